@@ -440,6 +440,7 @@ fn evidence() -> Vec<Kind> {
         second: 1_800_000_001,
         reason: "no_delegation".to_owned(),
         count: 9,
+        decision: v1::Decision::Deny.into(),
         ..Default::default()
     };
     vec![
@@ -773,7 +774,6 @@ fn a_flipped_bit_in_any_file_of_the_ledger_is_found_and_the_file_is_named() {
         "checkpoint",
         "origin",
         "log-key",
-        "index-key",
     ] {
         assert!(
             files

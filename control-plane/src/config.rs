@@ -10,8 +10,7 @@ use credence_revocation::{InitOptions, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE
 use credence_runtime::settings::SettingsError;
 
 use crate::settings::Settings;
-use credence_ledger::MAX_SEGMENT_BYTES;
-use credence_storage::frames::MAX_PAYLOAD;
+use credence_ledger::{MAX_PAYLOAD, MAX_SEGMENT_BYTES};
 
 /// Everything that [`ControlPlane::start`](crate::ControlPlane::start) needs.
 #[derive(Debug, Clone)]

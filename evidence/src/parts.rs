@@ -6,17 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use credence_delegation::TrustAnchors;
-use credence_ledger::entry::EntryView;
 use credence_ledger::log_identity::{LedgerIdentity, Naming};
-use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName};
+use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName, TornTail};
 use credence_runtime::client_limits::Places;
 use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::supervision::Alarm;
 use credence_storage::folder_lock::FolderWatch;
-use credence_storage::frames::TornTail;
-use prost::Message as _;
 use tokio::sync::watch;
 
 use crate::budget::Budget;
@@ -459,11 +455,10 @@ fn see_again(reader: &LedgerReader, seen: &Seen) {
         };
         let mut sightings = Sightings::default();
         for record in records {
-            if let RecordBody::Entry { entry, .. } = record.body {
-                let encoded = Bytes::from(entry.encode_to_vec());
-                if let Ok(entry) = EntryView::parse(&encoded) {
-                    sightings.add(&encoded, &entry, &mut of_late);
-                }
+            if let RecordBody::Entry(stored) = &record.body
+                && let Some(entry) = stored.view()
+            {
+                sightings.add(&stored.entry, &entry, &mut of_late);
             }
         }
         seen.note(sightings);

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use credence_ledger::DiskError;
 use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
 use credence_ledger::continuation::{ContinuationError, LogTree, check_continuation};
 use credence_ledger::cosignature::WitnessKey;
-use credence_ledger::log_identity::{IdentityError, LedgerIdentity};
+use credence_ledger::log_identity::LedgerIdentity;
 use credence_ledger::note::{NoteError, VerifierKey};
 use credence_ledger::tree::root_of;
 use tokio::sync::watch;
@@ -306,7 +307,7 @@ impl<T: LogTree> Publisher<T> {
 /// The latest checkpoint that was published, of which the tree is a continuation: as the folder has it, and as it is
 /// remembered outside of the folder, whichever is later.
 fn last_published<T: LogTree>(identity: &LedgerIdentity, tree: &T) -> Result<Option<SignedCheckpoint>, String> {
-    let text = |error: IdentityError| error.to_string();
+    let text = |error: DiskError| error.to_string();
     let mut published = identity.published().map_err(text)?;
     let mut remembered = identity.remembered().map_err(text)?;
     for checkpoint in published.iter().chain(&remembered) {

@@ -331,7 +331,7 @@ mod tests {
     use axum::routing::post;
     use credence_ledger::cosignature::cosigned_message;
     use credence_ledger::log_identity::{LedgerIdentity, Naming};
-    use credence_ledger::note::{NoteSignature, PublicKey, SignatureType, UnverifiedNote, VerifierKey};
+    use credence_ledger::note::{NoteSignature, UnverifiedNote, VerifierKey};
     use credence_ledger::proof::verify_consistency;
     use credence_ledger::tree::{Hash, empty_root};
     use ed25519_dalek::{Signer as _, SigningKey};
@@ -346,7 +346,7 @@ mod tests {
     /// A witness as the specification has it: it verifies signature and proof, and remembers the last checkpoint.
     struct RealWitness {
         log: VerifierKey,
-        key: PublicKey,
+        key: WitnessKey,
         secret: SigningKey,
         seen: Mutex<(u64, Hash)>,
         /// What it was sent and did not accept.
@@ -361,7 +361,7 @@ mod tests {
             let name = "witness.example/w1".parse().unwrap();
             Arc::new(Self {
                 log,
-                key: PublicKey::new(name, SignatureType::Cosignature, secret.verifying_key()),
+                key: WitnessKey::new(name, secret.verifying_key()),
                 secret,
                 seen: Mutex::new((0, empty_root())),
                 refused: Mutex::default(),

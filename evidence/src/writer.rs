@@ -863,7 +863,7 @@ mod tests {
             records
                 .into_iter()
                 .map(|record| match record.body {
-                    RecordBody::Entry { sequence, .. } => sequence.to_string(),
+                    RecordBody::Entry(stored) => stored.sequence.to_string(),
                     RecordBody::Source(change) => format!("{:?}", change.change()),
                     other => format!("{other:?}"),
                 })

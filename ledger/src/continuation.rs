@@ -1,7 +1,7 @@
 //! What of the ledger others may see, and what it owes to what they have seen.
 
 use crate::checkpoint::Checkpoint;
-use crate::proof::{MakeProofError, ProofError, consistency, verify_consistency};
+use crate::proof::{ProofError, TreeError, consistency, verify_consistency};
 use crate::reader::LedgerReader;
 use crate::tree::{Hash, Hashes, root_of};
 
@@ -77,8 +77,8 @@ pub fn check_continuation<H: Hashes>(
         return Err(missing);
     }
     let proof = consistency(published.size, size, hashes).map_err(|error| match error {
-        MakeProofError::OutOfRange { .. } => missing,
-        MakeProofError::Hashes(error) => ContinuationError::Hashes(error),
+        TreeError::Proof(_) => missing,
+        TreeError::Hashes(error) => ContinuationError::Hashes(error),
     })?;
     let root = root_of(size, hashes).map_err(ContinuationError::Hashes)?;
     match verify_consistency((published.size, &published.root), (size, &root), &proof) {

@@ -1,14 +1,19 @@
 //! Cosignatures: a witness's word that at some time this was the log's tree (C2SP tlog-cosignature, `cosignature/v1`).
 
-use std::fmt;
-use std::str::FromStr;
-
 use crate::checkpoint::SignedCheckpoint;
-use crate::note::{KeyId, KeyName, NoteError, NoteSignature, PublicKey, SignatureType, UnverifiedNote};
+use crate::note::{NoteError, NoteSignature, PublicKey, SignatureType, UnverifiedNote};
+
+/// Ed25519 over a checkpoint's text and a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OfCheckpoints;
 
 /// A witness's public key. As text it is a vkey of type 4.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WitnessKey(PublicKey);
+pub type WitnessKey = PublicKey<OfCheckpoints>;
+
+impl SignatureType for OfCheckpoints {
+    const BYTE: u8 = 0x04;
+    const EXPECTED: &'static str = "it is not for Ed25519 cosignatures of checkpoints (type 4)";
+}
 
 // === impl WitnessKey ===
 
@@ -17,8 +22,8 @@ impl WitnessKey {
     /// so more than once.
     pub fn open(&self, note: &UnverifiedNote) -> Result<u64, NoteError> {
         let text = note.unverified_text();
-        let latest = self.latest(note.signatures_of(&self.0), text)?;
-        latest.map(|(time, _)| time).ok_or_else(|| self.0.unsigned())
+        let latest = self.latest(note.signatures_of(self), text)?;
+        latest.map(|(time, _)| time).ok_or_else(|| self.unsigned())
     }
 
     /// Adds the witness's cosignature in its answer to the checkpoint that it was asked about: the latest, in place of
@@ -27,26 +32,15 @@ impl WitnessKey {
     pub fn add_to(&self, checkpoint: &mut SignedCheckpoint, answer: &[u8]) -> Result<u64, NoteError> {
         let answer = str::from_utf8(answer).map_err(|_| NoteError::Malformed("it is not UTF-8"))?;
         let signatures = NoteSignature::parse_lines(answer)?;
-        let is_ours = |signature: &NoteSignature| signature.id == self.0.id() && signature.name == *self.0.name();
         let note = UnverifiedNote::parse(checkpoint.note().as_bytes())?;
-        let ours = signatures.iter().filter(|signature| is_ours(signature));
+        let ours = signatures.iter().filter(|signature| self.is_of(signature));
         let (time, latest) = self
             .latest(ours, note.unverified_text())?
-            .ok_or_else(|| self.0.unsigned())?;
-        let others = note.signatures().iter().filter(|signature| !is_ours(signature));
+            .ok_or_else(|| self.unsigned())?;
+        let others = note.signatures().iter().filter(|signature| !self.is_of(signature));
         let lines: String = others.chain([latest]).map(ToString::to_string).collect();
         checkpoint.sign_with(&lines)?;
         Ok(time)
-    }
-
-    /// Whose key it is.
-    pub fn name(&self) -> &KeyName {
-        self.0.name()
-    }
-
-    /// Which of its owner's keys it is.
-    pub fn id(&self) -> KeyId {
-        self.0.id()
     }
 
     fn latest<'a>(
@@ -59,33 +53,18 @@ impl WitnessKey {
             let (time, signature) = line
                 .signature
                 .split_first_chunk()
-                .ok_or_else(|| self.0.false_signature())?;
+                .ok_or_else(|| self.false_signature())?;
             let time = u64::from_be_bytes(*time);
             // No more than 2^63 - 1 says the specification; and none is a statement about another thing.
             if time == 0 || i64::try_from(time).is_err() {
-                return Err(self.0.false_signature());
+                return Err(self.false_signature());
             }
-            self.0.verify(cosigned_message(time, text).as_bytes(), signature)?;
+            self.verify(cosigned_message(time, text).as_bytes(), signature)?;
             if latest.is_none_or(|(before, _)| before < time) {
                 latest = Some((time, line));
             }
         }
         Ok(latest)
-    }
-}
-
-impl FromStr for WitnessKey {
-    type Err = NoteError;
-
-    fn from_str(text: &str) -> Result<Self, NoteError> {
-        Ok(Self(PublicKey::parse(text, SignatureType::Cosignature)?))
-    }
-}
-
-/// As text (`name+hash+base64`).
-impl fmt::Display for WitnessKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 
@@ -100,7 +79,7 @@ mod tests {
 
     use super::*;
     use crate::checkpoint::Checkpoint;
-    use crate::note::NoteSigner;
+    use crate::note::{KeyName, NoteSigner};
     use crate::tree::empty_root;
 
     fn signed() -> SignedCheckpoint {
@@ -115,12 +94,7 @@ mod tests {
 
     fn witness(name: &str) -> (WitnessKey, SigningKey) {
         let secret = SigningKey::from_bytes(&[2; 32]);
-        let key = PublicKey::new(
-            name.parse().unwrap(),
-            SignatureType::Cosignature,
-            secret.verifying_key(),
-        );
-        (WitnessKey(key), secret)
+        (WitnessKey::new(name.parse().unwrap(), secret.verifying_key()), secret)
     }
 
     fn line(key: &WitnessKey, secret: &SigningKey, time: u64, text: &str) -> String {

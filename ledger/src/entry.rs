@@ -147,27 +147,18 @@ impl<'a> BatchView<'a> {
 
     /// The encoded entries, in order. Ends with the first thing that is malformed.
     pub fn entries(&self) -> impl Iterator<Item = Result<&'a [u8], EntryError>> + use<'a> {
-        let mut fields = Fields::of(self.0);
-        std::iter::from_fn(move || {
-            loop {
-                match fields.next_field() {
-                    Ok(Some((BATCH_ENTRIES, value))) => return Some(value.bytes()),
-                    Ok(Some(_)) => {}
-                    Ok(None) => return None,
-                    Err(error) => {
-                        fields = Fields::of(&[]);
-                        return Some(Err(error));
-                    }
-                }
-            }
+        Fields(self.0).filter_map(|field| match field {
+            Ok((BATCH_ENTRIES, value)) => Some(value.bytes()),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
         })
     }
 
     /// The sequence number of the first entry.
     pub fn first_sequence(&self) -> Result<u64, EntryError> {
-        let mut fields = Fields::of(self.0);
         let mut first_sequence = 0;
-        while let Some((tag, value)) = fields.next_field()? {
+        for field in Fields(self.0) {
+            let (tag, value) = field?;
             if tag == BATCH_FIRST_SEQUENCE {
                 first_sequence = value.varint()?;
             }
@@ -185,8 +176,8 @@ impl<'a> EntryView<'a> {
             return Err(EntryError::Refused("is larger than 62000 bytes"));
         }
         let mut found = None;
-        let mut fields = Fields::of(encoded);
-        while let Some((tag, value)) = fields.next_field()? {
+        for field in Fields(encoded) {
+            let (tag, value) = field?;
             let kind = match tag {
                 ENTRY_EVENT => EntryKind::Event(EventView::parse(value.bytes()?)?),
                 ENTRY_AGGREGATE => EntryKind::Aggregate(AggregateView::parse(value.bytes()?)?),
@@ -216,11 +207,6 @@ impl<'a> EntryView<'a> {
             EntryKind::Gap(_) => None,
         }
     }
-
-    /// The whole message, decoded.
-    pub fn decode(&self) -> Result<v1::Entry, EntryError> {
-        Ok(v1::Entry::decode(self.encoded)?)
-    }
 }
 
 // === impl EventView ===
@@ -228,8 +214,8 @@ impl<'a> EntryView<'a> {
 impl<'a> EventView<'a> {
     fn parse(encoded: &'a [u8]) -> Result<Self, EntryError> {
         let mut event = Self::default();
-        let mut fields = Fields::of(encoded);
-        while let Some((tag, value)) = fields.next_field()? {
+        for field in Fields(encoded) {
+            let (tag, value) = field?;
             match tag {
                 1 => event.time_unix_nano = value.fixed64()?,
                 2 => event.request_id = value.text()?,
@@ -294,8 +280,8 @@ impl<'a> EventView<'a> {
 impl<'a> PrincipalView<'a> {
     /// A message field that comes twice is the two of them merged, as protobuf has it.
     fn merge(&mut self, encoded: &'a [u8]) -> Result<(), EntryError> {
-        let mut fields = Fields::of(encoded);
-        while let Some((tag, value)) = fields.next_field()? {
+        for field in Fields(encoded) {
+            let (tag, value) = field?;
             match tag {
                 1 => self.issuer = value.text()?,
                 2 => self.subject = Some(value.name("has a subject of more than 256 bytes")?),
@@ -317,10 +303,15 @@ impl<'a> PrincipalView<'a> {
 // === impl AggregateView ===
 
 impl<'a> AggregateView<'a> {
+    /// What was decided; unspecified if a newer client says something that this version does not know.
+    pub fn decision(&self) -> v1::Decision {
+        v1::Decision::try_from(self.decision).unwrap_or_default()
+    }
+
     fn parse(encoded: &'a [u8]) -> Result<Self, EntryError> {
         let mut aggregate = Self::default();
-        let mut fields = Fields::of(encoded);
-        while let Some((tag, value)) = fields.next_field()? {
+        for field in Fields(encoded) {
+            let (tag, value) = field?;
             match tag {
                 1 => aggregate.second = value.varint()? as i64,
                 2 => aggregate.rule = value.text()?,
@@ -341,8 +332,8 @@ impl<'a> AggregateView<'a> {
 impl GapView {
     fn parse(encoded: &[u8]) -> Result<Self, EntryError> {
         let mut gap = Self::default();
-        let mut fields = Fields::of(encoded);
-        while let Some((tag, value)) = fields.next_field()? {
+        for field in Fields(encoded) {
+            let (tag, value) = field?;
             match tag {
                 1 => gap.shed = value.varint()?,
                 2 => gap.first_time_unix_nano = value.fixed64()?,
@@ -361,8 +352,8 @@ impl GapView {
 impl<'a> ChainView<'a> {
     fn parse(encoded: &'a [u8]) -> Result<Self, EntryError> {
         let mut chain = Self::default();
-        let mut fields = Fields::of(encoded);
-        while let Some((tag, value)) = fields.next_field()? {
+        for field in Fields(encoded) {
+            let (tag, value) = field?;
             match tag {
                 1 => {
                     chain.chain = value.bytes()?;
@@ -446,14 +437,8 @@ impl<'a> FieldValue<'a> {
 // === impl Fields ===
 
 impl<'a> Fields<'a> {
-    /// Of this message.
-    pub fn of(message: &'a [u8]) -> Self {
-        Self(message)
-    }
-
-    /// The next field's number and value; `None` at the message's end.
     #[inline]
-    pub fn next_field(&mut self) -> Result<Option<(u32, FieldValue<'a>)>, EntryError> {
+    fn next_field(&mut self) -> Result<Option<(u32, FieldValue<'a>)>, EntryError> {
         if self.0.is_empty() {
             return Ok(None);
         }
@@ -478,6 +463,20 @@ impl<'a> Fields<'a> {
         let (array, rest) = self.0.split_first_chunk().ok_or(EntryError::Malformed)?;
         self.0 = rest;
         Ok(*array)
+    }
+}
+
+/// Ends with the first thing that is malformed.
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<(u32, FieldValue<'a>), EntryError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let field = self.next_field();
+        if field.is_err() {
+            self.0 = &[];
+        }
+        field.transpose()
     }
 }
 

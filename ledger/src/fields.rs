@@ -2,11 +2,10 @@
 
 use std::borrow::Cow;
 
-use credence_delegation::chain_digest;
 use credence_wire::v1;
-use credence_wire::v1::entry::Entry as EntryKind;
 
-use crate::record::{LedgerRecord, Note, RecordBody, SourceChange, StoredNote, StoredSourceChange};
+use crate::entry::{AggregateView, EntryKind, EventView, PrincipalView};
+use crate::record::{LedgerRecord, Note, RecordBody, SourceChange, StoredEntry, StoredNote, StoredSourceChange};
 
 /// A field that a record of some kind has.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +42,7 @@ pub enum Value<'a> {
     /// A text.
     Text(Cow<'a, str>),
     /// Several texts.
-    Texts(&'a [String]),
+    Texts(Vec<&'a str>),
     /// Shown as lower-case hexadecimal digits.
     Bytes(Cow<'a, [u8]>),
     /// A number.
@@ -55,7 +54,7 @@ pub enum Value<'a> {
     /// An instant in seconds since the Unix epoch.
     Seconds(i64),
     /// Whose authority it was, if it was anybody's.
-    Principal(Option<&'a v1::Principal>),
+    Principal(Option<PrincipalView<'a>>),
 }
 
 /// Every field, in the order of exports.
@@ -123,14 +122,14 @@ pub fn values(record: &LedgerRecord) -> Vec<(&'static str, Value<'_>)> {
     let mut values = Values(Vec::with_capacity(32));
     values.push("index", Value::Number(record.index));
     values.text("source", &record.source);
-    if let RecordBody::Entry { sequence, .. } = &record.body {
-        values.push("sequence", Value::Number(*sequence));
+    if let RecordBody::Entry(stored) = &record.body {
+        values.push("sequence", Value::Number(stored.sequence));
     }
     if record.received_unix_nano > 0 {
         values.push("received", Value::Nanoseconds(record.received_unix_nano));
     }
     match &record.body {
-        RecordBody::Entry { entry, known_chain, .. } => values.entry(entry, known_chain),
+        RecordBody::Entry(stored) => values.entry(stored),
         RecordBody::Source(change) => values.source(change),
         RecordBody::Note(note) => values.note(note),
         RecordBody::Erased => values.text("kind", "erased"),
@@ -156,11 +155,10 @@ impl<'a> Values<'a> {
         self.push(name, Value::Bytes(bytes.into()));
     }
 
-    /// `known_chain` is the digest of a chain that the entry is about without having it.
-    fn entry(&mut self, entry: &'a v1::Entry, known_chain: &'a [u8]) {
-        match &entry.entry {
-            Some(EntryKind::Event(event)) => self.decision(event),
-            Some(EntryKind::Aggregate(aggregate)) => self.aggregate(aggregate),
+    fn entry(&mut self, stored: &'a StoredEntry) {
+        match stored.view().map(|view| view.kind) {
+            Some(EntryKind::Event(event)) => self.decision(&event),
+            Some(EntryKind::Aggregate(aggregate)) => self.aggregate(&aggregate),
             Some(EntryKind::Gap(gap)) => {
                 self.text("kind", "gap");
                 self.push("shed", Value::Number(gap.shed));
@@ -170,15 +168,14 @@ impl<'a> Values<'a> {
                 self.push("last_time", Value::Nanoseconds(gap.last_time_unix_nano));
             }
             Some(EntryKind::Chain(chain)) => {
-                let principal = Value::Principal(chain.principal.as_ref());
+                let principal = Value::Principal(chain.principal);
                 self.text("kind", "chain");
-                if known_chain.is_empty() {
-                    let digest = chain_digest(&chain.chain);
-                    self.push("chain_digest", Value::Bytes(digest.to_vec().into()));
+                if stored.known_chain.is_empty() {
+                    self.push("chain_digest", Value::Bytes(chain.digest().to_vec().into()));
                     self.push("principal", principal);
-                    self.push("chain", Value::Text(String::from_utf8_lossy(&chain.chain)));
+                    self.push("chain", Value::Text(String::from_utf8_lossy(chain.chain)));
                 } else {
-                    self.bytes("chain_digest", known_chain);
+                    self.bytes("chain_digest", &stored.known_chain);
                     self.push("principal", principal);
                 }
             }
@@ -187,60 +184,54 @@ impl<'a> Values<'a> {
         }
     }
 
-    fn decision(&mut self, event: &'a v1::Event) {
+    fn decision(&mut self, event: &EventView<'a>) {
         self.text("kind", "decision");
         self.push("time", Value::Nanoseconds(event.time_unix_nano));
         self.text("decision", decision_name(event.decision()));
-        self.text("reason", &event.reason);
-        self.text("rule", &event.rule);
-        self.text("tool", &event.tool);
-        self.text("mode", mode_name(event.mode()));
-        self.push("principal", Value::Principal(event.principal.as_ref()));
-        self.text("agent", &event.agent);
-        self.text("proof", proof_name(event.proof()));
-        self.push("delegation_ids", Value::Texts(&event.delegation_ids));
+        self.text("reason", event.reason);
+        self.text("rule", event.rule);
+        self.text("tool", event.tool);
+        self.text("mode", mode_name(event.mode));
+        self.push("principal", Value::Principal(event.principal));
+        self.text("agent", event.agent);
+        self.text("proof", proof_name(event.proof));
+        self.push("delegation_ids", Value::Texts(event.delegation_ids().to_vec()));
         if event.expires_at != 0 {
             self.push("expires_at", Value::Seconds(event.expires_at));
         }
         if !event.chain_digest.is_empty() {
-            self.bytes("chain_digest", &event.chain_digest);
+            self.bytes("chain_digest", event.chain_digest);
         }
-        self.bytes("arguments_hash", &event.arguments_hash);
+        self.bytes("arguments_hash", event.arguments_hash);
         if !event.arguments.is_empty() {
             // The canonical text, as a text: to parse it and write it again may change it.
-            self.push("arguments", Value::Text(String::from_utf8_lossy(&event.arguments)));
+            self.push("arguments", Value::Text(String::from_utf8_lossy(event.arguments)));
         }
-        self.text("method", &event.method);
-        self.text("authority", &event.authority);
-        self.text("path_template", &event.path_template);
+        self.text("method", event.method);
+        self.text("authority", event.authority);
+        self.text("path_template", event.path_template);
         if event.response_status != 0 {
             self.push("response_status", Value::Number(event.response_status.into()));
         }
-        self.text("request_id", &event.request_id);
-        self.text("trace_id", &event.trace_id);
-        self.text("cache", cache_name(event.cache()));
+        self.text("request_id", event.request_id);
+        self.text("trace_id", event.trace_id);
+        self.text("cache", cache_name(event.cache));
         self.push("decision_ns", Value::Number(event.decision_ns));
         if let Some(stale_ms) = event.stale_ms {
             self.push("stale_ms", Value::Number(stale_ms));
         }
     }
 
-    fn aggregate(&mut self, aggregate: &'a v1::Aggregate) {
+    fn aggregate(&mut self, aggregate: &AggregateView<'a>) {
         self.text("kind", "aggregate");
         self.push("time", Value::Seconds(aggregate.second));
-        self.text("rule", &aggregate.rule);
-        self.text("reason", &aggregate.reason);
-        self.text("decision", decision_name(counted(aggregate)));
-        self.text(
-            "mode",
-            match aggregate.mode() {
-                v1::Mode::Unspecified => mode_name(v1::Mode::Enforce),
-                said => mode_name(said),
-            },
-        );
+        self.text("rule", aggregate.rule);
+        self.text("reason", aggregate.reason);
+        self.text("decision", decision_name(aggregate.decision()));
+        self.text("mode", mode_name(aggregate.mode));
         self.push("count", Value::Number(aggregate.count));
         if aggregate.principal.is_some() {
-            self.push("principal", Value::Principal(aggregate.principal.as_ref()));
+            self.push("principal", Value::Principal(aggregate.principal));
         }
     }
 
@@ -290,15 +281,6 @@ impl<'a> Values<'a> {
     }
 }
 
-/// What an aggregate counts. Clients of an older version count denials only, and do not say so.
-#[must_use]
-pub fn counted(aggregate: &v1::Aggregate) -> v1::Decision {
-    match aggregate.decision() {
-        v1::Decision::Unspecified => v1::Decision::Deny,
-        said => said,
-    }
-}
-
 /// A decision's name.
 #[must_use]
 pub fn decision_name(decision: v1::Decision) -> &'static str {
@@ -321,16 +303,16 @@ pub fn change_name(change: SourceChange) -> &'static str {
     }
 }
 
-fn mode_name(mode: v1::Mode) -> &'static str {
-    match mode {
+fn mode_name(mode: i32) -> &'static str {
+    match v1::Mode::try_from(mode).unwrap_or_default() {
         v1::Mode::Enforce => "enforce",
         v1::Mode::Shadow => "shadow",
         v1::Mode::Unspecified => UNSPECIFIED,
     }
 }
 
-fn proof_name(proof: v1::ProofKind) -> &'static str {
-    match proof {
+fn proof_name(proof: i32) -> &'static str {
+    match v1::ProofKind::try_from(proof).unwrap_or_default() {
         v1::ProofKind::None => "none",
         v1::ProofKind::Pop => "pop",
         v1::ProofKind::Mtls => "mtls",
@@ -338,8 +320,8 @@ fn proof_name(proof: v1::ProofKind) -> &'static str {
     }
 }
 
-fn cache_name(cache: v1::CacheLevel) -> &'static str {
-    match cache {
+fn cache_name(cache: i32) -> &'static str {
+    match v1::CacheLevel::try_from(cache).unwrap_or_default() {
         v1::CacheLevel::None => "none",
         v1::CacheLevel::L1 => "l1",
         v1::CacheLevel::L2 => "l2",
@@ -352,6 +334,9 @@ pub const UNSPECIFIED: &str = "unspecified";
 
 #[cfg(test)]
 mod tests {
+    use credence_wire::v1::entry::Entry as Kind;
+    use prost::Message as _;
+
     use super::*;
     use crate::record::{Erasure, Mismatch, Pruning};
 
@@ -362,14 +347,16 @@ mod tests {
                 subject: None,
             })
         };
-        let entry = |entry| RecordBody::Entry {
-            sequence: 4,
-            entry: v1::Entry { entry: Some(entry) },
-            known_chain: Vec::new(),
+        let entry = |entry| {
+            RecordBody::Entry(StoredEntry {
+                sequence: 4,
+                entry: v1::Entry { entry: Some(entry) }.encode_to_vec().into(),
+                ..StoredEntry::default()
+            })
         };
         let event = v1::Event {
             expires_at: 1,
-            chain_digest: vec![1],
+            chain_digest: vec![1; 32],
             arguments: vec![b'x'],
             response_status: 200,
             stale_ms: Some(1),
@@ -389,10 +376,10 @@ mod tests {
         };
         let note = |note| RecordBody::Note(StoredNote { note: Some(note) });
         let bodies = [
-            entry(EntryKind::Event(event)),
-            entry(EntryKind::Aggregate(aggregate)),
-            entry(EntryKind::Gap(v1::Gap::default())),
-            entry(EntryKind::Chain(v1::PresentedChain::default())),
+            entry(Kind::Event(event)),
+            entry(Kind::Aggregate(aggregate)),
+            entry(Kind::Gap(v1::Gap::default())),
+            entry(Kind::Chain(v1::PresentedChain::default())),
             RecordBody::Source(source),
             note(Note::Erasure(Erasure::default())),
             note(Note::Pruning(Pruning::default())),

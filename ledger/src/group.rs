@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use credence_storage::frames::{Frame, FrameError, FrameKind, FrameReader, HEAD_LEN, MAX_PAYLOAD};
 use prost::Message;
 
+use crate::disk_error::DiskError;
+use crate::frames::{Frame, Frames, HEAD_LEN, MAX_PAYLOAD};
 use crate::sources::{MAX_KNOWN_SOURCES, SourceMark};
 
 /// What a group is, in the clear: enough to go on after a restart without opening a leaf.
@@ -80,14 +81,9 @@ pub(crate) struct Leaf<'a> {
 }
 
 /// The groups of a segment, in order.
-pub(crate) fn groups_of(segment: &Path) -> Result<impl Iterator<Item = Result<Group, FrameError>>, FrameError> {
+pub(crate) fn groups_of(segment: &Path) -> Result<impl Iterator<Item = Result<Group, DiskError>>, DiskError> {
     let path = segment.to_owned();
-    let frames = FrameReader::open(segment, FrameKind::Ledger)?.into_frames()?;
-    Ok(frames.map(move |frame| {
-        let frame = frame?;
-        let offset = frame.offset;
-        Group::parse(frame).ok_or_else(|| FrameError::corrupt(&path, offset, UNREADABLE))
-    }))
+    Ok(Frames::open(segment)?.map(move |frame| Group::read(&path, frame?)))
 }
 
 // === impl GroupHead ===
@@ -107,8 +103,14 @@ impl GroupHead {
 // === impl Group ===
 
 impl Group {
-    /// Takes a frame's payload apart; `None` if it is no group.
-    pub(crate) fn parse(frame: Frame) -> Option<Self> {
+    /// Takes a segment's frame apart.
+    pub(crate) fn read(segment: &Path, frame: Frame) -> Result<Self, DiskError> {
+        let offset = frame.offset;
+        let unreadable = "the frame does not hold records that this version can read";
+        Self::parse(frame).ok_or_else(|| DiskError::damaged(segment, unreadable).at_byte(offset))
+    }
+
+    fn parse(frame: Frame) -> Option<Self> {
         let Frame { offset, payload } = frame;
         let (length, rest) = payload.split_first_chunk::<HEAD_LENGTH_BYTES>()?;
         let (head, leaves) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
@@ -141,8 +143,6 @@ impl Group {
     }
 }
 
-/// What is said of a frame that is no group.
-pub(crate) const UNREADABLE: &str = "the frame does not hold records that this version can read";
 const HEAD_LENGTH_BYTES: usize = 4;
 /// A mark takes at most 32 bytes: 2 and the name's 18, a number's 11 and a change's 1 or 2 (a known enumeration is small).
 const _: () = assert!(MAX_KNOWN_SOURCES * 34 < MAX_PAYLOAD, "one frame holds all sources");

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use credence_storage::{FileError, at, durable};
 
+use crate::disk_error::DiskError;
 use crate::tree::{Hash, Hashes};
 
 /// The files. A reader has to know how many leaves there are.
@@ -36,30 +37,12 @@ pub(crate) struct HashesAt<'a> {
     pub(crate) size: u64,
 }
 
-/// Why a hash can not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum HashError {
-    /// The system did not let us.
-    #[error(transparent)]
-    Io(#[from] FileError),
-    /// The tree is not that large.
-    #[error("the tree has {size} leaves, and no complete subtree of 256^{level} leaves has the number {number}")]
-    NotThere {
-        /// Of the tree.
-        size: u64,
-        /// The level that was asked for.
-        level: u8,
-        /// The subtree that was asked for.
-        number: u64,
-    },
-}
-
 // === impl HashFiles ===
 
 impl HashFiles {
     /// Opens the files, and makes those that are not there. Their names are durable on return: of the hashes of pruned
     /// leaves there is no other copy.
-    pub(crate) fn open(folder: &Path) -> Result<Self, HashError> {
+    pub(crate) fn open(folder: &Path) -> Result<Self, DiskError> {
         let open = |level: u32| {
             let path = folder.join(level.to_string());
             let mut options = OpenOptions::new();
@@ -81,7 +64,7 @@ impl HashFiles {
     }
 
     /// Leaves whose hashes, and those of all subtrees that they complete, are in the files as far as their lengths say.
-    pub(crate) fn size(&self) -> Result<u64, HashError> {
+    pub(crate) fn size(&self) -> Result<u64, DiskError> {
         let mut size = u64::MAX;
         for (level, file) in (0..LEVELS).zip(&self.levels) {
             let length = file.metadata().map_err(|error| self.io_error(level, error))?.len();
@@ -134,7 +117,7 @@ impl HashWriter {
     }
 
     /// Writes what was taken in; what could not be written is kept for the next time.
-    pub(crate) fn flush(&mut self) -> Result<(), HashError> {
+    pub(crate) fn flush(&mut self) -> Result<(), DiskError> {
         let files = Arc::clone(&self.files);
         for (level, (file, pending)) in (0..LEVELS).zip(files.levels.iter().zip(&self.pending)) {
             if !pending.is_empty() {
@@ -149,7 +132,7 @@ impl HashWriter {
     }
 
     /// Makes what was written durable.
-    pub(crate) fn sync(&self) -> Result<(), HashError> {
+    pub(crate) fn sync(&self) -> Result<(), DiskError> {
         for (level, file) in (0..LEVELS).zip(&self.files.levels) {
             file.sync_data().map_err(|error| self.files.io_error(level, error))?;
         }
@@ -160,18 +143,17 @@ impl HashWriter {
 // === impl HashesAt ===
 
 impl Hashes for HashesAt<'_> {
-    type Error = HashError;
+    type Error = DiskError;
 
-    fn read(&self, level: u8, first: u64, count: usize) -> Result<Vec<Hash>, HashError> {
+    fn read(&self, level: u8, first: u64, count: usize) -> Result<Vec<Hash>, DiskError> {
         let end = first.saturating_add(count as u64);
         let complete = self.size.checked_shr(8 * u32::from(level)).unwrap_or(0);
         let file = self.files.levels.get(usize::from(level)).filter(|_| end <= complete);
         let Some(file) = file else {
-            return Err(HashError::NotThere {
-                size: self.size,
-                level,
-                number: end.saturating_sub(1),
-            });
+            let size = self.size;
+            let found =
+                format!("a tree of {size} leaves has no complete subtrees {first} to {end} of 256^{level} leaves");
+            return Err(DiskError::damaged(&self.files.folder, found));
         };
         let mut bytes = vec![0; count * HASH_BYTES as usize];
         file.read_exact_at(&mut bytes, first * HASH_BYTES)

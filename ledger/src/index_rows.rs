@@ -1,13 +1,10 @@
-//! By what each record can be found.
-
-use credence_wire::v1;
+//! By what each record can be found: in the index, and by who compares it with a question.
 
 use crate::entry::{EntryKind, EntryView, PrincipalView};
 use crate::index::IndexKey;
-use crate::leaf::{StoredBody, StoredRecord};
-use crate::record::RecordKind;
+use crate::record::{RecordBody, RecordKind};
 
-/// A record that is to be indexed.
+/// What a record says, as far as it can be asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Row<'a> {
     Entry(EntryView<'a>),
@@ -17,28 +14,29 @@ pub(crate) enum Row<'a> {
     Change,
     /// What the control plane had to say.
     Note,
-    /// It can not be opened any more.
-    Erased,
+    /// It can not be read.
+    Unreadable,
 }
 
 // === impl Row ===
 
 impl<'a> Row<'a> {
-    /// Of what a leaf holds, if it can be opened.
-    pub(crate) fn of(record: Option<&'a StoredRecord>) -> Self {
-        match record.and_then(|record| record.body.as_ref()) {
-            Some(StoredBody::Entry(stored)) => match EntryView::parse(&stored.entry) {
-                Ok(view) if stored.known_chain.is_empty() => Self::Entry(view),
-                Ok(view) => Self::KnownChain(view),
-                Err(_) => Self::Erased,
+    /// Of a record.
+    pub(crate) fn of(body: &'a RecordBody) -> Self {
+        match body {
+            RecordBody::Entry(stored) => match stored.view() {
+                Some(view) if stored.known_chain.is_empty() => Self::Entry(view),
+                Some(view) => Self::KnownChain(view),
+                None => Self::Unreadable,
             },
-            Some(StoredBody::Change(_)) => Self::Change,
-            Some(StoredBody::Note(_)) => Self::Note,
-            None => Self::Erased,
+            RecordBody::Source(_) => Self::Change,
+            RecordBody::Note(_) => Self::Note,
+            RecordBody::Erased | RecordBody::Unreadable => Self::Unreadable,
         }
     }
 
-    /// The earliest and the latest instant that the record, which was taken in at that one, is about.
+    /// The earliest and the latest instant that the record, which was taken in at that one, is about: of a decision when it
+    /// was made, of counts their second, of a gap when it began and when it ended.
     pub(crate) fn span(&self, received: u64) -> (u64, u64) {
         match self {
             Self::Entry(entry) => match &entry.kind {
@@ -50,11 +48,11 @@ impl<'a> Row<'a> {
                 EntryKind::Gap(gap) => (gap.first_time_unix_nano, gap.last_time_unix_nano),
                 EntryKind::Chain(_) => (received, received),
             },
-            Self::KnownChain(_) | Self::Change | Self::Note | Self::Erased => (received, received),
+            Self::KnownChain(_) | Self::Change | Self::Note | Self::Unreadable => (received, received),
         }
     }
 
-    /// What it can be found by; what is not there (an event without a trace id, say) is not indexed.
+    /// What it can be found by.
     pub(crate) fn keys(&self) -> Vec<IndexKey<'a>> {
         let kind = |kind: RecordKind| IndexKey::Kind(kind as u8);
         let mut keys = Vec::with_capacity(EVENT_KEYS);
@@ -73,14 +71,9 @@ impl<'a> Row<'a> {
                     ]);
                 }
                 EntryKind::Aggregate(aggregate) => {
-                    let decision = match v1::Decision::try_from(aggregate.decision) {
-                        // Clients that count nothing but denials do not say so.
-                        Ok(v1::Decision::Unspecified) => v1::Decision::Deny.into(),
-                        _ => aggregate.decision,
-                    };
                     keys.extend(principal_keys(aggregate.principal));
                     keys.extend([
-                        IndexKey::Decision(decision),
+                        IndexKey::Decision(aggregate.decision),
                         IndexKey::Reason(aggregate.reason),
                         IndexKey::Rule(aggregate.rule),
                         kind(RecordKind::Aggregate),
@@ -98,17 +91,16 @@ impl<'a> Row<'a> {
             }
             Self::Change => keys.push(kind(RecordKind::Source)),
             Self::Note => keys.push(kind(RecordKind::Note)),
-            Self::Erased => {}
+            Self::Unreadable => {}
         }
-        keys.retain(IndexKey::is_indexed);
         keys
     }
 }
 
 fn principal_keys<'a>(principal: Option<PrincipalView<'a>>) -> impl Iterator<Item = IndexKey<'a>> {
     principal.into_iter().flat_map(|principal| {
-        let subject = principal.subject.unwrap_or_default();
-        [IndexKey::Issuer(principal.issuer), IndexKey::Subject(subject)]
+        let subject = principal.subject.map(IndexKey::Subject);
+        [IndexKey::Issuer(principal.issuer)].into_iter().chain(subject)
     })
 }
 

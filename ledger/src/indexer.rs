@@ -2,42 +2,38 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::index::{IndexError, IndexFile, IndexKey, RUN_PLACES, SegmentIndex};
+use crate::disk_error::DiskError;
+use crate::index::{IndexFile, IndexKey, RUN_PLACES, SegmentIndex};
 use crate::seal::key_name;
-use crate::segment::{Segment, SegmentError};
+use crate::segment::Segment;
 
 /// A thread for it. It ends, with everything done, when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Indexer {
-    jobs: Option<Sender<Job>>,
-    waiting: Arc<Waiting>,
+    queue: Arc<Queue>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
-    segments: Mutex<Unfinished>,
-    fewer: Condvar,
+struct Queue {
+    work: Mutex<Work>,
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Unfinished {
-    /// Segments whose index is yet to be written.
-    count: usize,
+struct Work {
+    /// Segments whose index is yet to be written; that of the first one may be being written.
+    full: VecDeque<Arc<Segment>>,
     /// Segments whose index could not be written.
     failed: Vec<Arc<Segment>>,
     /// Why that of the last one could not.
-    error: Option<IndexError>,
-}
-
-#[derive(Debug)]
-enum Job {
-    Finish(Arc<Segment>),
-    Forget(Forgetting),
+    error: Option<DiskError>,
+    forgetting: VecDeque<Forgetting>,
+    /// Nothing is added any more.
+    has_ended: bool,
 }
 
 /// Rows that are being dropped.
@@ -65,93 +61,103 @@ pub(crate) struct ErasedRows {
 impl Indexer {
     /// Starts it, with full segments whose index could not be written so far.
     pub(crate) fn start(failed: Vec<Arc<Segment>>) -> std::io::Result<Self> {
-        let (jobs, queue) = channel();
-        let waiting = Arc::new(Waiting::default());
-        waiting.lock().failed = failed;
-        let done = Arc::clone(&waiting);
-        let thread = std::thread::Builder::new()
-            .name("ledger-index".to_owned())
-            .spawn(move || work(&queue, &done))?;
+        let queue = Arc::new(Queue::default());
+        queue.change(|work| work.failed = failed);
+        let thread = std::thread::Builder::new().name("ledger-index".to_owned()).spawn({
+            let queue = Arc::clone(&queue);
+            move || queue.work_off()
+        })?;
         Ok(Self {
-            jobs: Some(jobs),
-            waiting,
+            queue,
             thread: Some(thread),
         })
     }
 
     /// Writes the segment's index in a while. If it can not be written, it is tried again when there has to be room.
     pub(crate) fn finish(&self, segment: Arc<Segment>) {
-        self.waiting.lock().count += 1;
-        self.submit(Job::Finish(segment));
+        self.queue.change(|work| work.full.push_back(segment));
     }
 
     /// Waits until there is room for another full segment: no more than two indexes of full segments are in memory.
-    pub(crate) fn make_room(&self) -> Result<(), IndexError> {
-        if self.wait_for_fewer_than(MAX_UNFINISHED).failed.is_empty() {
+    pub(crate) fn make_room(&self) -> Result<(), DiskError> {
+        let mut work = self.queue.wait_while(|work| work.full.len() >= MAX_UNFINISHED);
+        if work.failed.is_empty() {
             return Ok(());
         }
         // Once more, where all of it is done: rows that are dropped meanwhile must not come back with the file.
-        let failed = std::mem::take(&mut self.waiting.lock().failed);
+        let failed = std::mem::take(&mut work.failed);
+        drop(work);
         failed.into_iter().for_each(|segment| self.finish(segment));
-        let mut unfinished = self.wait_for_fewer_than(1);
-        match unfinished.error.take() {
-            Some(error) if !unfinished.failed.is_empty() => Err(error),
+        let mut work = self.queue.wait_while(|work| !work.full.is_empty());
+        match work.error.take() {
+            Some(error) if !work.failed.is_empty() => Err(error),
             _ => Ok(()),
         }
     }
 
     /// Drops rows from these segments' indexes in a while.
     pub(crate) fn forget(&self, segments: Vec<Arc<Segment>>, rows: ErasedRows) {
-        self.submit(Job::Forget(Forgetting {
+        let forgetting = Forgetting {
             segments: segments.into_iter(),
             rows,
             failed: false,
-        }));
-    }
-
-    fn wait_for_fewer_than(&self, count: usize) -> MutexGuard<'_, Unfinished> {
-        let mut unfinished = self.waiting.lock();
-        while unfinished.count >= count {
-            unfinished = self
-                .waiting
-                .fewer
-                .wait(unfinished)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        unfinished
-    }
-
-    fn submit(&self, job: Job) {
-        if let Some(jobs) = &self.jobs {
-            // The thread ends only when the sender is gone.
-            let _ = jobs.send(job);
-        }
+        };
+        self.queue.change(|work| work.forgetting.push_back(forgetting));
     }
 }
 
 impl Drop for Indexer {
     fn drop(&mut self) {
-        drop(self.jobs.take());
+        self.queue.change(|work| work.has_ended = true);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-impl Waiting {
-    fn lock(&self) -> MutexGuard<'_, Unfinished> {
-        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+// === impl Queue ===
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn finish(&self, segment: Arc<Segment>) {
-        let finished = finish(&segment);
-        let mut unfinished = self.lock();
-        unfinished.count -= 1;
-        if let Err(error) = finished {
-            unfinished.failed.push(segment);
-            unfinished.error = Some(error);
+    fn change(&self, change: impl FnOnce(&mut Work)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    fn wait_while(&self, condition: impl Fn(&Work) -> bool) -> MutexGuard<'_, Work> {
+        let waited = self.changed.wait_while(self.lock(), |work| condition(work));
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Works until nothing is added any more and all is done. To look through all segments for a principal's rows can take
+    /// minutes, and the writer waits for the index of a full segment: that comes first, between any two segments that are
+    /// looked through.
+    fn work_off(&self) {
+        loop {
+            let mut work =
+                self.wait_while(|work| work.full.is_empty() && work.forgetting.is_empty() && !work.has_ended);
+            if let Some(segment) = work.full.front().cloned() {
+                drop(work);
+                let finished = finish(&segment);
+                self.change(|work| {
+                    work.full.pop_front();
+                    if let Err(error) = finished {
+                        work.failed.push(segment);
+                        work.error = Some(error);
+                    }
+                });
+            } else if let Some(mut rows) = work.forgetting.pop_front() {
+                drop(work);
+                if rows.step() {
+                    self.lock().forgetting.push_front(rows);
+                }
+            } else {
+                return;
+            }
         }
-        self.fewer.notify_all();
     }
 }
 
@@ -173,30 +179,8 @@ impl Forgetting {
     }
 }
 
-/// Works until the queue has come to its end. To look through all segments for a principal's rows can take minutes, and the
-/// writer waits for the index of a full segment: that comes first, between any two segments that are looked through.
-fn work(queue: &Receiver<Job>, done: &Waiting) {
-    let mut forgetting: VecDeque<Forgetting> = VecDeque::new();
-    loop {
-        let job = match forgetting.is_empty() {
-            true => queue.recv().ok(),
-            false => queue.try_recv().ok(),
-        };
-        match (job, forgetting.front_mut()) {
-            (Some(Job::Finish(segment)), _) => done.finish(segment),
-            (Some(Job::Forget(rows)), _) => forgetting.push_back(rows),
-            (None, Some(rows)) => {
-                if !rows.step() {
-                    forgetting.pop_front();
-                }
-            }
-            (None, None) => return,
-        }
-    }
-}
-
 /// Writes the index of a segment that is full. Questions are answered meanwhile.
-pub(crate) fn finish(segment: &Segment) -> Result<(), IndexError> {
+pub(crate) fn finish(segment: &Segment) -> Result<(), DiskError> {
     if segment.is_removed() {
         return Ok(());
     }
@@ -217,7 +201,7 @@ fn remove_with_its_segment(segment: &Segment) {
     }
 }
 
-fn forget(segment: &Segment, rows: &ErasedRows) -> Result<(), SegmentError> {
+fn forget(segment: &Segment, rows: &ErasedRows) -> Result<(), DiskError> {
     let places = match &rows.principal {
         Some((issuer, subject)) => {
             let mut places = segment.lookup(&IndexKey::principal(issuer, subject.as_deref()))?;
@@ -286,14 +270,14 @@ mod tests {
         }
         let mut keys = crate::keys::DataKeys::open(&keys, 10, |_| false).unwrap();
         let mut leaf = Vec::new();
-        let mut sealer = Sealer::new("log.example").unwrap();
+        let sealer = Sealer::new("log.example").unwrap();
         sealer
             .seal(KEY, keys.key(0).unwrap(), first, &mut leaf, &StoredRecord::default())
             .unwrap();
         let bundle = [&(leaf.len() as u16).to_be_bytes(), leaf.as_slice()].concat();
         std::fs::write(paths.segment(first), bundle).unwrap();
         let mut builder = IndexBuilder::new(&IndexSecret::new(&[1; 32]), first);
-        builder.add(0, (1, 1), &[IndexKey::Subject(subject)]).unwrap();
+        builder.add(0, (1, 1), &[IndexKey::Subject(subject)]);
         let segment = Segment::new(first, &paths, 0, SegmentIndex::Growing(builder));
         segment.grown(1, 0);
         Arc::new(segment)
@@ -352,7 +336,7 @@ mod tests {
         std::fs::create_dir(&obstacle).unwrap();
         let indexer = Indexer::start(Vec::new()).unwrap();
         indexer.finish(Arc::clone(&full));
-        drop(indexer.wait_for_fewer_than(1));
+        drop(indexer.queue.wait_while(|work| !work.full.is_empty()));
         indexer.make_room().unwrap_err();
         assert_eq!(finds(&full), 1);
         std::fs::remove_dir(&obstacle).unwrap();

@@ -8,13 +8,13 @@
 //! ```
 //!
 //! A slot's number is its key's name. Slot 0 is for what is about no principal; its tag says what the file is. The other
-//! tags are SipHash-2-4-128 of the principal's name, keyed with what HMAC-SHA256 derives from key 0: no name is in the
-//! file. The last use is the first index, in units of 256, of the last segment that has a leaf sealed with the key.
+//! tags are SipHash-2-4-128 of the principal's name, keyed with what HMAC-SHA256 derives from key 0, as the index's hashes
+//! are: no name is in either file. The last use is the first index, in units of 256, of the last segment that has a leaf sealed with the key.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::hash::Hasher as _;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,14 +25,17 @@ use ring::hmac;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use zeroize::Zeroizing;
 
+use crate::disk_error::DiskError;
 use crate::entry::PrincipalView;
+use crate::index::IndexSecret;
+use crate::ledger_error::LedgerError;
 
 /// The keys, for the one who appends.
 pub(crate) struct DataKeys {
     file: Arc<KeyFile>,
     tags: TagHasher,
     by_tag: HashMap<Tag, u32>,
-    slots: Vec<Slot>,
+    slots: Vec<State>,
     free: Vec<u32>,
     limit: u32,
     /// Keys that are expanded, ready to seal. A key's place follows from its name: another one takes it over.
@@ -50,62 +53,27 @@ pub(crate) struct KeyFile {
     file: File,
 }
 
-/// What has become of a key.
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every key is there, and none is kept like this"
-)]
-pub(crate) enum KeyState {
-    Live(LessSafeKey),
-    Erased,
-    /// No such key was ever made, or the slot can not be read.
-    Missing,
-}
-
-/// Why there is no key.
-#[derive(Debug, thiserror::Error)]
-pub enum KeyError {
-    /// The system did not let us.
-    #[error(transparent)]
-    Io(#[from] FileError),
-    /// A principal's evidence could not be opened any more.
-    #[error(
-        "{path} is damaged in slot {slot}: {found}. Nothing was changed. Check the disk, keep a copy of the file, and \
-         restore the data folder from a backup", path = path.display()
-    )]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The slot's number.
-        slot: u32,
-        /// What is wrong there.
-        found: &'static str,
-    },
-    /// There are as many as there may be.
-    #[error(
-        "the ledger has {limit} data keys, which is the limit, and evidence is about another principal. Start the control \
-         plane with a larger --ledger-keys, or with a --ledger-retention; until then the filters keep the evidence while \
-         they have room"
-    )]
-    TooMany {
-        /// How many there may be.
-        limit: u32,
-    },
-    /// A sync failed: the kernel may have dropped what was written.
-    #[error("{path} could not be synced to disk, and can not be mended yet; look after the volume", path = path.display())]
-    Broken {
-        /// The file.
-        path: PathBuf,
-    },
-}
-
 type Tag = [u8; 16];
 
+/// What is known of a key without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Slot {
+enum State {
     Free,
     Live { last_use: u64 },
+    Erased,
+}
+
+/// A slot of the file.
+pub(crate) enum Slot {
+    /// No such key was ever made, or nothing is left that was sealed with it.
+    Free,
+    /// The key is there.
+    Live {
+        tag: Tag,
+        key: Zeroizing<[u8; 32]>,
+        last_use: u64,
+    },
+    /// The key was destroyed, and its name is not used again.
     Erased,
 }
 
@@ -115,7 +83,7 @@ struct TagHasher(SipHasher24);
 
 impl DataKeys {
     /// Makes the file, with the key for what is about no principal. Durable on return.
-    pub(crate) fn create(path: &Path) -> Result<(), KeyError> {
+    pub(crate) fn create(path: &Path) -> Result<(), DiskError> {
         let key = random_key().map_err(at(path))?;
         let slot = encode(0, LIVE, FILE_TAG, &key, 0);
         Ok(durable::write_path(path, &slot[..]).map_err(at(path))?)
@@ -123,16 +91,10 @@ impl DataKeys {
 
     /// Reads the file. A slot at its end that cannot be read is free only if no record was sealed with its key, which
     /// `is_used` says: then a crash interrupted its first write. Otherwise it is damage, and nothing is overwritten.
-    pub(crate) fn open(path: &Path, limit: u32, is_used: impl FnOnce(u32) -> bool) -> Result<Self, KeyError> {
+    pub(crate) fn open(path: &Path, limit: u32, is_used: impl FnOnce(u32) -> bool) -> Result<Self, DiskError> {
         let file = Arc::new(KeyFile::open(path)?);
-        let first = file.read(0)?.ok_or_else(|| file.damaged(0, "the file is empty"))?;
-        let first = decode(0, &first).ok_or_else(|| file.damaged(0, WRONG_CHECKSUM))?;
-        let key = match first {
-            Decoded::Live { tag, key, .. } if tag == *FILE_TAG => key,
-            _ => return Err(file.damaged(0, "the file does not begin as a file of data keys does")),
-        };
         let mut this = Self {
-            tags: TagHasher::new(&key),
+            tags: TagHasher::new(&*file.derived(TAG_CONTEXT)?),
             by_tag: HashMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
@@ -144,32 +106,33 @@ impl DataKeys {
         };
         // Slots are written in their order, and synced before anything is sealed with them: only the last one can be torn.
         let mut unreadable = None;
-        for slot in Slots::read(path)? {
-            let (number, slot) = slot?;
+        let file = this.file();
+        file.each_slot(|number, slot| {
             // One that is cut short was never whole: it is written over.
-            let Ok(slot) = slot else { break };
-            let read = match decode(number, &slot) {
-                _ if number == 0 => Slot::Live { last_use: UNKNOWN_USE },
-                Some(Decoded::Free) => Slot::Free,
-                Some(Decoded::Live { tag, last_use, .. }) => {
+            let Some(slot) = slot else { return Ok(()) };
+            let read = match Slot::decode(number, slot) {
+                _ if number == 0 => State::Live { last_use: UNKNOWN_USE },
+                Some(Slot::Free) => State::Free,
+                Some(Slot::Live { tag, last_use, .. }) => {
                     this.by_tag.insert(tag, number);
-                    Slot::Live { last_use }
+                    State::Live { last_use }
                 }
-                Some(Decoded::Erased) => Slot::Erased,
+                Some(Slot::Erased) => State::Erased,
                 None => {
                     if let Some(unreadable) = unreadable.replace(number) {
-                        return Err(this.file.damaged(unreadable, WRONG_CHECKSUM));
+                        return Err(file.damaged(unreadable, WRONG_CHECKSUM));
                     }
-                    Slot::Free
+                    State::Free
                 }
             };
-            if read == Slot::Free {
+            if read == State::Free {
                 this.free.push(number);
             } else if let Some(unreadable) = unreadable {
-                return Err(this.file.damaged(unreadable, WRONG_CHECKSUM));
+                return Err(file.damaged(unreadable, WRONG_CHECKSUM));
             }
             this.slots.push(read);
-        }
+            Ok(())
+        })?;
         if let Some(unreadable) = unreadable.filter(|unreadable| is_used(*unreadable)) {
             let found = "the checksum does not match, and records that are held were sealed with its key";
             return Err(this.file.damaged(unreadable, found));
@@ -182,16 +145,9 @@ impl DataKeys {
 
     /// Makes what was read durable before it is used: where an earlier process failed to sync, a new key, or
     /// that an old one was destroyed, may be in memory only, as pages that the kernel takes for written.
-    fn settle(&self) -> Result<(), KeyError> {
-        let mut bytes = Zeroizing::new(vec![0; READ_AHEAD]);
-        for offset in (0..self.bytes()).step_by(READ_AHEAD) {
-            let part = &mut bytes[..READ_AHEAD.min((self.bytes() - offset) as usize)];
-            self.file
-                .file
-                .read_exact_at(part, offset)
-                .map_err(at(&self.file.path))?;
-            self.file.write(part, offset)?;
-        }
+    fn settle(&self) -> Result<(), DiskError> {
+        self.file
+            .each_part(self.bytes(), |offset, part| Ok(self.file.write(part, offset)?))?;
         Ok(self.file.file.sync_data().map_err(at(&self.file.path))?)
     }
 
@@ -201,7 +157,7 @@ impl DataKeys {
     }
 
     /// The name of the key that is the principal's; makes one if there is none. [`DataKeys::sync`] makes it durable.
-    pub(crate) fn name_for(&mut self, principal: Option<PrincipalView<'_>>, segment: u64) -> Result<u32, KeyError> {
+    pub(crate) fn name_for(&mut self, principal: Option<PrincipalView<'_>>, segment: u64) -> Result<u32, LedgerError> {
         let Some(principal) = principal else { return Ok(0) };
         let tag = self.tags.tag(principal);
         match self.by_tag.get(&tag) {
@@ -221,18 +177,18 @@ impl DataKeys {
 
     /// Notes that the segment with this first index has a leaf that is sealed with the key; an error if there is no key of
     /// this name, and never was.
-    pub(crate) fn was_used(&mut self, name: u32, segment: u64) -> Result<(), KeyError> {
+    pub(crate) fn was_used(&mut self, name: u32, segment: u64) -> Result<(), DiskError> {
         match self.slots.get(name as usize) {
-            Some(Slot::Live { .. } | Slot::Erased) => self.used(name, segment),
-            Some(Slot::Free) | None => Err(self
+            Some(State::Live { .. } | State::Erased) => self.used(name, segment),
+            Some(State::Free) | None => Err(self
                 .file
                 .damaged(name, "evidence was sealed with its key, which is not there")),
         }
     }
 
-    fn used(&mut self, name: u32, segment: u64) -> Result<(), KeyError> {
+    fn used(&mut self, name: u32, segment: u64) -> Result<(), DiskError> {
         let segment = segment / UNIT;
-        if let Some(Slot::Live { last_use }) = self.slots.get_mut(name as usize)
+        if let Some(State::Live { last_use }) = self.slots.get_mut(name as usize)
             && *last_use != segment
             && name != 0
         {
@@ -245,21 +201,18 @@ impl DataKeys {
     }
 
     /// The key of this name, ready to seal.
-    pub(crate) fn key(&mut self, name: u32) -> Result<&LessSafeKey, KeyError> {
+    pub(crate) fn key(&mut self, name: u32) -> Result<&LessSafeKey, DiskError> {
         let missing = || self.file.damaged(name, "the key is not there");
         let place = self.prepared.get_mut(name as usize % PREPARED_KEYS);
         let place = place.ok_or_else(missing)?;
         if place.as_ref().is_none_or(|(known, _)| *known != name) {
-            match self.file.state(name)? {
-                KeyState::Live(key) => *place = Some((name, key)),
-                KeyState::Erased | KeyState::Missing => return Err(missing()),
-            }
+            *place = self.file.slot(name)?.expanded().map(|key| (name, key));
         }
         place.as_ref().map(|(_, key)| key).ok_or_else(missing)
     }
 
     /// Makes every key that was made durable, before anything is that is sealed with it.
-    pub(crate) fn sync(&mut self) -> Result<(), KeyError> {
+    pub(crate) fn sync(&mut self) -> Result<(), DiskError> {
         if !self.unsynced.is_empty() {
             self.sync_always()?;
         }
@@ -267,11 +220,10 @@ impl DataKeys {
     }
 
     /// As [`DataKeys::sync`], and the last uses with them.
-    pub(crate) fn sync_always(&mut self) -> Result<(), KeyError> {
+    pub(crate) fn sync_always(&mut self) -> Result<(), DiskError> {
         if self.broken {
-            return Err(KeyError::Broken {
-                path: self.file.path.clone(),
-            });
+            let error = io::Error::other("it could not be synced to disk before; look after the volume");
+            return Err(at(&self.file.path)(error).into());
         }
         if let Err(error) = self.file.file.sync_data() {
             self.broken = true;
@@ -283,23 +235,23 @@ impl DataKeys {
 
     /// After a sync that failed, as soon as the disk lets us: no leaf is sealed with the keys that were made since the one
     /// before, so they are taken back; everything else that may have been dropped is written again.
-    pub(crate) fn mend(&mut self) -> Result<(), KeyError> {
+    pub(crate) fn mend(&mut self) -> Result<(), DiskError> {
         if !self.broken {
             return Ok(());
         }
         for name in std::mem::take(&mut self.unsynced) {
-            self.slots[name as usize] = Slot::Free;
+            self.slots[name as usize] = State::Free;
             self.free.push(name);
         }
         self.forget_destroyed();
         for (name, slot) in (0..).zip(&self.slots).skip(1) {
             match *slot {
-                Slot::Live { last_use } => {
+                State::Live { last_use } => {
                     let at = slot_offset(name) + LAST_USE_AT as u64;
                     self.file.write(&encode_use(name, last_use), at)?;
                 }
-                Slot::Erased => self.overwrite(name, ERASED, 0)?,
-                Slot::Free => self.overwrite(name, FREE, 0)?,
+                State::Erased => self.overwrite(name, ERASED, 0)?,
+                State::Free => self.overwrite(name, FREE, 0)?,
             }
         }
         self.broken = false;
@@ -307,12 +259,12 @@ impl DataKeys {
     }
 
     /// Destroys a key, durably. Whether it was still there.
-    pub(crate) fn erase(&mut self, name: u32) -> Result<bool, KeyError> {
-        let Some(Slot::Live { last_use }) = self.slots.get(name as usize).copied().filter(|_| name != 0) else {
+    pub(crate) fn erase(&mut self, name: u32) -> Result<bool, DiskError> {
+        let Some(State::Live { last_use }) = self.slots.get(name as usize).copied().filter(|_| name != 0) else {
             return Ok(false);
         };
         self.overwrite(name, ERASED, last_use)?;
-        self.slots[name as usize] = Slot::Erased;
+        self.slots[name as usize] = State::Erased;
         self.forget_destroyed();
         self.sync_always()?;
         Ok(true)
@@ -320,14 +272,14 @@ impl DataKeys {
 
     /// Whether there was such a key, and it was erased.
     pub(crate) fn is_erased(&self, name: u32) -> bool {
-        matches!(self.slots.get(name as usize), Some(Slot::Erased))
+        matches!(self.slots.get(name as usize), Some(State::Erased))
     }
 
     /// Destroys the keys of which every leaf lay before `first_held`, durably. Their slots are used again. Returns how
     /// many there were.
-    pub(crate) fn destroy_unused(&mut self, first_held: u64) -> Result<usize, KeyError> {
+    pub(crate) fn destroy_unused(&mut self, first_held: u64) -> Result<usize, DiskError> {
         let held_from = first_held / UNIT;
-        let is_unused = |slot: &Slot| matches!(slot, Slot::Live { last_use } if *last_use < held_from);
+        let is_unused = |slot: &State| matches!(slot, State::Live { last_use } if *last_use < held_from);
         let unused: Vec<u32> = (0..)
             .zip(&self.slots)
             .skip(1)
@@ -336,7 +288,7 @@ impl DataKeys {
             .collect();
         for name in &unused {
             self.overwrite(*name, FREE, 0)?;
-            self.slots[*name as usize] = Slot::Free;
+            self.slots[*name as usize] = State::Free;
             self.free.push(*name);
         }
         if !unused.is_empty() {
@@ -356,9 +308,9 @@ impl DataKeys {
         slot_offset(self.slots.len() as u32)
     }
 
-    fn make(&mut self, tag: Tag, segment: u64) -> Result<u32, KeyError> {
+    fn make(&mut self, tag: Tag, segment: u64) -> Result<u32, LedgerError> {
         if self.count() >= self.limit as usize {
-            return Err(KeyError::TooMany { limit: self.limit });
+            return Err(LedgerError::TooManyKeys { limit: self.limit });
         }
         let key = random_key().map_err(at(&self.file.path))?;
         let name = self.free.last().copied().unwrap_or(self.slots.len() as u32);
@@ -366,7 +318,7 @@ impl DataKeys {
         self.file
             .write(&encode(name, LIVE, &tag, &key, last_use)[..], slot_offset(name))?;
         self.unsynced.push(name);
-        let slot = Slot::Live { last_use };
+        let slot = State::Live { last_use };
         match self.free.pop() {
             Some(_) => self.slots[name as usize] = slot,
             None => self.slots.push(slot),
@@ -385,7 +337,7 @@ impl DataKeys {
 
     fn forget_destroyed(&mut self) {
         let slots = &self.slots;
-        let is_live = |name: u32| matches!(slots.get(name as usize), Some(Slot::Live { .. }));
+        let is_live = |name: u32| matches!(slots.get(name as usize), Some(State::Live { .. }));
         self.by_tag.retain(|_, name| is_live(*name));
         for place in &mut self.prepared {
             if place.as_ref().is_some_and(|(name, _)| !is_live(*name)) {
@@ -414,20 +366,89 @@ impl KeyFile {
         })
     }
 
-    /// The key of this name, as it is at this moment.
-    pub(crate) fn state(&self, name: u32) -> Result<KeyState, KeyError> {
+    /// The slot of this key, as it is at this moment. One that can not be read is free.
+    pub(crate) fn slot(&self, name: u32) -> Result<Slot, DiskError> {
         let slot = self.read(name)?;
-        Ok(match slot.as_ref().and_then(|slot| decode(name, slot)) {
-            Some(Decoded::Live { key, .. }) => match UnboundKey::new(&AES_256_GCM, &key[..]) {
-                Ok(key) => KeyState::Live(LessSafeKey::new(key)),
-                Err(ring::error::Unspecified) => KeyState::Missing,
-            },
-            Some(Decoded::Erased) => KeyState::Erased,
-            Some(Decoded::Free) | None => KeyState::Missing,
+        Ok(slot.and_then(|slot| Slot::decode(name, &slot)).unwrap_or(Slot::Free))
+    }
+
+    /// Where slots are not as they were written, and what is wrong there.
+    pub(crate) fn damaged_slots(&self) -> Result<Vec<(u64, &'static str)>, DiskError> {
+        let mut damaged = Vec::new();
+        self.each_slot(|name, slot| {
+            let found = match slot.map(|slot| (Slot::decode(name, slot), last_use(name, slot))) {
+                None => Some("the last slot is cut short"),
+                Some((None, _)) => Some("the slot's checksum is not that of its key"),
+                Some((Some(Slot::Live { .. } | Slot::Erased), None)) => {
+                    Some("the slot's last use does not have its checksum")
+                }
+                Some(_) => None,
+            };
+            damaged.extend(found.map(|found| (slot_offset(name), found)));
+            Ok(())
+        })?;
+        Ok(damaged)
+    }
+
+    /// The names of the keys that were erased.
+    pub(crate) fn erased(&self) -> Result<HashSet<u32>, DiskError> {
+        let mut erased = HashSet::new();
+        self.each_slot(|name, slot| {
+            let slot = slot.and_then(|slot| Slot::decode(name, slot));
+            erased.extend(matches!(slot, Some(Slot::Erased)).then_some(name));
+            Ok(())
+        })?;
+        Ok(erased)
+    }
+
+    /// Reads the slots in their order; one at the end that is cut short is none.
+    fn each_slot(
+        &self,
+        mut visit: impl FnMut(u32, Option<&[u8; SLOT_BYTES]>) -> Result<(), DiskError>,
+    ) -> Result<(), DiskError> {
+        let length = self.file.metadata().map_err(at(&self.path))?.len();
+        self.each_part(length, |offset, part| {
+            let slots = part.chunks(SLOT_BYTES);
+            let mut numbered = ((offset / SLOT_BYTES as u64) as u32..).zip(slots);
+            numbered.try_for_each(|(name, slot)| visit(name, slot.try_into().ok()))
         })
     }
 
-    fn read(&self, name: u32) -> Result<Option<Zeroizing<[u8; SLOT_BYTES]>>, KeyError> {
+    /// Reads so many bytes in parts that can be held in memory.
+    fn each_part(
+        &self,
+        length: u64,
+        mut visit: impl FnMut(u64, &[u8]) -> Result<(), DiskError>,
+    ) -> Result<(), DiskError> {
+        let mut bytes = Zeroizing::new(vec![0; READ_AHEAD]);
+        for offset in (0..length).step_by(READ_AHEAD) {
+            let part = &mut bytes[..READ_AHEAD.min((length - offset) as usize)];
+            self.file.read_exact_at(part, offset).map_err(at(&self.path))?;
+            visit(offset, part)?;
+        }
+        Ok(())
+    }
+
+    /// What the index's hashes are keyed with.
+    pub(crate) fn index_secret(&self) -> Result<IndexSecret, DiskError> {
+        Ok(IndexSecret::new(&*self.derived(INDEX_CONTEXT)?))
+    }
+
+    /// A secret that HMAC-SHA256 derives from key 0.
+    fn derived(&self, context: &[u8]) -> Result<Zeroizing<[u8; 32]>, DiskError> {
+        let first = self.read(0)?.ok_or_else(|| self.damaged(0, "the file is empty"))?;
+        match Slot::decode(0, &first).ok_or_else(|| self.damaged(0, WRONG_CHECKSUM))? {
+            Slot::Live { tag, key, .. } if tag == *FILE_TAG => {
+                let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key[..]), context);
+                let mut derived = Zeroizing::new([0; 32]);
+                derived.copy_from_slice(tag.as_ref());
+                Ok(derived)
+            }
+            _ => Err(self.damaged(0, "the file does not begin as a file of data keys does")),
+        }
+    }
+
+    fn read(&self, name: u32) -> Result<Option<Zeroizing<[u8; SLOT_BYTES]>>, DiskError> {
         let mut slot = Zeroizing::new([0; SLOT_BYTES]);
         match self.file.read_exact_at(&mut slot[..], slot_offset(name)) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
@@ -440,22 +461,51 @@ impl KeyFile {
         self.file.write_all_at(bytes, offset).map_err(at(&self.path))
     }
 
-    fn damaged(&self, slot: u32, found: &'static str) -> KeyError {
-        KeyError::Damaged {
-            path: self.path.clone(),
-            slot,
-            found,
+    fn damaged(&self, slot: u32, found: &'static str) -> DiskError {
+        DiskError::damaged(&self.path, format!("slot {slot}: {found}"))
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    /// None if it is not as it was written.
+    fn decode(name: u32, slot: &[u8; SLOT_BYTES]) -> Option<Self> {
+        if slot.iter().all(|byte| *byte == 0) {
+            return Some(Self::Free);
         }
+        let expected = checksum(name, &slot[..CHECKSUM_AT]).to_le_bytes();
+        if slot[CHECKSUM_AT..LAST_USE_AT] != expected {
+            return None;
+        }
+        match slot[0] {
+            LIVE => {
+                let mut key = Zeroizing::new([0; 32]);
+                key.copy_from_slice(&slot[KEY_AT..CHECKSUM_AT]);
+                Some(Self::Live {
+                    tag: slot[TAG_AT..KEY_AT].try_into().ok()?,
+                    key,
+                    last_use: last_use(name, slot).unwrap_or(UNKNOWN_USE),
+                })
+            }
+            ERASED => Some(Self::Erased),
+            _ => None,
+        }
+    }
+
+    /// The key, ready to seal and to open, if it is there.
+    pub(crate) fn expanded(&self) -> Option<LessSafeKey> {
+        let Self::Live { key, .. } = self else { return None };
+        Some(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key[..]).ok()?))
     }
 }
 
 // === impl TagHasher ===
 
 impl TagHasher {
-    fn new(key: &[u8; 32]) -> Self {
-        let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), TAG_CONTEXT);
+    fn new(derived: &[u8; 32]) -> Self {
         let mut short = Zeroizing::new([0; 16]);
-        short.copy_from_slice(&derived.as_ref()[..16]);
+        short.copy_from_slice(&derived[..16]);
         Self(SipHasher24::new_with_key(&short))
     }
 
@@ -469,88 +519,6 @@ impl TagHasher {
         }
         hasher.finish128().as_bytes()
     }
-}
-
-/// The slots of a file in their order, by number; one at the end that is cut short is an error of its own.
-struct Slots {
-    path: PathBuf,
-    file: io::BufReader<File>,
-    next: u32,
-}
-
-/// A slot that is cut short.
-struct CutShort;
-
-impl Slots {
-    fn read(path: &Path) -> Result<Self, FileError> {
-        Ok(Self {
-            file: io::BufReader::with_capacity(READ_AHEAD, File::open(path).map_err(at(path))?),
-            path: path.to_owned(),
-            next: 0,
-        })
-    }
-}
-
-impl Iterator for Slots {
-    type Item = Result<(u32, Result<Zeroizing<[u8; SLOT_BYTES]>, CutShort>), FileError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let mut slot = Zeroizing::new([0; SLOT_BYTES]);
-        let begun = self.file.read(&mut slot[..]).map_err(at(&self.path));
-        let read = match begun {
-            Ok(0) => return None,
-            Ok(begun) => self.file.read_exact(&mut slot[begun..]),
-            Err(error) => return Some(Err(error)),
-        };
-        let slot = match read {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(CutShort),
-            Err(error) => return Some(Err(at(&self.path)(error))),
-            Ok(()) => Ok(slot),
-        };
-        self.next += 1;
-        Some(Ok((self.next - 1, slot)))
-    }
-}
-
-/// Reads every slot. Tells where one is not as it was written.
-pub(crate) fn check(path: &Path) -> Result<Vec<(u64, &'static str)>, FileError> {
-    let mut damaged = Vec::new();
-    for slot in Slots::read(path)? {
-        let (name, slot) = slot?;
-        let found = match slot.as_ref().map(|slot| (decode(name, slot), slot)) {
-            Err(CutShort) => Some("the last slot is cut short"),
-            Ok((None, _)) => Some("the slot's checksum is not that of its key"),
-            Ok((Some(Decoded::Free), _)) => None,
-            Ok((Some(Decoded::Live { .. } | Decoded::Erased), slot)) => match last_use(name, slot) {
-                Some(_) => None,
-                None => Some("the slot's last use does not have its checksum"),
-            },
-        };
-        damaged.extend(found.map(|found| (slot_offset(name), found)));
-    }
-    Ok(damaged)
-}
-
-/// The names of the keys that were erased.
-pub(crate) fn erased(path: &Path) -> Result<HashSet<u32>, FileError> {
-    let mut erased = HashSet::new();
-    for slot in Slots::read(path)? {
-        let (name, slot) = slot?;
-        if slot.is_ok_and(|slot| matches!(decode(name, &slot), Some(Decoded::Erased))) {
-            erased.insert(name);
-        }
-    }
-    Ok(erased)
-}
-
-enum Decoded {
-    Free,
-    Live {
-        tag: Tag,
-        key: Zeroizing<[u8; 32]>,
-        last_use: u64,
-    },
-    Erased,
 }
 
 fn encode(name: u32, state: u8, tag: &Tag, key: &[u8; 32], last_use: u64) -> Zeroizing<[u8; SLOT_BYTES]> {
@@ -580,29 +548,6 @@ fn last_use(name: u32, slot: &[u8; SLOT_BYTES]) -> Option<u64> {
     (slot[LAST_USE_AT..] == encode_use(name, last_use)).then_some(last_use)
 }
 
-fn decode(name: u32, slot: &[u8; SLOT_BYTES]) -> Option<Decoded> {
-    if slot.iter().all(|byte| *byte == 0) {
-        return Some(Decoded::Free);
-    }
-    let expected = checksum(name, &slot[..CHECKSUM_AT]).to_le_bytes();
-    if slot[CHECKSUM_AT..LAST_USE_AT] != expected {
-        return None;
-    }
-    match slot[0] {
-        LIVE => {
-            let mut key = Zeroizing::new([0; 32]);
-            key.copy_from_slice(&slot[KEY_AT..CHECKSUM_AT]);
-            Some(Decoded::Live {
-                tag: slot[TAG_AT..KEY_AT].try_into().ok()?,
-                key,
-                last_use: last_use(name, slot).unwrap_or(UNKNOWN_USE),
-            })
-        }
-        ERASED => Some(Decoded::Erased),
-        _ => None,
-    }
-}
-
 fn checksum(name: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&name.to_le_bytes()), bytes)
 }
@@ -629,6 +574,7 @@ const LIVE: u8 = 1;
 const ERASED: u8 = 2;
 const FILE_TAG: &Tag = b"credence keys v1";
 const TAG_CONTEXT: &[u8] = b"credence ledger principal tag v1";
+const INDEX_CONTEXT: &[u8] = b"credence ledger index v1";
 /// Segments begin at multiples of it.
 pub(crate) const UNIT: u64 = 256;
 /// Never before what is held: such a key is not destroyed for want of use.
@@ -686,7 +632,7 @@ mod tests {
         keys.erase(erased).unwrap();
         let lost = keys.name_for(Some(principal("lost")), 0).unwrap();
         keys.broken = true;
-        assert!(matches!(keys.sync(), Err(KeyError::Broken { .. })));
+        assert!(keys.sync().is_err());
         // As if the kernel had dropped what was written.
         scratch.edit(|bytes| bytes[SLOT_BYTES * lost as usize..].fill(0));
         keys.mend().unwrap();
@@ -699,7 +645,7 @@ mod tests {
     }
 
     fn is_live(keys: &DataKeys, name: u32) -> bool {
-        matches!(keys.file.state(name).unwrap(), KeyState::Live(_))
+        keys.file.slot(name).unwrap().expanded().is_some()
     }
 
     #[test]
@@ -758,7 +704,7 @@ mod tests {
                 .any(|window| secret.chunks(16).any(|part| part == window))
         );
         for mut keys in [keys, scratch.open()] {
-            assert!(matches!(keys.file.state(before).unwrap(), KeyState::Erased));
+            assert!(matches!(keys.file.slot(before).unwrap(), Slot::Erased));
             assert!(keys.key(before).is_err());
             assert_eq!(name(&mut keys, "a", 0), 2);
         }

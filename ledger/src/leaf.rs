@@ -1,10 +1,9 @@
 //! What is sealed in a leaf, and the record that it is read back as.
 
-use credence_wire::v1;
 use prost::Message;
 use prost::bytes::Bytes;
 
-use crate::record::{LedgerRecord, RecordBody, StoredNote, StoredSourceChange};
+use crate::record::{LedgerRecord, RecordBody, StoredEntry, StoredNote, StoredSourceChange};
 
 /// A leaf's plaintext.
 #[derive(Clone, PartialEq, Message)]
@@ -34,21 +33,6 @@ pub enum StoredBody {
     Note(StoredNote),
 }
 
-/// An entry as its source encoded it.
-#[derive(Clone, PartialEq, Message)]
-pub struct StoredEntry {
-    /// Counts the source's entries from 1. 0 for a chain that was stored again because the leaf that had it was pruned, and for
-    /// counts of a principal beyond its share.
-    #[prost(uint64, tag = "1")]
-    pub sequence: u64,
-    /// An encoded `credence.v1.Entry`.
-    #[prost(bytes = "bytes", tag = "2")]
-    pub entry: Bytes,
-    /// If the entry was a chain that the ledger already had: what it is known by, and then `entry` has no chain in it.
-    #[prost(bytes = "bytes", tag = "3")]
-    pub known_chain: Bytes,
-}
-
 /// What the control plane calls a source: 16 random bytes, 32 hexadecimal digits as a text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceName(pub [u8; 16]);
@@ -73,11 +57,7 @@ impl StoredRecord {
             _ => self.source_name().ok_or(UnreadableRecord)?.to_string(),
         };
         let body = match self.body.ok_or(UnreadableRecord)? {
-            StoredBody::Entry(stored) => RecordBody::Entry {
-                sequence: stored.sequence,
-                entry: v1::Entry::decode(stored.entry).map_err(|_| UnreadableRecord)?,
-                known_chain: stored.known_chain.to_vec(),
-            },
+            StoredBody::Entry(stored) => RecordBody::Entry(stored),
             StoredBody::Change(change) => RecordBody::Source(change),
             StoredBody::Note(note) => RecordBody::Note(note),
         };
@@ -134,6 +114,7 @@ pub(crate) const RECORD_OVERHEAD: usize = 9 + 18 + 4 + 11 + 4 + 34;
 
 #[cfg(test)]
 mod tests {
+    use credence_wire::v1;
     use credence_wire::v1::entry::Entry as Kind;
     use proptest::prelude::*;
 
@@ -169,14 +150,7 @@ mod tests {
             known_chain: Bytes::new(),
         };
         let cases = [
-            (
-                StoredBody::Entry(entry),
-                RecordBody::Entry {
-                    sequence: 9,
-                    entry: gap(),
-                    known_chain: Vec::new(),
-                },
-            ),
+            (StoredBody::Entry(entry.clone()), RecordBody::Entry(entry)),
             (StoredBody::Change(change.clone()), RecordBody::Source(change)),
             (StoredBody::Note(note.clone()), RecordBody::Note(note)),
         ];

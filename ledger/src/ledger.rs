@@ -1,30 +1,30 @@
 //! Appends to the ledger: groups of records, each durable when `append` returns.
 
-use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use credence_storage::frames::{AppendError, FrameError, FrameFile, FrameKind, HEAD_LEN, TornTail};
-use credence_storage::{FileError, at, durable};
+use credence_storage::{at, durable};
 use prost::Message as _;
 use prost::bytes::Bytes;
 
-use crate::entry::{BatchView, EntryError, EntryKind, EntryView, PrincipalView};
+use crate::disk_error::DiskError;
+use crate::entry::{BatchView, EntryKind, EntryView, PrincipalView};
+use crate::frames::{FrameFile, HEAD_LEN, TornTail};
 use crate::group::{Beginning, GroupHead, KeyShare, LEAF_LENGTH_BYTES, groups_of};
-use crate::hashes::{HashError, HashFiles, HashWriter};
-use crate::index::{IndexBuilder, IndexError, IndexSecret, MAX_PLACES, SegmentIndex};
+use crate::hashes::{HashFiles, HashWriter};
+use crate::index::{IndexBuilder, IndexSecret, MAX_PLACES, SegmentIndex};
 use crate::index_rows::Row;
 use crate::indexer::{ErasedRows, Indexer};
-use crate::keys::{DataKeys, KeyError, UNIT};
+use crate::keys::{DataKeys, UNIT};
 use crate::known_chains::{KnownChains, expires_at};
-use crate::leaf::{RECORD_OVERHEAD, SourceName, StoredBody, StoredEntry, StoredRecord};
+use crate::leaf::{RECORD_OVERHEAD, SourceName, StoredBody, StoredRecord};
+use crate::ledger_error::LedgerError;
 use crate::options::{LedgerOptions, MAX_SEGMENT_BYTES, Retention};
 use crate::principal_quota::{Counted, Shares};
 use crate::reader::{LedgerReader, Shared};
-use crate::record::{Erasure, Note, Pruning, SourceChange, StoredNote, StoredSourceChange};
-use crate::reserve::{Reserve, Reserved, Room};
-use crate::seal::{MAX_LEAF_BYTES, OpenedLeaf, SEAL_OVERHEAD, Sealer};
+use crate::record::{Erasure, Note, Pruning, RecordBody, SourceChange, StoredEntry, StoredNote, StoredSourceChange};
+use crate::reserve::{Reserve, Room};
+use crate::seal::{MAX_LEAF_BYTES, SEAL_OVERHEAD, Sealer};
 use crate::segment::{Paths, Segment};
 use crate::sources::{KnownSources, SourceMark, SourceState};
 use crate::tree::{Frontier, Hash, leaf_hash};
@@ -114,114 +114,6 @@ pub struct Pruned {
     pub chains: usize,
 }
 
-/// Why the ledger can not be opened, or something was not appended, or not all of it: what was is durable, and the sources'
-/// states say how far it goes.
-#[derive(Debug, thiserror::Error)]
-pub enum LedgerError {
-    /// The system did not let us.
-    #[error(transparent)]
-    Io(#[from] FileError),
-    /// A segment can not be read.
-    #[error(transparent)]
-    Frames(#[from] FrameError),
-    /// A segment is missing.
-    #[error(
-        "the ledger has no records {expected} to {found}: the segment before {path} is missing or incomplete. Restore \
-         it from a backup", path = path.display()
-    )]
-    Missing {
-        /// The index that comes next.
-        expected: u64,
-        /// The index that the file begins with.
-        found: u64,
-        /// The file.
-        path: PathBuf,
-    },
-    /// A file that is none of ours.
-    #[error("{path} does not belong into the ledger's folder; move it away", path = path.display())]
-    Stranger {
-        /// The file.
-        path: PathBuf,
-    },
-    /// What a checkpoint committed to is not there.
-    #[error(
-        "a checkpoint of {published} records was published, but the ledger has {size}: records that others rely on are \
-         gone. Restore the data folder from a backup that has them"
-    )]
-    Gone {
-        /// Records that were published.
-        published: u64,
-        /// Records that there are.
-        size: u64,
-    },
-    /// What a checkpoint committed to is not as it was.
-    #[error(
-        "the first {size} records have the root {found}, but a checkpoint was published that says {expected}: they were \
-         changed. Restore the data folder from a backup"
-    )]
-    OtherRoot {
-        /// Records that were published.
-        size: u64,
-        /// Their root.
-        expected: Hash,
-        /// What it is now.
-        found: Hash,
-    },
-    /// The hashes of what was pruned can not be made again.
-    #[error("the hashes in {path} are damaged, and the records that they were made from are pruned. Restore the data folder from a backup", path = path.display())]
-    HashesLost {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The file can not be written.
-    #[error(transparent)]
-    Append(AppendError),
-    /// What was written is not known to be on disk.
-    #[error(
-        "syncing {path} to disk failed: {error}. What was written is taken back, and it is tried again with the next report: \
-         look after the volume", path = path.display()
-    )]
-    Sync {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// There is no room left.
-    #[error(
-        "the ledger has used up its {limit} bytes. Start the control plane with a larger --ledger-bytes, or with a \
-         --ledger-retention; until then the filters keep the evidence while they have room"
-    )]
-    Full {
-        /// How many bytes it may have.
-        limit: u64,
-    },
-    /// What room there is, is for others.
-    #[error(transparent)]
-    Reserved(#[from] Reserved),
-    /// There is no data key, or the keys can not be read.
-    #[error(transparent)]
-    Keys(#[from] KeyError),
-    /// The tree's hashes can not be read or written.
-    #[error(transparent)]
-    Hashes(#[from] HashError),
-    /// An index can not be read or written.
-    #[error(transparent)]
-    Index(#[from] IndexError),
-    /// No randomness for a session.
-    #[error("no randomness: {0}")]
-    Random(io::Error),
-    /// What is to be erased can not be noted.
-    #[error("{0}. Nothing was erased; ask again")]
-    Erasing(FileError),
-    /// An entry out of bounds.
-    #[error("an entry {0}")]
-    Entry(#[from] EntryError),
-    /// Nothing can be sealed that is this large.
-    #[error("a record is too large to be sealed")]
-    TooLarge,
-}
-
 // === impl Ledger ===
 
 impl Ledger {
@@ -276,9 +168,8 @@ impl Ledger {
         // Whether the index has to be looked through is known from this file, and what is erased from the note: an erasure
         // that a crash interrupts is completed at the next start.
         let pending = self.paths.erasing(name);
-        durable::write_path(&pending, &[])
-            .map_err(at(&pending))
-            .map_err(LedgerError::Erasing)?;
+        let noted = durable::write_path(&pending, &[]).map_err(at(&pending));
+        noted.map_err(LedgerError::Erasing)?;
         let note = Note::Erasure(Erasure {
             key: name.into(),
             by: by.to_owned(),
@@ -423,7 +314,7 @@ impl Ledger {
         self.piece = piece;
         if appended.is_err() {
             // Indexes that were sealed under this session may be used again.
-            self.sealer.renew().map_err(LedgerError::Random)?;
+            self.sealer.renew().map_err(at(&self.paths.0))?;
         }
         appended
     }
@@ -611,7 +502,9 @@ impl Ledger {
         }
         piece.bundle[begin..at].copy_from_slice(&(length as u16).to_be_bytes());
         let hash = leaf_hash(&piece.bundle[at..]);
-        piece.rows.extend(row.keys().iter().map(|key| self.secret.hash(key)));
+        let keys = row.keys();
+        let indexed = keys.iter().filter(|key| key.is_indexed());
+        piece.rows.extend(indexed.map(|key| self.secret.hash(key)));
         piece.leaves.push(NewLeaf {
             key: name,
             bytes: (LEAF_LENGTH_BYTES + length) as u32,
@@ -633,7 +526,7 @@ impl Ledger {
         // A key is on disk before anything is that only it opens.
         self.keys.sync()?;
         let head = piece.head.to_payload();
-        let offset = self.current.append_parts([&head, &piece.bundle])?;
+        let offset = self.current.append([&head, &piece.bundle])?;
         let bundle_offset = (offset + HEAD_LEN) as u32 + head.len() as u32;
         piece.head.sources.iter().for_each(|mark| self.sources.apply(mark));
         for (digest, index, key) in piece.chains.drain(..) {
@@ -646,9 +539,7 @@ impl Ledger {
                 for leaf in &piece.leaves {
                     let of_leaf = rows.by_ref().take((leaf.rows_end - taken) as usize);
                     taken = leaf.rows_end;
-                    // Places follow one another, and the segment ends before they are used up.
-                    let added = builder.add_hashed(bundle_offset + leaf.begin, leaf.span, of_leaf);
-                    debug_assert!(added.is_ok(), "{added:?}");
+                    builder.add_hashed(bundle_offset + leaf.begin, leaf.span, of_leaf);
                 }
             }
         });
@@ -712,7 +603,7 @@ impl Ledger {
     }
 
     /// What of the chains that were stored in a segment has not expired.
-    fn living_chains(&self, segment: &Segment) -> Result<Vec<Bytes>, FrameError> {
+    fn living_chains(&self, segment: &Segment) -> Result<Vec<Bytes>, DiskError> {
         let now = (now() / 1_000_000_000) as i64;
         let mut opener = self.shared.opener();
         let mut living = Vec::new();
@@ -721,10 +612,9 @@ impl Ledger {
             let is_chain = |place: u32| group.head.chains.contains(&place);
             for (_, leaf) in (0..).zip(group.leaves()).filter(|(place, _)| is_chain(*place)) {
                 // One that was erased, or that does not open, is not carried on.
-                if let Ok(OpenedLeaf::Record(record)) = opener.open(leaf.index, leaf.sealed)
-                    && let Some(StoredBody::Entry(stored)) = record.body
-                    && let Ok(view) = EntryView::parse(&stored.entry)
-                    && let EntryKind::Chain(chain) = view.kind
+                if let Ok(record) = opener.open(leaf.index, leaf.sealed)
+                    && let RecordBody::Entry(stored) = record.body
+                    && let Some(EntryKind::Chain(chain)) = stored.view().map(|view| view.kind)
                     && expires_at(chain.chain).is_some_and(|expires_at| expires_at > now)
                 {
                     living.push(stored.entry.clone());
@@ -738,8 +628,9 @@ impl Ledger {
     pub(crate) fn remove_before(&mut self, first: u64) -> Result<(usize, usize), LedgerError> {
         let removed = self.shared.prune(first);
         for segment in &removed {
-            remove_if_there(segment.index_path())?;
-            remove_if_there(segment.path())?;
+            for file in [segment.index_path(), segment.path()] {
+                durable::remove_if_present(file).map_err(at(file))?;
+            }
         }
         let folder = self.paths.segments();
         durable::sync_folder(&folder).map_err(at(&folder))?;
@@ -747,15 +638,6 @@ impl Ledger {
         self.shares.forget_before(first);
         self.settle_bytes();
         Ok((removed.len(), keys))
-    }
-}
-
-impl From<AppendError> for LedgerError {
-    fn from(error: AppendError) -> Self {
-        match error {
-            AppendError::SyncFailed { path, error } => Self::Sync { path, error },
-            error => Self::Append(error),
-        }
     }
 }
 
@@ -769,34 +651,24 @@ impl std::fmt::Debug for Ledger {
     }
 }
 
-/// Makes the file of the segment with this index, which is empty; what it begins with is durable on return.
+/// Makes the file of the segment with this index, which has no records; it is durable on return.
 pub(crate) fn create_segment(
     paths: &Paths,
     beginning: Beginning,
     index: IndexBuilder,
 ) -> Result<(FrameFile, Arc<Segment>), LedgerError> {
     let first = index.first();
-    let path = paths.segment(first);
-    // An earlier attempt may have left one, which holds nothing.
-    remove_if_there(&path)?;
-    let mut file = FrameFile::create(&path, FrameKind::Ledger).map_err(at(&path))?;
     let head = GroupHead {
         first_index: first,
         received_unix_nano: now(),
         beginning: Some(beginning),
         ..GroupHead::default()
     };
+    // An earlier attempt may have left such a file, which holds nothing else.
+    let file = FrameFile::create(&paths.segment(first), &head.to_payload())?;
     let segment = Segment::new(first, paths, head.received_unix_nano, SegmentIndex::Growing(index));
-    file.append(&head.to_payload())?;
     segment.grown(0, file.end());
     Ok((file, Arc::new(segment)))
-}
-
-fn remove_if_there(path: &Path) -> Result<(), FileError> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),
-        _ => Ok(()),
-    }
 }
 
 /// What will be one frame.

@@ -6,7 +6,8 @@
 //! | `fields` | what a record says, field by field, under the names of the API, the exports and OpenTelemetry |
 //! | `entry` | an encoded entry, read where it lies |
 //! | `leaf`, `seal`, `keys` | what is sealed in a leaf, how, and the principals' keys |
-//! | `group`, `segment` | how records are written, and the files that they are in |
+//! | `disk_error`, `ledger_error` | why a file of the ledger cannot be used, and why something was not recorded |
+//! | `frames`, `group`, `segment` | how records are written, and the files that they are in |
 //! | `tree`, `hashes` | the Merkle tree over the leaves, and its hashes on disk |
 //! | `index`, `index_rows`, `indexer` | where in a segment what is asked for can be found |
 //! | `known_chains`, `sources` | the chains and sources that the writer remembers |
@@ -23,8 +24,10 @@
 pub mod checkpoint;
 pub mod continuation;
 pub mod cosignature;
+mod disk_error;
 pub mod entry;
 pub mod fields;
+mod frames;
 mod group;
 mod hashes;
 pub mod index;
@@ -34,6 +37,7 @@ mod keys;
 mod known_chains;
 pub mod leaf;
 mod ledger;
+mod ledger_error;
 pub mod log_identity;
 mod losses;
 pub mod note;
@@ -54,10 +58,15 @@ pub mod tlog_proof;
 pub mod tree;
 pub mod verify;
 
+pub use disk_error::DiskError;
+pub use frames::{AppendError, MAX_PAYLOAD, TornTail};
 pub use leaf::SourceName;
-pub use ledger::{Erased, Ledger, LedgerError, NewItem, Opened, Pruned};
+pub use ledger::{Erased, Ledger, NewItem, Opened, Pruned};
+pub use ledger_error::LedgerError;
 pub use options::{LedgerBounds, LedgerOptions, MAX_SEGMENT_BYTES, Retention};
 pub use query::{Filter, Page, Query};
 pub use reader::{LedgerReader, ReadError};
-pub use record::{LedgerRecord, Note, RecordBody, RecordKind, SourceChange, StoredNote, StoredSourceChange};
+pub use record::{
+    LedgerRecord, Note, RecordBody, RecordKind, SourceChange, StoredEntry, StoredNote, StoredSourceChange,
+};
 pub use reserve::{Reserved, Room};

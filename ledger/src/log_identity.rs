@@ -9,9 +9,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use credence_storage::{FileError, at, durable};
+use credence_storage::{at, durable};
 
-use crate::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
+use crate::checkpoint::{Checkpoint, SignedCheckpoint};
+use crate::disk_error::DiskError;
 use crate::note::{KeyName, NoteSigner, VerifierKey};
 use crate::tree::empty_root;
 
@@ -36,54 +37,6 @@ pub struct Naming<'a> {
     pub log_id: &'a str,
 }
 
-/// Why the ledger can not say who it is.
-#[derive(Debug, thiserror::Error)]
-pub enum IdentityError {
-    /// A file of ours does not hold what we wrote.
-    #[error(
-        "{path} is damaged: {found}. Restore it from a backup, or set ledger.origin to a name that the ledger did not \
-         have before: the tree goes on under it, with a new key",
-        path = path.display()
-    )]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        found: &'static str,
-    },
-    /// The checkpoint that was published is not the ledger's.
-    #[error("{path} is damaged: {error}. Restore the data folder from a backup", path = path.display())]
-    Checkpoint {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        error: CheckpointError,
-    },
-    /// There always is one: an empty one before the origin is there.
-    #[error(
-        "{path} is gone, so that it is not known what was published. Restore it from a backup; or, if the folder is from one, \
-         start with --restored, and the tree goes on under another origin", path = path.display()
-    )]
-    CheckpointGone {
-        /// The file.
-        path: PathBuf,
-    },
-    /// What remembers the latest checkpoint outside of the folder says something else.
-    #[error(
-        "{path} (ledger.published_note) holds no checkpoint of this ledger: {error}. Name the file that this ledger wrote; or \
-         remove it, if you are certain that the data folder was not taken back to an earlier state", path = path.display()
-    )]
-    Note {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        error: CheckpointError,
-    },
-    /// The system refused.
-    #[error(transparent)]
-    Io(#[from] FileError),
-}
-
 /// An origin, and the log beside which the tree had it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Origin {
@@ -97,7 +50,7 @@ impl LedgerIdentity {
     /// Reads the identity of the ledger in this folder. One without an identity gets an origin and a key; one whose log was
     /// declared restored, or for which another origin is configured, gets another origin and another key, and what it
     /// had published under the old ones is published no more.
-    pub fn open(folder: &Path, naming: &Naming<'_>) -> Result<Self, IdentityError> {
+    pub fn open(folder: &Path, naming: &Naming<'_>) -> Result<Self, DiskError> {
         let origins = read_origins(&folder.join(ORIGIN))?;
         let Some(current) = origins.last() else {
             return Self::take(folder, origins, naming);
@@ -111,7 +64,10 @@ impl LedgerIdentity {
         }
         let path = folder.join(CHECKPOINT);
         if read_if_there(&path, MAX_CHECKPOINT_LEN)?.is_none() {
-            return Err(IdentityError::CheckpointGone { path });
+            let found = "it is gone, so that it is not known what was published";
+            return Err(DiskError::damaged(&path, found).with_cure(
+                "Restore it from a backup; or, if the folder is from one, start with --restored, and the tree goes on under another origin",
+            ));
         }
         let signer = NoteSigner::new(current.name.clone(), &read_key(&folder.join(KEY))?);
         Ok(Self {
@@ -154,27 +110,27 @@ impl LedgerIdentity {
     }
 
     /// The latest checkpoint that was published under this origin.
-    pub fn published(&self) -> Result<Option<SignedCheckpoint>, IdentityError> {
+    pub fn published(&self) -> Result<Option<SignedCheckpoint>, DiskError> {
         let checkpoint = self.last_signed()?;
         Ok(checkpoint.filter(|checkpoint| checkpoint.checkpoint().size > 0))
     }
 
     /// The latest checkpoint that was signed under this origin; the first one is of the empty tree, with which every
     /// other one begins.
-    pub fn last_signed(&self) -> Result<Option<SignedCheckpoint>, IdentityError> {
+    pub fn last_signed(&self) -> Result<Option<SignedCheckpoint>, DiskError> {
         let path = self.folder.join(CHECKPOINT);
         let Some(note) = read_if_there(&path, MAX_CHECKPOINT_LEN)? else {
             return Ok(None);
         };
         match SignedCheckpoint::open(&note, &self.verifier_key()) {
             Ok(checkpoint) => Ok(Some(checkpoint)),
-            Err(error) => Err(IdentityError::Checkpoint { path, error }),
+            Err(error) => Err(DiskError::damaged(&path, error.to_string())),
         }
     }
 
     /// The latest checkpoint of this origin that the file outside of the folder remembers, if there is such a file. One of
     /// an origin that the tree had before says nothing about this one.
-    pub fn remembered(&self) -> Result<Option<SignedCheckpoint>, IdentityError> {
+    pub fn remembered(&self) -> Result<Option<SignedCheckpoint>, DiskError> {
         let Some(path) = self.published_note.clone() else {
             return Ok(None);
         };
@@ -186,7 +142,12 @@ impl LedgerIdentity {
         match SignedCheckpoint::open(&note, &self.verifier_key()) {
             Ok(checkpoint) => Ok(Some(checkpoint)),
             Err(_) if former.iter().any(is_of) => Ok(None),
-            Err(error) => Err(IdentityError::Note { path, error }),
+            Err(error) => {
+                let found = format!("it (ledger.published_note) holds no checkpoint of this ledger: {error}");
+                Err(DiskError::damaged(&path, found).with_cure(
+                    "Name the file that this ledger wrote; or remove it, if you are certain that the data folder was not taken back to an earlier state",
+                ))
+            }
         }
     }
 
@@ -209,12 +170,12 @@ impl LedgerIdentity {
     }
 
     /// The last step, which makes it count, is the origin: a crash before leaves the old one, and all is done again.
-    fn take(folder: &Path, mut origins: Vec<Origin>, naming: &Naming<'_>) -> Result<Self, IdentityError> {
+    fn take(folder: &Path, mut origins: Vec<Origin>, naming: &Naming<'_>) -> Result<Self, DiskError> {
         let at = |name: &str| at(&folder.join(name));
-        match std::fs::remove_file(folder.join(CHECKPOINT)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(CHECKPOINT)(error).into()),
-            _ => durable::sync_folder(folder).map_err(at(CHECKPOINT))?,
-        }
+        let removed = durable::remove_if_present(&folder.join(CHECKPOINT));
+        removed
+            .and_then(|()| durable::sync_folder(folder))
+            .map_err(at(CHECKPOINT))?;
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| at(KEY)(io::Error::other(error)))?;
         durable::write_file(folder, KEY, &seed).map_err(at(KEY))?;
@@ -257,43 +218,26 @@ impl fmt::Debug for LedgerIdentity {
 }
 
 /// The origins that a ledger's folder says its tree had, the present one last.
-pub fn origins_of(folder: &Path) -> Result<Vec<KeyName>, IdentityError> {
+pub fn origins_of(folder: &Path) -> Result<Vec<KeyName>, DiskError> {
     let origins = read_origins(&folder.join(ORIGIN))?;
     Ok(origins.into_iter().map(|origin| origin.name).collect())
 }
 
 /// The key of a ledger's folder. Reads its secrets.
-pub fn verifier_key_of(folder: &Path) -> Result<VerifierKey, IdentityError> {
+pub fn verifier_key_of(folder: &Path) -> Result<VerifierKey, DiskError> {
     let path = folder.join(ORIGIN);
     let Some(current) = read_origins(&path)?.pop() else {
-        return Err(IdentityError::Damaged {
-            path,
-            found: "it is not there: no control plane has used this ledger yet",
-        });
+        let found = "it is not there: no control plane has used this ledger yet";
+        return Err(damaged(&path, found));
     };
     Ok(NoteSigner::new(current.name, &read_key(&folder.join(KEY))?).verifier_key())
-}
-
-// === impl IdentityError ===
-
-impl IdentityError {
-    /// The file that it is about.
-    pub fn path(&self) -> &Path {
-        match self {
-            Self::Damaged { path, .. }
-            | Self::Checkpoint { path, .. }
-            | Self::CheckpointGone { path }
-            | Self::Note { path, .. }
-            | Self::Io(FileError { path, .. }) => path,
-        }
-    }
 }
 
 // === impl Naming and Origin ===
 
 impl Naming<'_> {
     /// An origin that the tree did not have before. A configured name that it had is told apart by the log's.
-    fn unused(&self, origins: &[Origin]) -> Result<KeyName, IdentityError> {
+    fn unused(&self, origins: &[Origin]) -> Result<KeyName, DiskError> {
         let is_unused = |name: &KeyName| origins.iter().all(|origin| origin.name != *name);
         let log_id = self.log_id;
         let configured = self.origin.cloned();
@@ -303,10 +247,10 @@ impl Naming<'_> {
         };
         // A log's name is hexadecimal digits: what comes of it is a key's name too.
         let apart = apart.parse().ok().filter(is_unused);
-        configured.filter(is_unused).or(apart).ok_or(IdentityError::Damaged {
-            path: PathBuf::from(ORIGIN),
-            found: "the ledger had this log's name before",
-        })
+        configured
+            .filter(is_unused)
+            .or(apart)
+            .ok_or_else(|| damaged(Path::new(ORIGIN), "the ledger had this log's name before"))
     }
 }
 
@@ -317,11 +261,8 @@ impl fmt::Display for Origin {
     }
 }
 
-fn read_origins(path: &Path) -> Result<Vec<Origin>, IdentityError> {
-    let damaged = |found| IdentityError::Damaged {
-        path: path.to_owned(),
-        found,
-    };
+fn read_origins(path: &Path) -> Result<Vec<Origin>, DiskError> {
+    let damaged = |found| damaged(path, found);
     let Some(text) = read_if_there(path, MAX_ORIGINS_LEN)? else {
         return Ok(Vec::new());
     };
@@ -350,16 +291,19 @@ fn read_origins(path: &Path) -> Result<Vec<Origin>, IdentityError> {
         ))
 }
 
-fn read_key(path: &Path) -> Result<[u8; 32], IdentityError> {
+fn read_key(path: &Path) -> Result<[u8; 32], DiskError> {
     read_if_there(path, 32)?
         .and_then(|seed| seed.try_into().ok())
-        .ok_or_else(|| IdentityError::Damaged {
-            path: path.to_owned(),
-            found: "the 32 bytes of the key that signs checkpoints are not there",
-        })
+        .ok_or_else(|| damaged(path, "the 32 bytes of the key that signs checkpoints are not there"))
 }
 
-fn read_if_there(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, IdentityError> {
+fn damaged(path: &Path, found: &'static str) -> DiskError {
+    DiskError::damaged(path, found).with_cure(
+        "Restore it from a backup, or set ledger.origin to a name that the ledger did not have before: the tree goes on under it, with a new key",
+    )
+}
+
+fn read_if_there(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, DiskError> {
     match durable::read_small_file(path, limit) {
         Ok(contents) => Ok(Some(contents)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

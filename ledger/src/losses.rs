@@ -5,13 +5,11 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use credence_storage::FileError;
-
+use crate::disk_error::DiskError;
 use crate::group::Leaf;
-use crate::keys::{self, KeyFile, KeyState};
-use crate::leaf::StoredBody;
-use crate::record::Note;
-use crate::seal::{OpenError, OpenedLeaf, Opener, key_name};
+use crate::keys::{KeyFile, Slot};
+use crate::record::{Note, RecordBody};
+use crate::seal::{OpenError, Opener, key_name};
 
 /// What the leaves of a folder say, as they are read in their order.
 pub(crate) struct LossCheck {
@@ -37,10 +35,10 @@ struct Use {
 
 impl LossCheck {
     /// Before any leaf is read.
-    pub(crate) fn open(keys: &Path, origin: &str) -> Result<Self, FileError> {
+    pub(crate) fn open(keys: &Path, origin: &str) -> Result<Self, DiskError> {
         let file = Arc::new(KeyFile::open_to_read(keys)?);
         Ok(Self {
-            erased: keys::erased(keys)?,
+            erased: file.erased()?,
             opener: Opener::new(origin, Arc::clone(&file)),
             keys: file,
             uses: HashMap::new(),
@@ -62,7 +60,7 @@ impl LossCheck {
                 // One leaf tells whether the key is the one that it was: to open all takes as long as to read them.
                 let opens = !matches!(
                     self.opener.open(index, sealed),
-                    Err(OpenError::Damaged { .. } | OpenError::Keys(_))
+                    Err(OpenError::Damaged { .. } | OpenError::Disk(_))
                 );
                 let last_index = index;
                 self.uses.insert(name, Use { last_index, opens });
@@ -71,10 +69,7 @@ impl LossCheck {
     }
 
     fn note(&mut self, index: u64, leaf: &[u8]) {
-        let Ok(OpenedLeaf::Record(record)) = self.opener.open(index, leaf) else {
-            return;
-        };
-        let Some(StoredBody::Note(note)) = record.body else {
+        let Ok(RecordBody::Note(note)) = self.opener.open(index, leaf).map(|record| record.body) else {
             return;
         };
         match note.note {
@@ -99,14 +94,14 @@ impl LossCheck {
     ) -> Result<Vec<(u32, &'static str)>, E> {
         let mut found: Vec<(u32, u64, &'static str)> = Vec::new();
         for (name, used) in &self.uses {
-            let wrong = match self.keys.state(*name) {
-                Ok(KeyState::Erased) if self.erased.contains(name) && !self.noted.contains(&u64::from(*name)) => {
+            let wrong = match self.keys.slot(*name) {
+                Ok(Slot::Erased) if self.erased.contains(name) && !self.noted.contains(&u64::from(*name)) => {
                     "it was destroyed, and no note in the ledger says that anybody was erased"
                 }
-                Ok(KeyState::Erased) => continue,
-                Ok(KeyState::Live(_)) if used.opens => continue,
-                Ok(KeyState::Live(_)) => "records that are held do not open with it",
-                Ok(KeyState::Missing) | Err(_) => "records that are held were sealed with it, and it is not there",
+                Ok(Slot::Erased) => continue,
+                Ok(Slot::Live { .. }) if used.opens => continue,
+                Ok(Slot::Live { .. }) => "records that are held do not open with it",
+                Ok(Slot::Free) | Err(_) => "records that are held were sealed with it, and it is not there",
             };
             found.push((*name, used.last_index, wrong));
         }

@@ -3,6 +3,7 @@
 //! A note's text is out of reach until a key that one trusts has opened the note: [`VerifierKey::open`].
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
 use base64::Engine;
@@ -37,26 +38,28 @@ pub struct NoteSignature {
 pub struct KeyId(pub u32);
 
 /// What a signature is made of and over (C2SP signed-note, "Signature types").
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SignatureType {
-    /// Ed25519 over the note's text.
-    Ed25519,
-    /// A timestamped cosignature of a checkpoint.
-    Cosignature,
+pub trait SignatureType {
+    /// Stands for it in keys.
+    const BYTE: u8;
+    /// What is said of a key for signatures of another type.
+    const EXPECTED: &'static str;
 }
+
+/// Ed25519 over the note's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OfNotes;
 
 /// A public key with its name, for signatures of one type. As text it is C2SP's "vkey": `name+hash+base64`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PublicKey {
+pub struct PublicKey<T> {
     name: KeyName,
     id: KeyId,
-    kind: SignatureType,
     key: VerifyingKey,
+    kind: PhantomData<T>,
 }
 
-/// A key that verifies notes: one for [`SignatureType::Ed25519`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VerifierKey(PublicKey);
+/// A key that verifies notes.
+pub type VerifierKey = PublicKey<OfNotes>;
 
 /// A key that signs notes.
 pub struct NoteSigner {
@@ -130,10 +133,11 @@ impl UnverifiedNote {
     }
 
     /// The signatures that say to be of this key.
-    pub(crate) fn signatures_of<'a>(&'a self, key: &'a PublicKey) -> impl Iterator<Item = &'a NoteSignature> {
-        self.signatures
-            .iter()
-            .filter(|signature| signature.id == key.id && signature.name == key.name)
+    pub(crate) fn signatures_of<'a, T: SignatureType>(
+        &'a self,
+        key: &'a PublicKey<T>,
+    ) -> impl Iterator<Item = &'a NoteSignature> {
+        self.signatures.iter().filter(|signature| key.is_of(signature))
     }
 }
 
@@ -188,74 +192,38 @@ impl VerifierKey {
     /// if another one is not.
     pub fn open<'a>(&self, note: &'a UnverifiedNote) -> Result<&'a str, NoteError> {
         let mut is_signed = false;
-        for signature in note.signatures_of(&self.0) {
-            self.0.verify(note.text.as_bytes(), &signature.signature)?;
+        for signature in note.signatures_of(self) {
+            self.verify(note.text.as_bytes(), &signature.signature)?;
             is_signed = true;
         }
         if is_signed {
             Ok(&note.text)
         } else {
-            Err(self.0.unsigned())
+            Err(self.unsigned())
         }
     }
-
-    /// Whose key it is.
-    pub fn name(&self) -> &KeyName {
-        &self.0.name
-    }
-
-    /// Which of its owner's keys it is.
-    pub fn id(&self) -> KeyId {
-        self.0.id
-    }
 }
 
-impl FromStr for VerifierKey {
-    type Err = NoteError;
-
-    fn from_str(text: &str) -> Result<Self, NoteError> {
-        Ok(Self(PublicKey::parse(text, SignatureType::Ed25519)?))
-    }
-}
-
-/// As text (`name+hash+base64`).
-impl fmt::Display for VerifierKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+impl SignatureType for OfNotes {
+    const BYTE: u8 = 0x01;
+    const EXPECTED: &'static str = "it is not for Ed25519 signatures of notes (type 1)";
 }
 
 // === impl PublicKey ===
 
-impl PublicKey {
-    /// A key of this name for signatures of this type.
-    pub fn new(name: KeyName, kind: SignatureType, key: VerifyingKey) -> Self {
-        let id = KeyId::of(&name, kind, key.as_bytes());
-        Self { name, id, kind, key }
-    }
-
-    /// Reads a key that must be one for signatures of this type.
-    pub(crate) fn parse(text: &str, kind: SignatureType) -> Result<Self, NoteError> {
-        let mut parts = text.splitn(3, '+');
-        let (Some(name), Some(id), Some(material)) = (parts.next(), parts.next(), parts.next()) else {
-            return Err(NoteError::Key("it does not have three parts with a plus between them"));
-        };
-        let material = STANDARD
-            .decode(material)
-            .map_err(|_| NoteError::Key("its last part is not base64"))?;
-        let (found_kind, key) = material.split_first().ok_or(NoteError::Key("its last part is empty"))?;
-        if *found_kind != kind.byte() {
-            return Err(NoteError::Key(kind.expectation()));
-        }
-        let key = <&[u8; 32]>::try_from(key)
-            .ok()
-            .and_then(|key| VerifyingKey::from_bytes(key).ok())
-            .ok_or(NoteError::Key("its last part is no Ed25519 key"))?;
-        let key = Self::new(name.parse()?, kind, key);
-        if id == key.id.to_string() {
-            Ok(key)
-        } else {
-            Err(NoteError::Key("its hash is not that of its name and key"))
+impl<T: SignatureType> PublicKey<T> {
+    /// A key of this name.
+    pub fn new(name: KeyName, key: VerifyingKey) -> Self {
+        let mut sha256 = Sha256::new();
+        sha256.update(name.0.as_bytes());
+        sha256.update([b'\n', T::BYTE]);
+        sha256.update(key.as_bytes());
+        let [a, b, c, d, ..] = <[u8; 32]>::from(sha256.finalize());
+        Self {
+            name,
+            id: KeyId(u32::from_be_bytes([a, b, c, d])),
+            key,
+            kind: PhantomData,
         }
     }
 
@@ -267,6 +235,11 @@ impl PublicKey {
     /// Which of its owner's keys it is.
     pub fn id(&self) -> KeyId {
         self.id
+    }
+
+    /// Whether a signature says to be of this key.
+    pub(crate) fn is_of(&self, signature: &NoteSignature) -> bool {
+        signature.id == self.id && signature.name == self.name
     }
 
     /// Checks a signature that says to be of this key.
@@ -293,10 +266,38 @@ impl PublicKey {
     }
 }
 
+impl<T: SignatureType> FromStr for PublicKey<T> {
+    type Err = NoteError;
+
+    fn from_str(text: &str) -> Result<Self, NoteError> {
+        let mut parts = text.splitn(3, '+');
+        let (Some(name), Some(id), Some(material)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(NoteError::Key("it does not have three parts with a plus between them"));
+        };
+        let material = STANDARD
+            .decode(material)
+            .map_err(|_| NoteError::Key("its last part is not base64"))?;
+        let (kind, key) = material.split_first().ok_or(NoteError::Key("its last part is empty"))?;
+        if *kind != T::BYTE {
+            return Err(NoteError::Key(T::EXPECTED));
+        }
+        let key = <&[u8; 32]>::try_from(key)
+            .ok()
+            .and_then(|key| VerifyingKey::from_bytes(key).ok())
+            .ok_or(NoteError::Key("its last part is no Ed25519 key"))?;
+        let key = Self::new(name.parse()?, key);
+        if id == key.id.to_string() {
+            Ok(key)
+        } else {
+            Err(NoteError::Key("its hash is not that of its name and key"))
+        }
+    }
+}
+
 /// As text (`name+hash+base64`).
-impl fmt::Display for PublicKey {
+impl<T: SignatureType> fmt::Display for PublicKey<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let material = [&[self.kind.byte()], self.key.as_bytes().as_slice()].concat();
+        let material = [&[T::BYTE], self.key.as_bytes().as_slice()].concat();
         write!(f, "{}+{}+{}", self.name, self.id, STANDARD.encode(material))
     }
 }
@@ -319,11 +320,7 @@ impl NoteSigner {
 
     /// The key that verifies what this one signs.
     pub fn verifier_key(&self) -> VerifierKey {
-        VerifierKey(PublicKey::new(
-            self.name.clone(),
-            SignatureType::Ed25519,
-            self.key.verifying_key(),
-        ))
+        VerifierKey::new(self.name.clone(), self.key.verifying_key())
     }
 
     /// Signs a text, which must end with a newline and hold no other control character.
@@ -349,7 +346,7 @@ impl fmt::Debug for NoteSigner {
     }
 }
 
-// === impl KeyName, KeyId and SignatureType ===
+// === impl KeyName and KeyId ===
 
 impl KeyName {
     /// As text.
@@ -376,37 +373,10 @@ impl fmt::Display for KeyName {
     }
 }
 
-impl KeyId {
-    fn of(name: &KeyName, kind: SignatureType, key: &[u8; 32]) -> Self {
-        let mut sha256 = Sha256::new();
-        sha256.update(name.0.as_bytes());
-        sha256.update([b'\n', kind.byte()]);
-        sha256.update(key);
-        let [a, b, c, d, ..] = <[u8; 32]>::from(sha256.finalize());
-        Self(u32::from_be_bytes([a, b, c, d]))
-    }
-}
-
 /// As eight hexadecimal digits.
 impl fmt::Display for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08x}", self.0)
-    }
-}
-
-impl SignatureType {
-    fn byte(self) -> u8 {
-        match self {
-            Self::Ed25519 => 0x01,
-            Self::Cosignature => 0x04,
-        }
-    }
-
-    fn expectation(self) -> &'static str {
-        match self {
-            Self::Ed25519 => "it is not for Ed25519 signatures of notes (type 1)",
-            Self::Cosignature => "it is not for Ed25519 cosignatures of checkpoints (type 4)",
-        }
     }
 }
 

@@ -3,20 +3,15 @@
 
 use crate::tree::{Frontier, Hash, Hashes, node_hash, range_root};
 
-/// Why a proof can not be made.
+/// Why a proof can not be made, or a tree not be checked.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum MakeProofError<E> {
-    /// There is no such leaf, or no such older tree.
-    #[error("{number} is not in a tree of {size} leaves")]
-    OutOfRange {
-        /// The leaf's index, or the older tree's size.
-        number: u64,
-        /// How many leaves the tree has.
-        size: u64,
-    },
+pub enum TreeError<E> {
+    /// The tree does not have what is asked for, or it is not what it was.
+    #[error(transparent)]
+    Proof(ProofError),
     /// A hash can not be read.
     #[error(transparent)]
-    Hashes(#[from] E),
+    Hashes(E),
 }
 
 /// A proof proves nothing: it, or what it is to prove, is not what it ought to be.
@@ -61,19 +56,20 @@ pub enum ProofError {
 
 /// Proves that leaf `index` is in the tree of the first `size` leaves: the hashes from its sibling up to the child of
 /// the root.
-pub fn inclusion<H: Hashes>(index: u64, size: u64, hashes: &H) -> Result<Vec<Hash>, MakeProofError<H::Error>> {
+pub fn inclusion<H: Hashes>(index: u64, size: u64, hashes: &H) -> Result<Vec<Hash>, TreeError<H::Error>> {
     if index >= size {
-        return Err(MakeProofError::OutOfRange { number: index, size });
+        return Err(TreeError::Proof(ProofError::NoSuchLeaf { index, size }));
     }
+    let root = |first, end| range_root(first, end, hashes).map_err(TreeError::Hashes);
     let mut path = Vec::new();
     let (mut first, mut end) = (0, size);
     while end - first > 1 {
         let middle = first + largest_power_of_two_below(end - first);
         if index < middle {
-            path.push(range_root(middle, end, hashes)?);
+            path.push(root(middle, end)?);
             end = middle;
         } else {
-            path.push(range_root(first, middle, hashes)?);
+            path.push(root(first, middle)?);
             first = middle;
         }
     }
@@ -104,7 +100,7 @@ pub fn check_hashes<H: Hashes>(
     (level, first, read): (u8, u64, &[Hash]),
     (size, root): (u64, &Hash),
     hashes: &H,
-) -> Result<(), CheckHashesError<H::Error>> {
+) -> Result<(), TreeError<H::Error>> {
     let row = Row {
         height: 8 * u32::from(level),
         first,
@@ -113,7 +109,7 @@ pub fn check_hashes<H: Hashes>(
     let number = first.saturating_add(read.len() as u64);
     let complete = size.checked_shr(row.height).unwrap_or(0);
     if number > complete {
-        return Err(CheckHashesError::Proof(ProofError::NoSuchLeaf {
+        return Err(TreeError::Proof(ProofError::NoSuchLeaf {
             index: number.saturating_sub(1),
             size: complete,
         }));
@@ -121,19 +117,8 @@ pub fn check_hashes<H: Hashes>(
     if read.is_empty() {
         return Ok(());
     }
-    let found = row.root_with(0, size, hashes).map_err(CheckHashesError::Hashes)?;
-    expect_root(found, root).map_err(CheckHashesError::Proof)
-}
-
-/// Why hashes are not known to be the tree's.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckHashesError<E> {
-    /// They, or others that lie between them and the root, are not.
-    #[error("a hash on disk is not what it was: {0}")]
-    Proof(ProofError),
-    /// One of the others cannot be read.
-    #[error(transparent)]
-    Hashes(E),
+    let found = row.root_with(0, size, hashes).map_err(TreeError::Hashes)?;
+    expect_root(found, root).map_err(TreeError::Proof)
 }
 
 /// Hashes of complete subtrees that lie side by side.
@@ -170,28 +155,29 @@ impl Row<'_> {
 
 /// Proves that the tree of the first `old` leaves is where the tree of the first `new` leaves began. Nothing needs to
 /// be proven of an empty tree, nor of two of the same size.
-pub fn consistency<H: Hashes>(old: u64, new: u64, hashes: &H) -> Result<Vec<Hash>, MakeProofError<H::Error>> {
+pub fn consistency<H: Hashes>(old: u64, new: u64, hashes: &H) -> Result<Vec<Hash>, TreeError<H::Error>> {
     if old > new {
-        return Err(MakeProofError::OutOfRange { number: old, size: new });
+        return Err(TreeError::Proof(ProofError::Shrunk { old, new }));
     }
     let mut path = Vec::new();
     if old == 0 || old == new {
         return Ok(path);
     }
+    let root = |first, end| range_root(first, end, hashes).map_err(TreeError::Hashes);
     let (mut first, mut end) = (0, new);
     while end != old {
         let middle = first + largest_power_of_two_below(end - first);
         if old <= middle {
-            path.push(range_root(middle, end, hashes)?);
+            path.push(root(middle, end)?);
             end = middle;
         } else {
-            path.push(range_root(first, middle, hashes)?);
+            path.push(root(first, middle)?);
             first = middle;
         }
     }
     // The verifier knows the older tree's own root.
     if first > 0 {
-        path.push(range_root(first, end, hashes)?);
+        path.push(root(first, end)?);
     }
     path.reverse();
     Ok(path)
@@ -500,12 +486,12 @@ mod tests {
         let tree = InMemory::of(&some_leaves(3));
         assert_eq!(
             inclusion(3, 3, &tree),
-            Err(MakeProofError::OutOfRange { number: 3, size: 3 })
+            Err(TreeError::Proof(ProofError::NoSuchLeaf { index: 3, size: 3 }))
         );
         assert_eq!(
             consistency(4, 3, &tree),
-            Err(MakeProofError::OutOfRange { number: 4, size: 3 })
+            Err(TreeError::Proof(ProofError::Shrunk { old: 4, new: 3 }))
         );
-        assert!(matches!(inclusion(0, 4, &tree), Err(MakeProofError::Hashes(_))));
+        assert!(matches!(inclusion(0, 4, &tree), Err(TreeError::Hashes(_))));
     }
 }

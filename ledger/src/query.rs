@@ -7,13 +7,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use credence_delegation::chain_digest;
 use credence_wire::v1;
-use credence_wire::v1::entry::Entry as Kind;
 
-use prost::Message as _;
-
-use crate::index::{IndexError, IndexKey, RUN_PLACES};
+use crate::disk_error::DiskError;
+use crate::index::{IndexKey, RUN_PLACES};
+use crate::index_rows::Row;
 use crate::reader::{LedgerReader, ReadError};
 use crate::record::{LedgerRecord, RecordBody, RecordKind};
 use crate::segment::Segment;
@@ -203,7 +201,7 @@ impl Search<'_> {
     }
 
     /// The places in the segment that have to be looked at, newest first; none if that is all of them.
-    fn places(&self, segment: &Segment) -> Result<Option<Vec<u32>>, IndexError> {
+    fn places(&self, segment: &Segment) -> Result<Option<Vec<u32>>, DiskError> {
         let mut places: Option<Vec<u32>> = None;
         for key in &self.keys {
             // To open a few records costs less than to read another list.
@@ -235,8 +233,8 @@ impl Search<'_> {
         for record in records {
             self.before = record.index;
             if self.query.admits(&record) {
-                if let RecordBody::Entry { entry, .. } = &record.body {
-                    self.found_bytes += entry.encoded_len();
+                if let RecordBody::Entry(stored) = &record.body {
+                    self.found_bytes += stored.entry.len();
                 }
                 self.found.push(record);
                 if self.found.len() >= self.query.limit || self.found_bytes >= MAX_FOUND_BYTES {
@@ -264,34 +262,26 @@ impl Search<'_> {
 impl Query {
     /// Whether a record is one of those that are looked for, wherever it is and however many were found.
     pub fn admits(&self, record: &LedgerRecord) -> bool {
-        self.issuers.as_ref().is_none_or(|issuers| {
-            issuer_of(&record.body).is_some_and(|issuer| issuers.iter().any(|known| known == issuer))
-        }) && self.filter.admits(record)
+        let kind = RecordKind::of(&record.body);
+        let row = Row::of(&record.body);
+        // What cannot be read may be what is asked for: it is shown as what it is, and never left out without a word.
+        let is_unreadable = kind == RecordKind::Unreadable;
+        let about = row.span(record.received_unix_nano);
+        if !is_unreadable && (!self.filter.admits(kind) || !self.filter.overlaps(about)) {
+            return false;
+        }
+        let keys = row.keys();
+        let is_of = |issuer: &String| keys.contains(&IndexKey::Issuer(issuer));
+        self.issuers.as_ref().is_none_or(|issuers| issuers.iter().any(is_of))
+            && (is_unreadable || self.filter.conditions().all(|condition| keys.contains(&condition)))
     }
 }
 
 /// Without a part of the index that is damaged, everything is looked at.
-fn if_whole<T>(read: Result<T, IndexError>) -> Result<Option<T>, IndexError> {
+fn if_whole<T>(read: Result<T, DiskError>) -> Result<Option<T>, DiskError> {
     match read {
-        Err(IndexError::Damaged { .. }) => Ok(None),
+        Err(DiskError::Damaged { .. }) => Ok(None),
         read => read.map(Some),
-    }
-}
-
-/// Whose principal it is that the record is about. Aggregates, gaps, notes and sources are about no principal.
-fn issuer_of(body: &RecordBody) -> Option<&str> {
-    principal_of(body).map(|principal| principal.issuer.as_str())
-}
-
-fn principal_of(body: &RecordBody) -> Option<&v1::Principal> {
-    let RecordBody::Entry { entry, .. } = body else {
-        return None;
-    };
-    match entry.entry.as_ref()? {
-        Kind::Event(event) => event.principal.as_ref(),
-        Kind::Chain(chain) => chain.principal.as_ref(),
-        Kind::Aggregate(aggregate) => aggregate.principal.as_ref(),
-        Kind::Gap(_) => None,
     }
 }
 
@@ -300,10 +290,15 @@ fn principal_of(body: &RecordBody) -> Option<&v1::Principal> {
 impl Filter {
     /// What the index can be asked for, the narrowest first.
     fn keys(&self) -> Vec<IndexKey<'_>> {
+        self.conditions().filter(IndexKey::is_indexed).collect()
+    }
+
+    fn conditions(&self) -> impl Iterator<Item = IndexKey<'_>> {
         // A record that is erased or cannot be read was indexed by what it was, and as nothing else.
+        use RecordKind::{Decision, Erased, Unknown, Unreadable};
         let kind = self
             .kind
-            .filter(|kind| !matches!(kind, RecordKind::Decision | RecordKind::Erased | RecordKind::Unreadable));
+            .filter(|kind| !matches!(kind, Decision | Erased | Unknown | Unreadable));
         let decision = self.decision.map(i32::from);
         [
             self.trace_id.as_deref().map(IndexKey::Trace),
@@ -320,60 +315,13 @@ impl Filter {
         ]
         .into_iter()
         .flatten()
-        .filter(IndexKey::is_indexed)
-        .collect()
     }
 
-    fn admits(&self, record: &LedgerRecord) -> bool {
-        let kind = RecordKind::of(&record.body);
-        // What cannot be read may be what is asked for: it is shown as what it is, and never left out without a word.
-        if kind == RecordKind::Unreadable {
-            return true;
-        }
-        let kind_fits = match self.kind {
+    fn admits(&self, kind: RecordKind) -> bool {
+        match self.kind {
             Some(wanted) => kind == wanted,
             None => kind != RecordKind::Chain || self.chain_digest.is_some(),
-        };
-        kind_fits && self.overlaps(span(record)) && self.fields_admit(&record.body)
-    }
-
-    fn fields_admit(&self, body: &RecordBody) -> bool {
-        let principal = principal_of(body);
-        let issuer = principal.map(|principal| principal.issuer.as_str());
-        let subject = principal.and_then(|principal| principal.subject.as_deref());
-        let entry = match body {
-            RecordBody::Entry { entry, .. } => entry.entry.as_ref(),
-            RecordBody::Source(_) | RecordBody::Note(_) | RecordBody::Erased | RecordBody::Unreadable => None,
-        };
-        let event = match entry {
-            Some(Kind::Event(event)) => Some(event),
-            _ => None,
-        };
-        let counted = match entry {
-            Some(Kind::Aggregate(aggregate)) => Some(aggregate),
-            _ => None,
-        };
-        let of_event = |field: fn(&v1::Event) -> &str| event.map(field);
-        let of_both = |field: fn(&v1::Event) -> &str, other: fn(&v1::Aggregate) -> &str| {
-            event.map(field).or_else(|| counted.map(other))
-        };
-        let decision = event.map(v1::Event::decision).or_else(|| counted.map(decision_of));
-        is(&self.principal_issuer, issuer)
-            && is(&self.principal_subject, subject)
-            && is(&self.tool, of_event(|event| &event.tool))
-            && is(&self.agent, of_event(|event| &event.agent))
-            && is(&self.trace_id, of_event(|event| &event.trace_id))
-            && is(&self.reason, of_both(|event| &event.reason, |counted| &counted.reason))
-            && is(&self.rule, of_both(|event| &event.rule, |counted| &counted.rule))
-            && self.decision.is_none_or(|wanted| decision == Some(wanted))
-            && self
-                .delegation_id
-                .as_ref()
-                .is_none_or(|wanted| event.is_some_and(|event| event.delegation_ids.contains(wanted)))
-            && self.chain_digest.as_ref().is_none_or(|wanted| match entry {
-                Some(Kind::Chain(chain)) => chain_digest(&chain.chain) == *wanted,
-                _ => false,
-            })
+        }
     }
 
     /// Whether some of these instants are asked for.
@@ -387,37 +335,6 @@ impl Filter {
         self.from_unix_nano.is_none_or(|from| earliest >= from)
             && self.until_unix_nano.is_none_or(|until| latest < until)
     }
-}
-
-/// The earliest and the latest instant that the record is about: of a decision when it was made, of counts their second,
-/// of a gap when it began and when it ended, of all else when it was written down.
-fn span(record: &LedgerRecord) -> (u64, u64) {
-    if let RecordBody::Entry { entry, .. } = &record.body {
-        match &entry.entry {
-            Some(Kind::Event(event)) => return (event.time_unix_nano, event.time_unix_nano),
-            Some(Kind::Aggregate(aggregate)) => {
-                let begin = u64::try_from(aggregate.second)
-                    .unwrap_or_default()
-                    .saturating_mul(SECOND);
-                return (begin, begin.saturating_add(SECOND - 1));
-            }
-            Some(Kind::Gap(gap)) => return (gap.first_time_unix_nano, gap.last_time_unix_nano),
-            Some(Kind::Chain(_)) | None => {}
-        }
-    }
-    (record.received_unix_nano, record.received_unix_nano)
-}
-
-/// Clients that count nothing but denials do not say so.
-fn decision_of(aggregate: &v1::Aggregate) -> v1::Decision {
-    match aggregate.decision() {
-        v1::Decision::Unspecified => v1::Decision::Deny,
-        said => said,
-    }
-}
-
-fn is(wanted: &Option<String>, found: Option<&str>) -> bool {
-    wanted.is_none() || wanted.as_deref() == found
 }
 
 /// What is in both, newest first as they are.
@@ -440,18 +357,22 @@ const MAX_FOUND_BYTES: usize = 1 << 20;
 const PLACES_AT_A_TIME: usize = 64;
 /// Records that are opened rather than looked for by another condition.
 const FEW_PLACES: usize = 64;
-/// Nanoseconds.
-const SECOND: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use credence_delegation::chain_digest;
+    use credence_wire::v1::entry::Entry as Kind;
+    use prost::Message as _;
 
     use super::*;
     use crate::record::{SourceChange, StoredSourceChange};
     use crate::{Ledger, LedgerBounds, LedgerOptions, NewItem, Retention, SourceName};
 
     const SOURCE: SourceName = SourceName([0xab; 16]);
+    /// Nanoseconds.
+    const SECOND: u64 = 1_000_000_000;
 
     fn open(folder: &Path, segment: u64) -> Ledger {
         let options = LedgerOptions {
@@ -508,6 +429,7 @@ mod tests {
             event("alice", "read", v1::Decision::Allow),
             Kind::Aggregate(v1::Aggregate {
                 count: 9,
+                decision: v1::Decision::Deny.into(),
                 ..Default::default()
             }),
             Kind::Gap(v1::Gap {

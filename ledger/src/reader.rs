@@ -5,14 +5,13 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use crate::disk_error::DiskError;
 use crate::group::LEAF_LENGTH_BYTES;
-use crate::hashes::{HashError, HashFiles, HashesAt};
-use crate::index::IndexError;
+use crate::hashes::{HashFiles, HashesAt};
 use crate::keys::KeyFile;
-use crate::leaf::StoredRecord;
 use crate::record::{LedgerRecord, RecordBody};
-use crate::seal::{OpenError, OpenedLeaf, Opener};
-use crate::segment::{LeafRun, Segment, SegmentError};
+use crate::seal::{OpenError, Opener};
+use crate::segment::{LeafRun, Segment};
 use crate::tree::{Hash, Hashes, leaf_hash, root_of};
 
 /// The ledger as readers see it. Cheap to clone.
@@ -65,12 +64,9 @@ pub enum ReadError {
     /// The ledger could not be opened.
     #[error("the ledger is damaged: {0}")]
     Damaged(Arc<str>),
-    /// The segment can not be read.
+    /// A file of it can not be read.
     #[error(transparent)]
-    Segment(#[from] SegmentError),
-    /// The tree can not be read.
-    #[error(transparent)]
-    Hashes(#[from] HashError),
+    Disk(#[from] DiskError),
     /// It can not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -138,18 +134,16 @@ impl LedgerReader {
     /// The records of these indexes, in order; [`RecordBody::Unreadable`] stands for each that cannot be read. What is
     /// asked for is held in memory: ask for no more than a page.
     pub fn records(&self, range: Range<u64>) -> Result<Vec<LedgerRecord>, ReadError> {
-        let open = |opener: &mut Opener, index, leaf: &[u8]| opener.record(index, leaf);
-        self.opened(range, open, LedgerRecord::unreadable)
-    }
-
-    /// As [`LedgerReader::records`], with each entry as its source encoded it. What was erased, or cannot be read, has no
-    /// body.
-    pub fn stored(&self, range: Range<u64>) -> Result<Vec<StoredRecord>, ReadError> {
-        let open = |opener: &mut Opener, index, leaf: &[u8]| match opener.open(index, leaf)? {
-            OpenedLeaf::Record(record) => Ok(record),
-            OpenedLeaf::Erased => Ok(StoredRecord::default()),
-        };
-        self.opened(range, open, |_| StoredRecord::default())
+        let shared = self.shared()?;
+        let mut opener = shared.opener();
+        let mut records = Vec::new();
+        self.runs(range, |segment, first, run| {
+            for (index, leaf) in (first..).zip(run.leaves()) {
+                records.push(shared.or_unreadable(opener.open(index, leaf), segment, index)?);
+            }
+            Ok(())
+        })?;
+        Ok(records)
     }
 
     /// As [`LedgerReader::records`], without those that are not there: not yet, or not any more.
@@ -176,9 +170,8 @@ impl LedgerReader {
             let index = segment.first() + u64::from(*place);
             let read = segment.read(*place..place + 1).map_err(ReadError::from);
             let record = read.and_then(|run| {
-                let opened = opener.record(index, run.leaves().next().unwrap_or_default());
-                let record = shared.or_unreadable(opened, segment, index)?;
-                Ok(record.unwrap_or_else(|| LedgerRecord::unreadable(index)))
+                let opened = opener.open(index, run.leaves().next().unwrap_or_default());
+                shared.or_unreadable(opened, segment, index)
             });
             records.push(record.map_err(|error| self.or_pruned(segment, index, error))?);
         }
@@ -211,26 +204,6 @@ impl LedgerReader {
     /// The root of the tree of the first `size` records.
     pub fn root(&self, size: u64) -> Result<Hash, ReadError> {
         root_of(size, self)
-    }
-
-    /// Opens leaves; what `unreadable` gives stands for each that cannot be read.
-    fn opened<T>(
-        &self,
-        range: Range<u64>,
-        open: impl Fn(&mut Opener, u64, &[u8]) -> Result<T, OpenError>,
-        unreadable: impl Fn(u64) -> T,
-    ) -> Result<Vec<T>, ReadError> {
-        let shared = self.shared()?;
-        let mut opener = shared.opener();
-        let mut records = Vec::new();
-        self.runs(range, |segment, first, run| {
-            for (index, leaf) in (first..).zip(run.leaves()) {
-                let opened = shared.or_unreadable(open(&mut opener, index, leaf), segment, index)?;
-                records.push(opened.unwrap_or_else(|| unreadable(index)));
-            }
-            Ok(())
-        })?;
-        Ok(records)
     }
 
     /// Reads leaves in runs of at most 256.
@@ -300,12 +273,6 @@ impl Hashes for LedgerReader {
     }
 }
 
-impl From<IndexError> for ReadError {
-    fn from(error: IndexError) -> Self {
-        Self::Segment(SegmentError::Index(error))
-    }
-}
-
 // === impl Shared ===
 
 impl Shared {
@@ -322,25 +289,25 @@ impl Shared {
         }
     }
 
-    /// A leaf that cannot be read is noted, and is nothing; but for one whose segment was pruned meanwhile, with its key.
-    fn or_unreadable<T>(
+    /// A leaf that cannot be read is noted; but for one whose segment was pruned meanwhile, with its key.
+    fn or_unreadable(
         &self,
-        opened: Result<T, OpenError>,
+        opened: Result<LedgerRecord, OpenError>,
         segment: &Segment,
         index: u64,
-    ) -> Result<Option<T>, ReadError> {
+    ) -> Result<LedgerRecord, ReadError> {
         match opened {
             Ok(opened) => {
                 // The disk may have answered another time.
                 self.unreadable().remove(&index);
-                Ok(Some(opened))
+                Ok(opened)
             }
             Err(OpenError::Damaged { .. } | OpenError::Unknown { .. }) if !segment.is_removed() => {
                 let mut unreadable = self.unreadable();
                 if unreadable.len() < MAX_UNREADABLE {
                     unreadable.insert(index);
                 }
-                Ok(None)
+                Ok(LedgerRecord::unreadable(index))
             }
             Err(error) => Err(error.into()),
         }

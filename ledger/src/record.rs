@@ -1,7 +1,8 @@
 //! What the ledger holds.
 
-use credence_wire::v1;
-use credence_wire::v1::entry::Entry as EntryKind;
+use prost::bytes::Bytes;
+
+use crate::entry::{EntryKind, EntryView};
 
 /// One thing in the ledger.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,17 +41,9 @@ impl LedgerRecord {
 
 /// What a [`LedgerRecord`] says.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "nearly every record is an entry")]
 pub enum RecordBody {
-    /// What the source reported under this sequence number.
-    Entry {
-        /// Counts the source's entries from 1.
-        sequence: u64,
-        /// The report.
-        entry: v1::Entry,
-        /// Of a chain that the ledger already had: what it is known by. The chain itself is then not in `entry`.
-        known_chain: Vec<u8>,
-    },
+    /// What the source reported.
+    Entry(StoredEntry),
     /// What happened to the source itself.
     Source(StoredSourceChange),
     /// What the control plane has to say of the ledger or of what it holds.
@@ -75,6 +68,21 @@ pub enum RecordKind {
     Erased = 6,
     Unknown = 7,
     Unreadable = 8,
+}
+
+/// An entry as its source encoded it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct StoredEntry {
+    /// Counts the source's entries from 1. 0 for a chain that was stored again because the leaf that had it was pruned, and for
+    /// counts of a principal beyond its share.
+    #[prost(uint64, tag = "1")]
+    pub sequence: u64,
+    /// An encoded `credence.v1.Entry`.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub entry: Bytes,
+    /// If the entry was a chain that the ledger already had: what it is known by, and then `entry` has no chain in it.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub known_chain: Bytes,
 }
 
 /// A source began, went or came back.
@@ -188,13 +196,22 @@ pub struct Mismatch {
     pub other_anchors: bool,
 }
 
+// === impl StoredEntry ===
+
+impl StoredEntry {
+    /// What the entry says; nothing if a newer version wrote it.
+    pub fn view(&self) -> Option<EntryView<'_>> {
+        EntryView::parse(&self.entry).ok()
+    }
+}
+
 // === impl RecordKind ===
 
 impl RecordKind {
     /// The kind of a record.
     pub fn of(body: &RecordBody) -> Self {
         match body {
-            RecordBody::Entry { entry, .. } => match entry.entry {
+            RecordBody::Entry(stored) => match stored.view().map(|view| view.kind) {
                 Some(EntryKind::Event(_)) => Self::Decision,
                 Some(EntryKind::Aggregate(_)) => Self::Aggregate,
                 Some(EntryKind::Gap(_)) => Self::Gap,

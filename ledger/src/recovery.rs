@@ -3,31 +3,29 @@
 //! Only the last segment is read. What lies before it is taken for granted: it was durable, with its keys and hashes,
 //! before the last segment began. What follows from the leaves (hashes, index) is made again where it is missing.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use credence_storage::frames::{
-    FrameError, FrameFile, FrameKind, FrameReader, HEAD_LEN, HEADER_LEN, MAX_PAYLOAD, TornTail,
-};
 use credence_storage::{at, durable};
 
+use crate::disk_error::DiskError;
 use crate::entry::EntryKind;
-use crate::group::{Beginning, Group, GroupHead, LEAF_LENGTH_BYTES, Leaf, UNREADABLE, groups_of};
+use crate::frames::{FrameFile, HEADER_LEN, TornTail};
+use crate::group::{Beginning, Group, GroupHead, LEAF_LENGTH_BYTES, Leaf, groups_of};
 use crate::hashes::{HashFiles, HashWriter, HashesAt};
-use crate::index::{IndexBuilder, IndexError, IndexFile, IndexSecret, SegmentIndex};
+use crate::index::{IndexBuilder, IndexFile, IndexSecret, SegmentIndex};
 use crate::index_rows::Row;
 use crate::indexer::{ErasedRows, Indexer, MAX_UNFINISHED, finish};
 use crate::keys::DataKeys;
 use crate::known_chains::KnownChains;
-use crate::leaf::{StoredBody, StoredRecord};
-use crate::ledger::{Ledger, LedgerError, Opened, Piece, create_segment};
+use crate::ledger::{Ledger, Opened, Piece, create_segment};
+use crate::ledger_error::LedgerError;
 use crate::options::LedgerOptions;
 use crate::principal_quota::Shares;
 use crate::reader::Shared;
-use crate::record::Note;
+use crate::record::{LedgerRecord, Note, RecordBody};
 use crate::reserve::Reserve;
-use crate::seal::{OpenedLeaf, Opener, Sealer, key_name};
+use crate::seal::{Opener, Sealer, key_name};
 use crate::segment::{Paths, Segment, parse_segment_name};
 use crate::sources::KnownSources;
 use crate::tree::{Frontier, Hash, Hashes as _, leaf_hash};
@@ -43,7 +41,6 @@ impl Ledger {
             durable::create_folder(&folder).map_err(at(&folder))?;
         }
         let mut found = list_segments(&paths)?;
-        drop_empty_last(&paths, &mut found)?;
         remove_forsaken_indexes(&paths, &found)?;
         if found.is_empty() && !paths.keys().exists() {
             DataKeys::create(&paths.keys())?;
@@ -51,7 +48,7 @@ impl Ledger {
         let keys = DataKeys::open(&paths.keys(), options.bounds.keys, |name| {
             found.iter().any(|first| seals_with(&paths.segment(*first), name))
         })?;
-        let secret = index_secret(&paths)?;
+        let secret = keys.file().index_secret()?;
         let hashes = Arc::new(HashFiles::open(&paths.hashes())?);
         let last = match found.pop() {
             Some(last) => last,
@@ -65,15 +62,11 @@ impl Ledger {
         let mut replay = Replay::begin(&paths, last, keys, full.shares, &secret, &shared)?;
         let (current, torn) = replay.run(&paths.segment(last))?;
         if let Some(published) = options.published {
-            expect_published(published, &replay.frontier, &shared.hashes)?;
+            expect_published(&paths, published, &replay.frontier, &shared.hashes)?;
         }
         let held_from = found.first().copied().unwrap_or(last);
         if held_from > replay.first_held {
-            return Err(LedgerError::Missing {
-                expected: replay.first_held,
-                found: held_from,
-                path: paths.segment(held_from),
-            });
+            return Err(missing(&paths.segment(held_from), replay.first_held, held_from).into());
         }
         let opened = Opened {
             torn,
@@ -155,16 +148,12 @@ impl Ledger {
 /// Makes the first segment of a ledger that has none, if nothing says that it had one.
 fn begin(paths: &Paths, options: &LedgerOptions, secret: &IndexSecret, hashes: &HashFiles) -> Result<(), LedgerError> {
     if let Some((published, _)) = options.published.filter(|(size, _)| *size > 0) {
-        return Err(LedgerError::Gone { published, size: 0 });
+        return Err(gone(paths, published, 0).into());
     }
     // Hashes are written of records only.
     let found = hashes.size()?;
     if found > 0 {
-        return Err(LedgerError::Missing {
-            expected: 0,
-            found,
-            path: paths.segments(),
-        });
+        return Err(missing(&paths.segments(), 0, found).into());
     }
     let beginning = Beginning {
         root: Frontier::new().root().0.to_vec(),
@@ -270,30 +259,16 @@ impl Replay {
 
     /// Reads the segment, and cuts off a write that a crash interrupted.
     fn run(&mut self, segment: &Path) -> Result<(FrameFile, Option<TornTail>), LedgerError> {
-        let mut failed = None;
-        let scanned = FrameFile::open(
-            segment,
-            FrameKind::Ledger,
-            || Ok(()),
-            |frame| {
-                let group = Group::parse(frame).ok_or(UNREADABLE)?;
-                if group.head.first_index != self.frontier.size() {
-                    return Err("its records do not follow the ones before them");
-                }
-                self.take(&group).map_err(|error| {
-                    failed = Some(error);
-                    UNREADABLE
-                })
-            },
-        );
-        match failed {
-            Some(failed) => Err(failed),
-            None => {
-                let file = scanned?;
-                self.hashes.flush()?;
-                Ok(file)
+        let opened = FrameFile::open(segment, |frame| {
+            let group = Group::read(segment, frame)?;
+            if group.head.first_index != self.frontier.size() {
+                let found = "its records do not follow the ones before them";
+                return Err(DiskError::damaged(segment, found).at_byte(group.offset).into());
             }
-        }
+            self.take(&group)
+        })?;
+        self.hashes.flush()?;
+        Ok(opened)
     }
 
     fn take(&mut self, group: &Group) -> Result<(), LedgerError> {
@@ -315,14 +290,14 @@ impl Replay {
             self.shares.add(key, (LEAF_LENGTH_BYTES + leaf.sealed.len()) as u64);
         }
         let record = record_of(&mut self.opener, leaf);
-        let row = add_row(&mut self.index, leaf, record.as_ref(), received)?;
+        let row = add_row(&mut self.index, leaf, &record, received);
         if let Row::Entry(entry) = row
             && let EntryKind::Chain(chain) = entry.kind
             && let Some(key) = key
         {
             self.chains.add(chain.digest(), leaf.index, key);
         }
-        if let Some(StoredBody::Note(note)) = record.as_ref().and_then(|record| record.body.as_ref()) {
+        if let RecordBody::Note(note) = &record.body {
             self.note(note.note.as_ref());
         }
         let hashes = &mut self.hashes;
@@ -345,24 +320,16 @@ impl Replay {
 
 /// What a leaf holds. One that does not open is for who asks for it to complain about: the tree shows whether it is as it
 /// was.
-fn record_of(opener: &mut Opener, leaf: Leaf<'_>) -> Option<StoredRecord> {
-    match opener.open(leaf.index, leaf.sealed) {
-        Ok(OpenedLeaf::Record(record)) => Some(record),
-        Ok(OpenedLeaf::Erased) | Err(_) => None,
-    }
+fn record_of(opener: &mut Opener, leaf: Leaf<'_>) -> LedgerRecord {
+    let record = opener.open(leaf.index, leaf.sealed);
+    record.unwrap_or_else(|_| LedgerRecord::unreadable(leaf.index))
 }
 
 /// Adds what a leaf can be found by to an index; `received` says when its group was taken in.
-fn add_row<'a>(
-    index: &mut IndexBuilder,
-    leaf: Leaf<'_>,
-    record: Option<&'a StoredRecord>,
-    received: u64,
-) -> Result<Row<'a>, IndexError> {
-    let row = Row::of(record);
-    let received = record.map_or(received, |record| record.received_unix_nano);
-    index.add(leaf.offset, row.span(received), &row.keys())?;
-    Ok(row)
+fn add_row<'a>(index: &mut IndexBuilder, leaf: Leaf<'_>, record: &'a LedgerRecord, received: u64) -> Row<'a> {
+    let row = Row::of(&record.body);
+    index.add(leaf.offset, row.span(received), &row.keys());
+    row
 }
 
 /// Whether a segment has a leaf that is sealed with the key of this name. What cannot be read may be such a leaf; but not
@@ -405,22 +372,18 @@ pub(crate) fn index_again(
     next: u64,
     secret: &IndexSecret,
     mut opener: Opener,
-) -> Result<IndexBuilder, LedgerError> {
+) -> Result<IndexBuilder, DiskError> {
     let mut index = IndexBuilder::new(secret, first);
     for group in groups_of(path)? {
         let group = group?;
         for leaf in group.leaves() {
             let record = record_of(&mut opener, leaf);
-            add_row(&mut index, leaf, record.as_ref(), group.head.received_unix_nano)?;
+            add_row(&mut index, leaf, &record, group.head.received_unix_nano);
         }
     }
     let found = first + u64::from(index.places());
     if found != next {
-        return Err(LedgerError::Missing {
-            expected: found,
-            found: next,
-            path: path.to_owned(),
-        });
+        return Err(missing(path, found, next));
     }
     Ok(index)
 }
@@ -442,7 +405,10 @@ fn restore_tree(
         }
     }
     // From the hashes of the pruned leaves, and from the leaves that are held.
-    let lost = || LedgerError::HashesLost { path: paths.hashes() };
+    let lost = || {
+        let found = "the hashes are damaged, and the records that they were made from are pruned";
+        DiskError::damaged(&paths.hashes(), found)
+    };
     let segments = shared.segments();
     let held_from = segments.first().map_or(last, |segment| segment.first());
     let level_0 = HashesAt { files, size: held_from };
@@ -465,7 +431,7 @@ fn restore_tree(
         }
     }
     if frontier.size() != last || !is_right(&frontier) {
-        return Err(lost());
+        return Err(lost().into());
     }
     writer.sync()?;
     Ok((frontier, writer, true))
@@ -473,53 +439,50 @@ fn restore_tree(
 
 /// Whether the tree begins with the one that was published last.
 fn expect_published(
+    paths: &Paths,
     (published, expected): (u64, Hash),
     frontier: &Frontier,
     files: &HashFiles,
-) -> Result<(), LedgerError> {
+) -> Result<(), DiskError> {
     let size = frontier.size();
     if published > size {
-        return Err(LedgerError::Gone { published, size });
+        return Err(gone(paths, published, size));
     }
     let found = Frontier::restore(published, &HashesAt { files, size })?.root();
     if found == expected {
         return Ok(());
     }
-    Err(LedgerError::OtherRoot {
-        size: published,
-        expected,
-        found,
-    })
+    let found = format!(
+        "the first {published} records have the root {found}, but a checkpoint was published that says {expected}: they \
+         were changed"
+    );
+    Err(DiskError::damaged(&paths.segments(), found))
+}
+
+fn missing(path: &Path, expected: u64, found: u64) -> DiskError {
+    let found = format!(
+        "the ledger has no records {expected} to {found}: the segment before this one is missing or incomplete"
+    );
+    DiskError::damaged(path, found)
+}
+
+fn gone(paths: &Paths, published: u64, size: u64) -> DiskError {
+    let found = format!(
+        "a checkpoint of {published} records was published, but there are {size}: records that others rely on are gone"
+    );
+    DiskError::damaged(&paths.segments(), found)
 }
 
 /// What a segment begins with.
-fn first_frame(path: &Path, first: u64) -> Result<GroupHead, LedgerError> {
-    let reader = FrameReader::open(path, FrameKind::Ledger)?;
-    let length = path.metadata().map_err(at(path))?.len();
-    let head = Group::parse(reader.frame(HEADER_LEN, length)?).map(|group| group.head);
+fn first_frame(path: &Path, first: u64) -> Result<GroupHead, DiskError> {
+    let head = groups_of(path)?.next().transpose()?.map(|group| group.head);
     let head = head.filter(|head| head.first_index == first && head.beginning.is_some());
-    Ok(head.ok_or_else(|| reader.corrupt(HEADER_LEN, "it is not what a segment of this name begins with"))?)
+    let other = || DiskError::damaged(path, "it is not what a segment of this name begins with").at_byte(HEADER_LEN);
+    head.ok_or_else(other)
 }
 
-/// A last segment without its first frame was begun when the machine stopped: nothing is in it.
-fn drop_empty_last(paths: &Paths, found: &mut Vec<u64>) -> Result<(), LedgerError> {
-    let Some(last) = found.last().copied() else {
-        return Ok(());
-    };
-    let path = paths.segment(last);
-    let length = path.metadata().map_err(at(&path))?.len();
-    let is_empty = match FrameReader::open(&path, FrameKind::Ledger)?.frame(HEADER_LEN, length) {
-        Ok(_) => false,
-        // What follows a frame that is not whole is for the one who opens the file to judge.
-        Err(FrameError::Corrupt { .. }) => length <= HEADER_LEN + MAX_TORN_BEGINNING,
-        Err(error) => return Err(error.into()),
-    };
-    if is_empty {
-        std::fs::remove_file(&path).map_err(at(&path))?;
-        durable::sync_folder(&paths.segments()).map_err(at(&path))?;
-        found.pop();
-    }
-    Ok(())
+fn stranger(path: &Path) -> DiskError {
+    DiskError::damaged(path, "it does not belong into the ledger's folder").with_cure("Move it away")
 }
 
 /// The segments that there are, oldest first.
@@ -533,7 +496,7 @@ fn list_segments(paths: &Paths) -> Result<Vec<u64>, LedgerError> {
             // A segment whose creation was interrupted; its name will be used again.
             continue;
         }
-        found.push(parse_segment_name(name).ok_or_else(|| LedgerError::Stranger { path: path.clone() })?);
+        found.push(parse_segment_name(name).ok_or_else(|| stranger(&path))?);
     }
     found.sort_unstable();
     Ok(found)
@@ -553,24 +516,5 @@ fn remove_forsaken_indexes(paths: &Paths, segments: &[u64]) -> Result<(), Ledger
     Ok(())
 }
 
-/// What the index is hashed with; made if there is none.
-fn index_secret(paths: &Paths) -> Result<IndexSecret, LedgerError> {
-    let path = paths.0.join(INDEX_KEY);
-    let secret = match durable::read_small_file(&path, 32) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let mut made = vec![0; 32];
-            getrandom::fill(&mut made).map_err(|error| at(&path)(io::Error::other(error)))?;
-            durable::write_path(&path, &made).map_err(at(&path))?;
-            made
-        }
-        other => other.map_err(at(&path))?,
-    };
-    let secret: [u8; 32] = secret.try_into().map_err(|_| LedgerError::Stranger { path })?;
-    Ok(IndexSecret::new(&secret))
-}
-
-const INDEX_KEY: &str = "index-key";
 /// Hashes that wait in memory while the last segment is read.
 const PENDING_HASHES: u64 = 1 << 15;
-/// The largest first frame: all sources that may be known.
-const MAX_TORN_BEGINNING: u64 = HEAD_LEN + MAX_PAYLOAD as u64;

@@ -34,13 +34,6 @@ pub struct Reserved {
     reserve: u64,
 }
 
-/// A file system's size, and what of it is free, in bytes.
-#[derive(Debug, Clone, Copy)]
-struct Space {
-    total: u64,
-    free: u64,
-}
-
 // === impl Reserve ===
 
 impl Reserve {
@@ -62,11 +55,11 @@ impl Reserve {
         if self.bytes == 0 {
             return Ok(());
         }
-        match Space::of(folder) {
-            Some(space) if !self.is_left(space, needed) => Err(Reserved {
+        match self.room(folder) {
+            Some(room) if !room.is_left(needed) => Err(Reserved {
                 path: folder.to_owned(),
-                free: space.free,
-                reserve: self.of(space),
+                free: room.free,
+                reserve: room.reserve,
             }),
             _ => Ok(()),
         }
@@ -74,32 +67,27 @@ impl Reserve {
 
     /// How it is now; nothing where the system does not say.
     pub(crate) fn room(self, folder: &Path) -> Option<Room> {
-        let space = Space::of(folder)?;
+        let status = rustix::fs::statvfs(folder).ok()?;
+        let total = status.f_blocks.saturating_mul(status.f_frsize);
         Some(Room {
-            free: space.free,
-            reserve: self.of(space),
+            // What is free for us: some file systems keep blocks for root alone.
+            free: status.f_bavail.saturating_mul(status.f_frsize),
+            reserve: self.of(total),
         })
     }
 
-    fn is_left(self, space: Space, needed: u64) -> bool {
-        space.free >= self.of(space).saturating_add(needed)
-    }
-
-    fn of(self, space: Space) -> u64 {
-        self.bytes.min(space.total / SMALLEST_PART)
+    /// What of a file system of this size is left free.
+    fn of(self, total: u64) -> u64 {
+        self.bytes.min(total / SMALLEST_PART)
     }
 }
 
-// === impl Space ===
+// === impl Room ===
 
-impl Space {
-    fn of(folder: &Path) -> Option<Self> {
-        let status = rustix::fs::statvfs(folder).ok()?;
-        Some(Self {
-            total: status.f_blocks.saturating_mul(status.f_frsize),
-            // What is free for us: some file systems keep blocks for root alone.
-            free: status.f_bavail.saturating_mul(status.f_frsize),
-        })
+impl Room {
+    /// Whether the reserve is left once so many bytes more are used.
+    fn is_left(self, needed: u64) -> bool {
+        self.free >= self.reserve.saturating_add(needed)
     }
 }
 
@@ -123,8 +111,11 @@ mod tests {
             (160 << 20, 9 << 20, 0, false),
         ];
         for (total, free, needed, expected) in cases {
-            let is_left = reserve.is_left(Space { total, free }, needed);
-            assert_eq!(is_left, expected, "{needed} bytes of {free}");
+            let room = Room {
+                free,
+                reserve: reserve.of(total),
+            };
+            assert_eq!(room.is_left(needed), expected, "{needed} bytes of {free}");
         }
     }
 
@@ -148,8 +139,7 @@ mod tests {
     #[test]
     fn a_disk_with_room_refuses_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let room = Space::of(folder.path()).unwrap();
-        assert!(room.free <= room.total);
+        assert!(Reserve { bytes: 1 }.room(folder.path()).unwrap().reserve == 1);
         assert!(Reserve { bytes: 1 }.allows(folder.path(), 0).is_ok());
         let refused = Reserve { bytes: 1 }.allows(folder.path(), u64::MAX).unwrap_err();
         assert!(refused.to_string().contains("--ledger-reserve"), "{refused}");

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use prost::Message as _;
 use ring::aead::{Aad, LessSafeKey, Nonce};
 
-use crate::keys::{KeyError, KeyFile, KeyState};
+use crate::disk_error::DiskError;
+use crate::keys::{KeyFile, Slot};
 use crate::leaf::StoredRecord;
 use crate::record::LedgerRecord;
 
@@ -21,23 +22,16 @@ use crate::record::LedgerRecord;
 #[derive(Debug)]
 pub(crate) struct Sealer {
     session: [u8; 4],
-    associated: Associated,
+    origin: String,
 }
 
 /// Opens leaves.
 #[derive(Debug)]
 pub(crate) struct Opener {
     keys: Arc<KeyFile>,
-    associated: Associated,
+    origin: String,
     /// Of late.
     ready: HashMap<u32, LessSafeKey>,
-}
-
-/// What a leaf turned out to be.
-#[derive(Debug)]
-pub(crate) enum OpenedLeaf {
-    Record(StoredRecord),
-    Erased,
 }
 
 /// Why a leaf can not be opened.
@@ -57,11 +51,8 @@ pub enum OpenError {
     },
     /// The keys can not be read.
     #[error(transparent)]
-    Keys(#[from] KeyError),
+    Disk(#[from] DiskError),
 }
-
-#[derive(Debug, Clone)]
-struct Associated(Vec<u8>);
 
 // === impl Sealer ===
 
@@ -70,7 +61,7 @@ impl Sealer {
     pub(crate) fn new(origin: &str) -> io::Result<Self> {
         let mut this = Self {
             session: [0; 4],
-            associated: Associated::new(origin),
+            origin: origin.to_owned(),
         };
         this.renew()?;
         Ok(this)
@@ -83,7 +74,7 @@ impl Sealer {
 
     /// Appends a leaf to `target`.
     pub(crate) fn seal(
-        &mut self,
+        &self,
         name: u32,
         key: &LessSafeKey,
         index: u64,
@@ -96,7 +87,7 @@ impl Sealer {
         let begin = target.len();
         // A vector has room for everything.
         let _ = record.encode(target);
-        let aad = Aad::from(self.associated.of(name));
+        let aad = associated(name, &self.origin);
         let plaintext = target.get_mut(begin..).unwrap_or_default();
         let tag = key.seal_in_place_separate_tag(nonce(self.session, index), aad, plaintext)?;
         target.extend_from_slice(tag.as_ref());
@@ -111,45 +102,36 @@ impl Opener {
     pub(crate) fn new(origin: &str, keys: Arc<KeyFile>) -> Self {
         Self {
             keys,
-            associated: Associated::new(origin),
+            origin: origin.to_owned(),
             ready: HashMap::new(),
         }
     }
 
     /// Opens the leaf of this index.
-    pub(crate) fn open(&mut self, index: u64, leaf: &[u8]) -> Result<OpenedLeaf, OpenError> {
+    pub(crate) fn open(&mut self, index: u64, leaf: &[u8]) -> Result<LedgerRecord, OpenError> {
         let (name, session, sealed) = split(leaf).ok_or(OpenError::Unknown { index })?;
         if !self.ready.contains_key(&name) {
-            match self.keys.state(name)? {
-                KeyState::Live(key) => {
-                    if self.ready.len() >= READY_KEYS {
-                        self.ready.clear();
-                    }
-                    self.ready.insert(name, key);
-                }
-                KeyState::Erased => return Ok(OpenedLeaf::Erased),
-                KeyState::Missing => return Err(OpenError::Damaged { index }),
+            let slot = self.keys.slot(name)?;
+            if matches!(slot, Slot::Erased) {
+                return Ok(LedgerRecord::erased(index));
             }
+            if self.ready.len() >= READY_KEYS {
+                self.ready.clear();
+            }
+            self.ready.extend(slot.expanded().map(|key| (name, key)));
         }
         let damaged = OpenError::Damaged { index };
         let Some(key) = self.ready.get(&name) else {
             return Err(damaged);
         };
         let mut text = sealed.to_vec();
-        let aad = Aad::from(self.associated.of(name));
+        let aad = associated(name, &self.origin);
         let Ok(plaintext) = key.open_in_place(nonce(session, index), aad, &mut text) else {
             return Err(damaged);
         };
-        let record = StoredRecord::decode(&*plaintext).map_err(|_| OpenError::Unknown { index })?;
-        Ok(OpenedLeaf::Record(record))
-    }
-
-    /// As [`Opener::open`], for who asked for a record.
-    pub(crate) fn record(&mut self, index: u64, leaf: &[u8]) -> Result<LedgerRecord, OpenError> {
-        match self.open(index, leaf)? {
-            OpenedLeaf::Record(record) => record.into_record(index).map_err(|_| OpenError::Unknown { index }),
-            OpenedLeaf::Erased => Ok(LedgerRecord::erased(index)),
-        }
+        let record = StoredRecord::decode(&*plaintext).ok();
+        let record = record.and_then(|record| record.into_record(index).ok());
+        record.ok_or(OpenError::Unknown { index })
     }
 }
 
@@ -173,22 +155,8 @@ fn nonce(session: [u8; 4], index: u64) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-// === impl Associated ===
-
-impl Associated {
-    fn new(origin: &str) -> Self {
-        let mut bytes = vec![VERSION];
-        bytes.extend_from_slice(&[0; 8]);
-        bytes.extend_from_slice(origin.as_bytes());
-        Self(bytes)
-    }
-
-    fn of(&mut self, name: u32) -> &[u8] {
-        if let Some(place) = self.0.get_mut(1..9) {
-            place.copy_from_slice(&u64::from(name).to_be_bytes());
-        }
-        &self.0
-    }
+fn associated(name: u32, origin: &str) -> Aad<Vec<u8>> {
+    Aad::from([&[VERSION], &u64::from(name).to_be_bytes()[..], origin.as_bytes()].concat())
 }
 
 const VERSION: u8 = 1;
@@ -208,6 +176,8 @@ const _: () = assert!(
 mod tests {
     use super::*;
     use crate::keys::DataKeys;
+    use crate::leaf::StoredBody;
+    use crate::record::StoredNote;
 
     #[test]
     fn a_leaf_opens_in_its_place_in_its_log_and_nowhere_else() {
@@ -217,15 +187,16 @@ mod tests {
         let mut keys = DataKeys::open(&path, 10, |_| false).unwrap();
         let record = StoredRecord {
             received_unix_nano: 9,
+            body: Some(StoredBody::Note(StoredNote::default())),
             ..Default::default()
         };
         let mut leaf = Vec::new();
-        let mut sealer = Sealer::new("log.example/a").unwrap();
+        let sealer = Sealer::new("log.example/a").unwrap();
         sealer.seal(0, keys.key(0).unwrap(), 7, &mut leaf, &record).unwrap();
         assert_eq!(leaf.len(), SEAL_OVERHEAD + record.encoded_len());
         let opener = |origin| Opener::new(origin, keys.file());
         let opened = opener("log.example/a").open(7, &leaf).unwrap();
-        assert!(matches!(opened, OpenedLeaf::Record(read) if read == record));
+        assert_eq!(opened, record.into_record(7).unwrap());
         assert!(opener("log.example/a").open(8, &leaf).is_err());
         assert!(opener("log.example/b").open(7, &leaf).is_err());
         for byte in 0..leaf.len() {

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use credence_storage::frames::FrameError;
-use credence_storage::{FileError, at};
+use credence_storage::at;
 
+use crate::disk_error::DiskError;
 use crate::group::{LEAF_LENGTH_BYTES, groups_of};
-use crate::index::{IndexError, IndexKey, RUN_PLACES, SegmentIndex};
+use crate::index::{IndexKey, RUN_PLACES, SegmentIndex};
 
 /// A segment that is held, as readers see it; it may be the one that is being appended to.
 #[derive(Debug)]
@@ -45,26 +45,6 @@ impl LeafRun {
         let leaves = self.leaves.iter();
         leaves.map(|leaf| self.bundle.get(leaf.clone()).unwrap_or_default())
     }
-}
-
-/// Why a segment can not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum SegmentError {
-    /// The system did not let us.
-    #[error(transparent)]
-    Io(#[from] FileError),
-    /// The index and the segment do not belong together.
-    #[error(
-        "{path} and its index do not fit together; stop the control plane, remove the file of the same name in \
-         ledger/index, and start again: the index is made anew", path = path.display()
-    )]
-    Mismatch {
-        /// The segment.
-        path: PathBuf,
-    },
-    /// The index can not be read.
-    #[error(transparent)]
-    Index(#[from] IndexError),
 }
 
 // === impl Segment ===
@@ -99,7 +79,7 @@ impl Segment {
     }
 
     /// The places of all records that may have the key, newest first. Blocks on the disk.
-    pub fn lookup(&self, key: &IndexKey<'_>) -> Result<Vec<u32>, IndexError> {
+    pub fn lookup(&self, key: &IndexKey<'_>) -> Result<Vec<u32>, DiskError> {
         let records = self.records();
         let mut places = self.index().lookup(key)?;
         places.retain(|place| *place < records);
@@ -151,7 +131,7 @@ impl Segment {
     /// Reads leaves as they are on disk. They lie close together, but not side by side: groups have heads. A leaf that
     /// cannot be read is empty, which none ever is that was written. Where the disk gives an error for every one of them,
     /// that is an error: the next read may succeed.
-    pub(crate) fn read(&self, places: Range<u32>) -> Result<LeafRun, SegmentError> {
+    pub(crate) fn read(&self, places: Range<u32>) -> Result<LeafRun, DiskError> {
         let offsets = self.offsets(places)?;
         let (Some(first), Some(last)) = (offsets.first().copied(), offsets.last().copied()) else {
             return Ok(LeafRun::default());
@@ -192,7 +172,7 @@ impl Segment {
     }
 
     /// Where leaves begin in the file.
-    fn offsets(&self, places: Range<u32>) -> Result<Vec<u32>, SegmentError> {
+    fn offsets(&self, places: Range<u32>) -> Result<Vec<u32>, DiskError> {
         let mut offsets = Vec::with_capacity(places.len());
         for run in places.start / RUN_PLACES..places.end.div_ceil(RUN_PLACES) {
             // A damaged index is no reason to be without the records: they say themselves where they are.
@@ -207,7 +187,7 @@ impl Segment {
     }
 
     /// Where the leaves of a run begin, as the segment itself has it: every group before them is read.
-    fn offsets_of_run(&self, run: u32) -> Result<Vec<u32>, FrameError> {
+    fn offsets_of_run(&self, run: u32) -> Result<Vec<u32>, DiskError> {
         let first = self.first + u64::from(run * RUN_PLACES);
         let mut offsets = Vec::new();
         for group in groups_of(&self.path)? {
@@ -220,10 +200,10 @@ impl Segment {
         Ok(offsets)
     }
 
-    fn mismatch(&self) -> SegmentError {
-        SegmentError::Mismatch {
-            path: self.path.clone(),
-        }
+    fn mismatch(&self) -> DiskError {
+        DiskError::damaged(&self.path, "it and its index do not fit together").with_cure(
+            "Stop the control plane, remove the file of the same name in ledger/index, and start again: the index is made anew",
+        )
     }
 }
 

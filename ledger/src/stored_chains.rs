@@ -6,15 +6,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use credence_storage::frames::{Frame, FrameError, FrameKind, FrameReader};
-use credence_storage::{FileError, at};
+use credence_storage::at;
 
-use crate::entry::{EntryKind, EntryView};
-use crate::group::{Group, UNREADABLE};
+use crate::disk_error::DiskError;
+use crate::entry::EntryKind;
+use crate::group::{Group, groups_of};
 use crate::keys::KeyFile;
-use crate::leaf::StoredBody;
-use crate::log_identity::{IdentityError, origins_of};
-use crate::seal::{OpenError, OpenedLeaf, Opener};
+use crate::log_identity::origins_of;
+use crate::record::RecordBody;
+use crate::seal::{OpenError, Opener};
 use crate::segment::Paths;
 
 /// A folder whose recorded chains are read.
@@ -29,7 +29,7 @@ pub struct StoredChains {
 #[derive(Debug)]
 pub struct SealedBlock {
     path: PathBuf,
-    frame: Frame,
+    group: Group,
 }
 
 /// Opens blocks; each thread has its own.
@@ -45,37 +45,12 @@ pub struct OpenedChains {
     pub erased: u64,
 }
 
-/// Why chains can not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum StoredChainsError {
-    /// The system did not let us.
-    #[error(transparent)]
-    Io(#[from] FileError),
-    /// The ledger's name is not known.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    /// There is no ledger.
-    #[error("{path} holds no ledger", path = path.display())]
-    NoLedger {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// A segment can not be read.
-    #[error(transparent)]
-    Frames(#[from] FrameError),
-    /// A record does not open.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-}
-
 // === impl StoredChains ===
 
 impl StoredChains {
     /// Opens a ledger's folder to read it only.
-    pub fn open(folder: &Path) -> Result<Self, StoredChainsError> {
-        let no_ledger = || StoredChainsError::NoLedger {
-            path: folder.to_owned(),
-        };
+    pub fn open(folder: &Path) -> Result<Self, DiskError> {
+        let no_ledger = || DiskError::damaged(folder, "it holds no ledger").with_cure("Name the folder of one");
         let origin = origins_of(folder)?.first().ok_or_else(no_ledger)?.to_string();
         let paths = Paths(folder.to_owned());
         let keys = Arc::new(KeyFile::open_to_read(&paths.keys())?);
@@ -89,7 +64,7 @@ impl StoredChains {
 
     /// Hands out every block, oldest first. Returns what a write looks like that is not finished at the end of the last
     /// segment: a running control plane may be about to finish it, and the next start cuts it off.
-    pub fn blocks(&self, mut visit: impl FnMut(SealedBlock)) -> Result<Option<FrameError>, StoredChainsError> {
+    pub fn blocks(&self, mut visit: impl FnMut(SealedBlock)) -> Result<Option<DiskError>, DiskError> {
         let segments = self.paths.held_segments();
         let mut segments = segments.map_err(at(&self.paths.segments()))?;
         let last = segments.pop();
@@ -98,17 +73,17 @@ impl StoredChains {
         }
         let Some(last) = last else { return Ok(None) };
         match self.segment(last, &mut visit) {
-            Err(error @ FrameError::Corrupt { offset: 1.., .. }) => Ok(Some(error)),
-            other => Ok(other.map(|()| None)?),
+            Err(error @ DiskError::Damaged { offset: Some(1..), .. }) => Ok(Some(error)),
+            other => other.map(|()| None),
         }
     }
 
-    fn segment(&self, first: u64, visit: &mut impl FnMut(SealedBlock)) -> Result<(), FrameError> {
+    fn segment(&self, first: u64, visit: &mut impl FnMut(SealedBlock)) -> Result<(), DiskError> {
         let path = self.paths.segment(first);
-        for frame in FrameReader::open(&path, FrameKind::Ledger)?.into_frames()? {
+        for group in groups_of(&path)? {
             visit(SealedBlock {
                 path: path.clone(),
-                frame: frame?,
+                group: group?,
             });
         }
         Ok(())
@@ -119,24 +94,20 @@ impl StoredChains {
 
 impl SealedBlock {
     /// Opens the block's records; those that are chains are in the answer.
-    pub fn open(self, opener: &mut ChainOpener) -> Result<OpenedChains, StoredChainsError> {
-        let Self { path, frame } = self;
-        let offset = frame.offset;
-        let damaged = |found| FrameError::corrupt(&path, offset, found);
-        let group = Group::parse(frame).ok_or_else(|| damaged(UNREADABLE))?;
+    pub fn open(self, opener: &mut ChainOpener) -> Result<OpenedChains, OpenError> {
+        let Self { path, group } = self;
+        let damaged = |found| DiskError::damaged(&path, found).at_byte(group.offset);
         let mut opened = OpenedChains::default();
         for leaf in group.leaves() {
-            let stored = match opener.0.open(leaf.index, leaf.sealed)? {
-                OpenedLeaf::Erased => {
+            let stored = match opener.0.open(leaf.index, leaf.sealed)?.body {
+                RecordBody::Erased => {
                     opened.erased += 1;
                     continue;
                 }
-                OpenedLeaf::Record(record) => match record.body {
-                    Some(StoredBody::Entry(stored)) if stored.known_chain.is_empty() => stored,
-                    _ => continue,
-                },
+                RecordBody::Entry(stored) if stored.known_chain.is_empty() => stored,
+                _ => continue,
             };
-            let entry = EntryView::parse(&stored.entry).map_err(|_| damaged("an entry can not be read"))?;
+            let entry = stored.view().ok_or_else(|| damaged("an entry can not be read"))?;
             if let EntryKind::Chain(chain) = entry.kind {
                 let joined = str::from_utf8(chain.chain).map_err(|_| damaged("a chain is not text"))?;
                 opened.chains.push((leaf.index, joined.to_owned()));

@@ -59,12 +59,7 @@ impl Tile {
 
     /// Whether all of it is there in a tree of this size.
     pub fn is_in(&self, size: u64) -> bool {
-        let level = match self.content {
-            TileContent::Hashes { level } => u32::from(level),
-            TileContent::Entries => 0,
-        };
-        let complete = size.checked_shr(8 * level).unwrap_or(0);
-        u128::from(self.index) * 256 + u128::from(self.width) <= u128::from(complete)
+        u128::from(self.index) * 256 + u128::from(self.width) <= u128::from(self.content.count(size))
     }
 
     /// The number, in its row, of the first that it has.
@@ -79,17 +74,25 @@ impl Tile {
 
     /// The tiles of these contents that a tree of `size` leaves has, in order; the last may be partial.
     pub fn all(content: TileContent, size: u64) -> impl Iterator<Item = Self> {
-        let level = match content {
-            TileContent::Hashes { level } => u32::from(level),
-            TileContent::Entries => 0,
-        };
-        let count = size.checked_shr(8 * level).unwrap_or(0);
+        let count = content.count(size);
         let whole = u64::from(WHOLE);
         (0..count.div_ceil(whole)).map(move |index| Self {
             content,
             index,
             width: (count - index * whole).min(whole) as u16,
         })
+    }
+}
+
+// === impl TileContent ===
+
+impl TileContent {
+    /// How many of them a tree of `size` leaves has.
+    fn count(self, size: u64) -> u64 {
+        match self {
+            Self::Hashes { level } => size.checked_shr(8 * u32::from(level)).unwrap_or(0),
+            Self::Entries => size,
+        }
     }
 }
 

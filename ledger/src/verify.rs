@@ -10,14 +10,14 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use credence_storage::frames::FrameError;
 use credence_storage::{FileError, durable};
 
 use crate::checkpoint::{Checkpoint, SignedCheckpoint};
+use crate::disk_error::DiskError;
 use crate::group::groups_of;
-use crate::index::{IndexError, IndexFile, IndexSecret};
+use crate::index::{IndexFile, IndexSecret};
 use crate::keys::{self, KeyFile};
-use crate::log_identity::{IdentityError, origins_of, verifier_key_of};
+use crate::log_identity::{origins_of, verifier_key_of};
 use crate::losses::LossCheck;
 use crate::note::VerifierKey;
 use crate::recovery::index_again;
@@ -143,12 +143,13 @@ impl Checking<'_> {
         let own = match verifier_key_of(self.folder) {
             Ok(own) => Some(own),
             // Who may check the evidence need not be able to sign it.
-            Err(IdentityError::Io(FileError { path, error })) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(DiskError::Io(FileError { path, error })) if error.kind() == io::ErrorKind::PermissionDenied => {
                 self.unchecked(&path, &error);
                 None
             }
             Err(error) => {
-                self.problem(error.path().to_owned(), Some(0), &error);
+                let problem = Problem::from(error);
+                self.problem(problem.file, Some(0), problem.found);
                 None
             }
         };
@@ -231,7 +232,7 @@ impl Checking<'_> {
                 return false;
             }
             let whole = self.segment(&path, growing, losses);
-            if let Err(FrameError::Io(_)) = whole
+            if let Err(DiskError::Io(_)) = whole
                 && let Some(held) = self.held_instead_of(first)
             {
                 segments = held;
@@ -305,32 +306,18 @@ impl Checking<'_> {
             match level.next() {
                 Ok(Some(hash)) => self.push(hash, growing, true),
                 Ok(None) => {
-                    let (path, read) = (level.path.clone(), level.read);
-                    self.problem(
-                        path,
-                        Some(read * HASH_BYTES),
-                        "it ends here, before the first record that is held",
-                    );
-                    return;
+                    let (path, read) = (level.path.clone(), level.read * HASH_BYTES);
+                    return self.problem(path, Some(read), "it ends here, before the first record that is held");
                 }
-                Err(error) => {
-                    let path = level.path.clone();
-                    self.problem(path, None, error);
-                    return;
-                }
+                Err(error) => return self.problem(level.path.clone(), None, error),
             }
         }
     }
 
-    fn segment(
-        &mut self,
-        path: &Path,
-        growing: &mut Growing,
-        losses: &mut Option<LossCheck>,
-    ) -> Result<(), FrameError> {
+    fn segment(&mut self, path: &Path, growing: &mut Growing, losses: &mut Option<LossCheck>) -> Result<(), DiskError> {
         for group in groups_of(path)? {
             let group = group?;
-            let damaged = |found| Err(FrameError::corrupt(path, group.offset, found));
+            let damaged = |found| Err(DiskError::damaged(path, found).at_byte(group.offset));
             if group.head.first_index != growing.frontier.size() {
                 return damaged("the group does not begin with the record that comes next");
             }
@@ -388,24 +375,10 @@ impl Checking<'_> {
     }
 
     /// What became of reading a segment; whether the next one can be read.
-    fn ends_well(&mut self, whole: Result<(), FrameError>, is_last: bool, size: u64) -> bool {
+    fn ends_well(&mut self, whole: Result<(), DiskError>, is_last: bool, size: u64) -> bool {
         let problem = match whole {
             Ok(()) => return true,
-            Err(FrameError::Corrupt { path, offset, found }) => Problem {
-                file: path,
-                offset: Some(offset),
-                found: found.to_owned(),
-            },
-            Err(FrameError::Header { path, expected }) => Problem {
-                file: path,
-                offset: Some(0),
-                found: format!("this is no {expected}"),
-            },
-            Err(FrameError::Io(FileError { path, error })) => Problem {
-                file: path,
-                offset: None,
-                found: error.to_string(),
-            },
+            Err(error) => Problem::from(error),
         };
         let published = self
             .findings
@@ -431,7 +404,7 @@ impl Checking<'_> {
         let origins = origins_of(self.folder).ok()?;
         match LossCheck::open(&path, origins.first()?.as_str()) {
             Ok(losses) => Some(losses),
-            Err(FileError { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(DiskError::Io(FileError { error, .. })) if error.kind() == io::ErrorKind::PermissionDenied => {
                 self.unchecked(&path, &error);
                 None
             }
@@ -471,10 +444,11 @@ impl Checking<'_> {
 
     fn keys(&mut self) {
         let path = self.path("keys");
+        let check = || KeyFile::open_to_read(&path)?.damaged_slots();
         // A running control plane may be just about to overwrite a slot.
-        let checked = keys::check(&path).and_then(|damaged| match damaged.is_empty() {
+        let checked = check().and_then(|damaged| match damaged.is_empty() {
             true => Ok(damaged),
-            false => keys::check(&path),
+            false => check(),
         });
         match checked {
             Ok(damaged) => {
@@ -483,21 +457,21 @@ impl Checking<'_> {
                 }
             }
             // Who may check the evidence need not be able to read it.
-            Err(refused) if refused.error.kind() == io::ErrorKind::PermissionDenied => {}
-            Err(refused) => self.problem(path, None, refused.error),
+            Err(DiskError::Io(refused)) if refused.error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(error) => self.findings.problems.push(error.into()),
         }
     }
 
     fn indexes(&mut self) {
-        let path = self.path("index-key");
-        let secret = match durable::read_small_file(&path, 32) {
+        // Keys that can not be read were told of.
+        let Ok(keys) = KeyFile::open_to_read(&self.path("keys")) else {
+            return;
+        };
+        let secret = match keys.index_secret() {
             Ok(secret) => secret,
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return self.unchecked(&path, &error),
-            Err(error) => return self.problem(path, None, error),
+            Err(error) => return self.findings.problems.push(error.into()),
         };
-        let Ok(secret) = <[u8; 32]>::try_from(secret).map(|secret| IndexSecret::new(&secret)) else {
-            return self.problem(path, Some(0), "it does not have 32 bytes");
-        };
+        let keys = Arc::new(keys);
         let origins = origins_of(self.folder).unwrap_or_default();
         let (Some(origin), Ok(segments)) = (origins.first(), self.segments()) else {
             return;
@@ -505,7 +479,10 @@ impl Checking<'_> {
         // The last one has no index yet.
         for pair in segments.windows(2) {
             let [(first, segment), (next, _)] = pair else { continue };
-            let check = || self.index(*first, *next, segment, origin.as_str(), &secret);
+            let check = || {
+                let opener = Opener::new(origin.as_str(), Arc::clone(&keys));
+                self.index(*first, *next, segment, &secret, opener)
+            };
             let mut checked = check();
             let mut erasing = None;
             if checked != Ok(Ok(())) {
@@ -542,28 +519,18 @@ impl Checking<'_> {
         first: u64,
         next: u64,
         segment: &Path,
-        origin: &str,
         secret: &IndexSecret,
+        opener: Opener,
     ) -> Result<Result<(), Problem>, Problem> {
-        let path = self.path("index").join(format!("{first:020}"));
-        let problem = |file: &Path, found: &dyn fmt::Display| Problem {
-            file: file.to_owned(),
-            offset: None,
-            found: found.to_string(),
-        };
+        let path = Paths(self.folder.to_owned()).index(first);
         let file = match IndexFile::open(&path, secret) {
-            Ok(file) => file,
             // That of a segment which has just become full is being written.
             Err(_) if !path.exists() => return Ok(Ok(())),
-            Err(error @ IndexError::OtherSecret { .. }) => return Err(problem(&self.path("index-key"), &error)),
-            Err(error) => return Err(problem(&path, &error)),
+            file => file?,
         };
-        file.check().map_err(|error| problem(&path, &error))?;
-        let keys = self.path("keys");
-        let keys = KeyFile::open_to_read(&keys).map_err(|error| problem(&keys, &error))?;
-        let opener = Opener::new(origin, Arc::new(keys));
+        file.check()?;
         match index_again(segment, first, next, secret, opener) {
-            Ok(made) => Ok(file.compare(&made).map_err(|error| problem(&path, &error))),
+            Ok(made) => Ok(file.compare(&made).map_err(Problem::from)),
             // It was told of when the leaves were read.
             Err(_) => Ok(Ok(())),
         }
@@ -604,6 +571,25 @@ impl LevelFile {
             offset: Some(offset),
             found,
         });
+    }
+}
+
+impl From<DiskError> for Problem {
+    fn from(error: DiskError) -> Self {
+        match error {
+            DiskError::Io(FileError { path, error }) => Self {
+                file: path,
+                offset: None,
+                found: error.to_string(),
+            },
+            DiskError::Damaged {
+                path, offset, found, ..
+            } => Self {
+                file: path,
+                offset,
+                found: found.into_owned(),
+            },
+        }
     }
 }
 

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use credence_delegation::evidence::EvidenceVerifier;
 use credence_delegation::{Algorithms, Denial, TrustAnchors};
-use credence_ledger::stored_chains::{SealedBlock, StoredChains, StoredChainsError};
-use credence_storage::frames::FrameError;
+use credence_ledger::DiskError;
+use credence_ledger::stored_chains::{SealedBlock, StoredChains};
 
 use crate::failure::{Failure, Outcome};
 use crate::{serve, stderr, verify};
@@ -194,7 +194,7 @@ fn read(
     blocks: SyncSender<SealedBlock>,
     tally: &Tally,
     began: Instant,
-) -> Result<Option<FrameError>, Failure> {
+) -> Result<Option<DiskError>, Failure> {
     let watched = std::io::stderr().is_terminal();
     let mut told = began;
     let read = recorded.blocks(|block| {
@@ -214,7 +214,7 @@ fn read(
     read.map_err(|error| failure(&error))
 }
 
-fn failure(error: &StoredChainsError) -> Failure {
+fn failure(error: &impl std::fmt::Display) -> Failure {
     Failure::operation(error.to_string())
 }
 

@@ -52,8 +52,8 @@ pub(crate) fn check(data_folder: &Path, sources: &[&str]) -> Result<(), Failure>
     while first < size {
         let end = (first + AT_ONCE).min(size);
         for record in reader.records(first..end)? {
-            if let (Some(seen), RecordBody::Entry { sequence, .. }) = (seen.get_mut(&record.source), record.body) {
-                seen.note(sequence);
+            if let (Some(seen), RecordBody::Entry(stored)) = (seen.get_mut(&record.source), record.body) {
+                seen.note(stored.sequence);
             }
         }
         first = end;

@@ -269,6 +269,7 @@ async fn aggregates_and_gaps_are_kinds_of_their_own() {
         second: 1_800_000_000,
         reason: "malformed".to_owned(),
         count: 9,
+        decision: v1::Decision::Deny.into(),
         ..Default::default()
     };
     let gap = v1::Gap {
@@ -380,6 +381,7 @@ async fn every_condition_narrows_the_answer() {
         rule: "payments".to_owned(),
         reason: "malformed".to_owned(),
         count: 2,
+        decision: v1::Decision::Deny.into(),
         ..Default::default()
     };
     let entries = [

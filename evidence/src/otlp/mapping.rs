@@ -1,11 +1,11 @@
 //! What a record of the ledger says in OpenTelemetry's words: the log data model, and the semantic conventions where they
 //! have a name. docs/otlp.md has the table.
 
-use credence_ledger::fields::{FIELDS, UNSPECIFIED, Value as FieldValue, change_name, counted, decision_name, values};
-use credence_ledger::record::{LedgerRecord, Note, RecordBody, SourceChange};
+use credence_ledger::entry::{AggregateView, EntryKind, EventView, PrincipalView};
+use credence_ledger::fields::{FIELDS, UNSPECIFIED, Value as FieldValue, change_name, decision_name, values};
+use credence_ledger::record::{LedgerRecord, Note, RecordBody, RecordKind, SourceChange};
 use credence_runtime::text::hex;
 use credence_wire::v1;
-use credence_wire::v1::entry::Entry as EntryKind;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs, SeverityNumber};
@@ -80,7 +80,7 @@ impl Said {
     fn of(record: &LedgerRecord) -> Self {
         use SeverityNumber::{Debug, Error, Info, Warn};
         match &record.body {
-            RecordBody::Entry { entry, .. } => match &entry.entry {
+            RecordBody::Entry(stored) => match &stored.view().map(|view| view.kind) {
                 Some(EntryKind::Event(event)) => Self::decision(event),
                 Some(EntryKind::Aggregate(aggregate)) => Self::count(aggregate),
                 Some(EntryKind::Gap(gap)) => Self {
@@ -126,19 +126,19 @@ impl Said {
         }
     }
 
-    fn decision(event: &v1::Event) -> Self {
+    fn decision(event: &EventView<'_>) -> Self {
         let decision = event.decision();
         let body = format!("{}: {}", decision_name(decision), event.reason);
         Self {
             time_unix_nano: event.time_unix_nano,
-            trace_id: trace_id(&event.trace_id).unwrap_or_default(),
+            trace_id: trace_id(event.trace_id).unwrap_or_default(),
             ..Self::new("credence.decision", severity(decision), body)
         }
     }
 
-    fn count(aggregate: &v1::Aggregate) -> Self {
-        let decision = counted(aggregate);
-        let (name, count, reason) = (decision_name(decision), aggregate.count, &aggregate.reason);
+    fn count(aggregate: &AggregateView<'_>) -> Self {
+        let decision = aggregate.decision();
+        let (name, count, reason) = (decision_name(decision), aggregate.count, aggregate.reason);
         let seconds = u64::try_from(aggregate.second).unwrap_or(0);
         Self {
             time_unix_nano: seconds.saturating_mul(1_000_000_000),
@@ -160,8 +160,7 @@ struct Attributes(Vec<KeyValue>);
 impl Attributes {
     fn of(record: &LedgerRecord) -> Self {
         // A chain's tokens are worth something to their reader, and stay in the ledger.
-        let is_chain =
-            matches!(&record.body, RecordBody::Entry { entry, .. } if matches!(entry.entry, Some(EntryKind::Chain(_))));
+        let is_chain = matches!(RecordKind::of(&record.body), RecordKind::Chain);
         let mut attributes = Self::default();
         for (name, value) in values(record) {
             let attribute = attribute(name);
@@ -199,9 +198,9 @@ impl Attributes {
         }
     }
 
-    fn texts(&mut self, key: &str, values: &[String]) {
+    fn texts(&mut self, key: &str, values: Vec<&str>) {
         if !values.is_empty() {
-            let values = values.iter().cloned().map(text).collect();
+            let values = values.into_iter().map(str::to_owned).map(text).collect();
             self.push(key, Value::ArrayValue(ArrayValue { values }));
         }
     }
@@ -219,10 +218,10 @@ impl Attributes {
         self.push(key, Value::BoolValue(value));
     }
 
-    fn principal(&mut self, principal: Option<&v1::Principal>) {
+    fn principal(&mut self, principal: Option<PrincipalView<'_>>) {
         if let Some(principal) = principal {
-            let subject = principal.subject.as_deref().unwrap_or_default();
-            self.text(attribute("principal_issuer"), &principal.issuer);
+            let subject = principal.subject.unwrap_or_default();
+            self.text(attribute("principal_issuer"), principal.issuer);
             self.text(attribute("principal_subject"), subject);
         }
     }
@@ -286,7 +285,9 @@ const NEWER: &str = "written by a newer version";
 
 #[cfg(test)]
 mod tests {
-    use credence_ledger::record::{StoredNote, StoredSourceChange};
+    use credence_ledger::record::{StoredEntry, StoredNote, StoredSourceChange};
+    use credence_wire::v1::entry::Entry;
+    use prost::Message as _;
 
     use super::*;
 
@@ -299,12 +300,12 @@ mod tests {
         })
     }
 
-    fn entry(entry: EntryKind) -> RecordBody {
-        RecordBody::Entry {
+    fn entry(entry: Entry) -> RecordBody {
+        RecordBody::Entry(StoredEntry {
             sequence: 3,
-            entry: v1::Entry { entry: Some(entry) },
-            known_chain: Vec::new(),
-        }
+            entry: v1::Entry { entry: Some(entry) }.encode_to_vec().into(),
+            ..StoredEntry::default()
+        })
     }
 
     fn given<'a>(record: &'a LogRecord, key: &str) -> Option<&'a Value> {
@@ -315,7 +316,7 @@ mod tests {
     #[test]
     fn severities_follow_what_happened() {
         let event = |decision: v1::Decision| {
-            entry(EntryKind::Event(v1::Event {
+            entry(Entry::Event(v1::Event {
                 decision: decision.into(),
                 ..Default::default()
             }))
@@ -329,12 +330,15 @@ mod tests {
             (event(v1::Decision::Allow), "credence.decision", SeverityNumber::Info),
             (event(v1::Decision::Deny), "credence.decision", SeverityNumber::Warn),
             (
-                entry(EntryKind::Aggregate(v1::Aggregate::default())),
+                entry(Entry::Aggregate(v1::Aggregate {
+                    decision: v1::Decision::Deny.into(),
+                    ..Default::default()
+                })),
                 "credence.count",
                 SeverityNumber::Warn,
             ),
             (
-                entry(EntryKind::Gap(v1::Gap::default())),
+                entry(Entry::Gap(v1::Gap::default())),
                 "credence.gap",
                 SeverityNumber::Warn,
             ),
@@ -364,7 +368,7 @@ mod tests {
 
     #[test]
     fn no_token_leaves_the_ledger() {
-        let record = mapped(entry(EntryKind::Chain(v1::PresentedChain {
+        let record = mapped(entry(Entry::Chain(v1::PresentedChain {
             chain: b"eyJ-secret".to_vec(),
             principal: None,
         })));

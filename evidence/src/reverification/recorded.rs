@@ -4,13 +4,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use credence_delegation::chain_digest;
-use credence_ledger::entry::{BatchView, EntryView};
+use credence_ledger::entry::{BatchView, EntryKind, EntryView};
 use credence_ledger::index::IndexKey;
-use credence_ledger::leaf::{StoredBody, StoredRecord};
 use credence_ledger::segment::Segment;
-use credence_ledger::{LedgerReader, NewItem, ReadError, RecordBody};
-use credence_wire::v1::entry::Entry;
+use credence_ledger::{LedgerReader, LedgerRecord, NewItem, ReadError, RecordBody};
 
 use super::checker::{Chains, Seen, Unreadable};
 use super::follower::Evidence;
@@ -48,17 +45,15 @@ impl Recorded {
         let begun = Instant::now();
         let stored = self.stored(from, until)?;
         let through = from + stored.len() as u64;
-        let name = |record: &StoredRecord| record.source_name().map_or_else(String::new, |name| name.to_string());
-        let sources: Vec<String> = stored.iter().map(name).collect();
         let mut seen = Vec::with_capacity(stored.len());
-        for (record, source) in stored.iter().zip(&sources) {
-            match &record.body {
+        for LedgerRecord { source, body, .. } in &stored {
+            match body {
                 // Of a known chain there is only the digest.
-                Some(StoredBody::Entry(stored)) if stored.known_chain.is_empty() => {
-                    seen.extend(EntryView::parse(&stored.entry).map(|entry| Seen::Entry { source, entry }));
+                RecordBody::Entry(stored) if stored.known_chain.is_empty() => {
+                    seen.extend(stored.view().map(|entry| Seen::Entry { source, entry }));
                 }
-                Some(StoredBody::Change(change)) => seen.push(Seen::Source { source, change }),
-                Some(StoredBody::Entry(_) | StoredBody::Note(_)) | None => {}
+                RecordBody::Source(change) => seen.push(Seen::Source { source, change }),
+                RecordBody::Entry(_) | RecordBody::Note(_) | RecordBody::Erased | RecordBody::Unreadable => {}
             }
         }
         look(&seen);
@@ -68,12 +63,12 @@ impl Recorded {
 
     /// Records from index `from` on: as many as fit into a block, whatever is in them. What can be read is not held up by
     /// what can not.
-    fn stored(&self, from: u64, until: u64) -> Result<Vec<StoredRecord>, ReadError> {
-        let mut stored: Vec<StoredRecord> = Vec::new();
+    fn stored(&self, from: u64, until: u64) -> Result<Vec<LedgerRecord>, ReadError> {
+        let mut stored: Vec<LedgerRecord> = Vec::new();
         let mut bytes = 0;
         while bytes < BLOCK_BYTES {
             let next = from + stored.len() as u64;
-            match self.reader.stored(next..until.min(next + RUN)) {
+            match self.reader.records(next..until.min(next + RUN)) {
                 Ok(run) if run.is_empty() => break,
                 Ok(run) => {
                     bytes += run.iter().map(entry_bytes).sum::<usize>();
@@ -87,22 +82,13 @@ impl Recorded {
     }
 
     fn chain_in(&self, segment: &Segment, digest: &[u8; 32]) -> Result<Option<String>, ReadError> {
-        let mut places = segment
-            .lookup(&IndexKey::Chain(*digest))
-            .map_err(|error| ReadError::Segment(error.into()))?;
+        let mut places = segment.lookup(&IndexKey::Chain(*digest))?;
         places.truncate(LOOKED_AT);
         if places.is_empty() {
             return Ok(None);
         }
-        let chains = self.reader.records_at(segment, &places)?.into_iter();
-        let mut chains = chains.filter_map(|record| match record.body {
-            RecordBody::Entry { entry, .. } => match entry.entry {
-                Some(Entry::Chain(presented)) => String::from_utf8(presented.chain).ok(),
-                _ => None,
-            },
-            _ => None,
-        });
-        Ok(chains.find(|chain| chain_digest(chain) == *digest))
+        let records = self.reader.records_at(segment, &places)?;
+        Ok(records.iter().find_map(|record| chain_of(record, digest)))
     }
 }
 
@@ -169,10 +155,21 @@ impl Chains for Recorded {
     }
 }
 
-fn entry_bytes(record: &StoredRecord) -> usize {
+/// The chain that a record holds, if it is the one with this digest.
+fn chain_of(record: &LedgerRecord, digest: &[u8; 32]) -> Option<String> {
+    let RecordBody::Entry(stored) = &record.body else {
+        return None;
+    };
+    match stored.view()?.kind {
+        EntryKind::Chain(chain) if chain.digest() == *digest => String::from_utf8(chain.chain.to_vec()).ok(),
+        _ => None,
+    }
+}
+
+fn entry_bytes(record: &LedgerRecord) -> usize {
     match &record.body {
-        Some(StoredBody::Entry(stored)) => stored.entry.len(),
-        Some(StoredBody::Change(_) | StoredBody::Note(_)) | None => 0,
+        RecordBody::Entry(stored) => stored.entry.len(),
+        _ => 0,
     }
 }
 
@@ -200,9 +197,10 @@ const LOOKED_AT: usize = 16;
 mod tests {
     use std::path::Path;
 
-    use credence_ledger::entry::EntryKind;
+    use credence_delegation::chain_digest;
     use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, Retention, SourceName, StoredNote};
     use credence_wire::v1;
+    use credence_wire::v1::entry::Entry;
     use prost::Message as _;
 
     use super::*;

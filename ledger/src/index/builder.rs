@@ -1,7 +1,6 @@
 //! The index of a segment that is still growing.
 
-use super::format::{IndexError, MAX_PLACES, RUN_PLACES, packed, place_of};
-use super::key::{HASH_BITS, IndexKey, IndexSecret, PLACE_BITS};
+use super::key::{HASH_BITS, IndexKey, IndexSecret, MAX_PLACES, PLACE_BITS, ROW_BITS, RUN_PLACES, place_of};
 
 /// Collects the rows of one segment, in memory: 8 bytes a row and 4 a record. Can be asked at any time.
 #[derive(Debug)]
@@ -56,9 +55,10 @@ impl IndexBuilder {
 
     /// Adds the next record: where its leaf begins in the segment's file, the earliest and the latest instant that it is
     /// about (nanoseconds since the Unix epoch), and what it can be found by.
-    pub fn add(&mut self, offset: u32, span: (u64, u64), keys: &[IndexKey<'_>]) -> Result<(), IndexError> {
-        let hashes: Vec<u64> = keys.iter().map(|key| self.secret.hash(key)).collect();
-        self.add_hashed(offset, span, hashes.into_iter())
+    pub fn add(&mut self, offset: u32, span: (u64, u64), keys: &[IndexKey<'_>]) {
+        let indexed = keys.iter().filter(|key| key.is_indexed());
+        let hashes: Vec<u64> = indexed.map(|key| self.secret.hash(key)).collect();
+        self.add_hashed(offset, span, hashes.into_iter());
     }
 
     /// As [`add`](Self::add), of keys that this secret has hashed.
@@ -67,11 +67,9 @@ impl IndexBuilder {
         offset: u32,
         (earliest, latest): (u64, u64),
         hashes: impl Iterator<Item = u64>,
-    ) -> Result<(), IndexError> {
+    ) {
         let place = self.places();
-        if place >= MAX_PLACES {
-            return Err(IndexError::Full);
-        }
+        debug_assert!(place < MAX_PLACES, "the segment ends before places are used up");
         for hash in hashes {
             self.shelves[shelf_of(hash)].push(hash | u64::from(place));
             self.rows += 1;
@@ -83,7 +81,6 @@ impl IndexBuilder {
             }
             _ => self.times.push((earliest, latest)),
         }
-        Ok(())
     }
 
     /// How many records there are.
@@ -125,10 +122,10 @@ impl IndexBuilder {
         &self.times
     }
 
-    /// Its rows as a file has them that keeps so many bits of a hash: sorted, each once.
-    pub(super) fn packed_rows(&self, hash_bits: u32) -> impl Iterator<Item = u64> {
-        self.shelves.iter().flat_map(move |shelf| {
-            let mut rows: Vec<u64> = shelf.iter().map(|row| packed(*row, hash_bits)).collect();
+    /// Its rows as a file has them: sorted, each once.
+    pub(super) fn sorted_rows(&self) -> impl Iterator<Item = u64> {
+        self.shelves.iter().flat_map(|shelf| {
+            let mut rows = shelf.clone();
             rows.sort_unstable();
             rows.dedup();
             rows
@@ -154,7 +151,7 @@ impl IndexBuilder {
 }
 
 fn shelf_of(row: u64) -> usize {
-    (row >> (64 - SHELF_BITS)) as usize
+    (row >> (ROW_BITS - SHELF_BITS)) as usize
 }
 
 /// Rows after which a segment ends: 64 MiB of them.

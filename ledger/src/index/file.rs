@@ -1,10 +1,31 @@
 //! The index of a segment that is full, on disk.
+//!
+//! ```text
+//! file    = header (128 bytes) | part* | entry*
+//! header  = magic "CRDIDX03" | its length and fields as protobuf has them | zeros | crc
+//! part    = varint (the distance of a number from the one before; of the first one, from 0)* | crc
+//! entry   = where the part begins | earliest | latest (u64 LE each) | crc
+//! ```
+//!
+//! The first `2^bucket bits` parts are buckets. Their numbers are rows: a hash of 32 bits, and below it a place of 24. A
+//! bucket has the rows whose hashes begin with its number.
+//!
+//! Behind them is a part for each run of 256 places, whose numbers say where its leaves begin in the segment's file, and
+//! whose entry says the earliest and the latest instant that its records are about. One more entry says where the last part
+//! ends. A crc is a CRC-32C of where in the file what it ends begins (u64 LE), and of its bytes: so a part that lies in
+//! another's place is found out.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use credence_storage::{at, durable};
+use prost::Message;
+use prost::encoding::{decode_varint, encode_varint};
+
 use super::builder::IndexBuilder;
-use super::format::{Contents, Header, IndexError, Parts, RUN_PLACES, hash_bits, place_of};
-use super::key::{IndexKey, IndexSecret};
+use super::key::{HASH_BITS, IndexKey, IndexSecret, PLACE_BITS, ROW_BITS, RUN_PLACES, place_of};
+use crate::disk_error::DiskError;
 
 /// Answers from the disk; what it has in memory is about a kilobyte. No file stays open, so that thousands of segments
 /// need no thousands of descriptors.
@@ -15,28 +36,64 @@ pub struct IndexFile {
     header: Header,
 }
 
+/// What the header says.
+#[derive(Clone, PartialEq, Eq, Message)]
+struct Header {
+    /// Of the secret.
+    #[prost(fixed64, tag = "1")]
+    check: u64,
+    /// Index of the segment's first record.
+    #[prost(uint64, tag = "2")]
+    first: u64,
+    #[prost(uint32, tag = "3")]
+    places: u32,
+    #[prost(uint64, tag = "4")]
+    rows: u64,
+    #[prost(uint32, tag = "5")]
+    bucket_bits: u32,
+    #[prost(fixed64, tag = "6")]
+    earliest: u64,
+    #[prost(fixed64, tag = "7")]
+    latest: u64,
+    #[prost(uint64, tag = "8")]
+    entries_at: u64,
+}
+
+/// The file as it is at this moment, to be read part by part: another one may take its place.
+struct Parts<'a> {
+    path: &'a Path,
+    file: File,
+    header: Header,
+}
+
+/// Where a part begins, and the earliest and the latest instant that it is about.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    begin: u64,
+    times: (u64, u64),
+}
+
 // === impl IndexFile ===
 
 impl IndexFile {
     /// Writes the index of a full segment to `path`, durably. The builder can still be asked meanwhile.
-    pub fn write(index: &IndexBuilder, path: &Path) -> Result<Self, IndexError> {
-        let contents = Contents {
+    pub fn write(index: &IndexBuilder, path: &Path) -> Result<Self, DiskError> {
+        let header = Header {
             check: index.secret().check,
             first: index.first(),
-            hash_bits: hash_bits(index.rows()),
-            rows: index.rows(),
-            offsets: index.offsets(),
-            times: index.run_times(),
+            bucket_bits: (index.rows() / ROWS_A_BUCKET).max(1).ilog2(),
+            ..Header::default()
         };
-        contents.write(path, index.packed_rows(contents.hash_bits))?;
+        let file = encode(header, index.sorted_rows(), index.offsets(), index.run_times());
+        durable::write_path(path, &file).map_err(at(path))?;
         Self::open(path, index.secret())
     }
 
     /// Opens the index at `path`, which was made with `secret`.
-    pub fn open(path: &Path, secret: &IndexSecret) -> Result<Self, IndexError> {
+    pub fn open(path: &Path, secret: &IndexSecret) -> Result<Self, DiskError> {
         let header = Parts::open(path)?.header;
         if header.check != secret.check {
-            return Err(IndexError::OtherSecret { path: path.to_owned() });
+            return Err(damaged(path, "it was made with other keys (ledger/keys)"));
         }
         Ok(Self {
             path: path.to_owned(),
@@ -66,76 +123,284 @@ impl IndexFile {
     }
 
     /// The places of all records that may have the key, newest first.
-    pub fn lookup(&self, key: &IndexKey<'_>) -> Result<Vec<u32>, IndexError> {
+    pub fn lookup(&self, key: &IndexKey<'_>) -> Result<Vec<u32>, DiskError> {
         let mut places = Parts::open(&self.path)?.places(self.secret.hash(key))?;
         places.reverse();
         Ok(places)
     }
 
     /// Where each leaf begins, of a run of [`RUN_PLACES`] places.
-    pub fn offsets(&self, run: u32) -> Result<Vec<u32>, IndexError> {
-        if run >= self.header.places.div_ceil(RUN_PLACES) {
+    pub fn offsets(&self, run: u32) -> Result<Vec<u32>, DiskError> {
+        if run >= self.header.runs() as u32 {
             return Ok(Vec::new());
         }
         Parts::open(&self.path)?.offsets(run as usize)
     }
 
     /// The earliest and the latest instant of each run of places.
-    pub fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError> {
+    pub fn run_times(&self) -> Result<Vec<(u64, u64)>, DiskError> {
         Parts::open(&self.path)?.run_times()
     }
 
     /// Reads the whole file: any bit that is not as it was written is found.
-    pub fn check(&self) -> Result<(), IndexError> {
+    pub fn check(&self) -> Result<(), DiskError> {
         let parts = Parts::open(&self.path)?;
         let rows = parts.rows()?.len() as u64;
         let places = parts.all_offsets()?.len() as u64;
         if rows == parts.header.rows && places == u64::from(parts.header.places) {
             return Ok(());
         }
-        Err(self.damaged("it has another number of rows or of places than it says"))
+        Err(damaged(
+            &self.path,
+            "it has another number of rows or of places than it says",
+        ))
     }
 
-    /// Whether the file has just the rows and the places that were made from the records.
-    pub(crate) fn compare(&self, made: &IndexBuilder) -> Result<(), IndexError> {
+    /// Whether the file has just the rows and the places that were made from the records. Times are left out: of what was
+    /// erased they are not known any more.
+    pub(crate) fn compare(&self, made: &IndexBuilder) -> Result<(), DiskError> {
         let parts = Parts::open(&self.path)?;
-        if parts.header.first != made.first() || parts.header.places != made.places() {
-            return Err(self.damaged("it is of other records than its segment has"));
+        if (parts.header.first, parts.header.places) == (made.first(), made.places())
+            && parts.rows()?.into_iter().eq(made.sorted_rows())
+            && parts.all_offsets()? == made.offsets()
+        {
+            return Ok(());
         }
-        if !parts.rows()?.into_iter().eq(made.packed_rows(parts.header.hash_bits)) {
-            return Err(self.damaged("its rows are not those that the records give"));
-        }
-        if parts.all_offsets()? != made.offsets() {
-            return Err(self.damaged("its places are not those of the records"));
-        }
-        Ok(())
+        Err(damaged(&self.path, "it is not what the records give"))
     }
 
     /// Writes the file anew, durably, without what these records could be found by; places in order. Questions are
     /// answered from the old file or from the new one meanwhile.
-    pub fn remove(&self, places: &[u32]) -> Result<Self, IndexError> {
+    pub fn remove(&self, places: &[u32]) -> Result<Self, DiskError> {
         let parts = Parts::open(&self.path)?;
         let mut rows = parts.rows()?;
         rows.retain(|row| places.binary_search(&place_of(*row)).is_err());
-        let contents = Contents {
-            check: parts.header.check,
-            first: parts.header.first,
-            hash_bits: parts.header.hash_bits,
-            rows: rows.len(),
-            offsets: &parts.all_offsets()?,
-            times: &parts.run_times()?,
-        };
-        contents.write(&self.path, rows.into_iter())?;
+        let file = encode(
+            parts.header.clone(),
+            rows.into_iter(),
+            &parts.all_offsets()?,
+            &parts.run_times()?,
+        );
+        durable::write_path(&self.path, &file).map_err(at(&self.path))?;
         Self::open(&self.path, &self.secret)
     }
+}
 
-    fn damaged(&self, what: &'static str) -> IndexError {
-        IndexError::Damaged {
-            path: self.path.clone(),
-            what,
+/// What it is made from is untouched.
+fn damaged(path: &Path, found: &'static str) -> DiskError {
+    DiskError::damaged(path, found).with_cure("Remove the file and start again: the index is made anew")
+}
+
+/// The file of these rows, in order and none twice, of where each leaf begins, and of each run's times. The rest of the
+/// header follows from them.
+fn encode(mut header: Header, rows: impl Iterator<Item = u64>, offsets: &[u32], times: &[(u64, u64)]) -> Vec<u8> {
+    header.rows = 0;
+    let bucket_bits = header.bucket_bits;
+    let mut bytes = vec![0; HEADER_BYTES];
+    let mut entries = Vec::new();
+    let mut rows = rows.inspect(|_| header.rows += 1).peekable();
+    for bucket in 0..1_u64 << bucket_bits {
+        let is_of_bucket = |row: &u64| bucket_of(*row, bucket_bits) == bucket;
+        let of_bucket = std::iter::from_fn(|| rows.next_if(is_of_bucket));
+        entries.push(write_part(&mut bytes, of_bucket, (0, 0)));
+    }
+    drop(rows);
+    for (offsets, times) in offsets.chunks(RUN_PLACES as usize).zip(times) {
+        let offsets = offsets.iter().map(|offset| u64::from(*offset));
+        entries.push(write_part(&mut bytes, offsets, *times));
+    }
+    header.places = offsets.len() as u32;
+    header.earliest = times.iter().map(|(earliest, _)| *earliest).min().unwrap_or(0);
+    header.latest = times.iter().map(|(_, latest)| *latest).max().unwrap_or(0);
+    header.entries_at = bytes.len() as u64;
+    entries.push(Entry {
+        begin: header.entries_at,
+        times: (0, 0),
+    });
+    for Entry { begin, times } in entries {
+        let entry = bytes.len();
+        for value in [begin, times.0, times.1] {
+            bytes.extend(value.to_le_bytes());
         }
+        seal(&mut bytes, entry);
+    }
+    let mut sealed = [MAGIC, &header.encode_length_delimited_to_vec()].concat();
+    sealed.resize(HEADER_BYTES - CRC_BYTES, 0);
+    seal(&mut sealed, 0);
+    bytes[..HEADER_BYTES].copy_from_slice(&sealed);
+    bytes
+}
+
+fn write_part(bytes: &mut Vec<u8>, numbers: impl Iterator<Item = u64>, times: (u64, u64)) -> Entry {
+    let begin = bytes.len();
+    let mut before = 0;
+    for number in numbers {
+        encode_varint(number - before, bytes);
+        before = number;
+    }
+    seal(bytes, begin);
+    Entry {
+        begin: begin as u64,
+        times,
     }
 }
+
+fn bucket_of(row: u64, bucket_bits: u32) -> u64 {
+    row >> (ROW_BITS - bucket_bits)
+}
+
+// === impl Header ===
+
+impl Header {
+    fn unsealed(bytes: &[u8]) -> Option<Self> {
+        let fields = unseal(bytes, 0)?.strip_prefix(MAGIC)?;
+        let header = Self::decode_length_delimited(fields).ok()?;
+        (header.bucket_bits <= HASH_BITS).then_some(header)
+    }
+
+    fn buckets(&self) -> usize {
+        1 << self.bucket_bits
+    }
+
+    fn runs(&self) -> usize {
+        self.places.div_ceil(RUN_PLACES) as usize
+    }
+
+    /// The file's size.
+    fn end(&self) -> u64 {
+        self.entries_at + ((self.buckets() + self.runs() + 1) * ENTRY_BYTES) as u64
+    }
+}
+
+// === impl Parts ===
+
+impl<'a> Parts<'a> {
+    fn open(path: &'a Path) -> Result<Self, DiskError> {
+        let damaged = |what| Err(damaged(path, what));
+        let file = File::open(path).map_err(at(path))?;
+        let length = file.metadata().map_err(at(path))?.len();
+        if length < HEADER_BYTES as u64 {
+            return damaged("it is shorter than an index");
+        }
+        let mut bytes = [0; HEADER_BYTES];
+        file.read_exact_at(&mut bytes, 0).map_err(at(path))?;
+        let Some(header) = Header::unsealed(&bytes) else {
+            return damaged("its header does not match its checksum");
+        };
+        if length != header.end() {
+            return damaged("it was cut short, or something was added to it");
+        }
+        Ok(Self { path, file, header })
+    }
+
+    /// The places of one hash (above the bits of a place), in order.
+    fn places(&self, hash: u64) -> Result<Vec<u32>, DiskError> {
+        let mut rows = self.part(bucket_of(hash, self.header.bucket_bits) as usize)?;
+        rows.retain(|row| (row ^ hash) >> PLACE_BITS == 0);
+        Ok(rows.into_iter().map(place_of).collect())
+    }
+
+    /// Every row, in order.
+    fn rows(&self) -> Result<Vec<u64>, DiskError> {
+        let entries = self.entries(0, self.header.buckets() + 1)?;
+        let mut rows = Vec::new();
+        for pair in entries.windows(2) {
+            rows.extend(self.numbers(pair)?);
+        }
+        Ok(rows)
+    }
+
+    /// Where each leaf of a run begins.
+    fn offsets(&self, run: usize) -> Result<Vec<u32>, DiskError> {
+        let offsets = self.part(self.header.buckets() + run)?;
+        Ok(offsets.into_iter().map(|offset| offset as u32).collect())
+    }
+
+    /// Where every leaf begins.
+    fn all_offsets(&self) -> Result<Vec<u32>, DiskError> {
+        let mut offsets = Vec::with_capacity(self.header.places as usize);
+        for run in 0..self.header.runs() {
+            offsets.extend(self.offsets(run)?);
+        }
+        Ok(offsets)
+    }
+
+    /// The earliest and the latest instant of each run.
+    fn run_times(&self) -> Result<Vec<(u64, u64)>, DiskError> {
+        let entries = self.entries(self.header.buckets(), self.header.runs())?;
+        Ok(entries.into_iter().map(|entry| entry.times).collect())
+    }
+
+    fn part(&self, number: usize) -> Result<Vec<u64>, DiskError> {
+        self.numbers(&self.entries(number, 2)?)
+    }
+
+    fn entries(&self, first: usize, count: usize) -> Result<Vec<Entry>, DiskError> {
+        let from = self.header.entries_at + (first * ENTRY_BYTES) as u64;
+        let bytes = self.read(from, count * ENTRY_BYTES)?;
+        let places = (from..).step_by(ENTRY_BYTES);
+        let entries = bytes.chunks(ENTRY_BYTES).zip(places).map(|(bytes, at)| {
+            let (values, _) = unseal(bytes, at)?.as_chunks();
+            let [begin, earliest, latest] = values else { return None };
+            Some(Entry {
+                begin: u64::from_le_bytes(*begin),
+                times: (u64::from_le_bytes(*earliest), u64::from_le_bytes(*latest)),
+            })
+        });
+        entries.collect::<Option<_>>().ok_or_else(|| self.damaged())
+    }
+
+    /// The numbers of the part between two entries.
+    fn numbers(&self, entries: &[Entry]) -> Result<Vec<u64>, DiskError> {
+        let [Entry { begin, .. }, next] = entries else {
+            return Err(self.damaged());
+        };
+        let length = next.begin.checked_sub(*begin);
+        let length = length.filter(|_| next.begin <= self.header.entries_at);
+        let bytes = self.read(*begin, length.ok_or_else(|| self.damaged())? as usize)?;
+        let mut rest = unseal(&bytes, *begin).ok_or_else(|| self.damaged())?;
+        let mut numbers = Vec::new();
+        let mut number = 0_u64;
+        while !rest.is_empty() {
+            let distance = decode_varint(&mut rest).map_err(|_| self.damaged())?;
+            number = number.wrapping_add(distance);
+            numbers.push(number);
+        }
+        Ok(numbers)
+    }
+
+    fn read(&self, from: u64, length: usize) -> Result<Vec<u8>, DiskError> {
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, from).map_err(at(self.path))?;
+        Ok(bytes)
+    }
+
+    fn damaged(&self) -> DiskError {
+        damaged(self.path, "a part of it does not match its checksum")
+    }
+}
+
+/// Ends what begins at `begin` with its checksum.
+fn seal(bytes: &mut Vec<u8>, begin: usize) {
+    let crc = crc_of(&bytes[begin..], begin as u64);
+    bytes.extend(crc.to_le_bytes());
+}
+
+fn unseal(bytes: &[u8], begin: u64) -> Option<&[u8]> {
+    let (bytes, crc) = bytes.split_last_chunk()?;
+    (crc_of(bytes, begin) == u32::from_le_bytes(*crc)).then_some(bytes)
+}
+
+fn crc_of(bytes: &[u8], begin: u64) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&begin.to_le_bytes()), bytes)
+}
+
+const MAGIC: &[u8] = b"CRDIDX03";
+const HEADER_BYTES: usize = 128;
+const CRC_BYTES: usize = 4;
+const ENTRY_BYTES: usize = 3 * 8 + CRC_BYTES;
+/// So that a bucket is about half a page of the disk.
+const ROWS_A_BUCKET: usize = 512;
 
 #[cfg(test)]
 mod tests {
@@ -169,7 +434,7 @@ mod tests {
             ];
             keys.extend((place % 2 == 0).then_some(IndexKey::Trace(&trace)));
             let time = u64::from(place) * 10;
-            builder.add(40 + place * 300, (time, time + 5), &keys).unwrap();
+            builder.add(40 + place * 300, (time, time + 5), &keys);
         }
         builder
     }
@@ -261,7 +526,7 @@ mod tests {
     fn another_secret_is_an_error_and_not_an_empty_answer() {
         let (folder, _builder, _file) = written();
         let error = IndexFile::open(&folder.path().join("index"), &IndexSecret::new(&[8; 32])).unwrap_err();
-        assert!(matches!(error, IndexError::OtherSecret { .. }), "{error}");
+        assert!(error.to_string().contains("other keys"), "{error}");
     }
 
     #[test]

@@ -91,10 +91,16 @@ impl IndexSecret {
         }
     }
 
-    /// 40 bits, at the top of the number.
+    /// 32 bits, above those of a place.
     pub(crate) fn hash(&self, key: &IndexKey<'_>) -> u64 {
-        key.with_parts(|kind, bytes| self.kinds[kind].hash(bytes)) & HASH_MASK
+        let hash = key.with_parts(|kind, bytes| self.kinds[kind].hash(bytes));
+        hash >> (u64::BITS - HASH_BITS) << PLACE_BITS
     }
+}
+
+/// The place that a row has below its hash.
+pub(super) fn place_of(row: u64) -> u32 {
+    row as u32 & (MAX_PLACES - 1)
 }
 
 impl fmt::Debug for IndexSecret {
@@ -106,7 +112,12 @@ impl fmt::Debug for IndexSecret {
 const KINDS: usize = 11;
 /// No kind's number.
 const CHECK: u8 = 255;
-/// Bits of the hash in a row; below them is the place.
-pub(super) const HASH_BITS: u32 = 40;
-pub(super) const PLACE_BITS: u32 = 64 - HASH_BITS;
-const HASH_MASK: u64 = !0 << PLACE_BITS;
+/// Bits of the hash in a row: a value that is not in the largest segment finds something once in hundreds of times.
+pub(super) const HASH_BITS: u32 = 32;
+/// Bits of the place, which are below them.
+pub(super) const PLACE_BITS: u32 = 24;
+pub(super) const ROW_BITS: u32 = HASH_BITS + PLACE_BITS;
+/// Records in a segment at most.
+pub const MAX_PLACES: u32 = 1 << PLACE_BITS;
+/// Places whose leaves and times are kept together.
+pub const RUN_PLACES: u32 = 256;

@@ -7,12 +7,10 @@
 
 mod builder;
 mod file;
-mod format;
 mod key;
 mod segment_index;
 
 pub use self::builder::IndexBuilder;
 pub use self::file::IndexFile;
-pub use self::format::{IndexError, MAX_PLACES, RUN_PLACES};
-pub use self::key::{IndexKey, IndexSecret};
+pub use self::key::{IndexKey, IndexSecret, MAX_PLACES, RUN_PLACES};
 pub use self::segment_index::SegmentIndex;

@@ -2,8 +2,8 @@
 
 use super::builder::IndexBuilder;
 use super::file::IndexFile;
-use super::format::{IndexError, RUN_PLACES};
-use super::key::IndexKey;
+use super::key::{IndexKey, RUN_PLACES};
+use crate::disk_error::DiskError;
 
 /// The index of a segment.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub enum SegmentIndex {
 
 impl SegmentIndex {
     /// The places of all records that may have the key, newest first.
-    pub fn lookup(&self, key: &IndexKey<'_>) -> Result<Vec<u32>, IndexError> {
+    pub fn lookup(&self, key: &IndexKey<'_>) -> Result<Vec<u32>, DiskError> {
         match self {
             Self::Growing(builder) => Ok(builder.lookup(key)),
             Self::File(file) => file.lookup(key),
@@ -34,7 +34,7 @@ impl SegmentIndex {
     }
 
     /// The same of each run of [`RUN_PLACES`] places.
-    pub fn run_times(&self) -> Result<Vec<(u64, u64)>, IndexError> {
+    pub fn run_times(&self) -> Result<Vec<(u64, u64)>, DiskError> {
         match self {
             Self::Growing(builder) => Ok(builder.run_times().to_vec()),
             Self::File(file) => file.run_times(),
@@ -42,7 +42,7 @@ impl SegmentIndex {
     }
 
     /// Where the leaves of a run begin in the segment's file.
-    pub fn offsets(&self, run: u32) -> Result<Vec<u32>, IndexError> {
+    pub fn offsets(&self, run: u32) -> Result<Vec<u32>, DiskError> {
         match self {
             Self::Growing(builder) => {
                 let offsets = builder.offsets().chunks(RUN_PLACES as usize).nth(run as usize);

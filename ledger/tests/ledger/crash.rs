@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use credence_ledger::LedgerOptions;
 use credence_ledger::query::{self, Filter, Query};
-use credence_ledger::{LedgerError, LedgerOptions};
 
 use crate::support::*;
 
@@ -83,11 +83,14 @@ fn a_segment_that_was_begun_and_no_more_is_begun_again() {
     drop(ledger);
     let path = segment_files(folder.path()).pop().unwrap();
     let last = std::fs::read(&path).unwrap();
-    // Behind the file's header and the first frame.
+    // The file's header and the first frame.
     let beginning = 36 + 12 + u32::from_le_bytes(last[36..40].try_into().unwrap()) as usize;
-    for length in 36..beginning {
+    for length in 0..=beginning {
         let folder = copy(folder.path());
-        std::fs::write(segment_files(folder.path()).pop().unwrap(), &last[..length]).unwrap();
+        let path = segment_files(folder.path()).pop().unwrap();
+        // It gets its name only once all of that is on disk.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(path.with_extension("new"), &last[..length]).unwrap();
         let mut ledger = open(folder.path());
         let size = ledger.reader().size();
         assert!(size.is_multiple_of(256) && size < whole.0, "{size}");
@@ -95,6 +98,13 @@ fn a_segment_that_was_begun_and_no_more_is_begun_again() {
         drop(ledger);
         assert_eq!(open(folder.path()).reader().size(), size + 300);
     }
+    std::fs::write(&path, &last[..beginning]).unwrap();
+    let mut ledger = open(folder.path());
+    fill(&mut ledger, "a", 300);
+    drop(ledger);
+    std::fs::write(&path, &last[..beginning - 1]).unwrap();
+    let error = try_open(folder.path(), options()).unwrap_err();
+    assert!(error.to_string().contains("damaged"), "{error}");
 }
 
 #[test]
@@ -130,24 +140,19 @@ fn what_was_published_is_there_as_it_was_or_the_ledger_is_damaged() {
         try_open(folder.path(), with((*size, *root))).unwrap();
         let error = try_open(folder.path(), with((*size, roots[0].1))).err();
         assert_eq!(
-            matches!(error, Some(LedgerError::OtherRoot { .. })),
+            error
+                .as_ref()
+                .is_some_and(|error| error.to_string().contains("have the root")),
             *size != 100,
             "{size}: {error:?}"
         );
     }
     let gone = try_open(folder.path(), with((701, roots[0].1))).unwrap_err();
-    assert!(matches!(
-        gone,
-        LedgerError::Gone {
-            published: 701,
-            size: 700
-        }
-    ));
+    let text = "a checkpoint of 701 records was published, but there are 700";
+    assert!(gone.to_string().contains(text), "{gone}");
     let empty = tempfile::tempdir().unwrap();
-    assert!(matches!(
-        try_open(empty.path(), with(roots[0])),
-        Err(LedgerError::Gone { .. })
-    ));
+    let gone = try_open(empty.path(), with(roots[0])).unwrap_err();
+    assert!(gone.to_string().contains("there are 0"), "{gone}");
 }
 
 #[test]
@@ -197,10 +202,8 @@ fn records_that_are_gone_altogether_are_damage() {
     fill(&mut ledger, "a", 1);
     drop(ledger);
     std::fs::remove_dir_all(folder.path().join("segments")).unwrap();
-    assert!(matches!(
-        try_open(folder.path(), options()),
-        Err(LedgerError::Missing { .. })
-    ));
+    let missing = try_open(folder.path(), options()).unwrap_err();
+    assert!(missing.to_string().contains("has no records 0 to 1"), "{missing}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 use credence_ledger::{Ledger, LedgerOptions, LedgerReader, NewItem, RecordBody, Retention, SourceName};
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as Kind;
+use prost::Message as _;
 
 use crate::support::*;
 
@@ -192,7 +193,7 @@ fn of_source(source: SourceName, item: NewItem) -> NewItem {
 fn counts(reader: &LedgerReader, from: u64) -> Vec<v1::Aggregate> {
     let records = reader.records(from..reader.size()).unwrap();
     let count = |body| match body {
-        RecordBody::Entry { entry, .. } => match entry.entry {
+        RecordBody::Entry(stored) => match v1::Entry::decode(stored.entry.clone()).unwrap().entry {
             Some(Kind::Aggregate(count)) => Some(count),
             _ => None,
         },
@@ -247,10 +248,10 @@ impl Held {
     fn of(reader: &LedgerReader) -> Self {
         let mut held = Self::default();
         for record in reader.records(reader.first()..reader.size()).unwrap() {
-            let RecordBody::Entry { entry, .. } = record.body else {
+            let RecordBody::Entry(stored) = record.body else {
                 continue;
             };
-            match entry.entry.unwrap() {
+            match v1::Entry::decode(stored.entry.clone()).unwrap().entry.unwrap() {
                 Kind::Event(event) => match event.principal.unwrap().subject() {
                     "bystander" => held.bystander += 1,
                     _ => held.flooding += 1,

@@ -99,7 +99,7 @@ pub(crate) fn principal(subject: &str) -> PrincipalView<'_> {
 pub(crate) fn subjects(reader: &LedgerReader) -> Vec<String> {
     let records = reader.records(reader.first()..reader.size()).unwrap();
     let text = |body: &RecordBody| match body {
-        RecordBody::Entry { entry, .. } => match &entry.entry {
+        RecordBody::Entry(stored) => match &v1::Entry::decode(stored.entry.clone()).unwrap().entry {
             Some(Kind::Event(event)) => event.principal.as_ref().unwrap().subject().to_owned(),
             Some(Kind::Chain(chain)) if chain.chain.is_empty() => "known chain".to_owned(),
             Some(Kind::Chain(_)) => "chain".to_owned(),

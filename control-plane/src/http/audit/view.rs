@@ -46,8 +46,8 @@ impl Serialize for ValueView<'_> {
             Value::Seconds(seconds) => rfc3339(*seconds, 0).serialize(serializer),
             Value::Principal(principal) => principal
                 .map(|principal| PrincipalView {
-                    issuer: &principal.issuer,
-                    subject: principal.subject.as_deref(),
+                    issuer: principal.issuer,
+                    subject: principal.subject,
                 })
                 .serialize(serializer),
         }
@@ -71,9 +71,10 @@ const LATEST_SECOND: i64 = 253_402_300_799;
 
 #[cfg(test)]
 mod tests {
-    use credence_ledger::record::RecordBody;
+    use credence_ledger::record::{RecordBody, StoredEntry};
     use credence_wire::v1;
     use credence_wire::v1::entry::Entry as EntryKind;
+    use prost::Message as _;
 
     use super::*;
 
@@ -92,7 +93,7 @@ mod tests {
             proof: v1::ProofKind::Pop.into(),
             cache: v1::CacheLevel::L1.into(),
             arguments_hash: vec![0xab, 1],
-            chain_digest: vec![0xcd],
+            chain_digest: vec![0xcd; 32],
             arguments: b"{\"a\":1}".to_vec(),
             response_status: 404,
             expires_at: 1_800_000_000,
@@ -101,11 +102,11 @@ mod tests {
         let entry = v1::Entry {
             entry: Some(EntryKind::Event(event)),
         };
-        let body = RecordBody::Entry {
+        let body = RecordBody::Entry(StoredEntry {
             sequence: 4,
-            entry,
-            known_chain: Vec::new(),
-        };
+            entry: entry.encode_to_vec().into(),
+            ..StoredEntry::default()
+        });
         let record = LedgerRecord {
             index: 9,
             received_unix_nano: 0,
@@ -120,7 +121,7 @@ mod tests {
             ("proof", "pop"),
             ("cache", "l1"),
             ("arguments_hash", "ab01"),
-            ("chain_digest", "cd"),
+            ("chain_digest", &"cd".repeat(32)),
             ("arguments", "{\"a\":1}"),
             ("expires_at", "2027-01-15T08:00:00Z"),
             ("rule", ""),

@@ -395,7 +395,8 @@ const MAX_CHAIN_BYTES: usize = 60_000;
 #[cfg(test)]
 mod tests {
     use credence_ledger::fields::{Value, values};
-    use credence_ledger::record::{LedgerRecord, RecordBody};
+    use credence_ledger::record::{LedgerRecord, RecordBody, StoredEntry};
+    use prost::Message as _;
 
     use super::*;
 
@@ -421,7 +422,7 @@ mod tests {
     fn every_field_that_the_api_shows_of_an_entry_is_read() {
         let decision = v1::Event {
             expires_at: 1,
-            chain_digest: vec![0],
+            chain_digest: vec![0; 32],
             arguments: vec![b'x'],
             response_status: 200,
             stale_ms: Some(1),
@@ -437,11 +438,10 @@ mod tests {
                 index: 0,
                 received_unix_nano: 0,
                 source: String::new(),
-                body: RecordBody::Entry {
-                    sequence: 0,
-                    entry: v1::Entry { entry: Some(entry) },
-                    known_chain: Vec::new(),
-                },
+                body: RecordBody::Entry(StoredEntry {
+                    entry: v1::Entry { entry: Some(entry) }.encode_to_vec().into(),
+                    ..StoredEntry::default()
+                }),
             };
             let mut fields = values(&record).into_iter().skip_while(|(name, _)| *name != "kind");
             let Some((_, Value::Text(kind))) = fields.next() else {

@@ -1,0 +1,63 @@
+//! Why a file of the ledger cannot be used.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use credence_storage::FileError;
+
+/// Why a file of the ledger cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// The system refused. It may not another time.
+    #[error(transparent)]
+    Io(#[from] FileError),
+    /// The file is not as it was written, or not there any more.
+    #[error("{path} is damaged{place}: {found}. {cure}", path = path.display(), place = at_byte(*offset))]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where in it, if one place can be named.
+        offset: Option<u64>,
+        /// What is wrong there.
+        found: Cow<'static, str>,
+        /// What the operator can do.
+        cure: &'static str,
+    },
+}
+
+// === impl DiskError ===
+
+impl DiskError {
+    /// Of a file that nothing else can be made from.
+    pub(crate) fn damaged(path: &Path, found: impl Into<Cow<'static, str>>) -> Self {
+        Self::Damaged {
+            path: path.to_owned(),
+            offset: None,
+            found: found.into(),
+            cure: RESTORE,
+        }
+    }
+
+    /// Names the place in the file.
+    pub(crate) fn at_byte(mut self, place: u64) -> Self {
+        if let Self::Damaged { offset, .. } = &mut self {
+            *offset = Some(place);
+        }
+        self
+    }
+
+    /// Says what else the operator can do.
+    pub(crate) fn with_cure(mut self, other: &'static str) -> Self {
+        if let Self::Damaged { cure, .. } = &mut self {
+            *cure = other;
+        }
+        self
+    }
+}
+
+fn at_byte(offset: Option<u64>) -> String {
+    offset.map_or_else(String::new, |offset| format!(" at byte {offset}"))
+}
+
+const RESTORE: &str =
+    "Nothing was changed. Check the disk, keep a copy of the file, and restore the data folder from a backup";
