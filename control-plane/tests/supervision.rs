@@ -20,7 +20,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 #[tokio::test]
 async fn a_revocation_is_acknowledged_although_logging_it_breaks_the_writer_down_and_the_end_is_loud() {
-    let _log = Log::that(Behaviour::Panics("revocation-log")).await;
+    let _log = Log::that(Behaviour::Panics(REVOCATIONS_WRITER)).await;
     let place = Place::new();
     let server = place.start().await;
     assert_eq!(server.revoke(raise("alice")).await["seq"], 1);
@@ -36,7 +36,7 @@ async fn a_revocation_is_acknowledged_although_logging_it_breaks_the_writer_down
 
 #[tokio::test]
 async fn the_end_of_the_ledgers_writer_is_loud_too() {
-    let _log = Log::that(Behaviour::Panics("ledger")).await;
+    let _log = Log::that(Behaviour::Panics(LEDGERS_WRITER)).await;
     let place = Place::new();
     let server = place.start_with(|config| config.limits.ledger_bytes = 2000).await;
     let (mut reporter, _) = server.report(None).await.unwrap();
@@ -61,7 +61,7 @@ async fn a_planned_stop_is_no_failure() {
 
 #[tokio::test]
 async fn a_revocation_that_takes_too_long_is_answered_as_unknown_and_may_be_repeated() {
-    let log = Log::that(Behaviour::Blocks("revocation-log")).await;
+    let log = Log::that(Behaviour::Blocks(REVOCATIONS_WRITER)).await;
     let place = Place::new();
     let server = place
         .start_with(|config| config.limits.request_timeout = Duration::from_millis(200))
@@ -81,7 +81,11 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
         .expect("nothing happened for 5 s")
 }
 
-/// How the process's log behaves towards the thread of this name.
+/// The modules of which the lines are those of the two threads that write.
+const REVOCATIONS_WRITER: &str = "credence_revocation::writer";
+const LEDGERS_WRITER: &str = "credence_evidence::writer";
+
+/// How the process's log behaves towards the lines of this module.
 #[derive(Debug, Clone, Copy)]
 enum Behaviour {
     Silent,
@@ -134,14 +138,13 @@ impl Subscriber for Sink {
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
-    fn event(&self, _: &Event<'_>) {
-        let thread = std::thread::current();
-        let is_meant = |name: &str| thread.name() == Some(name);
+    fn event(&self, event: &Event<'_>) {
+        let is_meant = |module: &str| event.metadata().module_path() == Some(module);
         let mut behaviour = BEHAVIOUR.lock().unwrap();
-        while matches!(*behaviour, Behaviour::Blocks(name) if is_meant(name)) {
+        while matches!(*behaviour, Behaviour::Blocks(module) if is_meant(module)) {
             behaviour = CHANGED.wait(behaviour).unwrap();
         }
-        let breaks = matches!(*behaviour, Behaviour::Panics(name) if is_meant(name));
+        let breaks = matches!(*behaviour, Behaviour::Panics(module) if is_meant(module));
         drop(behaviour);
         assert!(!breaks, "the log can not be written");
     }

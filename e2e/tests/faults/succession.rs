@@ -1,20 +1,17 @@
 //! One control plane takes the place of another.
 
 use std::fs;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use credence_e2e::artefacts::Artefacts;
-use credence_e2e::assertions::assert_denied;
 use credence_e2e::control_plane::ControlPlane;
-use credence_e2e::grants::READ;
 use credence_e2e::late_allows::Load;
 use credence_e2e::link::Link;
 use credence_e2e::operator::{Acknowledged, Operator};
-use credence_e2e::{Request, Stack, StackOptions, waiting};
+use credence_e2e::{Stack, StackOptions, waiting};
 
-use super::{MAX_STALENESS, copy_folder, load_of, stack_by};
+use super::{MAX_STALENESS, load_of, stack_by};
 
 #[test]
 fn that_takes_over_the_data_folder_elsewhere_goes_on_where_the_other_ended() {

@@ -111,7 +111,7 @@ fn that_revocations_share_has_room_left_for_them() {
     let folder = tempfile::tempdir().unwrap();
     let mut control_plane = ControlPlane::start(&program(), folder.path(), &[]).unwrap();
     control_plane.kill().unwrap();
-    let Some(disk) = SmallDisk::over(&control_plane.data_folder(), DISK_MIB, folder.path()).unwrap() else {
+    let Some(disk) = SmallDisk::over(&control_plane.data_folder(), SHARED_MIB, folder.path()).unwrap() else {
         return;
     };
     control_plane.upgrade_to(&disk.program(&program()).unwrap());
@@ -119,7 +119,7 @@ fn that_revocations_share_has_room_left_for_them() {
     let reporters = Reporters::start(&control_plane, SOURCES, SLOW);
     reporters.until_acknowledged_again();
     // Half of what the ledger leaves free of such a disk.
-    disk.fill_but(DISK_MIB / 32).unwrap();
+    disk.fill_but(SHARED_MIB / 32).unwrap();
     assert_trouble_shows_and_revocations_go_on(&control_plane, &reporters, "--ledger-reserve");
     disk.free().unwrap();
     assert_recovers(control_plane, reporters);
@@ -164,5 +164,7 @@ fn refuses_for_a_while(calls: &str, error: &str, word: &str) {
 
 const SOURCES: usize = 2;
 const DISK_MIB: u32 = 32;
+/// With the room that the log keeps for itself.
+const SHARED_MIB: u32 = 128;
 /// The thread that writes the ledger.
 const WRITER: &str = "ledger";
