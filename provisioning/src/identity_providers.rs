@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::metrics::Metrics;
 use crate::scim::provisioning::Provisioning;
 use crate::scim::store::Store;
-use crate::security_events::keys::{KeySource, KeysError};
+use crate::security_events::keys::KeySource;
 use crate::security_events::receiver::Receiver;
 use crate::security_events::seen::Seen;
 use crate::settings::{ScimSettings, TransmitterSettings};
@@ -36,33 +36,10 @@ pub struct IdentityLimits {
     pub event_ids: u64,
 }
 
-/// Why identity providers can not be served.
+/// Why identity providers can not be served: what can not be used, and the cure.
 #[derive(Debug, thiserror::Error)]
-pub enum IdentityError {
-    /// One of the files in `identity/` can not be used.
-    #[error(
-        "{path}: {problem}. Restore it from a backup, or remove it: what was revoked stays revoked, but users have to \
-         be provisioned anew, and events that were received count once more if they are sent once more",
-        path = path.display()
-    )]
-    Store {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        problem: String,
-    },
-    /// A transmitter's keys can not be used.
-    #[error("security_events: the keys of {transmitter:?}: {problem}")]
-    Keys {
-        /// The transmitter's configured name.
-        transmitter: String,
-        /// What is wrong, and the cure.
-        problem: String,
-    },
-    /// A thread broke down.
-    #[error("opening the identity folder broke down")]
-    Bug,
-}
+#[error("{0}")]
+pub struct IdentityError(String);
 
 // === impl Identity ===
 
@@ -105,9 +82,8 @@ impl Identity {
             for transmitter in security_events {
                 let source = KeySource::open(&transmitter.name, &transmitter.jwks, Arc::clone(metrics))
                     .await
-                    .map_err(|error: KeysError| IdentityError::Keys {
-                        transmitter: transmitter.name.clone(),
-                        problem: error.to_string(),
+                    .map_err(|error| {
+                        IdentityError(format!("security_events: the keys of {:?}: {error}", transmitter.name))
                     })?;
                 let source = Arc::new(source);
                 identity.chores.push(Box::pin(Arc::clone(&source).keep()));
@@ -136,15 +112,21 @@ async fn opened<T: Send + 'static>(
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 result => {
-                    return result.map_err(|error| IdentityError::Store {
-                        path,
-                        problem: error.to_string(),
+                    return result.map_err(|error| {
+                        IdentityError(format!(
+                            "{}: {error}. Restore it from a backup, or remove it: what was revoked stays revoked, but users \
+                             have to be provisioned anew, and events that were received count once more if they are sent \
+                             once more",
+                            path.display()
+                        ))
                     });
                 }
             }
         }
     });
-    opening.await.map_err(|_| IdentityError::Bug)?
+    opening
+        .await
+        .map_err(|_| IdentityError("opening the identity folder broke down".to_owned()))?
 }
 
 const USERS: &str = "users";

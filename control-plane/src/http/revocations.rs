@@ -132,62 +132,28 @@ impl Body {
     }
 
     fn into_operation(self) -> Result<Operation, Problem> {
-        match self {
-            Self {
-                principal: Some(principal),
-                action,
-                key: None,
-                issuer: None,
-                delegation: None,
-                reason: _,
-            } => {
-                let name = PrincipalName::parse(principal.issuer, principal.subject)?;
+        match (self.principal, self.key, self.issuer, self.delegation, self.action) {
+            (Some(principal), None, None, None, action) => {
+                let principal = PrincipalName::parse(principal.issuer, principal.subject)?;
                 match action.as_deref() {
-                    None | Some("raise") => Ok(Operation::Raise {
-                        principal: name,
-                        from: None,
-                    }),
-                    Some("disable") => Ok(Operation::Disable(name)),
-                    Some("enable") => Ok(Operation::Enable(name)),
+                    None | Some("raise") => Ok(Operation::Raise { principal, from: None }),
+                    Some("disable") => Ok(Operation::Disable(principal)),
+                    Some("enable") => Ok(Operation::Enable(principal)),
                     Some(_) => Err(Problem::bad_request(
                         "at action: write \"raise\", \"disable\" or \"enable\"",
                     )),
                 }
             }
-            Self { action: Some(_), .. } => Err(Problem::bad_request("action goes with a principal and nothing else")),
-            Self {
-                key: Some(key),
-                principal: None,
-                issuer: None,
-                delegation: None,
-                ..
-            } => Ok(Operation::RevokeKey(Thumbprint::parse(key.thumbprint)?)),
-            Self {
-                issuer: Some(floor),
-                principal: None,
-                key: None,
-                delegation: None,
-                ..
-            } => {
-                let issued_up_to = i64::from(floor.issued_up_to.0);
-                Ok(Operation::RaiseIssuerFloor {
-                    issuer: Issuer::parse(floor.issuer)?,
-                    issued_up_to,
-                })
-            }
-            Self {
-                delegation: Some(delegation),
-                principal: None,
-                key: None,
-                issuer: None,
-                ..
-            } => {
+            (.., Some(_)) => Err(Problem::bad_request("action goes with a principal and nothing else")),
+            (None, Some(key), None, None, None) => Ok(Operation::RevokeKey(Thumbprint::parse(key.thumbprint)?)),
+            (None, None, Some(floor), None, None) => Ok(Operation::RaiseIssuerFloor {
+                issuer: Issuer::parse(floor.issuer)?,
+                issued_up_to: i64::from(floor.issued_up_to.0),
+            }),
+            (None, None, None, Some(delegation), None) => {
                 let principal = PrincipalName::parse(delegation.issuer, delegation.subject)?;
-                Ok(Operation::RevokeDelegation(DelegationName::parse(
-                    principal,
-                    delegation.under,
-                    delegation.id,
-                )?))
+                let name = DelegationName::parse(principal, delegation.under, delegation.id)?;
+                Ok(Operation::RevokeDelegation(name))
             }
             _ => Err(Problem::bad_request(
                 "name exactly one of principal, key, issuer and delegation",

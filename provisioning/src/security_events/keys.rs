@@ -1,12 +1,13 @@
 //! A transmitter's keys: a JWK set (RFC 7517) in a file or behind a URL, kept up to date off the requests' path.
 
-use std::path::{Path, PathBuf};
+use std::fmt::Display;
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use credence_delegation::json::{Json, JsonError, Object};
+use credence_delegation::json::{Json, Object};
 use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 
 use crate::metrics::Metrics;
@@ -55,41 +56,23 @@ struct Reading {
 
 /// Why there are no keys.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum KeysError {
-    #[error("{path}: {error}", path = path.display())]
-    File { path: PathBuf, error: std::io::Error },
-    #[error("{url}: {problem}")]
-    Url { url: String, problem: String },
-    #[error(transparent)]
-    Outbound(#[from] OutboundError),
-    #[error("not a JWK set: {0}")]
-    Json(#[from] JsonError),
-    #[error("not a JWK set: it has no array \"keys\" (RFC 7517 section 5)")]
-    NotASet,
-    #[error(
-        "none of its {0} keys can verify RS256 (2,048 to 8,192 bits), ES256 or EdDSA signatures; take the set that the \
-         transmitter publishes"
-    )]
-    NoneUsable(usize),
-    #[error("it has more than {MAX_KEYS} keys")]
-    TooMany,
-    #[error("reading them broke down")]
-    Bug,
-}
+#[error("{0}")]
+pub(crate) struct KeysError(String);
 
 // === impl KeySet ===
 
 impl KeySet {
     /// Keys of kinds and for uses that are not ours are passed over.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, KeysError> {
-        let json = Json::parse(text)?;
+        let not_a_set = |why: &dyn Display| KeysError(format!("not a JWK set: {why}"));
+        let json = Json::parse(text).map_err(|error| not_a_set(&error))?;
         let keys = json
             .as_object()
             .and_then(|set| set.member("keys"))
             .and_then(Json::as_array)
-            .ok_or(KeysError::NotASet)?;
+            .ok_or_else(|| not_a_set(&"it has no array \"keys\" (RFC 7517 section 5)"))?;
         if keys.len() > MAX_KEYS {
-            return Err(KeysError::TooMany);
+            return Err(KeysError(format!("it has more than {MAX_KEYS} keys")));
         }
         let usable: Vec<_> = keys
             .iter()
@@ -97,7 +80,11 @@ impl KeySet {
             .filter_map(EventKey::parse)
             .collect();
         match usable.is_empty() {
-            true => Err(KeysError::NoneUsable(keys.len())),
+            true => Err(KeysError(format!(
+                "none of its {} keys can verify RS256 (2,048 to 8,192 bits), ES256 or EdDSA signatures; take the set that \
+                 the transmitter publishes",
+                keys.len()
+            ))),
             false => Ok(Self(usable)),
         }
     }
@@ -197,7 +184,8 @@ impl KeySource {
                 let ca = ca.clone();
                 tokio::task::spawn_blocking(move || outbound::authorities(ca.as_deref()))
                     .await
-                    .map_err(|_| KeysError::Bug)??;
+                    .map_err(broke_down)?
+                    .map_err(KeysError::from)?;
             }
         }
         Ok(source)
@@ -252,7 +240,7 @@ impl KeySource {
             JwksSettings::Url { url, ca } => fetch(url, ca.as_deref()).map(|text| Some((text, None))),
         })
         .await
-        .map_err(|_| KeysError::Bug)
+        .map_err(broke_down)
         .flatten();
         let outcome = match read {
             Ok(None) => return Ok(()),
@@ -273,15 +261,22 @@ impl KeySource {
     }
 }
 
+fn broke_down(_: tokio::task::JoinError) -> KeysError {
+    KeysError("reading them broke down".to_owned())
+}
+
+impl From<OutboundError> for KeysError {
+    fn from(error: OutboundError) -> Self {
+        Self(error.to_string())
+    }
+}
+
 /// A text, and what tells the file that it is from apart from its successor.
 type Text = (Vec<u8>, Option<(SystemTime, u64)>);
 
 /// Nothing if the file is the one that was read before.
 fn read_file(path: &Path, before: Option<(SystemTime, u64)>) -> Result<Option<Text>, KeysError> {
-    let failed = |error| KeysError::File {
-        path: path.to_owned(),
-        error,
-    };
+    let failed = |error: std::io::Error| KeysError(format!("{}: {error}", path.display()));
     let metadata = std::fs::metadata(path).map_err(failed)?;
     let stamp = (metadata.modified().map_err(failed)?, metadata.len());
     if before == Some(stamp) {
@@ -293,10 +288,7 @@ fn read_file(path: &Path, before: Option<(SystemTime, u64)>) -> Result<Option<Te
 
 /// Without redirects: whoever answers for the keys is who was configured.
 fn fetch(url: &str, ca: Option<&Path>) -> Result<Vec<u8>, KeysError> {
-    let failed = |error: ureq::Error| KeysError::Url {
-        url: url.to_owned(),
-        problem: error.to_string(),
-    };
+    let failed = |error: ureq::Error| KeysError(format!("{url}: {error}"));
     let agent = outbound::agent(url, ca, FETCH_TIMEOUT)?;
     let mut response = agent
         .get(url)
@@ -304,13 +296,10 @@ fn fetch(url: &str, ca: Option<&Path>) -> Result<Vec<u8>, KeysError> {
         .call()
         .map_err(failed)?;
     if response.status().as_u16() != 200 {
-        return Err(KeysError::Url {
-            url: url.to_owned(),
-            problem: format!(
-                "the answer is {}; 200 was expected, and redirects are not followed",
-                response.status()
-            ),
-        });
+        return Err(KeysError(format!(
+            "{url}: the answer is {}; 200 was expected, and redirects are not followed",
+            response.status()
+        )));
     }
     response
         .body_mut()

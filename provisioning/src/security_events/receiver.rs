@@ -261,9 +261,9 @@ impl Transmitter {
         }
         verified.map_err(|problem| match problem {
             NotVerified::WrongSignature => {
-                Refusal::authentication_failed("the signature is not that of the key").into()
+                Refusal::new("authentication_failed", "the signature is not that of the key").into()
             }
-            NotVerified::NoSuchKey => Refusal::invalid_key(
+            NotVerified::NoSuchKey => Refusal::new("invalid_key", 
                 "the transmitter's JWK set has no key of that kid that fits alg; it is read again at most once a minute",
             )
             .into(),

@@ -17,27 +17,11 @@ impl Refusal {
         Self::new("invalid_request", description)
     }
 
-    pub(crate) fn invalid_key(description: impl Into<String>) -> Self {
-        Self::new("invalid_key", description)
-    }
-
-    pub(crate) fn invalid_issuer(description: impl Into<String>) -> Self {
-        Self::new("invalid_issuer", description)
-    }
-
-    pub(crate) fn invalid_audience(description: impl Into<String>) -> Self {
-        Self::new("invalid_audience", description)
-    }
-
-    pub(crate) fn authentication_failed(description: impl Into<String>) -> Self {
-        Self::new("authentication_failed", description)
-    }
-
     pub fn access_denied(description: impl Into<String>) -> Self {
         Self::new("access_denied", description)
     }
 
-    fn new(err: &'static str, description: impl Into<String>) -> Self {
+    pub(crate) fn new(err: &'static str, description: impl Into<String>) -> Self {
         Self {
             err,
             description: description.into(),

@@ -80,7 +80,12 @@ impl<'a> Unverified<'a> {
         };
         let algorithm = algorithm
             .filter(|algorithm| allowed.contains(algorithm))
-            .ok_or_else(|| Refusal::authentication_failed("its alg is not one that this transmitter may sign with"))?;
+            .ok_or_else(|| {
+                Refusal::new(
+                    "authentication_failed",
+                    "its alg is not one that this transmitter may sign with",
+                )
+            })?;
         let key_id = match header.member("kid") {
             None => None,
             Some(Json::String(key_id)) => Some(key_id.clone().into_owned()),
@@ -113,16 +118,19 @@ impl<'a> Unverified<'a> {
 pub(crate) fn check(claims: &Object<'_>, transmitter: &TransmitterSettings, now: i64) -> Result<About, Refusal> {
     let issuer = text(claims, "iss")?;
     if issuer != transmitter.issuer {
-        return Err(Refusal::invalid_issuer(format!(
-            "iss is {issuer:?}; this transmitter's is {:?}",
-            transmitter.issuer
-        )));
+        return Err(Refusal::new(
+            "invalid_issuer",
+            format!("iss is {issuer:?}; this transmitter's is {:?}", transmitter.issuer),
+        ));
     }
     if !is_for(claims, &transmitter.audience) {
-        return Err(Refusal::invalid_audience(format!(
-            "aud does not hold {:?}, which this receiver is called",
-            transmitter.audience
-        )));
+        return Err(Refusal::new(
+            "invalid_audience",
+            format!(
+                "aud does not hold {:?}, which this receiver is called",
+                transmitter.audience
+            ),
+        ));
     }
     let id = text(claims, "jti")?;
     if id.len() > MAX_ID_BYTES {
