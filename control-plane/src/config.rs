@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use credence_revocation::{InitOptions, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE, MAX_STALENESS, MAX_TOKEN_LIFETIME};
-use credence_runtime::settings::SettingsError;
 
 use crate::settings::Settings;
+use crate::unusable::Unusable;
 use credence_ledger::{MAX_PAYLOAD, MAX_SEGMENT_BYTES};
 
 /// Everything that [`ControlPlane::start`](crate::ControlPlane::start) needs.
@@ -151,24 +151,6 @@ pub struct Limits {
     pub silence_timeout: Duration,
 }
 
-/// A configuration that no control plane can be started with.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// A value lies outside what is allowed.
-    #[error("{name} is {found}; it must be {expected}")]
-    OutOfRange {
-        /// The field's name.
-        name: &'static str,
-        /// The value it has.
-        found: String,
-        /// What it may be.
-        expected: &'static str,
-    },
-    /// A member of the configuration file is wrong.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-}
-
 /// What the filters need: the largest entry, which has a chain in it, and the batch's own fields.
 const MIN_BATCH_BYTES: u32 = 64 << 10;
 
@@ -201,8 +183,8 @@ impl Config {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        self.settings.check()?;
+    pub(crate) fn check(&self) -> Result<(), Unusable> {
+        self.settings.check().map_err(Unusable::configuration)?;
         let limits = &self.limits;
         Field("drain_promise", "at most 10 seconds").within(self.drain_promise, ..=MAX_DRAIN_PROMISE)?;
         Field("max_staleness", "2 to 60 seconds").within(self.max_staleness, MIN_STALENESS..=MAX_STALENESS)?;
@@ -252,12 +234,13 @@ struct Field(&'static str, &'static str);
 // === impl Field ===
 
 impl Field {
-    fn within<T: PartialOrd + fmt::Debug>(self, value: T, allowed: impl RangeBounds<T>) -> Result<(), ConfigError> {
+    fn within<T: PartialOrd + fmt::Debug>(self, value: T, allowed: impl RangeBounds<T>) -> Result<(), Unusable> {
         let Self(name, expected) = self;
-        let found = format!("{value:?}");
         match allowed.contains(&value) {
             true => Ok(()),
-            false => Err(ConfigError::OutOfRange { name, found, expected }),
+            false => Err(Unusable::configuration(format_args!(
+                "{name} is {value:?}; it must be {expected}"
+            ))),
         }
     }
 }

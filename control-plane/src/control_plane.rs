@@ -1,6 +1,5 @@
 //! Puts the parts together, starts them in order and stops them in the opposite one.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,17 +9,18 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::access::{Access, AccessControl, Gate, OperatorTokenError, Permission, read_operator_token};
-use crate::config::{Config, ConfigError, Limits};
+use crate::access::{Access, AccessControl, Gate, Permission, read_operator_token};
+use crate::config::{Config, Limits};
 use crate::connections::Connections;
-use crate::descriptors::{self, DescriptorError};
+use crate::descriptors;
 use crate::grpc;
 use crate::http::{self, Api, Rates};
 use crate::metrics::Metrics;
 use crate::net::BoundedListener;
-use crate::reload::{ReloadError, Reloader};
+use crate::reload::Reloader;
 use crate::settings::{Settings, anchors};
-use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
+use crate::tls::{self, HandshakeFailures, Port, TlsPorts};
+use crate::unusable::Unusable;
 use credence_evidence::{
     BatchBounds, EvidenceError, EvidenceLimits, EvidenceOptions, EvidenceThreads, LedgerSettings, OpenedEvidence,
     Publisher, with_note_outside,
@@ -67,18 +67,12 @@ pub struct Running {
 /// Why a control plane did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration can not be served.
-    #[error("configuration: {0}")]
-    Config(#[from] ConfigError),
+    /// Something of the configuration, or that it names, can not be used.
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
     /// The data folder can not be used.
     #[error(transparent)]
     DataFolder(#[from] DataFolderError),
-    /// The operator's token can not be read.
-    #[error(transparent)]
-    OperatorToken(#[from] OperatorTokenError),
-    /// The files of a port that speaks TLS can not be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
     /// The revocation log can not be read.
     #[error(transparent)]
     RevocationLog(OpenLogError),
@@ -91,27 +85,6 @@ pub enum StartError {
     /// Something of identity providers can not be read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// The process may open too few files.
-    #[error(transparent)]
-    Descriptors(#[from] DescriptorError),
-    /// An address can not be listened on.
-    #[error("can not listen on {address} for {what}: {error}. Free the address or configure another one")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// Which listener.
-        what: &'static str,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// The system refused something else.
-    #[error("{what}: {error}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// What the system said.
-        error: io::Error,
-    },
 }
 
 impl From<OpenLogError> for StartError {
@@ -171,7 +144,7 @@ impl ControlPlane {
         });
         let (opened, evidence) = opening
             .await
-            .map_err(|error| system("opening the data folder", io::Error::other(error)))??;
+            .map_err(|error| system("opening the data folder", error))??;
         let log_id = opened.log_id();
 
         let lifecycle = Lifecycle::default();
@@ -221,7 +194,7 @@ impl ControlPlane {
             phase: lifecycle.watch(),
             metrics: Arc::clone(&metrics),
             limits: limits.clone(),
-            anchors: anchors(&config.settings.trust_anchors).map_err(ConfigError::from)?,
+            anchors: anchors(&config.settings.trust_anchors).map_err(Unusable::configuration)?,
             audience: config.settings.audience.clone(),
             status: config.settings.status.clone(),
             rates: Rates::new(&config.settings.limits, Instant::now()),
@@ -331,12 +304,12 @@ impl Running {
     ///
     /// # Errors
     /// Why everything stays as it was.
-    pub async fn reload(&self, settings: Settings) -> Result<(), ReloadError> {
+    pub async fn reload(&self, settings: Settings) -> Result<(), Unusable> {
         let reloader = self.reloader.clone();
         let reloading = tokio::task::spawn_blocking(move || reloader.reload(&settings));
         let reloaded = reloading
             .await
-            .unwrap_or_else(|panic| Err(ReloadError::Broken(panic.to_string())));
+            .unwrap_or_else(|panic| Err(Unusable(format!("reading the settings broke down: {panic}"))));
         self.note_reload(reloaded.is_ok());
         reloaded
     }
@@ -426,10 +399,10 @@ fn log_options(config: &Config) -> LogOptions {
     }
 }
 
-fn evidence_options(config: &Config, ledger: LedgerSettings, log: &OpenedLog) -> Result<EvidenceOptions, ConfigError> {
+fn evidence_options(config: &Config, ledger: LedgerSettings, log: &OpenedLog) -> Result<EvidenceOptions, Unusable> {
     let folder = log.folder();
     let (settings, limits) = (&config.settings, &config.limits);
-    let anchors = settings.anchors()?;
+    let anchors = settings.anchors().map_err(Unusable::configuration)?;
     Ok(EvidenceOptions {
         ledger_folder: folder.ledger(),
         watch: folder.watch(),
@@ -516,7 +489,7 @@ async fn lock_folder(config: &Config) -> Result<FolderLock, StartError> {
     loop {
         tokio::select! {
             taken = &mut lock => {
-                let lock = taken.map_err(|error| system("taking the data folder", io::Error::other(error)))??;
+                let lock = taken.map_err(|error| system("taking the data folder", error))??;
                 if waiting.load(Ordering::Acquire) {
                     tracing::info!("the other control plane has ended; taking over");
                 }
@@ -529,7 +502,7 @@ async fn lock_folder(config: &Config) -> Result<FolderLock, StartError> {
 
 /// By default the signal that comes with a write beyond the limit of file sizes (`ulimit -f`) ends the process without a
 /// word. With a handler, the write fails (`EFBIG`), which is reported as any other.
-fn survive_file_size_limit() -> Result<(), StartError> {
+fn survive_file_size_limit() -> Result<(), Unusable> {
     let exceeded = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
     // The handler stays when the stream ends.
     signal(exceeded)
@@ -542,20 +515,24 @@ async fn listen(
     what: &'static str,
     connections: Connections,
     silence: Duration,
-) -> Result<BoundedListener, StartError> {
+) -> Result<BoundedListener, Unusable> {
     BoundedListener::bind(address, connections, silence)
         .await
-        .map_err(|error| StartError::Listen { address, what, error })
+        .map_err(|error| {
+            Unusable(format!(
+                "can not listen on {address} for {what}: {error}. Free the address or configure another one"
+            ))
+        })
 }
 
-fn address_of(listener: &BoundedListener) -> Result<SocketAddr, StartError> {
+fn address_of(listener: &BoundedListener) -> Result<SocketAddr, Unusable> {
     listener
         .local_addr()
         .map_err(|error| system("asking for the bound address", error))
 }
 
-fn system(what: &'static str, error: io::Error) -> StartError {
-    StartError::System { what, error }
+fn system(what: &str, error: impl std::fmt::Display) -> Unusable {
+    Unusable(format!("{what}: {error}"))
 }
 
 /// How long streams and requests may take to end after a planned stop began.

@@ -1,8 +1,8 @@
 //! File descriptors: every connection takes one, and without any left nothing can be written down.
 
-use std::io;
-
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::unusable::Unusable;
 
 /// How many connections each listener may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,34 +11,12 @@ pub(crate) struct Connections {
     pub(crate) grpc: usize,
 }
 
-/// The process may not open enough files.
-#[derive(Debug, thiserror::Error)]
-pub enum DescriptorError {
-    /// There would be no room for connections.
-    #[error(
-        "this process may have {found} files and connections open at a time, and needs at least {MINIMUM}. Raise the \
-         limit: ulimit -n 65536 in a shell, LimitNOFILE=65536 in a systemd unit, --ulimit nofile=65536 for a container"
-    )]
-    TooFew {
-        /// The hard limit.
-        found: u64,
-    },
-    /// The system refused.
-    #[error("the limit on open files can not be raised to {wanted}: {error}")]
-    System {
-        /// The hard limit.
-        wanted: u64,
-        /// What the system said.
-        error: io::Error,
-    },
-}
-
 /// Raises the limit on open files as far as the system lets us, and shares it out: `wanted` for each listener if that
 /// fits, otherwise a quarter for HTTP and the rest for the filters. Each has places of its own, so that neither can
 /// use up the other's.
-pub(crate) fn share(wanted: usize) -> Result<Connections, DescriptorError> {
+pub(crate) fn share(wanted: usize) -> Result<Connections, Unusable> {
     let available = raise()?;
-    let connections = divide(available, wanted).ok_or(DescriptorError::TooFew { found: available })?;
+    let connections = divide(available, wanted).ok_or_else(|| too_few(available))?;
     if connections.http < wanted || connections.grpc < wanted {
         tracing::warn!(
             http = connections.http,
@@ -52,7 +30,7 @@ pub(crate) fn share(wanted: usize) -> Result<Connections, DescriptorError> {
 }
 
 /// Raises the soft limit to the hard one, and returns it.
-fn raise() -> Result<u64, DescriptorError> {
+fn raise() -> Result<u64, Unusable> {
     let limit = getrlimit(Resource::Nofile);
     let hard = limit.maximum.unwrap_or(u64::MAX);
     let soft = limit.current.unwrap_or(u64::MAX);
@@ -63,13 +41,16 @@ fn raise() -> Result<u64, DescriptorError> {
         current: limit.maximum,
         maximum: limit.maximum,
     };
-    match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => Ok(hard),
-        Err(error) => Err(DescriptorError::System {
-            wanted: hard,
-            error: error.into(),
-        }),
-    }
+    setrlimit(Resource::Nofile, raised)
+        .map_err(|error| Unusable(format!("the limit on open files can not be raised to {hard}: {error}")))?;
+    Ok(hard)
+}
+
+fn too_few(found: u64) -> Unusable {
+    Unusable(format!(
+        "this process may have {found} files and connections open at a time, and needs at least {MINIMUM}. Raise the \
+         limit: ulimit -n 65536 in a shell, LimitNOFILE=65536 in a systemd unit, --ulimit nofile=65536 for a container"
+    ))
 }
 
 fn divide(available: u64, wanted: usize) -> Option<Connections> {
@@ -116,7 +97,7 @@ mod tests {
     #[test]
     fn too_low_a_limit_is_refused() {
         assert_eq!(divide(127, 16_384), None);
-        assert!(DescriptorError::TooFew { found: 127 }.to_string().contains("ulimit -n"));
+        assert!(too_few(127).to_string().contains("ulimit -n"));
     }
 
     #[test]

@@ -18,9 +18,9 @@ mod net;
 mod reload;
 mod settings;
 mod tls;
+mod unusable;
 
-pub use access::OperatorTokenError;
-pub use config::{Config, ConfigError, Limits};
+pub use config::{Config, Limits};
 pub use control_plane::{ControlPlane, Running, StartError};
 pub use credence_evidence::{
     AuditSettings, LedgerSettings, OtlpError, OtlpHeaders, OtlpProtocol, OtlpSettings, TileAccess, WitnessSettings,
@@ -36,10 +36,8 @@ pub use credence_revocation::{fill_log, fill_log_to_the_brim};
 pub use credence_runtime::settings::SettingsError;
 pub use credence_runtime::supervision::Failure;
 pub use credence_storage::folder_lock::FolderLost;
-pub use descriptors::DescriptorError;
-pub use reload::ReloadError;
 pub use settings::{
     AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, JsonText, PortTls, RateSettings, Role,
     Settings, StatusSettings, TlsSettings, TokenSettings, TrustAnchorSettings, settings_schema,
 };
-pub use tls::TlsError;
+pub use unusable::Unusable;

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::access::{Access, AccessControl, OperatorTokenError, read_operator_token};
+use crate::access::{Access, AccessControl, read_operator_token};
 use crate::settings::Settings;
-use crate::tls::{TlsError, TlsMetrics, TlsPorts};
+use crate::tls::{TlsMetrics, TlsPorts};
+use crate::unusable::Unusable;
 use credence_runtime::metrics::labels;
-use credence_runtime::settings::SettingsError;
 
 /// Replaces what is in force, all of it or nothing. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -17,29 +17,12 @@ pub(crate) struct Reloader {
     pub(crate) metrics: TlsMetrics,
 }
 
-/// Why everything stays as it was.
-#[derive(Debug, thiserror::Error)]
-pub enum ReloadError {
-    /// A member of the configuration file is wrong.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    /// The operator's token can not be read.
-    #[error(transparent)]
-    OperatorToken(#[from] OperatorTokenError),
-    /// The TLS files can not be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// A bug.
-    #[error("reading the settings broke down: {0}")]
-    Broken(String),
-}
-
 // === impl Reloader ===
 
 impl Reloader {
     /// Blocks for as long as the files take to be read.
-    pub(crate) fn reload(&self, settings: &Settings) -> Result<(), ReloadError> {
-        settings.check()?;
+    pub(crate) fn reload(&self, settings: &Settings) -> Result<(), Unusable> {
+        settings.check().map_err(Unusable::new)?;
         let operator = self
             .operator_token_file
             .as_deref()

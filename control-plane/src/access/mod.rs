@@ -17,7 +17,6 @@ mod supervised;
 pub(crate) use self::control::{AccessControl, Credentials};
 pub(crate) use self::gate::{Gate, peer_name};
 pub(crate) use self::holders::{Access, TokenDigest};
-pub use self::operator_token::OperatorTokenError;
 pub(crate) use self::operator_token::read_operator_token;
 pub(crate) use self::peer::PeerCertificate;
 pub(crate) use self::permission::{Permission, Refusal};

@@ -1,62 +1,30 @@
 //! The file with the bearer token of the operator who may do everything.
 
-use std::io;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::TokenDigest;
+use crate::unusable::Unusable;
 use credence_storage::durable;
 
-/// Why a token file can not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum OperatorTokenError {
-    /// The system refused.
-    #[error("the operator token file {path}: {error}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// Everybody on the machine may read or write it.
-    #[error(
-        "the operator token file {path} has mode {mode:03o}: others than its owner and group can use it. Run: chmod \
-         o-rwx {path}", path = path.display()
-    )]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// It does not hold a token.
-    #[error(
-        "the operator token file {path} must hold one token of at least {MIN_TOKEN_BYTES} visible ASCII characters and \
-         nothing else. Make one with: (umask 077; head -c 32 /dev/urandom | base64 > {path})", path = path.display()
-    )]
-    NoToken {
-        /// The file.
-        path: PathBuf,
-    },
-}
-
 /// Reads the file. Only the token's digest stays in memory.
-pub(crate) fn read_operator_token(path: &Path) -> Result<TokenDigest, OperatorTokenError> {
-    let io_error = |error| OperatorTokenError::Io {
-        path: path.to_owned(),
-        error,
-    };
+pub(crate) fn read_operator_token(path: &Path) -> Result<TokenDigest, Unusable> {
+    let shown = path.display();
+    let unusable = |problem: String| Unusable(format!("the operator token file {shown}{problem}"));
+    let io_error = |error: std::io::Error| unusable(format!(": {error}"));
     let mode = std::fs::metadata(path).map_err(io_error)?.permissions().mode() & 0o777;
     if mode & 0o007 != 0 {
-        return Err(OperatorTokenError::Exposed {
-            path: path.to_owned(),
-            mode,
-        });
+        return Err(unusable(format!(
+            " has mode {mode:03o}: others than its owner and group can use it. Run: chmod o-rwx {shown}"
+        )));
     }
     let contents = durable::read_small_file(path, MAX_TOKEN_FILE_BYTES).map_err(io_error)?;
     let token = contents.strip_suffix(b"\n").unwrap_or(&contents);
     if token.len() < MIN_TOKEN_BYTES || !token.iter().all(u8::is_ascii_graphic) {
-        return Err(OperatorTokenError::NoToken { path: path.to_owned() });
+        return Err(unusable(format!(
+            " must hold one token of at least {MIN_TOKEN_BYTES} visible ASCII characters and nothing else. Make one \
+             with: (umask 077; head -c 32 /dev/urandom | base64 > {shown})"
+        )));
     }
     Ok(TokenDigest::of(token))
 }
@@ -70,7 +38,7 @@ mod tests {
 
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-    fn read(contents: &str, mode: u32) -> Result<TokenDigest, OperatorTokenError> {
+    fn read(contents: &str, mode: u32) -> Result<TokenDigest, Unusable> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         std::fs::write(&path, contents).unwrap();
@@ -93,9 +61,9 @@ mod tests {
             &format!("{TOKEN}\n{TOKEN}\n"),
             &format!("{TOKEN} {TOKEN}"),
         ] {
-            let error = read(contents, 0o600).unwrap_err();
-            assert!(matches!(error, OperatorTokenError::NoToken { .. }), "{contents:?}");
-            assert!(error.to_string().contains("/dev/urandom"));
+            let error = read(contents, 0o600).unwrap_err().to_string();
+            assert!(error.contains("must hold one token of at least 32"), "{contents:?}");
+            assert!(error.contains("/dev/urandom"));
         }
     }
 

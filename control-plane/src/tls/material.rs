@@ -1,7 +1,6 @@
 //! What the files of one port hold, parsed into what a handshake needs.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject as _;
@@ -14,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::validity::not_after;
 use super::which_port::Port;
 use crate::settings::PortTls;
+use crate::unusable::Unusable;
 use credence_storage::durable;
 
 /// A port's certificate with its key, and the authorities whose clients it believes: whole, and consistent.
@@ -35,53 +35,14 @@ pub(crate) struct Contents {
     client_ca: Option<Vec<u8>>,
 }
 
-/// Why a port's files can not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// The system refused.
-    #[error("tls.{port}.{member}: the file {path} can not be read: {error}", path = path.display())]
-    Io {
-        /// `http` or `grpc`.
-        port: &'static str,
-        /// The member that names the file.
-        member: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// The file holds something else.
-    #[error("tls.{port}.{member}: the file {path} {problem}", path = path.display())]
-    Unusable {
-        /// `http` or `grpc`.
-        port: &'static str,
-        /// The member that names the file.
-        member: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it, and the cure.
-        problem: String,
-    },
-    /// TLS was switched on or off while the port is open.
-    #[error("tls.{port}: TLS can not be switched on or off on a port that is open; restart the control plane for that")]
-    Switched {
-        /// `http` or `grpc`.
-        port: &'static str,
-    },
-}
-
 // === impl Contents ===
 
 impl Contents {
     /// Reads the files.
-    pub(crate) fn read(port: Port, settings: &PortTls) -> Result<Self, TlsError> {
+    pub(crate) fn read(port: Port, settings: &PortTls) -> Result<Self, Unusable> {
         let read = |member, path: &Path| {
-            durable::read_small_file(path, MAX_FILE_BYTES).map_err(|error| TlsError::Io {
-                port: port.name(),
-                member,
-                path: path.to_owned(),
-                error,
-            })
+            durable::read_small_file(path, MAX_FILE_BYTES)
+                .map_err(|error| unusable(port, member, path, &format!("can not be read: {error}")))
         };
         Ok(Self {
             certificate: read("certificate", &settings.certificate)?,
@@ -112,13 +73,8 @@ impl Contents {
 
 impl Material {
     /// Parses the files' contents. `settings` names the files in errors.
-    pub(crate) fn parse(port: Port, settings: &PortTls, contents: &Contents) -> Result<Self, TlsError> {
-        let unusable = |member, path: &Path, problem: String| TlsError::Unusable {
-            port: port.name(),
-            member,
-            path: path.to_owned(),
-            problem,
-        };
+    pub(crate) fn parse(port: Port, settings: &PortTls, contents: &Contents) -> Result<Self, Unusable> {
+        let unusable = |member, path: &Path, problem: String| unusable(port, member, path, &problem);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let chain = certificates(&contents.certificate)
             .map_err(|problem| unusable("certificate", &settings.certificate, problem))?;
@@ -212,6 +168,11 @@ impl PartialEq for Material {
     fn eq(&self, other: &Self) -> bool {
         self.digest == other.digest
     }
+}
+
+fn unusable(port: Port, member: &str, path: &Path, problem: &str) -> Unusable {
+    let (port, path) = (port.name(), path.display());
+    Unusable(format!("tls.{port}.{member}: the file {path} {problem}"))
 }
 
 /// The certificates of a PEM file: one at least.

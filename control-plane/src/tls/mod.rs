@@ -17,7 +17,6 @@ mod validity;
 mod which_port;
 
 pub(crate) use self::handshake::{HandshakeFailures, connections};
-pub use self::material::TlsError;
 pub(crate) use self::metrics::TlsMetrics;
 pub(crate) use self::peer::Peer;
 pub(crate) use self::port::TlsPorts;

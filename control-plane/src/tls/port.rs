@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::material::{Contents, Material, TlsError};
+use super::material::{Contents, Material};
 use super::metrics::TlsMetrics;
 use super::which_port::Port;
 use crate::settings::{PortTls, TlsSettings};
+use crate::unusable::Unusable;
 use credence_runtime::metrics::{Labels, labels};
 
 /// What is in force on a port that speaks TLS. Cheap to clone.
@@ -32,11 +33,11 @@ pub(crate) struct TlsPorts {
 struct Files {
     settings: PortTls,
     /// What was last found in the files and could not be used, once or oftener.
-    unusable: Option<Unusable>,
+    unusable: Option<UnusableFiles>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Unusable {
+struct UnusableFiles {
     /// Absent where they could not even be read.
     contents: Option<Contents>,
     reported: bool,
@@ -59,7 +60,7 @@ impl TlsPort {
 
 impl TlsPorts {
     /// Reads the files of the ports that speak TLS.
-    pub(crate) fn open(settings: &TlsSettings, metrics: TlsMetrics) -> Result<Self, TlsError> {
+    pub(crate) fn open(settings: &TlsSettings, metrics: TlsMetrics) -> Result<Self, Unusable> {
         let open = |port: Port, settings: &Option<PortTls>| {
             let open = |settings: &PortTls| TlsPort::open(port, settings, &metrics);
             settings.as_ref().map(open).transpose()
@@ -90,7 +91,7 @@ impl TlsPorts {
     }
 
     /// Takes over other files, or what the same ones hold now: of both ports, or of none.
-    pub(crate) fn replace(&self, settings: &TlsSettings) -> Result<(), TlsError> {
+    pub(crate) fn replace(&self, settings: &TlsSettings) -> Result<(), Unusable> {
         let replacements = [
             self.read(Port::Http, settings.http.as_ref())?,
             self.read(Port::Grpc, settings.grpc.as_ref())?,
@@ -111,7 +112,7 @@ impl TlsPorts {
         &'a self,
         port: Port,
         settings: Option<&'a PortTls>,
-    ) -> Result<Option<(&'a TlsPort, &'a PortTls, Material)>, TlsError> {
+    ) -> Result<Option<(&'a TlsPort, &'a PortTls, Material)>, Unusable> {
         match (self.port(port), settings) {
             (Some(open), Some(settings)) => {
                 let contents = Contents::read(port, settings)?;
@@ -119,7 +120,10 @@ impl TlsPorts {
                 Ok(Some((open, settings, material)))
             }
             (None, None) => Ok(None),
-            _ => Err(TlsError::Switched { port: port.name() }),
+            _ => Err(Unusable(format!(
+                "tls.{}: TLS can not be switched on or off on a port that is open; restart the control plane for that",
+                port.name()
+            ))),
         }
     }
 
@@ -140,7 +144,7 @@ impl TlsPorts {
 // === impl TlsPort: its files ===
 
 impl TlsPort {
-    fn open(port: Port, settings: &PortTls, metrics: &TlsMetrics) -> Result<Self, TlsError> {
+    fn open(port: Port, settings: &PortTls, metrics: &TlsMetrics) -> Result<Self, Unusable> {
         let contents = Contents::read(port, settings)?;
         let material = Arc::new(Material::parse(port, settings, &contents)?);
         let open = Self {
@@ -188,7 +192,7 @@ impl TlsPort {
                     metrics.files_current.get_or_create(&label(port)).set(0);
                     metrics.reloads.get_or_create(&reload(port, "failure")).inc();
                 }
-                files.unusable = Some(Unusable {
+                files.unusable = Some(UnusableFiles {
                     contents,
                     reported: seen,
                 });
