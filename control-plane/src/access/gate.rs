@@ -14,16 +14,14 @@ use tonic::{Code, Status};
 
 use super::session::{Door, Session, SessionEnd};
 use super::supervised::Supervised;
-use super::{AccessControl, Credentials, PeerCertificate, Permission, Refusal};
+use super::{AccessControl, Permission, Refusal};
 use crate::metrics::Metrics;
 use crate::tls::Peer;
-use credence_runtime::caller::{Caller, PeerName};
 use credence_runtime::metrics::{code_name, labels};
 use credence_runtime::throttle::Throttle;
-use credence_runtime::time::unix_seconds;
 
-/// A service of which every method asks for one permission. Methods find the [`Caller`], if there is one, and the
-/// [`PeerName`] among the request's extensions.
+/// A service of which every method asks for one permission. Methods find the [`Caller`](credence_runtime::caller::Caller), if there
+/// is one, and the [`PeerName`](credence_runtime::caller::PeerName) among the request's extensions.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate<S> {
     service: S,
@@ -50,11 +48,9 @@ impl<S> Gate<S> {
     fn enter(&self, request: &mut http::Request<Body>) -> Result<Session, Status> {
         let peer = request.extensions().get::<Peer>().cloned();
         let peer = peer.unwrap_or_else(|| Peer::unknown(None));
-        let entered = Credentials::of(request.headers(), peer.certificate().cloned()).and_then(|shown| {
-            let caller = self.access.authorize_grpc(&shown, self.permission, unix_seconds())?;
-            Ok((shown, caller))
-        });
-        let (shown, caller) = entered.map_err(|refusal| {
+        let address = peer.address;
+        let session = Session::open(&self.access, (Door::Grpc, self.permission), request.headers(), peer);
+        let session = session.map_err(|refusal| {
             let status = status(self.permission, &refusal);
             count(&self.metrics, &status);
             // They cost a stranger nothing, so they must not cost us a line each.
@@ -62,40 +58,32 @@ impl<S> Gate<S> {
                 tracing::warn!(
                     refused,
                     last = %refusal,
-                    peer = ?peer.address,
+                    peer = ?address,
                     "gRPC streams without a credential that is good for them were refused since the last such line"
                 );
             }
             status
         })?;
-        let certificate = shown.certificate.as_deref().filter(|_| shown.token.is_none());
-        let name = peer_name(certificate, caller.as_deref());
-        peer.accept(name.as_ref().map(|name| name.0.as_str()))
-            .map_err(|refused| {
-                let status = Status::resource_exhausted(refused.to_string());
-                count(&self.metrics, &status);
-                status
-            })?;
+        let name = session.peer_name();
+        let accepted = session.peer.accept(name.as_ref().map(|name| name.0.as_str()));
+        accepted.map_err(|refused| {
+            let status = Status::resource_exhausted(refused.to_string());
+            count(&self.metrics, &status);
+            status
+        })?;
         let extensions = request.extensions_mut();
         // What tonic itself looks for.
         extensions.insert(TcpConnectInfo {
             local_addr: None,
-            remote_addr: peer.address,
+            remote_addr: address,
         });
         if let Some(name) = name {
             extensions.insert(name);
         }
-        if let Some(caller) = &caller {
+        if let Some(caller) = &session.caller {
             extensions.insert(Arc::clone(caller));
         }
-        Ok(Session {
-            access: self.access.clone(),
-            permission: self.permission,
-            peer,
-            shown,
-            caller,
-            door: Door::Grpc,
-        })
+        Ok(session)
     }
 }
 
@@ -129,15 +117,6 @@ where
             Ok(response.map(|body| Body::new(Supervised::new(body, end))))
         })
     }
-}
-
-/// A certificate's own name, if it is what was shown, for one entry of the settings may stand for many of them; else the
-/// credential's.
-pub(crate) fn peer_name(certificate: Option<&PeerCertificate>, caller: Option<&Caller>) -> Option<PeerName> {
-    certificate
-        .and_then(PeerCertificate::name)
-        .or(caller.map(|caller| caller.name.as_str()))
-        .map(|name| PeerName(name.to_owned()))
 }
 
 /// What the client of a stream is told that can not go on.

@@ -14,8 +14,8 @@ mod permission;
 mod session;
 mod supervised;
 
-pub(crate) use self::control::{AccessControl, Credentials};
-pub(crate) use self::gate::{Gate, peer_name};
+pub(crate) use self::control::AccessControl;
+pub(crate) use self::gate::Gate;
 pub(crate) use self::holders::{Access, TokenDigest};
 pub(crate) use self::operator_token::read_operator_token;
 pub(crate) use self::peer::PeerCertificate;

@@ -3,23 +3,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use credence_runtime::caller::Caller;
+use axum::http::HeaderMap;
+use credence_runtime::caller::{Caller, PeerName};
 use credence_runtime::time::unix_seconds;
 
 use super::control::{AccessControl, Credentials};
+use super::peer::PeerCertificate;
 use super::permission::{Permission, Refusal};
 use crate::tls::Peer;
 
 /// What was shown when a stream was opened, to be checked again for as long as it is open.
+#[derive(Debug, Clone)]
 pub(crate) struct Session {
-    pub(crate) access: AccessControl,
+    access: AccessControl,
     pub(crate) permission: Permission,
     pub(crate) peer: Peer,
-    pub(crate) shown: Credentials,
+    shown: Credentials,
     /// Whose stream it is, if a credential was shown.
     pub(crate) caller: Option<Arc<Caller>>,
     /// Which port it was opened on.
-    pub(crate) door: Door,
+    door: Door,
 }
 
 /// Where a stream was opened.
@@ -41,6 +44,43 @@ pub(crate) enum SessionEnd {
 // === impl Session ===
 
 impl Session {
+    /// Of a request that comes with these headers.
+    pub(crate) fn open(
+        access: &AccessControl,
+        (door, permission): (Door, Permission),
+        headers: &HeaderMap,
+        peer: Peer,
+    ) -> Result<Self, Refusal> {
+        let mut session = Self {
+            access: access.clone(),
+            permission,
+            shown: Credentials::of(headers, peer.certificate().cloned())?,
+            peer,
+            caller: None,
+            door,
+        };
+        session.caller = session.authorize()?;
+        Ok(session)
+    }
+
+    fn authorize(&self) -> Result<Option<Arc<Caller>>, Refusal> {
+        let now = unix_seconds();
+        match self.door {
+            Door::Http => self.access.authorize(&self.shown, self.permission, now).map(Some),
+            Door::Grpc => self.access.authorize_grpc(&self.shown, self.permission, now),
+        }
+    }
+
+    /// A certificate's own name, if it is what was shown, for one entry of the settings may stand for many of them; else the
+    /// credential's.
+    pub(crate) fn peer_name(&self) -> Option<PeerName> {
+        let certificate = self.shown.certificate.as_deref().filter(|_| self.shown.token.is_none());
+        certificate
+            .and_then(PeerCertificate::name)
+            .or(self.caller.as_ref().map(|caller| caller.name.as_str()))
+            .map(|name| PeerName(name.to_owned()))
+    }
+
     /// Resolves once the stream can not go on.
     pub(crate) async fn ended(mut self) -> SessionEnd {
         // Heard before the first check: no reload falls between the two.
@@ -59,12 +99,7 @@ impl Session {
     }
 
     fn check(&self) -> Result<(), Refusal> {
-        let now = unix_seconds();
-        let caller = match self.door {
-            Door::Http => self.access.authorize(&self.shown, self.permission, now).map(Some),
-            Door::Grpc => self.access.authorize_grpc(&self.shown, self.permission, now),
-        }?;
-        match (&self.caller, caller) {
+        match (&self.caller, self.authorize()?) {
             (Some(before), Some(now)) if !now.covers_as_much_as(before) => {
                 Err(Refusal::OtherIssuers { name: now.name.clone() })
             }

@@ -10,7 +10,6 @@ use credence_ledger::LedgerReader;
 use credence_provisioning::scim::Provisioning;
 use credence_provisioning::security_events::Receiver;
 use credence_revocation::RevocationLog;
-use credence_runtime::caller::Caller;
 use credence_runtime::client_limits::Places;
 use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::throttle::Throttle;
@@ -19,11 +18,10 @@ use tokio::sync::{Semaphore, watch};
 
 use super::problem::Problem;
 use super::rates::Rates;
-use crate::access::{AccessControl, Credentials, Door, Permission, Session};
+use crate::access::AccessControl;
 use crate::config::Limits;
 use crate::metrics::Metrics;
 use crate::settings::StatusSettings;
-use crate::tls::Peer;
 
 /// Everything that a handler may need.
 #[derive(Debug)]
@@ -69,28 +67,6 @@ pub(crate) struct Api {
     pub(crate) refusals: Throttle,
     /// Set once whoever started the control plane has told its users where it is.
     pub(crate) announced: Arc<AtomicBool>,
-}
-
-// === impl Api ===
-
-impl Api {
-    /// What a stream is checked by for as long as it is open.
-    pub(crate) fn session(
-        &self,
-        permission: Permission,
-        caller: Arc<Caller>,
-        peer: Peer,
-        shown: Credentials,
-    ) -> Session {
-        Session {
-            access: self.access.clone(),
-            permission,
-            peer,
-            shown,
-            caller: Some(caller),
-            door: Door::Http,
-        }
-    }
 }
 
 /// Queries of the ledger at a time; the next one waits, within the request's timeout.

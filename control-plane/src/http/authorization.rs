@@ -14,15 +14,13 @@ use super::api::{Api, BODY_UNIT_BYTES};
 use super::problem::Problem;
 use super::rates::ClientAddress;
 use super::sse::RETRY_WHEN_FULL;
-use crate::access::{Credentials, PeerCertificate, Permission, Refusal, peer_name};
+use crate::access::{Door, Permission, Refusal, Session};
 use crate::tls::Peer;
 use credence_evidence::Reporter;
-use credence_runtime::caller::{Caller, PeerName};
 use credence_runtime::client_limits::{Client, NoPlace, Place};
-use credence_runtime::time::unix_seconds;
 
-/// Puts the permission in front of every route of `routes`. Handlers find the [`Caller`](crate::access::Caller), in an
-/// [`Arc`], and the [`PeerName`] among the request's extensions.
+/// Puts the permission in front of every route of `routes`. Handlers find the [`Caller`](credence_runtime::caller::Caller), in an
+/// [`Arc`], and the [`PeerName`](credence_runtime::caller::PeerName) among the request's extensions.
 pub(crate) fn requiring(permission: Permission, api: &Arc<Api>, routes: Router<Arc<Api>>) -> Router<Arc<Api>> {
     let api = Arc::clone(api);
     routes.route_layer(middleware::from_fn_with_state(
@@ -32,27 +30,14 @@ pub(crate) fn requiring(permission: Permission, api: &Arc<Api>, routes: Router<A
 }
 
 async fn require(permission: Permission, State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
-    // It may have stopped counting since the last request of its connection.
-    let certificate = request.extensions().get::<Peer>().and_then(Peer::certificate).cloned();
-    let authorized = Credentials::of(request.headers(), certificate).and_then(|shown| {
-        let caller = api.access.authorize(&shown, permission, unix_seconds())?;
-        Ok((shown, caller))
-    });
-    match authorized {
-        Ok((shown, caller)) => {
-            if let Err(problem) = api.limit_credential(&caller.name) {
-                return problem.into_response();
-            }
-            let certificate = shown.certificate.as_deref().filter(|_| shown.token.is_none());
-            match enter(&api, certificate, &caller, &mut request) {
-                Ok(_until_answered) => {
-                    request.extensions_mut().insert(caller);
-                    request.extensions_mut().insert(shown);
-                    next.run(request).await
-                }
-                Err(problem) => problem.into_response(),
-            }
-        }
+    // Its certificate may have stopped counting since the last request of its connection.
+    let peer = request.extensions().get::<Peer>().cloned();
+    let peer = peer.unwrap_or_else(|| Peer::unknown(None));
+    match Session::open(&api.access, (Door::Http, permission), request.headers(), peer) {
+        Ok(session) => match enter(&api, session, &mut request) {
+            Ok(_until_answered) => next.run(request).await,
+            Err(problem) => problem.into_response(),
+        },
         Err(refusal) => {
             // `/metrics` counts each of them. They cost a stranger nothing, so they must not cost us a line each.
             if let Some(refused) = api.refusals.count(Instant::now()) {
@@ -72,16 +57,14 @@ async fn require(permission: Permission, State(api): State<Arc<Api>>, mut reques
 
 /// Takes what a request holds of what clients share until it is answered, in the client's name, and leaves that among the
 /// request's extensions.
-fn enter(
-    api: &Api,
-    certificate: Option<&PeerCertificate>,
-    caller: &Arc<Caller>,
-    request: &mut Request,
-) -> Result<[Place; 2], Problem> {
-    let peer = peer_name(certificate, Some(caller)).unwrap_or_else(|| PeerName(caller.name.clone()));
+fn enter(api: &Api, session: Session, request: &mut Request) -> Result<[Place; 2], Problem> {
+    // Over HTTP nobody is let in without either.
+    let (Some(caller), Some(peer)) = (session.caller.clone(), session.peer_name()) else {
+        return Err(problem(&Refusal::Unknown));
+    };
+    api.limit_credential(&caller.name)?;
     let address = request.extensions().get::<ClientAddress>().map(|address| address.0);
-    let connection = request.extensions().get::<Peer>().cloned();
-    if let Some(Err(refused)) = connection.map(|connection| connection.accept(Some(&peer.0))) {
+    if let Err(refused) = session.peer.accept(Some(&peer.0)) {
         return Err(Problem::unavailable(refused.to_string(), RETRY_WHEN_FULL).closing());
     }
     let client = Client::new(Some(&peer.0), address);
@@ -93,13 +76,15 @@ fn enter(
         .map_err(refuse)?;
     let reporter = Reporter {
         peer: peer.clone(),
-        caller: Some(Arc::clone(caller)),
+        caller: Some(Arc::clone(&caller)),
         address,
     };
     let extensions = request.extensions_mut();
     extensions.insert(client);
     extensions.insert(peer);
     extensions.insert(reporter);
+    extensions.insert(caller);
+    extensions.insert(session);
     Ok([call, body])
 }
 

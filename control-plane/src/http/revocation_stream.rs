@@ -22,9 +22,8 @@ use super::api::Api;
 use super::problem::Problem;
 use super::query;
 use super::record::{RecordView, concerns};
-use super::sse::{self, ALIVE_INTERVAL, DrainView, Ended, Events, Subscriber};
-use crate::access::{Credentials, Permission};
-use crate::tls::Peer;
+use super::sse::{self, ALIVE_INTERVAL, DrainView, Ended, Events};
+use crate::access::Session;
 use ::credence_revocation as revocation;
 use credence_revocation::{FellBehind, ForeignPosition, RevocationLog};
 use credence_runtime::caller::Caller;
@@ -35,35 +34,22 @@ pub(crate) async fn follow(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
     Extension(client): Extension<Client>,
-    Extension(peer): Extension<Peer>,
-    Extension(shown): Extension<Credentials>,
+    Extension(session): Extension<Session>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let from = From::read(&headers, query.as_deref())?;
     let start = from.check(&api)?;
-    let subscriber = Subscriber {
-        caller: Arc::clone(&caller),
-        client,
-        peer,
-        shown,
-    };
     let (head, log) = (api.log.watch_head(), api.log.clone());
-    sse::answer(
-        &api,
-        &api.stream_places,
-        Permission::Watch,
-        subscriber,
-        |events| async move {
-            let mut following = Following {
-                log,
-                head,
-                caller,
-                events,
-            };
-            following.follow(start).await
-        },
-    )
+    sse::answer(&api, &api.stream_places, session, &client, |events| async move {
+        let mut following = Following {
+            log,
+            head,
+            caller,
+            events,
+        };
+        following.follow(start).await
+    })
 }
 
 /// From where on the client wants to be told.

@@ -15,9 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::api::Api;
 use super::problem::Problem;
-use crate::access::{Credentials, Permission, Refusal, Session, SessionEnd};
-use crate::tls::Peer;
-use credence_runtime::caller::Caller;
+use crate::access::{Refusal, Session, SessionEnd};
 use credence_runtime::client_limits::{Client, Places};
 use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::metrics::{Counted, labels};
@@ -39,15 +37,6 @@ pub(crate) enum Ended {
     Failed,
 }
 
-/// Who opens a stream.
-#[derive(Debug)]
-pub(crate) struct Subscriber {
-    pub(crate) caller: Arc<Caller>,
-    pub(crate) client: Client,
-    pub(crate) peer: Peer,
-    pub(crate) shown: Credentials,
-}
-
 /// How long nothing will happen that a client which is told so has not been told of.
 #[derive(Debug, Serialize)]
 pub(crate) struct DrainView {
@@ -67,23 +56,17 @@ pub(crate) struct Events {
 pub(crate) fn answer<F>(
     api: &Arc<Api>,
     places: &Places,
-    permission: Permission,
-    subscriber: Subscriber,
+    session: Session,
+    client: &Client,
     follow: impl FnOnce(Events) -> F,
 ) -> Result<Response, Problem>
 where
     F: Future<Output = Result<std::convert::Infallible, Ended>> + Send + 'static,
 {
-    let Subscriber {
-        caller,
-        client,
-        peer,
-        shown,
-    } = subscriber;
     let place = places
-        .take(&client)
+        .take(client)
         .map_err(|refused| Problem::unavailable(refused.to_string(), RETRY_WHEN_FULL))?;
-    let session = api.session(permission, Arc::clone(&caller), peer, shown);
+    let (caller, permission) = (session.caller.clone(), session.permission);
     let (outbox, events) = mpsc::channel(CHUNKS_IN_FLIGHT);
     let following = follow(Events {
         outbox,
@@ -96,7 +79,8 @@ where
         let _place = place;
         let _counted = Counted::new(&metrics.http_subscribers);
         let ended = while_open(session, following).await;
-        tracing::info!(caller = caller.name, permission = ?permission, outcome = ended.name(), "an event stream ended");
+        let caller = caller.as_ref().map(|caller| caller.name.as_str());
+        tracing::info!(caller, permission = ?permission, outcome = ended.name(), "an event stream ended");
         metrics
             .http_streams_ended
             .get_or_create(&labels([("outcome", ended.name())]))

@@ -19,12 +19,11 @@ use tokio::time::MissedTickBehavior;
 use super::super::api::Api;
 use super::super::problem::Problem;
 use super::super::query::{once, whole};
-use super::super::sse::{self, ALIVE_INTERVAL, DrainView, Ended, Events, Subscriber};
+use super::super::sse::{self, ALIVE_INTERVAL, DrainView, Ended, Events};
 use super::conditions::Asked;
 use super::events::{check_readable, reading};
 use super::view::RecordView;
-use crate::access::{Credentials, Permission};
-use crate::tls::Peer;
+use crate::access::Session;
 use credence_runtime::caller::Caller;
 use credence_runtime::client_limits::Client;
 
@@ -33,8 +32,7 @@ pub(crate) async fn follow(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
     Extension(client): Extension<Client>,
-    Extension(peer): Extension<Peer>,
-    Extension(shown): Extension<Credentials>,
+    Extension(session): Extension<Session>,
     headers: HeaderMap,
     RawQuery(text): RawQuery,
 ) -> Result<Response, Problem> {
@@ -49,30 +47,18 @@ pub(crate) async fn follow(
         issuers: caller.issuers().map(<[String]>::to_vec),
         ..Query::default()
     });
-    let subscriber = Subscriber {
-        caller,
-        client: client.clone(),
-        peer,
-        shown,
-    };
-    let this = Arc::clone(&api);
-    sse::answer(
-        &api,
-        &api.audit_stream_places,
-        Permission::ReadAudit,
-        subscriber,
-        |events| async move {
-            let mut following = Following {
-                api: this,
-                client,
-                query,
-                growth,
-                next,
-                events,
-            };
-            following.follow().await
-        },
-    )
+    let (this, asker) = (Arc::clone(&api), client.clone());
+    sse::answer(&api, &api.audit_stream_places, session, &client, |events| async move {
+        let mut following = Following {
+            api: this,
+            client: asker,
+            query,
+            growth,
+            next,
+            events,
+        };
+        following.follow().await
+    })
 }
 
 /// The index of the record to begin with.
