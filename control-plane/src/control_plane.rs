@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::net::BoundedListener;
 use crate::reload::Reloader;
 use crate::settings::{Settings, anchors};
-use crate::tls::{self, HandshakeFailures, Port, TlsPorts};
+use crate::tls::{self, Port, TlsPorts};
 use crate::unusable::Unusable;
 use credence_evidence::{
     BatchBounds, EvidenceError, EvidenceLimits, EvidenceOptions, EvidenceThreads, LedgerSettings, OpenedEvidence,
@@ -115,7 +115,7 @@ impl ControlPlane {
         note_limits(&config.limits, &metrics);
         let access = Access::new(&config.settings.access, operator);
         let access = AccessControl::new(access, config.settings.grpc_access());
-        let tls = TlsPorts::open(&config.settings.tls, metrics.tls.clone())?;
+        let tls = TlsPorts::open(&config.settings.tls, &metrics.tls)?;
         let connections = descriptors::share(config.limits.max_connections)?;
         // Before the addresses: whoever waits for a predecessor to end must not hold them.
         let lock = lock_folder(&config).await?;
@@ -127,8 +127,8 @@ impl ControlPlane {
         let http_listener = listen(config.http_address, "HTTP", of_http, silence).await?;
         let of_grpc = port(SharedLimit::GrpcConnections, connections.grpc);
         let grpc_listener = listen(config.grpc_address, "gRPC", of_grpc, silence).await?;
-        let http_address = address_of(&http_listener)?;
-        let grpc_address = address_of(&grpc_listener)?;
+        let http_address = http_listener.address;
+        let grpc_address = grpc_listener.address;
         let probe_listener = match config.probe_address {
             Some(address) => {
                 let of_probes = port(SharedLimit::ProbeConnections, PROBE_CONNECTIONS);
@@ -136,7 +136,7 @@ impl ControlPlane {
             }
             None => None,
         };
-        let probe_address = probe_listener.as_ref().map(address_of).transpose()?;
+        let probe_address = probe_listener.as_ref().map(|listener| listener.address);
 
         let opening = tokio::task::spawn_blocking({
             let config = config.clone();
@@ -213,14 +213,10 @@ impl ControlPlane {
         });
 
         let mut servers = JoinSet::new();
-        let incoming = |listener, port| {
-            let failures = HandshakeFailures::new(port, metrics.tls.clone());
-            tls::connections(listener, tls.of(port), limits.hello_timeout, failures)
-        };
+        let incoming = |listener, port| tls::connections(listener, tls.of(port), limits.hello_timeout);
         let http_incoming = incoming(http_listener, Port::Http);
         if let Some(listener) = probe_listener {
-            let failures = HandshakeFailures::new(Port::Http, metrics.tls.clone());
-            let incoming = tls::connections(listener, None, limits.hello_timeout, failures);
+            let incoming = tls::connections(listener, None, limits.hello_timeout);
             let router = http::probe_router(Arc::clone(&api));
             let serving = http::serve(incoming, router, limits.clone(), lifecycle.watch());
             servers.spawn(guarded(alarm.guard("the probes' server"), lifecycle.watch(), serving));
@@ -523,12 +519,6 @@ async fn listen(
                 "can not listen on {address} for {what}: {error}. Free the address or configure another one"
             ))
         })
-}
-
-fn address_of(listener: &BoundedListener) -> Result<SocketAddr, Unusable> {
-    listener
-        .local_addr()
-        .map_err(|error| system("asking for the bound address", error))
 }
 
 fn system(what: &str, error: impl std::fmt::Display) -> Unusable {

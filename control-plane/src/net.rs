@@ -25,6 +25,8 @@ use credence_runtime::client_limits::Network;
 #[derive(Debug)]
 pub(crate) struct BoundedListener {
     listener: TcpListener,
+    /// Where it listens: the port that the system chose, if that was left to it.
+    pub(crate) address: SocketAddr,
     connections: Connections,
     /// How long what was sent may stay without an acknowledgement.
     unacknowledged: Duration,
@@ -61,14 +63,11 @@ impl BoundedListener {
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         Ok(Self {
+            address: listener.local_addr()?,
             listener,
             connections,
             unacknowledged,
         })
-    }
-
-    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
     }
 
     /// The next connection that finds a place; the others are closed. Errors of single connections are skipped; when the

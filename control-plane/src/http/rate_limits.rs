@@ -13,14 +13,6 @@ use super::api::Api;
 use super::problem::Problem;
 use super::rates::ClientAddress;
 
-/// Whose bucket was empty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Limited {
-    Credential,
-    Address,
-    Statements,
-}
-
 /// For open routes: counts the request against the client's address.
 pub(crate) async fn limit_strangers(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     match api.limit_address(&request) {
@@ -37,41 +29,41 @@ impl Api {
         let address = request.extensions().get::<ClientAddress>().copied();
         self.rates
             .stranger(address, Instant::now())
-            .map_err(|wait| self.too_many(Limited::Address, wait))
+            .map_err(|wait| self.too_many(ADDRESS, wait))
     }
 
     /// Counts a request against its credential.
     pub(crate) fn limit_credential(&self, name: &str) -> Result<(), Problem> {
         self.rates
             .credential(name, Instant::now())
-            .map_err(|wait| self.too_many(Limited::Credential, wait))
+            .map_err(|wait| self.too_many(CREDENTIAL, wait))
     }
 
     /// Counts a revocation statement.
     pub(crate) fn limit_statement(&self, address: Option<ClientAddress>) -> Result<(), Problem> {
         self.rates
             .statement(address, Instant::now())
-            .map_err(|wait| self.too_many(Limited::Statements, wait))
+            .map_err(|wait| self.too_many(STATEMENTS, wait))
     }
 
-    fn too_many(&self, limited: Limited, wait: Duration) -> Problem {
-        let (by, detail) = match limited {
-            Limited::Credential => (
-                "credential",
-                "this credential asks more often than limits.requests_per_second allows; ask less often",
-            ),
-            Limited::Address => (
-                "address",
-                "this address asks without a credential more often than limits.unauthenticated_requests_per_second \
-                 allows; ask less often",
-            ),
-            Limited::Statements => (
-                "statements",
-                "more revocation statements arrive than limits.statements_per_second, or for one address \
-                 limits.statements_per_second_per_address, allows; send it again",
-            ),
-        };
+    fn too_many(&self, (by, detail): (&str, &str), wait: Duration) -> Problem {
         self.metrics.rate_limited.get_or_create(&labels([("by", by)])).inc();
         Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).retry_after(wait)
     }
 }
+
+/// Whose bucket was empty, as metrics name it, and what to do.
+const CREDENTIAL: (&str, &str) = (
+    "credential",
+    "this credential asks more often than limits.requests_per_second allows; ask less often",
+);
+const ADDRESS: (&str, &str) = (
+    "address",
+    "this address asks without a credential more often than limits.unauthenticated_requests_per_second allows; ask less \
+     often",
+);
+const STATEMENTS: (&str, &str) = (
+    "statements",
+    "more revocation statements arrive than limits.statements_per_second, or for one address \
+     limits.statements_per_second_per_address, allows; send it again",
+);

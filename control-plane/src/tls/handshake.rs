@@ -10,21 +10,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use super::metrics::TlsMetrics;
 use super::peer::Peer;
 use super::port::TlsPort;
-use super::which_port::Port;
 use crate::net::{BoundedListener, BoundedStream};
 use credence_runtime::metrics::labels;
 use credence_runtime::throttle::Throttle;
-
-/// Counts the connections that could not begin, and says why.
-#[derive(Debug)]
-pub(crate) struct HandshakeFailures {
-    port: Port,
-    throttle: Throttle,
-    metrics: TlsMetrics,
-}
 
 /// The connections of a listener, without end, each ready to be spoken on. The listener is closed once the receiver is
 /// dropped. Without `tls` the port speaks plain text.
@@ -32,12 +22,11 @@ pub(crate) fn connections(
     listener: BoundedListener,
     tls: Option<TlsPort>,
     limit: Duration,
-    failures: HandshakeFailures,
 ) -> mpsc::Receiver<BoundedStream> {
     let (sender, receiver) = mpsc::channel(1);
     match tls {
         None => tokio::spawn(accept_plain(listener, sender)),
-        Some(tls) => tokio::spawn(accept_tls(listener, tls, limit, Arc::new(failures), sender)),
+        Some(tls) => tokio::spawn(accept_tls(listener, tls, limit, sender)),
     };
     receiver
 }
@@ -51,23 +40,18 @@ async fn accept_plain(listener: BoundedListener, sender: mpsc::Sender<BoundedStr
     }
 }
 
-async fn accept_tls(
-    listener: BoundedListener,
-    tls: TlsPort,
-    limit: Duration,
-    failures: Arc<HandshakeFailures>,
-    sender: mpsc::Sender<BoundedStream>,
-) {
+async fn accept_tls(listener: BoundedListener, tls: TlsPort, limit: Duration, sender: mpsc::Sender<BoundedStream>) {
+    let throttle = Arc::new(Throttle::default());
     let mut running = JoinSet::new();
     loop {
         tokio::select! {
             stream = listener.accept() => {
-                let (tls, failures, sender) = (tls.clone(), Arc::clone(&failures), sender.clone());
+                let (tls, throttle, sender) = (tls.clone(), Arc::clone(&throttle), sender.clone());
                 running.spawn(async move {
                     // Until the end of the handshake nothing reads from the stream, which would notice it.
                     let evicted = stream.evicted();
                     let begun = tokio::select! {
-                        begun = tokio::time::timeout(limit, begin(stream, &tls, &failures.metrics)) => {
+                        begun = tokio::time::timeout(limit, begin(stream, &tls)) => {
                             begun.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
                         }
                         () = evicted.cancelled() => Err(io::ErrorKind::QuotaExceeded.into()),
@@ -75,7 +59,7 @@ async fn accept_tls(
                     match begun {
                         // An error means that the server has ended.
                         Ok(stream) => drop(sender.send(stream).await),
-                        Err(error) => failures.report(&error),
+                        Err(error) => report(&tls, &throttle, &error),
                     }
                 });
             }
@@ -85,46 +69,36 @@ async fn accept_tls(
     }
 }
 
-async fn begin(stream: BoundedStream, tls: &TlsPort, metrics: &TlsMetrics) -> io::Result<BoundedStream> {
+async fn begin(stream: BoundedStream, tls: &TlsPort) -> io::Result<BoundedStream> {
     let acceptor = TlsAcceptor::from(Arc::clone(&tls.current().config));
     stream
         .secured(acceptor, |address, chain| match chain {
-            Some(chain) => Peer::verified(address, chain, tls, metrics),
+            Some(chain) => Peer::verified(address, chain, tls),
             None => (Peer::unknown(address), None),
         })
         .await
 }
 
-// === impl HandshakeFailures ===
-
-impl HandshakeFailures {
-    pub(crate) fn new(port: Port, metrics: TlsMetrics) -> Self {
-        Self {
-            port,
-            throttle: Throttle::default(),
-            metrics,
-        }
+/// Counts a connection that could not begin, and says why.
+fn report(tls: &TlsPort, throttle: &Throttle, error: &io::Error) {
+    let (reason, cure) = reason(error);
+    let port = tls.port.name();
+    let failure = labels([("port", port), ("reason", reason)]);
+    tls.metrics.handshake_failures.get_or_create(&failure).inc();
+    if reason == CLOSED {
+        tracing::debug!(port, %error, "a peer went away before TLS had begun");
+        return;
     }
-
-    fn report(&self, error: &io::Error) {
-        let (reason, cure) = reason(error);
-        let failure = labels([("port", self.port.name()), ("reason", reason)]);
-        self.metrics.handshake_failures.get_or_create(&failure).inc();
-        if reason == CLOSED {
-            tracing::debug!(port = self.port.name(), %error, "a peer went away before TLS had begun");
-            return;
-        }
-        // `/metrics` counts each of them. They cost a stranger nothing, so they must not cost us a line each.
-        if let Some(failed) = self.throttle.count(Instant::now()) {
-            tracing::warn!(
-                port = self.port.name(),
-                failed,
-                reason,
-                last = %error,
-                "TLS handshakes failed since the last such line; the last one: {}",
-                cure
-            );
-        }
+    // `/metrics` counts each of them. They cost a stranger nothing, so they must not cost us a line each.
+    if let Some(failed) = throttle.count(Instant::now()) {
+        tracing::warn!(
+            port,
+            failed,
+            reason,
+            last = %error,
+            "TLS handshakes failed since the last such line; the last one: {}",
+            cure
+        );
     }
 }
 

@@ -16,7 +16,7 @@ mod port;
 mod validity;
 mod which_port;
 
-pub(crate) use self::handshake::{HandshakeFailures, connections};
+pub(crate) use self::handshake::connections;
 pub(crate) use self::metrics::TlsMetrics;
 pub(crate) use self::peer::Peer;
 pub(crate) use self::port::TlsPorts;

@@ -8,7 +8,6 @@ use rustls::pki_types::CertificateDer;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::metrics::TlsMetrics;
 use super::port::TlsPort;
 use super::validity::not_after;
 use crate::access::PeerCertificate;
@@ -71,7 +70,6 @@ impl Peer {
         address: Option<SocketAddr>,
         chain: Vec<CertificateDer<'static>>,
         port: &TlsPort,
-        metrics: &TlsMetrics,
     ) -> (Self, Option<CancellationToken>) {
         let Some((certificate, expires)) = chain.first().and_then(|certificate| {
             let names = PeerCertificate::read(certificate)?;
@@ -84,7 +82,7 @@ impl Peer {
         let cut = CancellationToken::new();
         let cutting = cut.clone();
         let mut changes = port.changes();
-        let withdrawn = metrics.withdrawn.clone();
+        let withdrawn = port.metrics.withdrawn.clone();
         let label = labels([("port", port.port.name())]);
         tokio::spawn(async move {
             tokio::select! {

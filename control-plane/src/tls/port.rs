@@ -16,6 +16,7 @@ use credence_runtime::metrics::{Labels, labels};
 #[derive(Debug, Clone)]
 pub(crate) struct TlsPort {
     pub(crate) port: Port,
+    pub(super) metrics: TlsMetrics,
     current: watch::Sender<Arc<Material>>,
     files: Arc<Mutex<Files>>,
 }
@@ -25,7 +26,6 @@ pub(crate) struct TlsPort {
 pub(crate) struct TlsPorts {
     http: Option<TlsPort>,
     grpc: Option<TlsPort>,
-    metrics: TlsMetrics,
 }
 
 /// The files that say what is in force on a port.
@@ -60,15 +60,14 @@ impl TlsPort {
 
 impl TlsPorts {
     /// Reads the files of the ports that speak TLS.
-    pub(crate) fn open(settings: &TlsSettings, metrics: TlsMetrics) -> Result<Self, Unusable> {
+    pub(crate) fn open(settings: &TlsSettings, metrics: &TlsMetrics) -> Result<Self, Unusable> {
         let open = |port: Port, settings: &Option<PortTls>| {
-            let open = |settings: &PortTls| TlsPort::open(port, settings, &metrics);
+            let open = |settings: &PortTls| TlsPort::open(port, settings, metrics);
             settings.as_ref().map(open).transpose()
         };
         Ok(Self {
             http: open(Port::Http, &settings.http)?,
             grpc: open(Port::Grpc, &settings.grpc)?,
-            metrics,
         })
     }
 
@@ -101,7 +100,7 @@ impl TlsPorts {
             files.settings = settings.clone();
             files.unusable = None;
             if *port.current() != material {
-                port.put_in_force(material, &self.metrics);
+                port.put_in_force(material);
             }
         }
         Ok(())
@@ -136,7 +135,7 @@ impl TlsPorts {
 
     fn look(&self) {
         for port in [&self.http, &self.grpc].into_iter().flatten() {
-            port.look(&self.metrics);
+            port.look();
         }
     }
 }
@@ -149,19 +148,20 @@ impl TlsPort {
         let material = Arc::new(Material::parse(port, settings, &contents)?);
         let open = Self {
             port,
+            metrics: metrics.clone(),
             current: watch::Sender::new(Arc::clone(&material)),
             files: Arc::new(Mutex::new(Files {
                 settings: settings.clone(),
                 unusable: None,
             })),
         };
-        open.note(&material, metrics);
+        open.note(&material);
         Ok(open)
     }
 
     /// Puts in force what the files hold, if it is something else, and can be used.
-    fn look(&self, metrics: &TlsMetrics) {
-        let port = self.port;
+    fn look(&self) {
+        let (port, metrics) = (self.port, &self.metrics);
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let contents = Contents::read(port, &files.settings);
         if contents.as_ref().is_ok_and(|contents| self.current().is_of(contents)) {
@@ -181,7 +181,7 @@ impl TlsPort {
         match parsed {
             Ok(material) => {
                 files.unusable = None;
-                self.put_in_force(material, metrics);
+                self.put_in_force(material);
             }
             Err(error) => {
                 // Whoever replaces one file after the other is between the two for a moment: that is no news yet.
@@ -200,11 +200,11 @@ impl TlsPort {
         }
     }
 
-    fn put_in_force(&self, material: Material, metrics: &TlsMetrics) {
+    fn put_in_force(&self, material: Material) {
         let port = self.port;
         let material = Arc::new(material);
-        self.note(&material, metrics);
-        metrics.reloads.get_or_create(&reload(port, "success")).inc();
+        self.note(&material);
+        self.metrics.reloads.get_or_create(&reload(port, "success")).inc();
         tracing::info!(
             port = port.name(),
             expires = material.expires,
@@ -213,10 +213,13 @@ impl TlsPort {
         self.current.send_replace(material);
     }
 
-    fn note(&self, material: &Material, metrics: &TlsMetrics) {
+    fn note(&self, material: &Material) {
         let label = label(self.port);
-        metrics.certificate_expires.get_or_create(&label).set(material.expires);
-        metrics.files_current.get_or_create(&label).set(1);
+        self.metrics
+            .certificate_expires
+            .get_or_create(&label)
+            .set(material.expires);
+        self.metrics.files_current.get_or_create(&label).set(1);
     }
 }
 
