@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use credence_decision::config::{Access, Policy};
-use credence_delegation::trust::Remark;
+use credence_delegation::Remark;
 
 use super::documents::{self, Document, Finding, In};
 use super::plugin::Plugin;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use credence_delegation::trust::Remark;
+use credence_delegation::Remark;
 use credence_delegation::{Algorithms, TrustAnchors};
 
 use super::file::{Mode, Overflow, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};

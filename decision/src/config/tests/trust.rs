@@ -2,8 +2,8 @@
 
 use credence_delegation::{Algorithm, KeyType, PublicKey, SigningKey};
 
-use super::super::trust::MAX_KEYS_PER_ISSUER;
 use super::*;
+use credence_delegation::trust::MAX_KEYS_PER_ISSUER;
 
 const ISSUER: &str = "https://id.example.com";
 
