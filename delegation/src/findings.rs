@@ -35,7 +35,6 @@ pub struct Location<'f> {
 
 impl Remark {
     /// Says this about a place.
-    #[must_use]
     pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -52,21 +51,18 @@ impl fmt::Display for Remark {
 
 impl<'f> Location<'f> {
     /// The whole file.
-    #[must_use]
     pub fn root(findings: &'f RefCell<Findings>) -> Self {
         let path = String::new();
         Self { path, findings }
     }
 
     /// The field of this name in the object at this place.
-    #[must_use]
     pub fn field(&self, name: &str) -> Self {
         let separator = if self.path.is_empty() { "" } else { "." };
         self.with(format!("{}{separator}{name}", self.path))
     }
 
     /// The element of this index in the list at this place.
-    #[must_use]
     pub fn element(&self, index: usize) -> Self {
         self.with(format!("{}[{index}]", self.path))
     }
@@ -76,7 +72,6 @@ impl<'f> Location<'f> {
     }
 
     /// As a remark has it, such as `trust_anchors[0].jwk`.
-    #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }

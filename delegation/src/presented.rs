@@ -53,7 +53,6 @@ impl PresentedChain {
     }
 
     /// The root's issuer.
-    #[must_use]
     pub fn issuer(&self) -> &str {
         &self.issuer
     }

@@ -229,31 +229,26 @@ impl<'a> Statement<'a> {
 
 impl VerifiedStatement {
     /// Whose authority is taken back, or the issuer, for a key and for what was issued until some time.
-    #[must_use]
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
     /// What is taken back.
-    #[must_use]
     pub fn revocation(&self) -> &Revocation {
         &self.revocation
     }
 
     /// `jti`.
-    #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
     /// `iat`.
-    #[must_use]
     pub fn issued_at(&self) -> UnixTime {
         self.issued_at
     }
 
     /// `exp`: from then on the statement is refused.
-    #[must_use]
     pub fn expires_at(&self) -> UnixTime {
         self.expires_at
     }

@@ -26,7 +26,6 @@ pub struct Entry {
 }
 
 /// Gives the entries of the field `trust_anchors` their meaning: each key becomes an anchor.
-#[must_use]
 pub fn trust(place: &Location<'_>, entries: Vec<Entry>) -> TrustAnchors {
     let few_entries = place.at_most(MAX_TRUST_ANCHORS, &entries);
     let mut compiler = Compiler::default();
@@ -44,7 +43,6 @@ pub fn trust(place: &Location<'_>, entries: Vec<Entry>) -> TrustAnchors {
 }
 
 /// Reads a list of algorithms; without one, Ed25519 alone is allowed.
-#[must_use]
 pub fn algorithms(place: &Location<'_>, names: Option<Vec<String>>) -> Algorithms {
     let Some(names) = names else {
         return Algorithms::default();

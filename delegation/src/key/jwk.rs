@@ -38,7 +38,6 @@ impl PublicKey {
     }
 
     /// The public JWK, in canonical form (RFC 8785) and with the required members only.
-    #[must_use]
     pub fn to_jwk(&self) -> String {
         self.point.to_jwk()
     }
