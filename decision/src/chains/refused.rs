@@ -144,10 +144,11 @@ fn is_for_good(cause: &Cause) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chains::{CacheLimits, ChainCache};
+    use crate::chains::ChainCache;
+    use crate::usage_sketch::Amount;
 
     fn key(name: &str) -> CacheKey {
-        ChainCache::new([7; 16], CacheLimits { entries: 1, bytes: 1 }).key(name.as_bytes())
+        ChainCache::new([7; 16], Amount { entries: 1, bytes: 1 }).key(name.as_bytes())
     }
 
     fn denial(cause: Cause) -> Denial {

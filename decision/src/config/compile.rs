@@ -14,12 +14,12 @@ use super::error::ConfigError;
 use super::file::{self, Mode, Overflow, ProofKind, RecordedDecisions};
 use super::policy::{Access, Audit, ControlPlane, Limits, Policy, Requirement, Rule};
 use super::{duration, matching, ranges};
-use crate::held::PlaceLimits;
 use crate::identity_headers::Part;
 use crate::proofs::MAX_PROOF_WINDOW;
 use crate::request::target::Tolerated;
 use crate::request::{HeaderIndex, HeaderNames, RemovedTrailers, folds_to};
 use crate::route::{PathTemplate, Pattern, Routes, Unusable};
+use crate::usage_sketch::Amount;
 
 /// Gives the file its meaning.
 ///
@@ -379,12 +379,14 @@ fn limits(at: &Location<'_>, limits: file::Limits, times: Times) -> Limits {
     let compiled = Limits {
         proof_bytes,
         body_bytes: count(&own("body_bytes"), limits.body_bytes),
-        held: PlaceLimits {
-            requests: count(&own("held_requests"), limits.held_requests),
+        held: Amount {
+            entries: count(&own("held_requests"), limits.held_requests),
             bytes: count(&own("held_bytes"), limits.held_bytes),
         },
-        cache_entries: count(&own("cache_entries"), limits.cache_entries),
-        cache_bytes: count(&own("cache_bytes"), limits.cache_bytes),
+        cache: Amount {
+            entries: count(&own("cache_entries"), limits.cache_entries),
+            bytes: count(&own("cache_bytes"), limits.cache_bytes),
+        },
         refused_entries: count(&own("refused_entries"), limits.refused_entries),
         repeat_entries: count(&own("repeat_entries"), limits.repeat_entries),
         hot_keys: count(&own("hot_keys"), limits.hot_keys),

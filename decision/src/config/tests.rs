@@ -4,10 +4,10 @@ use credence_delegation::Algorithms;
 
 use super::*;
 use crate::arguments::{ArgumentKind, ArgumentSource, Source};
-use crate::held::PlaceLimits;
 use crate::identity_headers::Part;
 use crate::request::target::{Host, Target};
 use crate::request::{HeaderNames, Request, tests::serialize};
+use crate::usage_sketch::Amount;
 
 mod bodies;
 mod matching;
@@ -82,13 +82,15 @@ fn what_is_left_out_has_its_documented_default() {
     let limits = Limits {
         proof_bytes: 4_096,
         body_bytes: 65_536,
-        held: PlaceLimits {
-            requests: 1_024,
+        held: Amount {
+            entries: 1_024,
             bytes: 64 << 20,
         },
         proof_clock_skew: 5,
-        cache_entries: 4_096,
-        cache_bytes: 33_554_432,
+        cache: Amount {
+            entries: 4_096,
+            bytes: 33_554_432,
+        },
         refused_entries: 4_096,
         repeat_entries: 1_024,
         hot_keys: 64,
@@ -145,9 +147,9 @@ fn every_setting_can_be_set() {
     assert_eq!(policy.limits.verification.delegation_depth, 2);
     assert_eq!(policy.limits.verification.token_bytes, 4_096);
     assert_eq!(policy.limits.verification.token_lifetime, 3_600);
-    assert_eq!((policy.limits.cache_entries, policy.limits.cache_bytes), (0, 1_000_000));
-    let held = PlaceLimits {
-        requests: 100,
+    assert_eq!((policy.limits.cache.entries, policy.limits.cache.bytes), (0, 1_000_000));
+    let held = Amount {
+        entries: 100,
         bytes: 8 << 20,
     };
     assert_eq!(policy.limits.held, held);

@@ -8,5 +8,4 @@
 pub mod places;
 mod requests;
 
-pub use places::PlaceLimits;
 pub use requests::{Awaited, HeldRequest, HeldRequests, Piece};

@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::places::{Claim, Place, PlaceLimits, Places};
+use super::places::{Claim, Place, Places};
 use crate::clock::{Began, Monotonic};
 use crate::config::Policy;
 use crate::decision::Reason;
 use crate::engine::Held;
+use crate::usage_sketch::Amount;
 
 /// Requests that wait for their bodies, or for the VM's first snapshot of the revocations, by their stream; and those of
 /// which nothing goes on. `H` is what is known of a request that waits for its body.
@@ -230,9 +231,9 @@ fn held_bytes(serialized: &[u8]) -> usize {
 
 /// Requests that wait for the first snapshot have a quarter as many places beside the others, and no more of them than a
 /// shell settles within four ticks.
-fn snapshot_limits(held: PlaceLimits) -> PlaceLimits {
-    PlaceLimits {
-        requests: held.requests.div_ceil(4).min(MAX_AWAITING_SNAPSHOT),
+fn snapshot_limits(held: Amount) -> Amount {
+    Amount {
+        entries: held.entries.div_ceil(4).min(MAX_AWAITING_SNAPSHOT),
         bytes: held.bytes.div_ceil(4),
     }
 }
