@@ -76,7 +76,7 @@ pub use limits::Limits;
 pub use number::{Double, Number};
 pub use presented::PresentedChain;
 pub use proof::{NoncePolicy, Proof, ProofContext, VerifiedProof};
-pub use statement::{Revocation, Statement, StatementContext, StatementError, VerifiedStatement};
+pub use statement::{Revocation, RevocationOrder, Statement, StatementContext, StatementError, VerifiedStatement};
 pub use time::UnixTime;
 pub use token::VerifiedToken;
 pub use value::{Arguments, InadmissibleNumber, Members, Value};
