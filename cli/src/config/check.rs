@@ -153,11 +153,11 @@ impl Report {
                 self.notes.extend(notes.map(|note| within(&note.path, &note.message)));
             }
             Err(error) => {
-                let problems = error.problems().iter();
+                let problems = error.problems.iter();
                 self.errors
                     .extend(problems.map(|problem| within(&problem.path, &problem.message)));
-                if error.unlisted() > 0 {
-                    self.errors.push(within(".", &format!("and {} more", error.unlisted())));
+                if error.unlisted > 0 {
+                    self.errors.push(within(".", &format!("and {} more", error.unlisted)));
                 }
             }
         }

@@ -182,14 +182,7 @@ impl Reporter {
 
     /// Whether enough waits in the ring that it should not wait for the next tick: then call `flush_full`.
     pub fn is_flush_due(&self, ring: &Ring) -> bool {
-        match &self.phase {
-            Phase::Reporting(sending) => sending.may_send(ring, Least::FullBatch),
-            Phase::Closed { .. }
-            | Phase::Connecting { .. }
-            | Phase::AwaitingWelcome { .. }
-            | Phase::AwaitingEnd { .. }
-            | Phase::Finished => false,
-        }
+        matches!(&self.phase, Phase::Reporting(sending) if sending.may_send(ring, Least::FullBatch))
     }
 
     /// The source ends: whatever is in the ring is still sent, until `deadline`. Nothing may be pushed any more.
@@ -458,10 +451,7 @@ impl Reporter {
     fn finish(&mut self) -> Vec<Action> {
         match std::mem::replace(&mut self.phase, Phase::Finished) {
             Phase::Closed { .. } | Phase::Finished => Vec::new(),
-            Phase::Connecting { .. }
-            | Phase::AwaitingWelcome { .. }
-            | Phase::Reporting(_)
-            | Phase::AwaitingEnd { .. } => vec![Action::Cancel],
+            _ => vec![Action::Cancel],
         }
     }
 

@@ -7,22 +7,13 @@ use credence_delegation::Remark;
 /// Why a configuration does not load: every mistake that was found, each with its place in the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
-    pub(super) problems: Vec<Remark>,
-    /// Mistakes beyond [`MAX_PROBLEMS`].
-    pub(super) unlisted: usize,
+    /// The mistakes, in the order of the file's fields; at least one and at most [`MAX_PROBLEMS`](super::MAX_PROBLEMS).
+    pub problems: Vec<Remark>,
+    /// How many mistakes there are beyond those.
+    pub unlisted: usize,
 }
 
 impl ConfigError {
-    /// The mistakes, in the order of the file's fields; at least one and at most [`MAX_PROBLEMS`].
-    pub fn problems(&self) -> &[Remark] {
-        &self.problems
-    }
-
-    /// How many mistakes there are beyond those.
-    pub fn unlisted(&self) -> usize {
-        self.unlisted
-    }
-
     pub(super) fn one(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             problems: vec![Remark::new(path, message)],

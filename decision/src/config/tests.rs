@@ -689,7 +689,7 @@ fn a_mistake_is_reported_with_its_place_and_cure() {
             with(&[(found, written)])
         };
         let error = Policy::parse(json.as_bytes()).expect_err(&format!("{written} should be refused"));
-        let [problem] = error.problems() else {
+        let [problem] = &error.problems[..] else {
             panic!("{written}: one mistake, but found\n{error}")
         };
         assert_eq!(problem.path, path, "{written}: {problem}");
@@ -733,7 +733,7 @@ fn no_trust_anchor_and_no_rule_are_refused() {
     let json = format!("{start}\"trust_anchors\": [],\n\"control_plane\"{rest}");
     let (front, _) = json.split_once(r#""rules": ["#).unwrap();
     let error = Policy::parse(format!("{front}\"rules\": []}}").as_bytes()).unwrap_err();
-    let paths: Vec<_> = error.problems().iter().map(|problem| problem.path.as_str()).collect();
+    let paths: Vec<_> = error.problems.iter().map(|problem| problem.path.as_str()).collect();
     assert_eq!(paths, ["trust_anchors", "rules"]);
 }
 
@@ -746,7 +746,7 @@ fn all_mistakes_are_reported_at_once_up_to_a_limit() {
         (r#""name": "health""#, r#""name": "charge""#),
     ]);
     let error = Policy::parse(json.as_bytes()).unwrap_err();
-    let paths: Vec<_> = error.problems().iter().map(|problem| problem.path.as_str()).collect();
+    let paths: Vec<_> = error.problems.iter().map(|problem| problem.path.as_str()).collect();
     assert_eq!(
         paths,
         [
@@ -761,7 +761,7 @@ fn all_mistakes_are_reported_at_once_up_to_a_limit() {
     let many = vec!["\" \""; MAX_PROBLEMS + 5].join(",");
     let error =
         Policy::parse(with(&[(r#"["https://payments.example"]"#, &format!("[{many}]"))]).as_bytes()).unwrap_err();
-    assert_eq!(error.problems().len(), MAX_PROBLEMS);
+    assert_eq!(error.problems.len(), MAX_PROBLEMS);
     assert!(error.to_string().ends_with("more"));
 }
 

@@ -45,17 +45,8 @@ impl PublicKey {
 
 /// The name, if only a private or symmetric key has such a member (RFC 7518, section 6; RFC 8037, section 2).
 fn private_member(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "d" => "d",
-        "p" => "p",
-        "q" => "q",
-        "dp" => "dp",
-        "dq" => "dq",
-        "qi" => "qi",
-        "oth" => "oth",
-        "k" => "k",
-        _ => return None,
-    })
+    let private = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
+    private.into_iter().find(|private| *private == name)
 }
 
 /// Reads the public members of a JWK, public or private.
