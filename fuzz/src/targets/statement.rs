@@ -230,15 +230,7 @@ fn check_twins(json: &Json<'_>, verified: &VerifiedStatement) {
         let twin = script::sign(signer, None, TYP, &claims.canonical());
         assert_eq!(verify(&twin, &world).as_ref(), Ok(verified));
     }
-    let order = RevocationOrder {
-        id: verified.id.clone(),
-        issuer: verified.issuer.clone(),
-        subject: verified.subject.clone(),
-        audience: vec![AUDIENCE.to_owned()],
-        issued_at: verified.issued_at,
-        expires_at: verified.expires_at,
-        revocation: verified.revocation.clone(),
-    };
+    let order = RevocationOrder::clone(verified);
     // Escapes may make it longer than it was, so that it is over the limit.
     if let Ok(minted) = mint::revocation(&order, signer.key(), &world.limits) {
         assert_eq!(verify(&minted, &world).as_ref(), Ok(verified));
