@@ -1,7 +1,7 @@
 """Counts product code, and finds the files that import each other in a circle.
 
 A line counts unless it is blank, a comment, or part of a test. Product code is every .rs and .proto file outside the
-folders of NOT_PRODUCT, and outside a crate's tests/, benches/ and examples/.
+folders of NOT_PRODUCT, and outside a crate's tests/, benches/ and examples/; nor does a tool's output count, in generated/.
 
 File A imports file B if A names something that B defines: in a `use`, or in a path that starts at `crate`, `self`, `super`
 or a module of A. Names that a module passes on with `pub use` belong to the file that defines them, and passing them on is
@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 NOT_PRODUCT = {"e2e", "fuzz", "interop", "loadtest", "scripts"}
-NOT_PRODUCT_FOLDERS = {"tests", "benches", "examples"}
+NOT_PRODUCT_FOLDERS = {"tests", "benches", "examples", "generated"}
 CONTROL_PLANE = "control-plane"
 SHELL = "filter"
 

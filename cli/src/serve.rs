@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use credence_control_plane::{Config, ControlPlane, InitOptions, Limits, Running};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 use zeroize::Zeroizing;
 
 use self::log_output::Flush;
@@ -243,18 +246,20 @@ impl Serve {
     }
 
     fn start_logging(&self) -> Result<Flush, Failure> {
-        let filter = EnvFilter::try_new(&self.log)
+        let logged: Targets = self
+            .log
+            .parse()
             .map_err(|error| Failure::input(format!("--log {}: {error}; write such as info or debug", self.log)))?;
         let (output, flush) = log_output::start(std::io::stderr())
             .map_err(|error| Failure::operation(format!("the log's thread cannot be started: {error}")))?;
-        let log = tracing_subscriber::fmt()
-            .with_env_filter(filter)
+        let lines = tracing_subscriber::fmt::layer()
             .log_internal_errors(false)
             .with_writer(output);
-        match self.log_format {
-            LogFormat::Text => log.with_ansi(false).init(),
-            LogFormat::Json => log.json().init(),
-        }
+        let lines = match self.log_format {
+            LogFormat::Text => lines.with_ansi(false).boxed(),
+            LogFormat::Json => lines.json().boxed(),
+        };
+        tracing_subscriber::registry().with(lines).with(logged).init();
         // The usual hook writes to standard error itself, and would wait there for a reader.
         std::panic::set_hook(Box::new(
             |panic| tracing::error!(%panic, "a thread broke down; this is a bug"),

@@ -6,7 +6,7 @@ use crate::clock::{Began, Monotonic, UnixNanos};
 use crate::config::{Policy, RecordedDecisions};
 use crate::decision::Reason;
 use crate::engine::Verdict;
-use crate::metrics::{DecisionFigures, Metrics};
+use crate::metrics::{DecisionFigures, VmMetrics};
 use crate::request::Request;
 use credence_wire::v1;
 
@@ -27,7 +27,7 @@ impl<K: Ord + Copy> Recorder<K> {
         policy: &Policy,
         settings: Settings,
         salt_secret: [u8; 16],
-        metrics: &mut Metrics,
+        metrics: &VmMetrics,
     ) -> Result<Self, RingError> {
         Ok(Self {
             figures: DecisionFigures::new(policy, metrics),
@@ -47,20 +47,19 @@ impl<K: Ord + Copy> Recorder<K> {
         stream: K,
         began: Began,
         now: impl FnOnce() -> Option<Monotonic>,
-        metrics: &mut Metrics,
     ) {
-        self.figures.count(&kind(verdict), verdict.rule_index, metrics);
+        self.figures.count(&kind(verdict), verdict.rule_index);
         let is_timed = self.figures.is_timed(&verdict.findings, self.source.is_some());
         let end = is_timed.then(now).flatten();
         let decision_ns = end.and_then(|now| u64::try_from(began.took(now).as_nanos()).ok());
-        self.figures.observe(&verdict.findings, decision_ns, metrics);
+        self.figures.observe(&verdict.findings, decision_ns);
         if let Some(source) = &mut self.source {
             source.record(verdict, request, stream, (began.monotonic, began.wall), decision_ns);
         }
     }
 
     /// Counts requests that were denied before it was known which rule covers them.
-    pub fn count_denials(&mut self, reason: Reason, requests: u64, wall: UnixNanos, metrics: &mut Metrics) {
+    pub fn count_denials(&mut self, reason: Reason, requests: u64, wall: UnixNanos) {
         let kind = Kind {
             rule: NO_RULE,
             reason: reason.code(),
@@ -68,7 +67,7 @@ impl<K: Ord + Copy> Recorder<K> {
             mode: v1::Mode::Enforce,
         };
         for _ in 0..requests {
-            self.figures.count(&kind, None, metrics);
+            self.figures.count(&kind, None);
         }
         if let Some(source) = &mut self.source {
             source.count(&kind, requests, wall);

@@ -10,6 +10,22 @@ use std::num::NonZeroU32;
 use credence_delegation::{Principal, Thumbprint};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
+/// A number of things, and the bytes that they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// How many.
+    pub entries: usize,
+    /// Their bytes.
+    pub bytes: usize,
+}
+
+/// How much of something each user has that has a number and bytes.
+#[derive(Debug, Default)]
+pub struct Shares {
+    entries: UsageSketch,
+    bytes: UsageSketch,
+}
+
 /// Amounts by user.
 #[derive(Debug)]
 pub struct UsageSketch {
@@ -28,6 +44,76 @@ pub struct Sharers {
     pub principal: UserKey,
     /// The principal and the leaf's holder key.
     pub holder: UserKey,
+}
+
+// === impl Amount ===
+
+impl Amount {
+    /// One thing of so many bytes.
+    pub const fn one(bytes: usize) -> Self {
+        Self { entries: 1, bytes }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            entries: self.entries.saturating_add(other.entries),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
+    /// This without the other; nothing where the other is more.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self {
+            entries: self.entries.saturating_sub(other.entries),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+
+    /// One part in so many.
+    #[must_use]
+    pub fn part(self, divisor: usize) -> Self {
+        let of = |amount: usize| amount.checked_div(divisor).unwrap_or(amount);
+        Self {
+            entries: of(self.entries),
+            bytes: of(self.bytes),
+        }
+    }
+
+    /// Whether neither is more than the other's.
+    pub fn fits(self, limit: Self) -> bool {
+        self.entries <= limit.entries && self.bytes <= limit.bytes
+    }
+}
+
+// === impl Shares ===
+
+impl Shares {
+    /// How much a user has, at most.
+    pub fn of(&self, user: UserKey) -> Amount {
+        Amount {
+            entries: self.entries.of(user),
+            bytes: self.bytes.of(user),
+        }
+    }
+
+    /// Each of these users has so much more.
+    pub fn add(&mut self, users: impl IntoIterator<Item = UserKey>, amount: Amount) {
+        for user in users {
+            self.entries.add(user, amount.entries);
+            self.bytes.add(user, amount.bytes);
+        }
+    }
+
+    /// Each of these users has so much less. It must have been added before.
+    pub fn remove(&mut self, users: impl IntoIterator<Item = UserKey>, amount: Amount) {
+        for user in users {
+            self.entries.remove(user, amount.entries);
+            self.bytes.remove(user, amount.bytes);
+        }
+    }
 }
 
 // === impl UsageSketch ===

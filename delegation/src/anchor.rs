@@ -69,7 +69,6 @@ impl TrustAnchor {
 
 impl TrustAnchors {
     /// These anchors, tried in this order.
-    #[must_use]
     pub fn new(anchors: impl IntoIterator<Item = TrustAnchor>) -> Self {
         let prepared = anchors.into_iter().map(|mut anchor| {
             anchor.key.prepare();
@@ -118,7 +117,6 @@ impl TrustAnchors {
 
     /// What the anchors are known by, in whatever order they are configured: SHA-256 over each anchor's issuer, key
     /// thumbprint, key id, algorithms and whether it asserts subjects.
-    #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         let mut anchors: Vec<_> = self.0.iter().map(TrustAnchor::fingerprint).collect();
         anchors.sort_unstable();

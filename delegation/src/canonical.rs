@@ -8,7 +8,6 @@ use crate::number::Double;
 
 /// The canonical form of any JSON text, or `None` if it has a number beyond a double's range, which has no canonical
 /// form.
-#[must_use]
 pub fn canonicalize(json: &Json<'_>) -> Option<String> {
     let mut out = String::new();
     write_json(json, &mut out)?;

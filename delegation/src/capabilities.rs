@@ -53,7 +53,6 @@ impl Capabilities {
     }
 
     /// The constraints on `tool`'s arguments, if it is granted.
-    #[must_use]
     pub fn tool(&self, tool: &str) -> Option<&ConstraintMap> {
         self.tools.get(tool)
     }

@@ -261,7 +261,6 @@ impl<'a> Chain<'a> {
 
     /// What somebody may have verified of this chain: all of it first, then one token fewer each time, as far as there
     /// is a token that no known chain has vouched for ([`Chain::parse_onto`]).
-    #[must_use]
     pub fn beginnings(&self) -> Vec<Beginning<'_, 'a>> {
         let (known, root) = match &self.head {
             Head::Root(root) => (None, Some(root.as_ref())),
@@ -336,13 +335,11 @@ impl<'a> Chain<'a> {
 impl Beginning<'_, '_> {
     /// What these tokens are remembered by. They have it byte for byte, signatures included, and so has the chain that
     /// they make once they are verified ([`VerifiedChain::digest`]).
-    #[must_use]
     pub fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
 
     /// How many tokens they are; at least one.
-    #[must_use]
     pub fn tokens(&self) -> usize {
         self.tokens
     }

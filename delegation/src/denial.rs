@@ -152,7 +152,6 @@ macro_rules! steps {
 
         impl Step {
             /// The step as the draft writes it, such as `4p1`.
-            #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -229,7 +228,6 @@ steps! {
 
 impl Step {
     /// A denial at this step.
-    #[must_use]
     pub fn deny(self, cause: impl Into<Cause>) -> Denial {
         Denial {
             step: self,

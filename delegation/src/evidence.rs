@@ -30,7 +30,6 @@ pub struct EvidenceVerifier<'c> {
 impl<'c> EvidenceVerifier<'c> {
     /// Verifies under these anchors. Everything else is what the most permissive enforcement point may be configured to
     /// accept ([`Limits::WIDEST`], every algorithm for derived tokens), so that a stricter one is never contradicted.
-    #[must_use]
     pub fn new(anchors: &'c TrustAnchors) -> Self {
         Self {
             anchors,

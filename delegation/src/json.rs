@@ -66,7 +66,6 @@ impl<'a> Json<'a> {
     }
 
     /// The members, if this is an object.
-    #[must_use]
     pub fn as_object(&self) -> Option<&Object<'a>> {
         match self {
             Self::Object(object) => Some(object),
@@ -75,7 +74,6 @@ impl<'a> Json<'a> {
     }
 
     /// The elements, if this is an array.
-    #[must_use]
     pub fn as_array(&self) -> Option<&[Json<'a>]> {
         match self {
             Self::Array(elements) => Some(elements),
@@ -84,7 +82,6 @@ impl<'a> Json<'a> {
     }
 
     /// The text, if this is a string.
-    #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::String(text) => Some(text),
@@ -93,7 +90,6 @@ impl<'a> Json<'a> {
     }
 
     /// The value, if this is a number written without fraction and exponent.
-    #[must_use]
     pub fn as_integer(&self) -> Option<i64> {
         match self {
             Self::Number(number) => number.integer(),
@@ -102,7 +98,6 @@ impl<'a> Json<'a> {
     }
 
     /// The truth value, if this is one.
-    #[must_use]
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Self::Bool(value) => Some(*value),
@@ -113,13 +108,11 @@ impl<'a> Json<'a> {
 
 impl<'a> Object<'a> {
     /// The member of that name.
-    #[must_use]
     pub fn member(&self, name: &str) -> Option<&Json<'a>> {
         self.members.iter().find(|(n, _)| n == name).map(|(_, value)| value)
     }
 
     /// The member that is found by going from object to object by these names.
-    #[must_use]
     pub fn at(&self, names: &[&str]) -> Option<&Json<'a>> {
         match names {
             [] => None,
@@ -129,25 +122,21 @@ impl<'a> Object<'a> {
     }
 
     /// The member of that name, if it is an object.
-    #[must_use]
     pub fn object(&self, name: &str) -> Option<&Object<'a>> {
         self.member(name)?.as_object()
     }
 
     /// The member of that name, if it is a string.
-    #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.member(name)?.as_str()
     }
 
     /// The member of that name, if it is an array.
-    #[must_use]
     pub fn array(&self, name: &str) -> Option<&[Json<'a>]> {
         self.member(name)?.as_array()
     }
 
     /// The member of that name, if it is a number written without fraction and exponent.
-    #[must_use]
     pub fn integer(&self, name: &str) -> Option<i64> {
         self.member(name)?.as_integer()
     }

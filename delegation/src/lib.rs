@@ -42,6 +42,7 @@ mod chain;
 pub mod constraint;
 mod denial;
 pub mod evidence;
+mod findings;
 mod glance;
 pub mod inspect;
 pub mod json;
@@ -66,6 +67,7 @@ pub use canonical::canonicalize;
 pub use capabilities::{Capabilities, ConstraintMap};
 pub use chain::{Beginning, Chain, VerificationContext};
 pub use denial::{Cause, Denial, Step};
+pub use findings::{Findings, Location, MAX_PROBLEMS, Remark};
 pub use key::{
     Algorithm, Algorithms, DidKeyError, HotKeys, IdentifiedKey, JwkSet, JwkSetError, KeyError, KeyType, PublicKey,
     SigningKey, SkippedKey, Thumbprint,
@@ -74,7 +76,7 @@ pub use limits::Limits;
 pub use number::{Double, Number};
 pub use presented::PresentedChain;
 pub use proof::{NoncePolicy, Proof, ProofContext, VerifiedProof};
-pub use statement::{Revocation, Statement, StatementContext, StatementError, VerifiedStatement};
+pub use statement::{Revocation, RevocationOrder, Statement, StatementContext, StatementError, VerifiedStatement};
 pub use time::UnixTime;
 pub use token::VerifiedToken;
 pub use value::{Arguments, InadmissibleNumber, Members, Value};

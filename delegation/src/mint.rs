@@ -13,6 +13,7 @@ use crate::key::{PublicKey, SigningKey};
 use crate::limits::Limits;
 use crate::number::Number;
 use crate::proof::{self, Proof};
+pub use crate::statement::RevocationOrder;
 use crate::statement::{self, Revocation, StatementError};
 use crate::time::UnixTime;
 use crate::token::{self, Claims, DerivedClaims};
@@ -71,25 +72,6 @@ pub struct Invocation {
     pub audience: Option<String>,
     /// `nonce`.
     pub nonce: Option<String>,
-}
-
-/// What a principal, or an issuer for its subjects, takes back.
-#[derive(Debug, Clone)]
-pub struct RevocationOrder {
-    /// `jti`: unique; a UUIDv7 is recommended.
-    pub id: String,
-    /// `iss`: the issuer's URI.
-    pub issuer: String,
-    /// `sub`: the principal's name at the issuer; none if he is the issuer.
-    pub subject: Option<String>,
-    /// `aud`: whoever shall act on it; at least one.
-    pub audience: Vec<String>,
-    /// `iat`.
-    pub issued_at: UnixTime,
-    /// `exp`.
-    pub expires_at: UnixTime,
-    /// `revoke`.
-    pub revocation: Revocation,
 }
 
 /// Why nothing was made.

@@ -14,33 +14,28 @@ pub struct Number<'a> {
 
 impl<'a> Number<'a> {
     /// Reads a number, refusing what the grammar of RFC 8259 does not allow (`+1`, `01`, `1.`, `.5`, `NaN`).
-    #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
         is_json_number(text.as_bytes()).then_some(Self { text })
     }
 
     /// The number as written.
-    #[must_use]
     pub fn text(&self) -> &'a str {
         self.text
     }
 
     /// Its value, if it is written without fraction and exponent and fits 64 bits: a NumericDate or a depth
     /// (draft section 3.2).
-    #[must_use]
     pub fn integer(&self) -> Option<i64> {
         // The grammar's only other characters are '.', 'e', 'E' and '+', which i64 does not parse after a digit.
         self.text.parse().ok()
     }
 
     /// The double that JCS canonicalises, or `None` when the number is out of a double's range.
-    #[must_use]
     pub fn double(&self) -> Option<Double> {
         Double::new(self.text.parse().ok()?)
     }
 
     /// The double, if its canonical form denotes the same number as the text (draft section 3.4).
-    #[must_use]
     pub fn admissible(&self) -> Option<Double> {
         if self.text.len() <= 15 && self.text.bytes().all(|b| b.is_ascii_digit()) {
             return self.double();
@@ -62,14 +57,12 @@ pub struct Double(f64);
 
 impl Double {
     /// Wraps a double, refusing infinities and NaN, which JSON can not write.
-    #[must_use]
     pub fn new(value: f64) -> Option<Self> {
         // Adding zero turns -0 into 0: both have the canonical form `0` (RFC 8785, section 3.2.2.3).
         value.is_finite().then_some(Self(value + 0.0))
     }
 
     /// The value.
-    #[must_use]
     pub fn value(self) -> f64 {
         self.0
     }

@@ -4,7 +4,7 @@
 use crate::anchor::TrustAnchors;
 use crate::chain::no_candidate;
 use crate::denial::{Cause, Denial, Step};
-use crate::json::Json;
+use crate::json::{Json, Object};
 use crate::jws::Jws;
 use crate::key::{PublicKey, Thumbprint};
 use crate::limits::Limits;
@@ -39,21 +39,21 @@ impl PresentedChain {
     /// The step of the draft at which the chain can not be read.
     pub fn read(joined: &str, anchors: &TrustAnchors, limits: &Limits) -> Result<Self, Denial> {
         Step::S2b.check_size("the chain", joined.len(), limits.chain_bytes)?;
-        let (mut read, rest) = match joined.split_once('~') {
-            Some((root, rest)) => (Self::read_root(root, anchors)?, Some(rest)),
-            None => (Self::read_root(joined, anchors)?, None),
-        };
-        let depth = usize::try_from(limits.delegation_depth).unwrap_or(usize::MAX);
-        for derived in rest.into_iter().flat_map(|rest| rest.split('~')) {
-            let (tokens, limit) = (read.tokens.len().saturating_add(1), depth.saturating_add(1));
+        let mut presented = joined.split('~');
+        let mut read = Self::read_root(presented.next().unwrap_or_default(), anchors)?;
+        let limit = (limits.delegation_depth as usize).saturating_add(1);
+        for derived in presented {
+            let tokens = read.tokens.len().saturating_add(1);
             Step::S2b.ensure(tokens <= limit, Cause::TooLong { tokens, limit })?;
-            read.add(derived, |_| Ok(()))?;
+            let payload = payload(&jws(derived)?)?;
+            let (token, holder) = PresentedToken::read(claims(&parse(&payload)?)?)?;
+            read.tokens.push(token);
+            read.keys.push(holder);
         }
         Ok(read)
     }
 
     /// The root's issuer.
-    #[must_use]
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
@@ -83,69 +83,62 @@ impl PresentedChain {
     }
 
     fn read_root(root: &str, anchors: &TrustAnchors) -> Result<Self, Denial> {
-        let mut read = Self {
-            issuer: String::new(),
-            subject: None,
-            asserts_subjects: false,
-            root_epoch: None,
-            issued_at: UnixTime(0),
-            keys: Vec::new(),
-            tokens: Vec::new(),
-        };
-        let header = jws(root)?.header(token::TYP).map_err(|cause| Step::S3a.deny(cause))?;
-        let mut found = None;
-        read.add(root, |claims| {
-            let issuer = token::issuer(claims)?.to_owned();
-            let issued_at = claims.integer("iat").map(UnixTime);
-            let issued_at = issued_at.ok_or_else(|| malformed("iat is not whole seconds since the Unix epoch"))?;
-            found = Some((issuer, token::subject(claims)?, token::epoch(claims)?, issued_at));
-            Ok(())
-        })?;
-        let Some((issuer, subject, root_epoch, issued_at)) = found else {
-            return Err(malformed("the root can not be read"));
-        };
+        let jws = jws(root)?;
+        let header = jws.header(token::TYP).map_err(|cause| Step::S3a.deny(cause))?;
+        let payload = payload(&jws)?;
+        let json = parse(&payload)?;
+        let claims = claims(&json)?;
+        let (token, holder) = PresentedToken::read(claims)?;
+        let issuer = token::issuer(claims)?;
+        let subject = token::subject(claims)?;
+        let root_epoch = token::epoch(claims)?;
         let candidates = anchors
-            .candidates(Some(&issuer), header.algorithm, header.key_id.as_deref())
+            .candidates(Some(issuer), header.algorithm, header.key_id.as_deref())
             .map_err(no_candidate)?;
-        read.keys
-            .extend(candidates.iter().map(|anchor| anchor.key.thumbprint()));
-        read.asserts_subjects = candidates.iter().any(|anchor| anchor.asserts_subjects);
-        read.subject = subject.filter(|_| read.asserts_subjects);
-        read.issuer = issuer;
-        read.root_epoch = root_epoch;
-        read.issued_at = issued_at;
-        Ok(read)
+        let asserts_subjects = candidates.iter().any(|anchor| anchor.asserts_subjects);
+        let of_anchors = candidates.iter().map(|anchor| anchor.key.thumbprint());
+        Ok(Self {
+            issuer: issuer.to_owned(),
+            subject: subject.filter(|_| asserts_subjects),
+            asserts_subjects,
+            root_epoch,
+            issued_at: token.issued_at,
+            keys: of_anchors.chain([holder]).collect(),
+            tokens: vec![token],
+        })
     }
+}
 
-    /// Takes one more token in: its holder, its id, and what else its reader wants of it.
-    fn add(
-        &mut self,
-        compact: &str,
-        also: impl FnOnce(&crate::json::Object<'_>) -> Result<(), Denial>,
-    ) -> Result<(), Denial> {
-        let payload = jws(compact)?
-            .payload()
-            .ok_or_else(|| malformed("a token's payload is not base64url"))?;
-        let json = Json::parse(&payload).map_err(|error| Step::S2c.deny(error))?;
-        let claims = json
-            .as_object()
-            .ok_or_else(|| malformed("a token's claims are not a JSON object"))?;
-        let id = claims.text("jti").filter(|id| !id.is_empty());
+impl PresentedToken {
+    /// One token, and its holder.
+    fn read(claims: &Object<'_>) -> Result<(Self, Thumbprint), Denial> {
         let holder = claims
-            .object("cnf")
-            .and_then(|cnf| cnf.member("jwk"))
+            .at(&["cnf", "jwk"])
             .ok_or_else(|| malformed("a token has no cnf.jwk"))?;
         let holder = PublicKey::from_jwk(holder).map_err(|error| Step::S2c.deny(error))?;
-        also(claims)?;
+        let id = claims.text("jti").filter(|id| !id.is_empty());
         let instant = |name| claims.integer(name).map(UnixTime);
-        self.tokens.push(PresentedToken {
+        let token = Self {
             id: id.ok_or_else(|| malformed("a token has no jti"))?.to_owned(),
             issued_at: instant("iat").ok_or_else(|| malformed("a token has no iat in whole seconds"))?,
             expires_at: instant("exp").ok_or_else(|| malformed("a token has no exp in whole seconds"))?,
-        });
-        self.keys.push(holder.thumbprint());
-        Ok(())
+        };
+        Ok((token, holder.thumbprint()))
     }
+}
+
+fn payload(jws: &Jws<'_>) -> Result<Vec<u8>, Denial> {
+    jws.payload()
+        .ok_or_else(|| malformed("a token's payload is not base64url"))
+}
+
+fn parse(payload: &[u8]) -> Result<Json<'_>, Denial> {
+    Json::parse(payload).map_err(|error| Step::S2c.deny(error))
+}
+
+fn claims<'j, 'a>(json: &'j Json<'a>) -> Result<&'j Object<'a>, Denial> {
+    json.as_object()
+        .ok_or_else(|| malformed("a token's claims are not a JSON object"))
 }
 
 fn jws(compact: &str) -> Result<Jws<'_>, Denial> {

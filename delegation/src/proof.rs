@@ -125,20 +125,17 @@ impl<'a> Proof<'a> {
 
 impl VerifiedProof {
     /// The proof's `jti`, which its holder never uses twice.
-    #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
     /// The proof's `iat`.
-    #[must_use]
     pub fn issued_at(&self) -> UnixTime {
         self.issued_at
     }
 
     /// The proof's `nonce`, if it has one that is text: for those who do not list what they accept
     /// ([`NoncePolicy::NotRequired`]) but recognise it.
-    #[must_use]
     pub fn nonce(&self) -> Option<&str> {
         self.nonce.as_deref()
     }

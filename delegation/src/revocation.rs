@@ -107,7 +107,6 @@ pub struct NamedToken<'a> {
 
 impl Void {
     /// The reason code that enforcement points answer with (docs/reasons.md).
-    #[must_use]
     pub fn code(self) -> &'static str {
         match self {
             Self::PrincipalDisabled => "disabled_principal",

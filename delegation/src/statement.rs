@@ -27,6 +27,8 @@
 //! must not become one about the issuer. Every statement can be repeated without further effect, so a verifier needs no
 //! memory of `jti`.
 
+use std::ops::Deref;
+
 use crate::anchor::{NoCandidate, TrustAnchor, TrustAnchors};
 use crate::denial::Cause;
 use crate::glance::Glance;
@@ -36,7 +38,6 @@ use crate::key::Thumbprint;
 use crate::limits::{EPOCH_LIMIT, Limits};
 use crate::time::UnixTime;
 use crate::token;
-use crate::verified::Principal;
 
 /// The media type of a statement.
 pub(crate) const TYP: &str = "revocation+jwt";
@@ -63,14 +64,29 @@ pub struct StatementContext<'a> {
     pub now: UnixTime,
 }
 
-/// A statement that whoever may revoke this has signed. Only verification makes one.
+/// What a principal, or an issuer for its subjects, takes back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RevocationOrder {
+    /// `jti`: unique; a UUIDv7 is recommended.
+    pub id: String,
+    /// `iss`: the issuer's URI.
+    pub issuer: String,
+    /// `sub`: the principal's name at the issuer; none if it is the issuer.
+    pub subject: Option<String>,
+    /// `aud`: whoever shall act on it; at least one.
+    pub audience: Vec<String>,
+    /// `iat`.
+    pub issued_at: UnixTime,
+    /// `exp`: from then on the statement is refused.
+    pub expires_at: UnixTime,
+    /// `revoke`.
+    pub revocation: Revocation,
+}
+
+/// An order that whoever may give it has signed. Only verification makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedStatement {
-    principal: Principal,
-    revocation: Revocation,
-    id: String,
-    issued_at: UnixTime,
-    expires_at: UnixTime,
+    order: RevocationOrder,
     signed_by: Thumbprint,
 }
 
@@ -204,85 +220,43 @@ impl<'a> Statement<'a> {
             .into_iter()
             .find(|anchor| self.jws.verifies(&anchor.key))
             .ok_or(StatementError::SignatureInvalid)?;
-        let claims = Claims::parse(&self.payload)?;
-        claims.check(context.now, context.limits)?;
-        if claims.issuer != anchor.issuer {
+        let order = RevocationOrder::parse(&self.payload)?;
+        order.check(context.now, context.limits)?;
+        if order.issuer != anchor.issuer {
             return Err(StatementError::IssuerUnknown);
         }
-        if !claims.audience.iter().any(|name| context.audience.contains(name)) {
+        if !order.audience.iter().any(|name| context.audience.contains(name)) {
             return Err(StatementError::Audience);
         }
-        claims.check_authority(anchor, context.anchors)?;
-        Ok(VerifiedStatement {
-            principal: Principal {
-                issuer: claims.issuer,
-                subject: claims.subject,
-            },
-            revocation: claims.revocation,
-            id: claims.id,
-            issued_at: claims.issued_at,
-            expires_at: claims.expires_at,
-            signed_by: anchor.key.thumbprint(),
-        })
+        order.check_authority(anchor, context.anchors)?;
+        let signed_by = anchor.key.thumbprint();
+        Ok(VerifiedStatement { order, signed_by })
     }
 }
 
 impl VerifiedStatement {
-    /// Whose authority is taken back, or the issuer, for a key and for what was issued until some time.
-    #[must_use]
-    pub fn principal(&self) -> &Principal {
-        &self.principal
-    }
-
-    /// What is taken back.
-    #[must_use]
-    pub fn revocation(&self) -> &Revocation {
-        &self.revocation
-    }
-
-    /// `jti`.
-    #[must_use]
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// `iat`.
-    #[must_use]
-    pub fn issued_at(&self) -> UnixTime {
-        self.issued_at
-    }
-
-    /// `exp`: from then on the statement is refused.
-    #[must_use]
-    pub fn expires_at(&self) -> UnixTime {
-        self.expires_at
-    }
-
     /// The issuer's key that signed it.
-    #[must_use]
     pub fn signed_by(&self) -> Thumbprint {
         self.signed_by
+    }
+}
+
+impl Deref for VerifiedStatement {
+    type Target = RevocationOrder;
+
+    fn deref(&self) -> &RevocationOrder {
+        &self.order
     }
 }
 
 /// Reads a statement as a verifier would who trusts whoever signed it.
 pub(crate) fn check(compact: &str, now: UnixTime, limits: &Limits) -> Result<(), StatementError> {
     let statement = Statement::parse(compact, limits)?;
-    Claims::parse(&statement.payload)?.check(now, limits)
+    RevocationOrder::parse(&statement.payload)?.check(now, limits)
 }
 
-/// All claims, read but not judged.
-struct Claims {
-    issuer: String,
-    subject: Option<String>,
-    audience: Vec<String>,
-    id: String,
-    issued_at: UnixTime,
-    expires_at: UnixTime,
-    revocation: Revocation,
-}
-
-impl Claims {
+impl RevocationOrder {
+    /// All claims, read but not judged.
     fn parse(payload: &[u8]) -> Result<Self, StatementError> {
         let json = Json::parse(payload)?;
         let claims = json

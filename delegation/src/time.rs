@@ -10,13 +10,11 @@ pub struct UnixTime(pub i64);
 
 impl UnixTime {
     /// This instant moved forward by `seconds`.
-    #[must_use]
     pub fn plus(self, seconds: u64) -> Self {
         Self(self.0.saturating_add_unsigned(seconds))
     }
 
     /// How far apart two instants are, in seconds, whichever comes first.
-    #[must_use]
     pub fn distance(self, other: Self) -> u64 {
         self.0.abs_diff(other.0)
     }

@@ -66,37 +66,31 @@ pub(crate) struct DerivedClaims<'a> {
 
 impl VerifiedToken {
     /// The token's `jti`.
-    #[must_use]
     pub fn id(&self) -> &str {
         &self.claims.id
     }
 
     /// The token's `iat`.
-    #[must_use]
     pub fn issued_at(&self) -> UnixTime {
         self.claims.issued_at
     }
 
     /// The token's `exp`.
-    #[must_use]
     pub fn expires_at(&self) -> UnixTime {
         self.claims.expires_at
     }
 
     /// The holder's key, `cnf.jwk`.
-    #[must_use]
     pub fn holder(&self) -> &PublicKey {
         &self.claims.holder.key
     }
 
     /// The digest of the holder's certificate, `cnf["x5t#S256"]` (RFC 8705), if the token names one.
-    #[must_use]
     pub fn holder_certificate(&self) -> Option<&[u8; 32]> {
         self.claims.holder.certificate.as_ref()
     }
 
     /// The holder's SPIFFE ID, `cnf["spiffe"]`, if the token names one. Its syntax has been checked.
-    #[must_use]
     pub fn holder_spiffe_id(&self) -> Option<&str> {
         self.claims.holder.spiffe_id.as_deref()
     }
@@ -107,7 +101,6 @@ impl VerifiedToken {
     }
 
     /// What the token grants, if it grants anything.
-    #[must_use]
     pub fn capabilities(&self) -> Option<&Capabilities> {
         self.claims.capabilities.as_ref()
     }

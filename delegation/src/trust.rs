@@ -2,11 +2,11 @@
 //! statements believe the same issuers for the same reasons.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde_json::value::RawValue;
 
 use crate::anchor::{TrustAnchor, TrustAnchors};
+use crate::findings::Location;
 use crate::key::{Algorithm, Algorithms, JwkSet, KeyType, Known, PublicKey};
 use crate::token::has_scheme;
 
@@ -25,99 +25,42 @@ pub struct Entry {
     pub asserts_subjects: bool,
 }
 
-/// Something to say about a place in the configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remark {
-    /// Where, such as `trust_anchors[0].jwks.keys[2]`.
-    pub path: String,
-    /// What was found, and what to do.
-    pub message: String,
-}
-
-impl Remark {
-    /// Says this about a place.
-    #[must_use]
-    pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            path: path.into(),
-            message: message.into(),
-        }
-    }
-}
-
-impl fmt::Display for Remark {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.path, self.message)
-    }
-}
-
-/// The trust anchors, and what there is to say about them.
-#[derive(Debug, Clone, Default)]
-pub struct Trust {
-    /// What was understood; all of it if there are no problems.
-    pub anchors: TrustAnchors,
-    /// What an operator should know.
-    pub notes: Vec<Remark>,
-    /// What an operator must mend, in the order of the entries.
-    pub problems: Vec<Remark>,
-}
-
 /// Gives the entries of the field `trust_anchors` their meaning: each key becomes an anchor.
-#[must_use]
-pub fn trust(entries: Vec<Entry>) -> Trust {
-    let mut problems = Problems::default();
-    let few_entries = entries.len() <= MAX_TRUST_ANCHORS;
-    if !few_entries {
-        let message = format!("{} entries; at most {MAX_TRUST_ANCHORS} are accepted", entries.len());
-        problems.report(PATH, message);
-    }
+pub fn trust(place: &Location<'_>, entries: Vec<Entry>) -> TrustAnchors {
+    let few_entries = place.at_most(MAX_TRUST_ANCHORS, &entries);
     let mut compiler = Compiler::default();
     for (index, entry) in entries.into_iter().enumerate() {
-        compiler.entry(&format!("{PATH}[{index}]"), entry, &mut problems);
+        compiler.entry(&place.element(index), entry);
     }
-    compiler.check_choice(&mut problems);
+    compiler.check_choice();
     let keys = compiler.anchors.len();
     if few_entries && keys > MAX_TRUST_ANCHORS {
-        let message = format!("{keys} keys, counting those in JWK sets; at most {MAX_TRUST_ANCHORS} are accepted");
-        problems.report(PATH, message);
+        place.report(format!(
+            "{keys} keys, counting those in JWK sets; at most {MAX_TRUST_ANCHORS} are accepted"
+        ));
     }
-    Trust {
-        anchors: TrustAnchors::new(compiler.anchors),
-        notes: compiler.notes,
-        problems: problems.0,
-    }
+    TrustAnchors::new(compiler.anchors)
 }
 
-/// Reads a list of algorithms, which stands at `path`; without one, Ed25519 alone is allowed.
-#[must_use]
-pub fn algorithms(path: &str, names: Option<Vec<String>>) -> (Algorithms, Vec<Remark>) {
-    let mut problems = Problems::default();
-    (read_algorithms(path, names, &mut problems), problems.0)
-}
-
-fn read_algorithms(path: &str, names: Option<Vec<String>>, problems: &mut Problems) -> Algorithms {
+/// Reads a list of algorithms; without one, Ed25519 alone is allowed.
+pub fn algorithms(place: &Location<'_>, names: Option<Vec<String>>) -> Algorithms {
     let Some(names) = names else {
         return Algorithms::default();
     };
     if names.is_empty() {
-        problems.report(path, "no algorithm; write `[Ed25519]` or leave the field out");
+        place.report("no algorithm; write `[Ed25519]` or leave the field out");
     }
     let mut compiled: Vec<Algorithm> = Vec::new();
     for (index, name) in names.iter().enumerate() {
+        let place = place.element(index);
         match Algorithm::from_name(name) {
             Some(algorithm) if compiled.contains(&algorithm) => {
-                problems.report(
-                    format!("{path}[{index}]"),
-                    format!("`{name}` is listed twice; remove one"),
-                );
+                place.report(format!("`{name}` is listed twice; remove one"));
             }
             Some(algorithm) => compiled.push(algorithm),
             None => {
                 let known = Algorithm::ALL.map(Algorithm::name).join(", ");
-                problems.report(
-                    format!("{path}[{index}]"),
-                    format!("`{name}` is not supported; write one of: {known}"),
-                );
+                place.report(format!("`{name}` is not supported; write one of: {known}"));
             }
         }
     }
@@ -126,19 +69,18 @@ fn read_algorithms(path: &str, names: Option<Vec<String>>, problems: &mut Proble
 
 /// What has been read so far.
 #[derive(Default)]
-struct Compiler {
+struct Compiler<'f> {
     anchors: Vec<TrustAnchor>,
-    issuers: BTreeMap<String, Issuer>,
-    notes: Vec<Remark>,
+    issuers: BTreeMap<String, Issuer<'f>>,
 }
 
 /// An issuer, whose keys may stand in several entries.
-struct Issuer {
+struct Issuer<'f> {
     /// As its first entry has it.
     asserts_subjects: bool,
     /// Where that is.
-    first: String,
-    keys: Vec<Key>,
+    first: Location<'f>,
+    keys: Vec<Key<'f>>,
     /// Its anchors' places among all, one for each of the keys.
     anchors: Vec<usize>,
     has_too_many: bool,
@@ -146,43 +88,48 @@ struct Issuer {
 
 /// A key and where it stands.
 #[derive(Clone)]
-struct Key {
-    path: String,
+struct Key<'f> {
+    place: Location<'f>,
     id: Option<String>,
     key: PublicKey,
 }
 
-impl Compiler {
-    fn entry(&mut self, path: &str, entry: Entry, problems: &mut Problems) {
-        check_visible(&format!("{path}.issuer"), &entry.issuer, problems);
+impl<'f> Compiler<'f> {
+    fn entry(&mut self, place: &Location<'f>, entry: Entry) {
+        let issuer_place = place.field("issuer");
+        issuer_place.visible(&entry.issuer);
         if !entry.issuer.is_empty() && !has_scheme(&entry.issuer) {
-            let message = format!("`{}` is not a URI; write it as tokens have it in `iss`", entry.issuer);
-            problems.report(format!("{path}.issuer"), message);
+            issuer_place.report(format!(
+                "`{}` is not a URI; write it as tokens have it in `iss`",
+                entry.issuer
+            ));
         }
-        let keys = self.keys(path, &entry, problems);
-        let algorithms = read_algorithms(&format!("{path}.algorithms"), entry.algorithms, problems);
-        check_fit(&keys, &algorithms, problems);
+        let keys = keys(place, &entry);
+        let algorithms = algorithms(&place.field("algorithms"), entry.algorithms);
+        check_fit(&keys, &algorithms);
         for key in &keys {
-            self.judge(key, problems);
+            key.judge();
         }
 
         let issuer = self.issuers.entry(entry.issuer.clone()).or_insert_with(|| Issuer {
             asserts_subjects: entry.asserts_subjects,
-            first: path.to_owned(),
+            first: place.clone(),
             keys: Vec::new(),
             anchors: Vec::new(),
             has_too_many: false,
         });
         if issuer.asserts_subjects != entry.asserts_subjects {
-            let message = format!(
+            place.field("asserts_subjects").report(format!(
                 "{} here, but {} at {}, so that the principal would depend on which of the issuer's keys signed; write \
                  the same for every key of `{}`",
-                entry.asserts_subjects, issuer.asserts_subjects, issuer.first, entry.issuer
-            );
-            problems.report(format!("{path}.asserts_subjects"), message);
+                entry.asserts_subjects,
+                issuer.asserts_subjects,
+                issuer.first.path(),
+                entry.issuer
+            ));
         }
         for key in keys {
-            if !issuer.takes(&entry.issuer, &key, problems) {
+            if !issuer.takes(&entry.issuer, &key) {
                 continue;
             }
             issuer.keys.push(key.clone());
@@ -199,7 +146,7 @@ impl Compiler {
 
     /// Whether a token can say which of its issuer's keys has signed it, where they are too many to be tried one by one:
     /// a problem if no token can, a note if a `kid` is needed for it.
-    fn check_choice(&mut self, problems: &mut Problems) {
+    fn check_choice(&self) {
         for (name, issuer) in &self.issuers {
             let mut said = None;
             for algorithm in Algorithm::ALL {
@@ -217,194 +164,163 @@ impl Compiler {
                 let mut unnamed = of_algorithm.iter().filter(|key| key.id.is_none());
                 if let Some(key) = unnamed.nth(limit) {
                     said = Some(kind);
-                    problems.report(
-                        &key.path,
-                        format!(
-                            "issuer `{name}` has more than {limit} {kind} keys for {algorithm} without `kid`, and no more \
-                             are tried for a token; put them into one `jwks` in which each has a `kid`, and have its \
-                             tokens name it"
-                        ),
-                    );
+                    key.place.report(format!(
+                        "issuer `{name}` has more than {limit} {kind} keys for {algorithm} without `kid`, and no more \
+                         are tried for a token; put them into one `jwks` in which each has a `kid`, and have its \
+                         tokens name it"
+                    ));
                 } else if let Some(key) = of_algorithm.get(limit) {
                     said = Some(kind);
-                    self.notes.push(Remark {
-                        path: key.path.clone(),
-                        message: format!(
-                            "issuer `{name}` has {} {kind} keys for {algorithm}, and no more than {limit} are tried for a \
-                             token: one whose header has no `kid` is denied (`key_unknown`)",
-                            of_algorithm.len()
-                        ),
-                    });
+                    key.place.note(format!(
+                        "issuer `{name}` has {} {kind} keys for {algorithm}, and no more than {limit} are tried for a \
+                         token: one whose header has no `kid` is denied (`key_unknown`)",
+                        of_algorithm.len()
+                    ));
                 }
             }
         }
     }
+}
 
-    /// The keys of an entry: from `jwk`, from `jwks`, or from the issuer's own name.
-    fn keys(&mut self, path: &str, entry: &Entry, problems: &mut Problems) -> Vec<Key> {
-        if entry.issuer.starts_with(DID_KEY) {
-            return did_key(path, entry, problems).into_iter().collect();
-        }
-        match (&entry.jwk, &entry.jwks) {
-            (Some(jwk), None) => jwk_alone(&format!("{path}.jwk"), jwk, problems).into_iter().collect(),
-            (None, Some(jwks)) => self.jwk_set(&format!("{path}.jwks"), jwks, problems),
-            (None, None) => {
-                problems.report(
-                    path,
-                    "no key; add `jwk`, or `jwks` if the issuer has a JWK set (only a did:key issuer needs neither)",
-                );
-                Vec::new()
-            }
-            (Some(_), Some(_)) => {
-                problems.report(
-                    path,
-                    "both `jwk` and `jwks`; keep one, or give the issuer an entry for each",
-                );
-                Vec::new()
-            }
-        }
+/// The keys of an entry: from `jwk`, from `jwks`, or from the issuer's own name.
+fn keys<'f>(place: &Location<'f>, entry: &Entry) -> Vec<Key<'f>> {
+    if entry.issuer.starts_with(DID_KEY) {
+        return did_key(place, entry).into_iter().collect();
     }
-
-    /// Says whose key it is if that is no secret, for then it is not the issuer's. Everybody's is a mistake; nobody's denies
-    /// what should be allowed and no more, and our own files have it.
-    fn judge(&mut self, key: &Key, problems: &mut Problems) {
-        match key.key.known() {
-            None => {}
-            Some(Known::Printed(place)) => problems.report(
-                &key.path,
-                format!(
-                    "{place}, prints the private half of this key, so that anybody could sign; put your issuer's own \
-                     public key here, as `credence keygen` prints one"
-                ),
-            ),
-            Some(Known::Nobodys) => self.notes.push(Remark {
-                path: key.path.clone(),
-                message:
-                    "this is the key of Credence's own files, which is nobody's, so that no signature by it would \
-                          ever count; put your issuer's own public key here, as `credence keygen` prints one"
-                        .to_owned(),
-            }),
+    match (&entry.jwk, &entry.jwks) {
+        (Some(jwk), None) => jwk_alone(place, jwk).into_iter().collect(),
+        (None, Some(jwks)) => jwk_set(&place.field("jwks"), jwks),
+        (None, None) => {
+            place.report(
+                "no key; add `jwk`, or `jwks` if the issuer has a JWK set (only a did:key issuer needs neither)",
+            );
+            Vec::new()
         }
-    }
-
-    fn jwk_set(&mut self, path: &str, jwks: &RawValue, problems: &mut Problems) -> Vec<Key> {
-        let Some(set) = problems.take(path, JwkSet::parse(jwks.get().as_bytes())) else {
-            return Vec::new();
-        };
-        self.notes.extend(set.skipped().iter().map(|skipped| Remark {
-            path: format!("{path}.keys[{}]", skipped.index),
-            message: format!("this key is not used: {}", skipped.why),
-        }));
-        let used = (0usize..).filter(|index| set.skipped().iter().all(|skipped| skipped.index != *index));
-        used.zip(set.keys())
-            .map(|(index, identified)| Key {
-                path: format!("{path}.keys[{index}]"),
-                id: identified.id.clone(),
-                key: identified.key.clone(),
-            })
-            .collect()
+        (Some(_), Some(_)) => {
+            place.report("both `jwk` and `jwks`; keep one, or give the issuer an entry for each");
+            Vec::new()
+        }
     }
 }
 
-impl Issuer {
-    /// Whether the key may be one of this issuer's, reporting it if not.
-    fn takes(&mut self, name: &str, key: &Key, problems: &mut Problems) -> bool {
-        if let Some(earlier) = self.keys.iter().find(|earlier| earlier.key == key.key) {
-            let message = format!("issuer `{name}` has this key at {} already; remove one", earlier.path);
-            problems.report(&key.path, message);
-            return false;
+fn jwk_set<'f>(place: &Location<'f>, jwks: &RawValue) -> Vec<Key<'f>> {
+    let Some(set) = place.take(JwkSet::parse(jwks.get().as_bytes())) else {
+        return Vec::new();
+    };
+    let keys = place.field("keys");
+    for skipped in set.skipped() {
+        keys.element(skipped.index)
+            .note(format!("this key is not used: {}", skipped.why));
+    }
+    let used = (0usize..).filter(|index| set.skipped().iter().all(|skipped| skipped.index != *index));
+    used.zip(set.keys())
+        .map(|(index, identified)| Key {
+            place: keys.element(index),
+            id: identified.id.clone(),
+            key: identified.key.clone(),
+        })
+        .collect()
+}
+
+impl Key<'_> {
+    /// Says whose key it is if that is no secret, for then it is not the issuer's. Everybody's is a mistake; nobody's denies
+    /// what should be allowed and no more, and our own files have it.
+    fn judge(&self) {
+        match self.key.known() {
+            None => {}
+            Some(Known::Printed(place)) => self.place.report(format!(
+                "{place}, prints the private half of this key, so that anybody could sign; put your issuer's own public \
+                 key here, as `credence keygen` prints one"
+            )),
+            Some(Known::Nobodys) => self.place.note(
+                "this is the key of Credence's own files, which is nobody's, so that no signature by it would ever count; \
+                 put your issuer's own public key here, as `credence keygen` prints one",
+            ),
         }
-        let same_id = |earlier: &&Key| key.id.is_some() && earlier.id == key.id;
-        if let Some(earlier) = self.keys.iter().find(same_id) {
-            let message = format!(
+    }
+}
+
+impl<'f> Issuer<'f> {
+    /// Whether the key may be one of this issuer's, reporting it if not.
+    fn takes(&mut self, name: &str, key: &Key<'f>) -> bool {
+        let same_id = |earlier: &&Key<'_>| key.id.is_some() && earlier.id == key.id;
+        if let Some(earlier) = self.keys.iter().find(|earlier| earlier.key == key.key) {
+            key.place.report(format!(
+                "issuer `{name}` has this key at {} already; remove one",
+                earlier.place.path()
+            ));
+        } else if let Some(earlier) = self.keys.iter().find(same_id) {
+            key.place.report(format!(
                 "issuer `{name}` has another key of this `kid` at {}, so that a token's `kid` would not say which; give \
                  each key a `kid` of its own",
-                earlier.path
-            );
-            problems.report(&key.path, message);
-            return false;
-        }
-        if self.keys.len() < MAX_KEYS_PER_ISSUER {
+                earlier.place.path()
+            ));
+        } else if self.keys.len() < MAX_KEYS_PER_ISSUER {
             return true;
-        }
-        if !self.has_too_many {
-            let message = format!(
+        } else if !std::mem::replace(&mut self.has_too_many, true) {
+            key.place.report(format!(
                 "issuer `{name}` has more than {MAX_KEYS_PER_ISSUER} keys, its entries counted together; keep those \
                  that are in use"
-            );
-            problems.report(&key.path, message);
+            ));
         }
-        self.has_too_many = true;
         false
     }
 }
 
 /// The key of a `did:key` issuer, which is in its name.
-fn did_key(path: &str, entry: &Entry, problems: &mut Problems) -> Option<Key> {
+fn did_key<'f>(place: &Location<'f>, entry: &Entry) -> Option<Key<'f>> {
     if entry.jwks.is_some() {
-        problems.report(
-            format!("{path}.jwks"),
-            "a did:key issuer has one key, the one that its name is made of; leave `jwks` out",
-        );
+        place
+            .field("jwks")
+            .report("a did:key issuer has one key, the one that its name is made of; leave `jwks` out");
     }
-    let issuer_path = format!("{path}.issuer");
-    let key = match PublicKey::from_did_key(&entry.issuer) {
-        Ok(key) => key,
-        Err(error) => {
-            let message = format!("{error}; write the did:key as `credence keygen` prints it, without a fragment");
-            problems.report(issuer_path, message);
-            return None;
-        }
+    let in_name = PublicKey::from_did_key(&entry.issuer)
+        .map_err(|error| format!("{error}; write the did:key as `credence keygen` prints it, without a fragment"));
+    let key = Key {
+        place: place.field("issuer"),
+        id: None,
+        key: place.field("issuer").take(in_name)?,
     };
     if let Some(jwk) = &entry.jwk {
-        let jwk = jwk_alone(&format!("{path}.jwk"), jwk, problems)?;
-        if jwk.key != key {
-            let message = format!(
+        let jwk = jwk_alone(place, jwk)?;
+        if jwk.key != key.key {
+            jwk.place.report(format!(
                 "not the key that the issuer's name is made of, but that of {}; leave `jwk` out",
                 jwk.key.to_did_key()
-            );
-            problems.report(jwk.path, message);
+            ));
             return None;
         }
     }
-    Some(Key {
-        path: issuer_path,
-        id: None,
-        key,
-    })
+    Some(key)
 }
 
 /// A single key. Its `kid` selects nothing: there is nothing to choose from.
-fn jwk_alone(path: &str, jwk: &RawValue, problems: &mut Problems) -> Option<Key> {
-    let key = problems.take(path, PublicKey::from_jwk_text(jwk.get().as_bytes()))?;
-    Some(Key {
-        path: path.to_owned(),
-        id: None,
-        key,
-    })
+fn jwk_alone<'f>(entry: &Location<'f>, jwk: &RawValue) -> Option<Key<'f>> {
+    let place = entry.field("jwk");
+    let key = place.take(PublicKey::from_jwk_text(jwk.get().as_bytes()))?;
+    Some(Key { place, id: None, key })
 }
 
 /// Reports every key of an entry that none of its algorithms fits: it would never verify anything, without a word.
-fn check_fit(keys: &[Key], algorithms: &Algorithms, problems: &mut Problems) {
+fn check_fit(keys: &[Key<'_>], algorithms: &Algorithms) {
     // Without any, that is the mistake, and it is reported already.
     if algorithms.iter().next().is_none() {
         return;
     }
     for key in keys {
         if !algorithms.iter().any(|algorithm| key.key.fits(algorithm)) {
-            let message = format!(
+            key.place.report(format!(
                 "no listed algorithm fits this {} key, so that no signature by it would ever count; write \
                  `algorithms: [{}]`",
                 key.key.key_type(),
                 needed(keys, algorithms)
-            );
-            problems.report(&key.path, message);
+            ));
         }
     }
 }
 
 /// The algorithms by which every one of the keys could sign: those listed that fit one, and one each for the others.
-fn needed(keys: &[Key], listed: &Algorithms) -> String {
+fn needed(keys: &[Key<'_>], listed: &Algorithms) -> String {
     let is_there = |kind: &KeyType| keys.iter().any(|key| key.key.key_type() == *kind);
     let names: Vec<_> = KeyType::ALL
         .into_iter()
@@ -421,41 +337,11 @@ fn needed(keys: &[Key], listed: &Algorithms) -> String {
     names.join(", ")
 }
 
-fn check_visible(path: &str, text: &str, problems: &mut Problems) {
-    if text.is_empty() || text.len() > MAX_ISSUER_BYTES || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        let message = format!(
-            "`{}` is not usable; write 1 to {MAX_ISSUER_BYTES} bytes without white space",
-            text.escape_debug()
-        );
-        problems.report(path, message);
-    }
-}
-
-/// Collects mistakes while the rest is still being read.
-#[derive(Default)]
-struct Problems(Vec<Remark>);
-
-impl Problems {
-    fn report(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        self.0.push(Remark::new(path, message));
-    }
-
-    /// Unwraps a result, reporting its error at `path`.
-    fn take<T, E: std::fmt::Display>(&mut self, path: impl Into<String>, result: Result<T, E>) -> Option<T> {
-        result.map_err(|error| self.report(path, error.to_string())).ok()
-    }
-}
-
-const PATH: &str = "trust_anchors";
-
 /// What the issuers begin with whose key is in their name.
 const DID_KEY: &str = "did:key:";
 
 /// Trust anchors, and also their keys altogether: each is looked at for a root token.
 const MAX_TRUST_ANCHORS: usize = 256;
-
-/// Bytes of an issuer.
-const MAX_ISSUER_BYTES: usize = 1_024;
 
 /// Keys of one issuer, however many entries they stand in. How many of them one token may have tried is
 /// [`KeyType::most_tried`].

@@ -81,7 +81,6 @@ impl Value {
     }
 
     /// An object with these members. Of members with the same name the first stays.
-    #[must_use]
     pub fn object(members: impl IntoIterator<Item = (String, Value)>) -> Self {
         let mut members: Vec<_> = members.into_iter().collect();
         members.sort_by(|(a, _), (b, _)| canonical_order(a, b));
@@ -113,7 +112,6 @@ impl Value {
     }
 
     /// The JCS serialisation (RFC 8785).
-    #[must_use]
     pub fn canonical(&self) -> String {
         let mut out = String::new();
         self.write(&mut out);
@@ -155,7 +153,6 @@ pub struct Arguments {
 
 impl Arguments {
     /// No arguments.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -186,7 +183,6 @@ impl Arguments {
     }
 
     /// The argument of that name.
-    #[must_use]
     pub fn argument(&self, name: &str) -> Option<&Value> {
         let place = self.members.binary_search_by(|(n, _)| canonical_order(n, name)).ok()?;
         self.members.get(place).map(|(_, value)| value)
@@ -198,7 +194,6 @@ impl Arguments {
     }
 
     /// The JCS serialisation of the argument map (RFC 8785).
-    #[must_use]
     pub fn canonical(&self) -> String {
         let mut out = String::new();
         write_members(&self.members, &mut out);

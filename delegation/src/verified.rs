@@ -65,19 +65,16 @@ pub struct AudiencePolicy<'a> {
 
 impl VerifiedChain {
     /// The principal whose authority this is.
-    #[must_use]
     pub fn principal(&self) -> &Principal {
         &self.origin.principal
     }
 
     /// The root's `rev_epoch`: the principal's epoch when it was minted.
-    #[must_use]
     pub fn root_epoch(&self) -> Option<u64> {
         self.origin.root_epoch
     }
 
     /// The key of the trust anchor that signed the root.
-    #[must_use]
     pub fn anchor(&self) -> Thumbprint {
         self.origin.anchor
     }
@@ -94,19 +91,16 @@ impl VerifiedChain {
     }
 
     /// The first token.
-    #[must_use]
     pub fn root(&self) -> &VerifiedToken {
         &self.root
     }
 
     /// The last token, under which the agent acts.
-    #[must_use]
     pub fn leaf(&self) -> &VerifiedToken {
         self.derived.last().unwrap_or(&self.root)
     }
 
     /// The chain that the leaf was derived from; none if it is the root itself.
-    #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let mut parent = self.clone();
         parent.derived.pop().map(|_| parent)
@@ -114,7 +108,6 @@ impl VerifiedChain {
 
     /// What names these very tokens, signatures included: SHA-256 over the SHA-256 of each, root first. A presented
     /// chain has the same ([`Chain::beginnings`](crate::Chain::beginnings)), before it is verified.
-    #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         let mut digest = DigestOfTokens::default();
         self.tokens().for_each(|token| digest.add(&token.digest));
@@ -122,14 +115,12 @@ impl VerifiedChain {
     }
 
     /// The instant from which the chain is expired. No token outlives its parent, so it is the leaf's.
-    #[must_use]
     pub fn expires_at(&self) -> UnixTime {
         self.leaf().expires_at()
     }
 
     /// When the chain is valid for a verifier whose clock is right: from this instant on, the last `iat`, until just before
     /// [`VerifiedChain::expires_at`].
-    #[must_use]
     pub fn issued_at(&self) -> UnixTime {
         // No token is older than its parent.
         self.leaf().issued_at()
@@ -137,7 +128,6 @@ impl VerifiedChain {
 
     /// Bytes that the chain takes in memory, the allocator's share included: what a cache has to reckon with. It is never
     /// less than what is taken, and rarely much more: `make bench BENCH=memory` compares the two.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         let Principal { issuer, subject } = self.principal();
         let claimed = self.origin.subject_claim.as_ref().ok().and_then(Option::as_ref);
@@ -197,7 +187,6 @@ impl VerifiedChain {
 
 /// What a chain as presented, its tokens joined by `~`, is known by: the same as [`VerifiedChain::digest`] once it is
 /// verified. Nothing of it is verified here.
-#[must_use]
 pub fn chain_digest(joined: impl AsRef<[u8]>) -> [u8; 32] {
     let mut digest = DigestOfTokens::default();
     let tokens = joined.as_ref().split(|byte| *byte == b'~');

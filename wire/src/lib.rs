@@ -1,11 +1,14 @@
 //! The gRPC contract between filter and control plane: `proto/credence/v1/*.proto` and its Rust types.
 //!
+//! The types are generated from the contract and kept beside it, so that nobody who builds Credence has to generate them;
+//! `tests/generated.rs` sees to it that they are the same.
+//!
 //! With the `tonic` feature the crate also has the clients and servers.
 
 /// Messages, and with the `tonic` feature services, of `credence.v1`.
 #[allow(missing_docs, clippy::all, unreachable_pub)]
 pub mod v1 {
-    include!(concat!(env!("OUT_DIR"), "/credence.v1.rs"));
+    include!("generated/credence.v1.rs");
 
     /// Keys do not get into a log by way of a message that holds them.
     impl std::fmt::Debug for CacheKeys {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use credence_decision::config::{Access, Policy};
-use credence_delegation::trust::Remark;
+use credence_delegation::Remark;
 
 use super::documents::{self, Document, Finding, In};
 use super::plugin::Plugin;
@@ -153,11 +153,11 @@ impl Report {
                 self.notes.extend(notes.map(|note| within(&note.path, &note.message)));
             }
             Err(error) => {
-                let problems = error.problems().iter();
+                let problems = error.problems.iter();
                 self.errors
                     .extend(problems.map(|problem| within(&problem.path, &problem.message)));
-                if error.unlisted() > 0 {
-                    self.errors.push(within(".", &format!("and {} more", error.unlisted())));
+                if error.unlisted > 0 {
+                    self.errors.push(within(".", &format!("and {} more", error.unlisted)));
                 }
             }
         }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use credence_decision::arguments::ArgumentKind;
 use credence_decision::config::{
-    ArgumentDescription, Asked, Condition, Description, Mode, Place, ProofKind, RuleDescription, Test, Unmatched,
+    ArgumentDescription, Asked, Description, Mode, Place, ProofKind, RuleDescription, Unmatched,
 };
+use credence_decision::route::{HeaderTest, QueryTest};
 
 use super::check::Report;
 use super::documents::{self, In};
@@ -112,10 +113,12 @@ fn rows(rule: &RuleDescription) -> Vec<[String; 2]> {
     row("request", format!("{methods} {}", rule.matches.path));
     row("host", or_every(&rule.matches.hosts, "host"));
     for condition in &rule.matches.headers {
-        row("only if", format!("the header {}", condition_in_words(condition)));
+        let test = header_test_in_words(&condition.test);
+        row("only if", format!("the header {} {test}", condition.name));
     }
     for condition in &rule.matches.query {
-        row("only if", format!("the query's {}", condition_in_words(condition)));
+        let test = query_test_in_words(&condition.test);
+        row("only if", format!("the query's {} {test}", condition.name));
     }
     match &rule.asks {
         None => row("public", "nothing is asked".to_owned()),
@@ -153,14 +156,21 @@ fn rows(rule: &RuleDescription) -> Vec<[String; 2]> {
     rows
 }
 
-fn condition_in_words(condition: &Condition) -> String {
-    let name = &condition.name;
-    match &condition.test {
-        Test::Exact(value) => format!("{name} is \"{value}\""),
-        Test::Prefix(value) => format!("{name} starts with \"{value}\""),
-        Test::Suffix(value) => format!("{name} ends with \"{value}\""),
-        Test::Present => format!("{name} is there"),
-        Test::Absent => format!("{name} is not there"),
+fn header_test_in_words(test: &HeaderTest) -> String {
+    match test {
+        HeaderTest::Exact(value) => format!("is \"{value}\""),
+        HeaderTest::Prefix(value) => format!("starts with \"{value}\""),
+        HeaderTest::Suffix(value) => format!("ends with \"{value}\""),
+        HeaderTest::Present => "is there".to_owned(),
+        HeaderTest::Absent => "is not there".to_owned(),
+    }
+}
+
+fn query_test_in_words(test: &QueryTest) -> String {
+    match test {
+        QueryTest::Exact(value) => format!("is \"{value}\""),
+        QueryTest::Present => "is there".to_owned(),
+        QueryTest::Absent => "is not there".to_owned(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Credence's filter as Envoy's configuration has it, and what Envoy does when it fails.
 
+use credence_delegation::Remark;
 use credence_delegation::json::{Json, Object};
-use credence_delegation::trust::Remark;
 
 use super::plugin::{self, Configuration, Plugin};
 use crate::yaml::places;

@@ -1,8 +1,8 @@
 //! Credence's filter as Envoy Gateway's `EnvoyExtensionPolicy` has it, and the `EnvoyPatchPolicy` beside it that says what the
 //! former cannot.
 
+use credence_delegation::Remark;
 use credence_delegation::json::{Json, Object};
-use credence_delegation::trust::Remark;
 
 use super::plugin::{self, Configuration, Plugin};
 use crate::yaml::places;

@@ -1,8 +1,8 @@
 //! Credence's filter as Istio's `WasmPlugin` has it. An `EnvoyFilter` is a patch of Envoy's own configuration, and read
 //! as such.
 
+use credence_delegation::Remark;
 use credence_delegation::json::{Json, Object};
-use credence_delegation::trust::Remark;
 
 use super::plugin::{self, Configuration, Plugin};
 use crate::yaml::places;

@@ -1,8 +1,8 @@
 //! One filter of ours in a configuration file: what it is configured with, and what is wrong around it.
 
+use credence_delegation::Remark;
 use credence_delegation::canonicalize;
 use credence_delegation::json::{Json, Object};
-use credence_delegation::trust::Remark;
 
 use crate::yaml;
 use crate::yaml::places::{self, Places};

@@ -1,8 +1,8 @@
 //! Envoy's own router, which reads the requests that the filter decides about too: where it could send one elsewhere than
 //! the filter's rules have it.
 
+use credence_delegation::Remark;
 use credence_delegation::json::{Json, Object};
-use credence_delegation::trust::Remark;
 
 use crate::yaml::places;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use credence_control_plane::Settings;
-use credence_delegation::trust::Remark;
+use credence_delegation::Remark;
 
 use crate::failure::Failure;
 use crate::yaml::places::Places;

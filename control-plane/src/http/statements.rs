@@ -96,7 +96,7 @@ async fn verify(api: &Arc<Api>, statement: String) -> Result<VerifiedStatement, 
 /// again.
 fn check_signer(api: &Api, statement: &VerifiedStatement) -> Result<(), Problem> {
     let signer = statement.signed_by();
-    if *statement.revocation() == Revocation::Key(signer) || !api.log.read(|log, _| log.is_key_revoked(&signer)) {
+    if statement.revocation == Revocation::Key(signer) || !api.log.read(|log, _| log.is_key_revoked(&signer)) {
         return Ok(());
     }
     let detail = "the key that signed the statement is revoked; sign with another one, or ask an operator";
@@ -104,9 +104,9 @@ fn check_signer(api: &Api, statement: &VerifiedStatement) -> Result<(), Problem>
 }
 
 fn order(statement: &VerifiedStatement) -> Result<Order, SubjectError> {
-    let by = statement.principal();
+    let by = statement;
     let principal = || PrincipalName::parse(by.issuer.clone(), by.subject.clone());
-    let operation = match statement.revocation() {
+    let operation = match &statement.revocation {
         Revocation::Epoch(from) => Operation::Raise {
             principal: principal()?,
             from: Some(*from),
@@ -126,7 +126,7 @@ fn order(statement: &VerifiedStatement) -> Result<Order, SubjectError> {
             source: Source::Statement,
             name: statement.signed_by().to_string(),
         },
-        reason: Some(shorten(format!("statement {}", statement.id()))),
+        reason: Some(shorten(format!("statement {}", statement.id))),
     })
 }
 

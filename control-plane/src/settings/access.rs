@@ -1,6 +1,6 @@
 //! `access` of the configuration file: the credentials, and what each is good for.
 
-use credence_delegation::trust::Remark;
+use credence_delegation::Remark;
 use credence_runtime::settings::{NO_CONTROLS, SettingsError, present};
 use schemars::JsonSchema;
 use serde::de::{Deserializer, Error as _};

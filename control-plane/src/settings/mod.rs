@@ -9,8 +9,8 @@ mod schema;
 mod tls;
 mod trust;
 
+use credence_delegation::Remark;
 use credence_delegation::TrustAnchors;
-use credence_delegation::trust::Remark;
 use credence_evidence::{AuditSettings, LedgerSettings};
 use credence_provisioning::{ScimSettings, TransmitterSettings};
 use credence_runtime::settings::SettingsError;

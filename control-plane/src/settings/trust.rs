@@ -1,7 +1,9 @@
 //! `trust_anchors` of the configuration file: the filter's field of this name, entry for entry.
 
-use credence_delegation::TrustAnchors;
-use credence_delegation::trust::{self, Entry, Remark, Trust};
+use std::cell::RefCell;
+
+use credence_delegation::trust::{self, Entry};
+use credence_delegation::{Findings, Location, Remark, TrustAnchors};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_json::json;
@@ -40,19 +42,19 @@ pub struct JsonText(Box<RawValue>);
 
 /// The anchors that the entries come to.
 pub(crate) fn anchors(entries: &[TrustAnchorSettings]) -> Result<TrustAnchors, SettingsError> {
-    let trust = trust(entries);
-    match trust.problems.into_iter().next() {
+    let (anchors, found) = trust(entries);
+    match found.problems.into_iter().next() {
         Some(problem) => Err(SettingsError::at(problem.path, problem.message)),
-        None => Ok(trust.anchors),
+        None => Ok(anchors),
     }
 }
 
 /// What there is to know about entries that are no mistakes.
 pub(crate) fn notes(entries: &[TrustAnchorSettings]) -> Vec<Remark> {
-    trust(entries).notes
+    trust(entries).1.notes
 }
 
-fn trust(entries: &[TrustAnchorSettings]) -> Trust {
+fn trust(entries: &[TrustAnchorSettings]) -> (TrustAnchors, Findings) {
     let entries = entries.iter().map(|entry| Entry {
         issuer: entry.issuer.clone(),
         jwk: entry.jwk.clone().map(|text| text.0),
@@ -60,7 +62,9 @@ fn trust(entries: &[TrustAnchorSettings]) -> Trust {
         algorithms: entry.algorithms.clone(),
         asserts_subjects: entry.asserts_subjects,
     });
-    trust::trust(entries.collect())
+    let findings = RefCell::default();
+    let anchors = trust::trust(&Location::root(&findings).field("trust_anchors"), entries.collect());
+    (anchors, findings.into_inner())
 }
 
 impl PartialEq for JsonText {

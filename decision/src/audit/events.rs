@@ -438,7 +438,7 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::chains::{CacheLimits, ChainCache};
+    use crate::chains::ChainCache;
     use crate::config::Policy;
     use crate::decision::Reason;
     use crate::engine::Findings;
@@ -446,6 +446,7 @@ mod tests {
     use crate::identity_headers::{Identity, IdentityHeaders};
     use crate::request::tests::serialize;
     use crate::samples;
+    use crate::usage_sketch::Amount;
 
     #[test]
     fn a_trace_id_is_32_hexadecimal_digits() {
@@ -666,7 +667,7 @@ mod tests {
     }
 
     fn cached(chain: VerifiedChain) -> Rc<CachedChain> {
-        let limits = CacheLimits { entries: 0, bytes: 0 };
+        let limits = Amount { entries: 0, bytes: 0 };
         ChainCache::new([1; 16], limits).prepare(chain, UnixTime(samples::NOW))
     }
 

@@ -115,8 +115,9 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::audit::ring::{MIN_BYTES, Skip};
+    use crate::audit::ring::MIN_BYTES;
     use crate::audit::{Limits, Standing};
+    use crate::usage_sketch::Amount;
 
     use crate::config::Overflow;
 
@@ -148,9 +149,9 @@ mod tests {
     }
 
     fn recorded(ring: &Ring) -> Vec<(String, u32)> {
-        let found = ring.measure(Skip::default(), usize::MAX, usize::MAX);
+        let found = ring.measure(Amount::default(), usize::MAX, usize::MAX);
         let mut bytes = Vec::new();
-        ring.copy(Skip::default(), found.bytes, &mut bytes);
+        ring.copy(Amount::default(), found.bytes, &mut bytes);
         let batch = v1::Batch::decode(bytes.as_slice()).unwrap();
         let events = batch.entries.into_iter().filter_map(|entry| match entry.entry? {
             v1::entry::Entry::Event(event) => Some((event.request_id, event.response_status)),

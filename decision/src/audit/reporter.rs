@@ -7,10 +7,11 @@ use credence_wire::v1::{self, report_request, report_response};
 use prost::Message as _;
 use prost::encoding::{encode_varint, encoded_len_varint};
 
-use super::ring::{MAX_CHAIN_ENTRY_BYTES, Ring, Skip, framed};
+use super::ring::{MAX_CHAIN_ENTRY_BYTES, Ring, framed};
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, UnixNanos};
 use crate::stream::{StreamAction, Violation};
+use crate::usage_sketch::Amount;
 
 /// Sends a ring's entries in batches and settles them when the control plane has them on disk.
 ///
@@ -86,7 +87,7 @@ struct Sending {
     /// Batches without an acknowledgement, oldest first: the number of the last entry of each.
     in_flight: VecDeque<u64>,
     /// What of the ring is in flight.
-    skip: Skip,
+    skip: Amount,
     max_batch_entries: usize,
     max_batch_bytes: usize,
     /// Since when the oldest batch waits for an answer; unused while none is in flight.
@@ -181,14 +182,7 @@ impl Reporter {
 
     /// Whether enough waits in the ring that it should not wait for the next tick: then call `flush_full`.
     pub fn is_flush_due(&self, ring: &Ring) -> bool {
-        match &self.phase {
-            Phase::Reporting(sending) => sending.may_send(ring, Least::FullBatch),
-            Phase::Closed { .. }
-            | Phase::Connecting { .. }
-            | Phase::AwaitingWelcome { .. }
-            | Phase::AwaitingEnd { .. }
-            | Phase::Finished => false,
-        }
+        matches!(&self.phase, Phase::Reporting(sending) if sending.may_send(ring, Least::FullBatch))
     }
 
     /// The source ends: whatever is in the ring is still sent, until `deadline`. Nothing may be pushed any more.
@@ -333,8 +327,7 @@ impl Reporter {
             }
             actions.push(Action::Send(batch(first, ring, sending.skip, next.bytes)));
             sending.in_flight.push_back(last);
-            sending.skip.entries = sending.skip.entries.saturating_add(next.entries);
-            sending.skip.bytes = sending.skip.bytes.saturating_add(next.bytes);
+            sending.skip = sending.skip.plus(next);
             self.sent = self.sent.max(last);
         }
         actions
@@ -383,7 +376,7 @@ impl Reporter {
         self.ticket = Some(ticket);
         self.phase = Phase::Reporting(Sending {
             in_flight: VecDeque::with_capacity(MAX_IN_FLIGHT),
-            skip: Skip::default(),
+            skip: Amount::default(),
             max_batch_entries: max_batch_entries.min(MAX_BATCH_ENTRIES),
             max_batch_bytes: max_batch_bytes.min(MAX_BATCH_BYTES).saturating_sub(BATCH_OVERHEAD),
             waiting_since: now,
@@ -402,8 +395,7 @@ impl Reporter {
         }
         let settled = self.settle(ring, through)?;
         if let Phase::Reporting(sending) = &mut self.phase {
-            sending.skip.entries = sending.skip.entries.saturating_sub(settled.entries);
-            sending.skip.bytes = sending.skip.bytes.saturating_sub(settled.bytes);
+            sending.skip = sending.skip.minus(settled);
             while sending.in_flight.front().is_some_and(|last| *last <= through) {
                 sending.in_flight.pop_front();
             }
@@ -416,7 +408,7 @@ impl Reporter {
     }
 
     /// Everything up to the entry numbered `through` is on disk and leaves the ring.
-    fn settle(&mut self, ring: &mut Ring, through: u64) -> Result<Skip, Violation> {
+    fn settle(&mut self, ring: &mut Ring, through: u64) -> Result<Amount, Violation> {
         let highest = self.sent.max(self.acknowledged);
         let settled = through.checked_sub(self.acknowledged).filter(|_| through <= highest);
         let settled = settled.ok_or_else(|| wrong_acknowledgement(through, self.acknowledged, highest))?;
@@ -425,7 +417,7 @@ impl Reporter {
         self.acknowledged = through;
         self.arrivals.settle(through);
         self.counters.acknowledged = self.counters.acknowledged.saturating_add(settled);
-        Ok(Skip { entries, bytes })
+        Ok(Amount { entries, bytes })
     }
 
     /// What a drained source does now instead of its usual work, if anything.
@@ -459,10 +451,7 @@ impl Reporter {
     fn finish(&mut self) -> Vec<Action> {
         match std::mem::replace(&mut self.phase, Phase::Finished) {
             Phase::Closed { .. } | Phase::Finished => Vec::new(),
-            Phase::Connecting { .. }
-            | Phase::AwaitingWelcome { .. }
-            | Phase::Reporting(_)
-            | Phase::AwaitingEnd { .. } => vec![Action::Cancel],
+            _ => vec![Action::Cancel],
         }
     }
 
@@ -537,7 +526,7 @@ impl Arrivals {
 const MAX_MARKS: usize = 128;
 
 /// A `ReportRequest` with one `Batch`: the ring's next bytes, which are its entries encoded.
-fn batch(first: u64, ring: &Ring, skip: Skip, bytes: usize) -> Vec<u8> {
+fn batch(first: u64, ring: &Ring, skip: Amount, bytes: usize) -> Vec<u8> {
     let length = encoded_len_varint(first).saturating_add(1).saturating_add(bytes);
     let mut request = Vec::with_capacity(framed(length));
     request.push(REQUEST_BATCH_TAG);

@@ -10,7 +10,7 @@ use super::counts::{Counts, Kind};
 use super::pages::Pages;
 use crate::clock::UnixNanos;
 use crate::config::Overflow;
-use crate::usage_sketch::{UsageSketch, UserKey};
+use crate::usage_sketch::{Amount, Shares, UsageSketch, UserKey};
 
 /// A bounded queue of audit entries, oldest first.
 ///
@@ -25,7 +25,8 @@ use crate::usage_sketch::{UsageSketch, UserKey};
 /// requests that were recorded.
 #[derive(Debug)]
 pub struct Ring {
-    limits: Limits,
+    limit: Amount,
+    overflow: Overflow,
     /// Every entry as a field of `Batch`: the tag of `entries`, its length, the encoded `Entry`.
     bytes: Pages,
     /// What comes before an entry's own bytes, while it is added.
@@ -33,13 +34,13 @@ pub struct Ring {
     /// Each entry in `bytes`.
     stored: VecDeque<Stored>,
     /// What each principal has of them, and of what is kept for its events.
-    owned: Owned,
+    owned: Shares,
     /// What of these are chains.
-    chains: Room,
+    chains: Amount,
     /// Bytes that each principal has of these.
     owned_chains: UsageSketch,
     /// What is kept for events that are yet to be completed.
-    reserved: Room,
+    reserved: Amount,
     counts: Counts,
     gap: Option<v1::Gap>,
     shed: Shed,
@@ -102,20 +103,6 @@ struct Stored {
     share: Option<UserKey>,
 }
 
-/// The parts of the ring that principals have.
-#[derive(Debug, Default)]
-struct Owned {
-    entries: UsageSketch,
-    bytes: UsageSketch,
-}
-
-/// A part of the ring.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Room {
-    entries: usize,
-    bytes: usize,
-}
-
 /// Why there is no ring.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
@@ -147,7 +134,7 @@ pub const MAX_CHAIN_ENTRY_BYTES: usize = 62 * 1024;
 pub const MIN_BYTES: usize = 4 * MAX_ENTRY_BYTES;
 
 /// The largest encoding of a gap entry with its framing: five numbers.
-const MAX_GAP_BYTES: usize = 64;
+const GAP: Amount = Amount::one(64);
 
 /// Marks the length of a chain: no entry is that long.
 const CHAIN: u32 = 1 << 31;
@@ -181,14 +168,18 @@ impl Ring {
             .and_then(|bytes| stored.try_reserve_exact(limits.max_entries).map(|()| bytes))
             .map_err(|_| RingError::OutOfMemory { max_bytes })?;
         Ok(Self {
-            limits,
+            limit: Amount {
+                entries: limits.max_entries,
+                bytes: max_bytes,
+            },
+            overflow: limits.overflow,
             bytes,
             framing: Vec::new(),
             stored,
-            owned: Owned::default(),
-            chains: Room::default(),
+            owned: Shares::default(),
+            chains: Amount::default(),
             owned_chains: UsageSketch::default(),
-            reserved: Room::default(),
+            reserved: Amount::default(),
             counts: Counts::default(),
             gap: None,
             shed: Shed::default(),
@@ -224,7 +215,7 @@ impl Ring {
         let length = framed(framed(chain.len()));
         let is_accepted = presented_bytes <= MAX_CHAIN_BYTES && length <= MAX_CHAIN_ENTRY_BYTES;
         if is_accepted && self.fits_as_chain(length, share) && self.append(ENTRY_CHAIN_TAG, chain, CHAIN, share) {
-            self.chains = self.chains.plus(length);
+            self.chains = self.chains.plus(Amount::one(length));
             if let Some(share) = share {
                 self.owned_chains.add(share, length);
             }
@@ -245,13 +236,12 @@ impl Ring {
     /// there is room, which [`Ring::push_reserved`] then takes.
     pub fn reserve(&mut self, event_bytes: usize, owner: Owner) -> bool {
         let length = framed(framed(event_bytes));
-        let with_gap = length.saturating_add(MAX_GAP_BYTES);
         let has_room = length <= MAX_ENTRY_BYTES
-            && self.has_room(with_gap, 2, owner.standing)
+            && self.has_room(GAP.plus(Amount::one(length)), owner.standing)
             && self.leaves_enough(owner.share, length);
         if has_room {
-            self.reserved = self.reserved.plus(length);
-            self.owned.add(owner.share, length);
+            self.reserved = self.reserved.plus(Amount::one(length));
+            self.owned.add(owner.share, Amount::one(length));
         }
         has_room
     }
@@ -265,8 +255,8 @@ impl Ring {
         now: UnixNanos,
     ) -> Pushed {
         let reserved = framed(framed(reserved_bytes));
-        self.reserved = self.reserved.minus(reserved);
-        self.owned.remove(share, reserved);
+        self.reserved = self.reserved.minus(Amount::one(reserved));
+        self.owned.remove(share, Amount::one(reserved));
         let owner = Owner {
             standing: Standing::Verified,
             share,
@@ -318,13 +308,13 @@ impl Ring {
     /// Whether an event of any permitted size, about a verified decision of this principal, would be stored now; of any
     /// principal that has nothing here yet if it is not known. Under `Overflow::Deny` a request without this is denied.
     pub fn has_room_for_event(&self, share: Option<UserKey>) -> bool {
-        let with_gap = MAX_ENTRY_BYTES.saturating_add(MAX_GAP_BYTES);
-        self.has_room(with_gap, 2, Standing::Verified) && self.leaves_enough(share, MAX_ENTRY_BYTES)
+        let with_gap = GAP.plus(Amount::one(MAX_ENTRY_BYTES));
+        self.has_room(with_gap, Standing::Verified) && self.leaves_enough(share, MAX_ENTRY_BYTES)
     }
 
     /// What happens to a request whose evidence finds no room.
     pub fn overflow(&self) -> Overflow {
-        self.limits.overflow
+        self.overflow
     }
 
     /// How many entries wait.
@@ -349,20 +339,19 @@ impl Ring {
 
     /// Appends to `batch` the bytes of the entries after the oldest `skip`, as fields of a `Batch`: as many as
     /// [`Ring::measure`] has said.
-    pub(super) fn copy(&self, skip: Skip, bytes: usize, batch: &mut Vec<u8>) {
+    pub(super) fn copy(&self, skip: Amount, bytes: usize, batch: &mut Vec<u8>) {
         self.bytes.copy(skip.bytes, bytes, batch);
     }
 
     /// How many of the entries after the oldest `skip` fit into both limits, and how many bytes they have.
-    pub(super) fn measure(&self, skip: Skip, max_entries: usize, max_bytes: usize) -> Skip {
-        let mut found = Skip::default();
+    pub(super) fn measure(&self, skip: Amount, max_entries: usize, max_bytes: usize) -> Amount {
+        let mut found = Amount::default();
         for stored in self.stored.iter().skip(skip.entries).take(max_entries) {
-            let extended = found.bytes.saturating_add(stored.length());
-            if extended > max_bytes {
+            let extended = found.plus(Amount::one(stored.length()));
+            if extended.bytes > max_bytes {
                 break;
             }
-            found.bytes = extended;
-            found.entries = found.entries.saturating_add(1);
+            found = extended;
         }
         found
     }
@@ -374,9 +363,9 @@ impl Ring {
         for stored in self.stored.drain(..count) {
             let length = stored.length();
             bytes = bytes.saturating_add(length);
-            self.owned.remove(stored.share, length);
+            self.owned.remove(stored.share, Amount::one(length));
             if stored.is_chain() {
-                self.chains = self.chains.minus(length);
+                self.chains = self.chains.minus(Amount::one(length));
                 if let Some(share) = stored.share {
                     self.owned_chains.remove(share, length);
                 }
@@ -386,24 +375,21 @@ impl Ring {
     }
 
     fn fits_as_chain(&self, bytes: usize, share: Option<UserKey>) -> bool {
-        let (chains, of_chains) = (self.chains.plus(bytes), self.share(CHAINS_SHARE));
+        let chain = Amount::one(bytes);
+        let (chains, of_chains) = (self.chains.plus(chain), self.limit.part(CHAINS_SHARE));
+        let with_chain = self.used().plus(chain);
         // The event that names it comes next, and must not lose its room to it.
-        let with_event = self.used().plus(bytes).plus(MAX_ENTRY_BYTES);
+        let free = self.limit.minus(with_chain.plus(Amount::one(MAX_ENTRY_BYTES)));
         let leaves_enough = share.is_none_or(|share| {
-            self.owned_chains.of(share) <= of_chains.bytes.saturating_sub(chains.bytes)
-                && self.owned.entries.of(share) < self.limits.max_entries.saturating_sub(with_event.entries)
-                && self.owned.bytes.of(share).saturating_add(bytes)
-                    <= self.limits.max_bytes.saturating_sub(with_event.bytes)
+            self.owned_chains.of(share) <= of_chains.minus(chains).bytes && self.owned.of(share).plus(chain).fits(free)
         });
-        chains.fits(of_chains) && self.used().plus(bytes).fits(self.share(CHAINS_CEILING)) && leaves_enough
+        chains.fits(of_chains) && with_chain.fits(self.limit.part(CHAINS_CEILING)) && leaves_enough
     }
 
     /// Whether at least as much is left free behind an entry of so many bytes as its principal has already.
     fn leaves_enough(&self, share: Option<UserKey>, bytes: usize) -> bool {
-        let Some(share) = share else { return true };
-        let used = self.used().plus(bytes);
-        self.owned.entries.of(share) <= self.limits.max_entries.saturating_sub(used.entries)
-            && self.owned.bytes.of(share) <= self.limits.max_bytes.saturating_sub(used.bytes)
+        let free = || self.limit.minus(self.used().plus(Amount::one(bytes)));
+        share.is_none_or(|share| self.owned.of(share).fits(free()))
     }
 
     fn close_counts(&mut self, is_over: impl Fn(i64) -> bool) {
@@ -435,9 +421,7 @@ impl Ring {
             return true;
         }
         let length = framed(framed(event.len()));
-        length <= MAX_ENTRY_BYTES
-            && self.has_room(length.saturating_add(MAX_GAP_BYTES), 2, standing)
-            && self.store_gap(standing)
+        length <= MAX_ENTRY_BYTES && self.has_room(GAP.plus(Amount::one(length)), standing) && self.store_gap(standing)
     }
 
     /// True if no gap is open any more.
@@ -453,7 +437,7 @@ impl Ring {
     fn store(&mut self, tag: u8, message: &[u8], owner: Owner) -> bool {
         let length = framed(framed(message.len()));
         length <= MAX_ENTRY_BYTES
-            && self.has_room(length, 1, owner.standing)
+            && self.has_room(Amount::one(length), owner.standing)
             && self.append(tag, message, 0, owner.share)
     }
 
@@ -475,36 +459,26 @@ impl Ring {
             marked: stored_length | mark,
             share,
         };
-        self.owned.add(share, stored.length());
+        self.owned.add(share, Amount::one(stored.length()));
         self.stored.push_back(stored);
         true
     }
 
-    fn has_room(&self, bytes: usize, entries: usize, standing: Standing) -> bool {
-        let open_to = |limit: usize| match standing {
-            Standing::Verified => limit,
-            Standing::Unverified => limit.saturating_sub(limit / RESERVED_SHARE),
+    fn has_room(&self, more: Amount, standing: Standing) -> bool {
+        let open = match standing {
+            Standing::Verified => self.limit,
+            Standing::Unverified => self.limit.minus(self.limit.part(RESERVED_SHARE)),
         };
-        let used = self.used();
-        used.bytes.saturating_add(bytes) <= open_to(self.limits.max_bytes)
-            && used.entries.saturating_add(entries) <= open_to(self.limits.max_entries)
+        self.used().plus(more).fits(open)
     }
 
     /// What is taken, or kept for what is sure to come.
-    fn used(&self) -> Room {
-        Room {
-            entries: self.stored.len().saturating_add(self.reserved.entries),
-            bytes: self.bytes.len().saturating_add(self.reserved.bytes),
-        }
-    }
-
-    /// One part in so many.
-    fn share(&self, divisor: usize) -> Room {
-        let of = |limit: usize| limit.checked_div(divisor).unwrap_or(limit);
-        Room {
-            entries: of(self.limits.max_entries),
-            bytes: of(self.limits.max_bytes),
-        }
+    fn used(&self) -> Amount {
+        let stored = Amount {
+            entries: self.stored.len(),
+            bytes: self.bytes.len(),
+        };
+        stored.plus(self.reserved)
     }
 }
 
@@ -529,48 +503,6 @@ impl Stored {
     }
 }
 
-// === impl Owned ===
-
-impl Owned {
-    fn add(&mut self, share: Option<UserKey>, bytes: usize) {
-        if let Some(share) = share {
-            self.entries.add(share, 1);
-            self.bytes.add(share, bytes);
-        }
-    }
-
-    fn remove(&mut self, share: Option<UserKey>, bytes: usize) {
-        if let Some(share) = share {
-            self.entries.remove(share, 1);
-            self.bytes.remove(share, bytes);
-        }
-    }
-}
-
-// === impl Room ===
-
-impl Room {
-    /// With one more entry of so many bytes.
-    fn plus(self, bytes: usize) -> Self {
-        Self {
-            entries: self.entries.saturating_add(1),
-            bytes: self.bytes.saturating_add(bytes),
-        }
-    }
-
-    /// With one entry of so many bytes less.
-    fn minus(self, bytes: usize) -> Self {
-        Self {
-            entries: self.entries.saturating_sub(1),
-            bytes: self.bytes.saturating_sub(bytes),
-        }
-    }
-
-    fn fits(self, limit: Self) -> bool {
-        self.entries <= limit.entries && self.bytes <= limit.bytes
-    }
-}
-
 /// One part in this many is kept for verified decisions.
 const RESERVED_SHARE: usize = 4;
 
@@ -579,13 +511,6 @@ const CHAINS_SHARE: usize = 4;
 
 /// No chain is stored beyond one part in this many of the ring.
 const CHAINS_CEILING: usize = 2;
-
-/// Neighbouring entries, from the oldest on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Skip {
-    pub(super) entries: usize,
-    pub(super) bytes: usize,
-}
 
 /// The length of a length-delimited field with a one-byte tag.
 pub(super) fn framed(length: usize) -> usize {
@@ -632,13 +557,13 @@ mod tests {
     }
 
     fn waiting(ring: &Ring) -> Vec<v1::entry::Entry> {
-        let (entries, bytes) = peek(ring, Skip::default(), usize::MAX, usize::MAX);
+        let (entries, bytes) = peek(ring, Amount::default(), usize::MAX, usize::MAX);
         let batch = v1::Batch::decode(bytes.as_slice()).unwrap();
         assert_eq!(batch.entries.len(), entries);
         batch.entries.into_iter().map(|entry| entry.entry.unwrap()).collect()
     }
 
-    fn peek(ring: &Ring, skip: Skip, max_entries: usize, max_bytes: usize) -> (usize, Vec<u8>) {
+    fn peek(ring: &Ring, skip: Amount, max_entries: usize, max_bytes: usize) -> (usize, Vec<u8>) {
         let found = ring.measure(skip, max_entries, max_bytes);
         let mut bytes = Vec::new();
         ring.copy(skip, found.bytes, &mut bytes);
@@ -717,10 +642,10 @@ mod tests {
         for name in ["a", "b", "c", "d"] {
             ring.push(&encoded(name), VERIFIED, NOW);
         }
-        let (entries, bytes) = peek(&ring, Skip::default(), 1, usize::MAX);
+        let (entries, bytes) = peek(&ring, Amount::default(), 1, usize::MAX);
         assert_eq!(entries, 1);
         let size = bytes.len();
-        let skip = Skip {
+        let skip = Amount {
             entries: 1,
             bytes: size,
         };
@@ -1007,7 +932,7 @@ mod tests {
         }
         assert_eq!(ring.push(&event, owner(2), NOW), Pushed::Stored);
         ring.drop_oldest(usize::MAX);
-        assert_eq!(ring.owned.entries.of(UserKey::new(2)), 0);
+        assert_eq!(ring.owned.of(UserKey::new(2)).entries, 0);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::agent::Agent;
 use crate::grant::Grant;
-use crate::usage_sketch::{Sharers, UsageSketch};
+use crate::usage_sketch::{Amount, Sharers, Shares};
 
 /// A bounded cache of verified chains.
 ///
@@ -31,24 +31,14 @@ use crate::usage_sketch::{Sharers, UsageSketch};
 #[derive(Debug)]
 pub struct ChainCache {
     secret: [u8; 16],
-    limits: CacheLimits,
+    limits: Amount,
     places: HashMap<u128, usize, BuildHasherDefault<KeyHasher>>,
     slots: Vec<Slot>,
     hand: usize,
     bytes: usize,
-    /// Chains of each principal, and their bytes.
-    owned: UsageSketch,
-    owned_bytes: UsageSketch,
+    /// What each principal has of it.
+    owned: Shares,
     evictions: u64,
-}
-
-/// How much a cache may hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CacheLimits {
-    /// Chains.
-    pub entries: usize,
-    /// Bytes of memory.
-    pub bytes: usize,
 }
 
 /// A verified chain, and the revision of the revocation view it was last found unrevoked at.
@@ -154,7 +144,7 @@ struct Slot {
 
 impl ChainCache {
     /// An empty cache. `secret` is random and never leaves the VM.
-    pub fn new(secret: [u8; 16], limits: CacheLimits) -> Self {
+    pub fn new(secret: [u8; 16], limits: Amount) -> Self {
         Self {
             secret,
             limits,
@@ -162,8 +152,7 @@ impl ChainCache {
             slots: Vec::new(),
             hand: 0,
             bytes: 0,
-            owned: UsageSketch::default(),
-            owned_bytes: UsageSketch::default(),
+            owned: Shares::default(),
             evictions: 0,
         }
     }
@@ -219,8 +208,9 @@ impl ChainCache {
         self.remove(key);
         let principal = chain.sharers.principal;
         while self.slots.len() >= self.limits.entries || self.bytes.saturating_add(bytes) > self.limits.bytes {
-            let has_its_share = self.owned.of(principal) >= self.limits.entries.div_ceil(PRINCIPAL_SHARE)
-                || self.owned_bytes.of(principal) >= self.limits.bytes.div_ceil(PRINCIPAL_SHARE);
+            let owned = self.owned.of(principal);
+            let has_its_share = owned.entries >= self.limits.entries.div_ceil(PRINCIPAL_SHARE)
+                || owned.bytes >= self.limits.bytes.div_ceil(PRINCIPAL_SHARE);
             let for_principal = |chain: &CachedChain| chain.sharers.principal == principal || chain.is_idle(now);
             // A principal that seems to have its share, and has no chain here, meets others in the sketch.
             if !(has_its_share && self.evict_one(for_principal) || self.evict_one(|_| true)) {
@@ -234,8 +224,7 @@ impl ChainCache {
             bytes,
         });
         self.bytes = self.bytes.saturating_add(bytes);
-        self.owned.add(principal, 1);
-        self.owned_bytes.add(principal, bytes);
+        self.owned.add([principal], Amount::one(bytes));
     }
 
     /// Forgets a chain.
@@ -295,9 +284,8 @@ impl ChainCache {
         let slot = self.slots.swap_remove(place);
         self.places.remove(&slot.key.0);
         self.bytes = self.bytes.saturating_sub(slot.bytes);
-        let principal = slot.chain.sharers.principal;
-        self.owned.remove(principal, 1);
-        self.owned_bytes.remove(principal, slot.bytes);
+        self.owned
+            .remove([slot.chain.sharers.principal], Amount::one(slot.bytes));
         if let Some(moved) = self.slots.get(place) {
             self.places.insert(moved.key.0, place);
         }
@@ -337,7 +325,7 @@ mod tests {
     const NOW: UnixTime = UnixTime(samples::NOW);
 
     fn cache(entries: usize, bytes: usize) -> ChainCache {
-        ChainCache::new([7; 16], CacheLimits { entries, bytes })
+        ChainCache::new([7; 16], Amount { entries, bytes })
     }
 
     fn keep(cache: &mut ChainCache, name: &str, excluded_numbers: usize) {
@@ -502,7 +490,7 @@ mod tests {
 
     #[test]
     fn the_key_depends_on_the_secret() {
-        let other = ChainCache::new([8; 16], CacheLimits { entries: 1, bytes: 1 });
+        let other = ChainCache::new([8; 16], Amount { entries: 1, bytes: 1 });
         assert_ne!(cache(1, 1).key(b"a"), other.key(b"a"));
     }
 }

@@ -10,6 +10,6 @@ pub mod cache;
 pub mod refused;
 pub mod shared;
 
-pub use cache::{CacheKey, CacheLimits, CachedChain, ChainCache, Reported};
+pub use cache::{CacheKey, CachedChain, ChainCache, Reported};
 pub use refused::RefusedChains;
 pub use shared::{SealContext, SharedChains};

@@ -3,10 +3,11 @@
 use serde::Serialize;
 
 use super::error::ConfigError;
-use super::file::{self, Mode, ProofKind, Unmatched};
+use super::file::{self, Mode, Place, ProofKind, Unmatched};
 use super::policy::Policy;
 use super::read::read;
 use crate::arguments::ArgumentKind;
+use crate::route::{HeaderTest, QueryTest};
 
 /// Everything an agent must know to get through. docs/configuration.md documents its JSON form, which only grows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -54,35 +55,19 @@ pub struct MatchDescription {
     /// The template.
     pub path: String,
     /// What its headers must be.
-    pub headers: Vec<Condition>,
+    pub headers: Vec<Condition<HeaderTest>>,
     /// What the members of its query must be.
-    pub query: Vec<Condition>,
+    pub query: Vec<Condition<QueryTest>>,
 }
 
 /// What one header or query member must be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Condition {
+pub struct Condition<T> {
     /// Of the header, in lower case, or of the query member.
     pub name: String,
     /// What is asked of it.
     #[serde(flatten)]
-    pub test: Test,
-}
-
-/// What is asked of a header or query member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase", tag = "test", content = "value")]
-pub enum Test {
-    /// Its whole value.
-    Exact(String),
-    /// What its value starts with.
-    Prefix(String),
-    /// What its value ends with.
-    Suffix(String),
-    /// It is sent, with whatever value.
-    Present,
-    /// It is not sent.
-    Absent,
+    pub test: T,
 }
 
 /// What a delegation must grant, and how it is to be presented.
@@ -118,24 +103,6 @@ pub struct ArgumentDescription {
     pub from: Place,
     /// Whether the request may leave it out.
     pub optional: bool,
-}
-
-/// Where in a request an argument is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase", tag = "place", content = "name")]
-pub enum Place {
-    /// The capture of this name in the path template.
-    Path(String),
-    /// The query member of this name.
-    Query(String),
-    /// The header of this name.
-    Header(String),
-    /// The part of the JSON body at this pointer (RFC 6901).
-    Body(String),
-    /// The host itself.
-    Host,
-    /// The method itself.
-    Method,
 }
 
 /// What is let through unread. Anything else that no argument reads denies the request.
@@ -202,10 +169,7 @@ fn rule(written: file::Rule, plugin_audience: &[String], plugin_mode: Mode) -> R
     let arguments = args.map(|members| members.0).unwrap_or_default();
     let asks = Asked {
         tool: tool.unwrap_or_default(),
-        arguments: arguments
-            .into_iter()
-            .filter_map(|(name, written)| argument(name, written))
-            .collect(),
+        arguments: arguments.into_iter().filter_map(argument).collect(),
         proof: proof.unwrap_or_default(),
         nonce: nonce.unwrap_or_default(),
         peer_validated: peer_validated.unwrap_or_default(),
@@ -239,66 +203,27 @@ fn match_description(written: file::Match) -> MatchDescription {
         hosts: hosts.unwrap_or_default(),
         methods: methods.unwrap_or_default(),
         path,
-        headers: conditions(headers, |written| {
-            let file::HeaderTest {
-                exact,
-                prefix,
-                suffix,
-                present,
-                absent,
-            } = written;
-            exact
-                .map(Test::Exact)
-                .or(prefix.map(Test::Prefix))
-                .or(suffix.map(Test::Suffix))
-                .or(present.map(|_| Test::Present))
-                .or(absent.map(|_| Test::Absent))
-        }),
-        query: conditions(query, |written| {
-            let file::QueryTest { exact, present, absent } = written;
-            exact
-                .map(Test::Exact)
-                .or(present.map(|_| Test::Present))
-                .or(absent.map(|_| Test::Absent))
-        }),
+        headers: conditions(headers, |written| written.tests().next()),
+        query: conditions(query, |written| written.tests().next()),
     }
 }
 
 /// A configuration that loads asks exactly one thing of each name.
-fn conditions<T>(written: Option<file::Members<T>>, test: impl Fn(T) -> Option<Test>) -> Vec<Condition> {
+fn conditions<W, T>(written: Option<file::Members<W>>, test: impl Fn(W) -> Option<T>) -> Vec<Condition<T>> {
     let members = written.map(|members| members.0).unwrap_or_default();
     let condition = |(name, written)| {
-        Some(Condition {
-            name,
-            test: test(written)?,
-        })
+        let test = test(written)?;
+        Some(Condition { name, test })
     };
     members.into_iter().filter_map(condition).collect()
 }
 
 /// Without a source, which no configuration that loads has, there is none.
-fn argument(name: String, written: file::Argument) -> Option<ArgumentDescription> {
-    let file::Argument {
-        path,
-        query,
-        header,
-        body,
-        host,
-        method,
-        kind,
-        optional,
-    } = written;
-    let from = path
-        .map(Place::Path)
-        .or(query.map(Place::Query))
-        .or(header.map(Place::Header))
-        .or(body.map(Place::Body))
-        .or(host.then_some(Place::Host))
-        .or(method.then_some(Place::Method))?;
+fn argument((name, written): (String, file::Argument)) -> Option<ArgumentDescription> {
     Some(ArgumentDescription {
         name,
-        kind,
-        from,
-        optional,
+        kind: written.kind,
+        from: written.places().next()?,
+        optional: written.optional,
     })
 }

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::arguments::ArgumentKind;
 use crate::identity_headers::{IdentityHeaders, Part};
+use crate::route;
 
 #[derive(Debug, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
@@ -202,6 +203,32 @@ pub(super) struct QueryTest {
     pub(super) absent: Option<bool>,
 }
 
+impl HeaderTest {
+    /// What is asked: one of these, if the configuration loads.
+    pub(super) fn tests(&self) -> impl Iterator<Item = route::HeaderTest> {
+        let tests = [
+            self.exact.clone().map(route::HeaderTest::Exact),
+            self.prefix.clone().map(route::HeaderTest::Prefix),
+            self.suffix.clone().map(route::HeaderTest::Suffix),
+            self.present.map(|_| route::HeaderTest::Present),
+            self.absent.map(|_| route::HeaderTest::Absent),
+        ];
+        tests.into_iter().flatten()
+    }
+}
+
+impl QueryTest {
+    /// What is asked: one of these, if the configuration loads.
+    pub(super) fn tests(&self) -> impl Iterator<Item = route::QueryTest> {
+        let tests = [
+            self.exact.clone().map(route::QueryTest::Exact),
+            self.present.map(|_| route::QueryTest::Present),
+            self.absent.map(|_| route::QueryTest::Absent),
+        ];
+        tests.into_iter().flatten()
+    }
+}
+
 #[derive(Debug, Default, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -272,6 +299,40 @@ pub(super) struct Argument {
     /// Whether the request may leave it out. Not for `path`.
     #[serde(default)]
     pub(super) optional: bool,
+}
+
+/// Where in a request an argument is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize))]
+#[cfg_attr(feature = "tools", serde(rename_all = "lowercase", tag = "place", content = "name"))]
+pub enum Place {
+    /// The capture of this name in the path template.
+    Path(String),
+    /// The query member of this name.
+    Query(String),
+    /// The header of this name.
+    Header(String),
+    /// The part of the JSON body at this pointer (RFC 6901).
+    Body(String),
+    /// The host itself.
+    Host,
+    /// The method itself.
+    Method,
+}
+
+impl Argument {
+    /// Where it is taken from: one of these, if the configuration loads.
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
+        let places = [
+            self.path.clone().map(Place::Path),
+            self.query.clone().map(Place::Query),
+            self.header.clone().map(Place::Header),
+            self.body.clone().map(Place::Body),
+            self.host.then_some(Place::Host),
+            self.method.then_some(Place::Method),
+        ];
+        places.into_iter().flatten()
+    }
 }
 
 /// Whether decisions are carried out.

@@ -18,15 +18,13 @@ mod ranges;
 mod read;
 #[cfg(feature = "tools")]
 mod schema;
-mod trust;
 
+pub use credence_delegation::MAX_PROBLEMS;
 #[cfg(feature = "tools")]
-pub use describe::{
-    ArgumentDescription, Asked, Condition, Description, Ignored, MatchDescription, Place, RuleDescription, Test,
-};
+pub use describe::{ArgumentDescription, Asked, Condition, Description, Ignored, MatchDescription, RuleDescription};
 pub use envelope::as_json;
-pub use error::{ConfigError, MAX_PROBLEMS};
-pub use file::{Mode, Overflow, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};
+pub use error::ConfigError;
+pub use file::{Mode, Overflow, Place, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};
 pub use policy::{Access, Audit, ControlPlane, Limits, Policy, Requirement, Rule};
 pub use read::MAX_CONFIG_BYTES;
 #[cfg(feature = "tools")]

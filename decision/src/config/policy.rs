@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use credence_delegation::trust::Remark;
+use credence_delegation::Remark;
 use credence_delegation::{Algorithms, TrustAnchors};
 
 use super::file::{Mode, Overflow, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};
 use crate::arguments::ArgumentMapping;
-use crate::held::PlaceLimits;
 use crate::identity_headers::{IdentityHeaders, Part};
 use crate::request::target::{Tolerated, ToleratedHosts};
 use crate::request::{HeaderNames, RemovedTrailers};
 use crate::route::Routes;
+use crate::usage_sketch::Amount;
 
 /// A configuration without errors, in the form decisions are made with.
 #[derive(Clone, Debug)]
@@ -133,14 +133,12 @@ pub struct Limits {
     /// Bytes of a body that a rule reads.
     pub body_bytes: usize,
     /// Requests that are held for their bodies.
-    pub held: PlaceLimits,
+    pub held: Amount,
     /// Seconds that a holder's clock may be ahead of ours: later proofs are refused, and for so long after the start of
     /// the process every proof is, because it may have been used before. At most the proof window.
     pub proof_clock_skew: u64,
     /// Verified chains that the cache keeps; 0 turns it off.
-    pub cache_entries: usize,
-    /// Bytes that the cache may hold.
-    pub cache_bytes: usize,
+    pub cache: Amount,
     /// Refused chains that are remembered; 0 turns that off.
     pub refused_entries: usize,
     /// Allowed requests that are remembered, to decide those like them with less work; 0 turns that off.

@@ -4,10 +4,10 @@ use credence_delegation::Algorithms;
 
 use super::*;
 use crate::arguments::{ArgumentKind, ArgumentSource, Source};
-use crate::held::PlaceLimits;
 use crate::identity_headers::Part;
 use crate::request::target::{Host, Target};
 use crate::request::{HeaderNames, Request, tests::serialize};
+use crate::usage_sketch::Amount;
 
 mod bodies;
 mod matching;
@@ -82,13 +82,15 @@ fn what_is_left_out_has_its_documented_default() {
     let limits = Limits {
         proof_bytes: 4_096,
         body_bytes: 65_536,
-        held: PlaceLimits {
-            requests: 1_024,
+        held: Amount {
+            entries: 1_024,
             bytes: 64 << 20,
         },
         proof_clock_skew: 5,
-        cache_entries: 4_096,
-        cache_bytes: 33_554_432,
+        cache: Amount {
+            entries: 4_096,
+            bytes: 33_554_432,
+        },
         refused_entries: 4_096,
         repeat_entries: 1_024,
         hot_keys: 64,
@@ -145,9 +147,9 @@ fn every_setting_can_be_set() {
     assert_eq!(policy.limits.verification.delegation_depth, 2);
     assert_eq!(policy.limits.verification.token_bytes, 4_096);
     assert_eq!(policy.limits.verification.token_lifetime, 3_600);
-    assert_eq!((policy.limits.cache_entries, policy.limits.cache_bytes), (0, 1_000_000));
-    let held = PlaceLimits {
-        requests: 100,
+    assert_eq!((policy.limits.cache.entries, policy.limits.cache.bytes), (0, 1_000_000));
+    let held = Amount {
+        entries: 100,
         bytes: 8 << 20,
     };
     assert_eq!(policy.limits.held, held);
@@ -687,7 +689,7 @@ fn a_mistake_is_reported_with_its_place_and_cure() {
             with(&[(found, written)])
         };
         let error = Policy::parse(json.as_bytes()).expect_err(&format!("{written} should be refused"));
-        let [problem] = error.problems() else {
+        let [problem] = &error.problems[..] else {
             panic!("{written}: one mistake, but found\n{error}")
         };
         assert_eq!(problem.path, path, "{written}: {problem}");
@@ -731,7 +733,7 @@ fn no_trust_anchor_and_no_rule_are_refused() {
     let json = format!("{start}\"trust_anchors\": [],\n\"control_plane\"{rest}");
     let (front, _) = json.split_once(r#""rules": ["#).unwrap();
     let error = Policy::parse(format!("{front}\"rules\": []}}").as_bytes()).unwrap_err();
-    let paths: Vec<_> = error.problems().iter().map(|problem| problem.path.as_str()).collect();
+    let paths: Vec<_> = error.problems.iter().map(|problem| problem.path.as_str()).collect();
     assert_eq!(paths, ["trust_anchors", "rules"]);
 }
 
@@ -744,7 +746,7 @@ fn all_mistakes_are_reported_at_once_up_to_a_limit() {
         (r#""name": "health""#, r#""name": "charge""#),
     ]);
     let error = Policy::parse(json.as_bytes()).unwrap_err();
-    let paths: Vec<_> = error.problems().iter().map(|problem| problem.path.as_str()).collect();
+    let paths: Vec<_> = error.problems.iter().map(|problem| problem.path.as_str()).collect();
     assert_eq!(
         paths,
         [
@@ -759,7 +761,7 @@ fn all_mistakes_are_reported_at_once_up_to_a_limit() {
     let many = vec!["\" \""; MAX_PROBLEMS + 5].join(",");
     let error =
         Policy::parse(with(&[(r#"["https://payments.example"]"#, &format!("[{many}]"))]).as_bytes()).unwrap_err();
-    assert_eq!(error.problems().len(), MAX_PROBLEMS);
+    assert_eq!(error.problems.len(), MAX_PROBLEMS);
     assert!(error.to_string().ends_with("more"));
 }
 

@@ -27,10 +27,8 @@ pub struct DecisionCache {
 /// A request that was allowed, and what there is to know about the next one like it.
 #[derive(Debug)]
 pub struct CachedDecision {
-    /// The request's texts, one after the other.
-    texts: Box<[u8]>,
-    /// Where all but the last of them end.
-    ends: [usize; 3],
+    /// The request's texts.
+    texts: [Box<[u8]>; 4],
     chain: Weak<CachedChain>,
     /// What it was granted.
     pub grant: Rc<Grant>,
@@ -114,14 +112,8 @@ impl DecisionCache {
         if bytes > MAX_TEXT_BYTES {
             return;
         }
-        let mut end = 0;
-        let [first, second, third, _] = fingerprint.texts;
         place.decision = Some(Rc::new(CachedDecision {
-            texts: fingerprint.texts.concat().into_boxed_slice(),
-            ends: [first, second, third].map(|text| {
-                end = text.len().saturating_add(end);
-                end
-            }),
+            texts: fingerprint.texts.map(Box::from),
             chain: Rc::downgrade(chain),
             grant: Rc::clone(grant),
             rule_index,
@@ -151,18 +143,8 @@ impl CachedDecision {
     }
 
     fn is_like(&self, fingerprint: &RequestFingerprint<'_>) -> bool {
-        let mut start = 0;
-        let mut is_same = |end: usize, text: &[u8]| {
-            let own = self.texts.get(start..end);
-            start = end;
-            own.is_some_and(|own| is_equal(own, text))
-        };
-        let [first, second, third, last] = fingerprint.texts;
-        let [first_end, second_end, third_end] = self.ends;
-        is_same(first_end, first)
-            && is_same(second_end, second)
-            && is_same(third_end, third)
-            && is_same(self.texts.len(), last)
+        let mut texts = self.texts.iter().zip(fingerprint.texts);
+        texts.all(|(own, text)| is_equal(own, text))
     }
 }
 

@@ -7,7 +7,7 @@ use prost::Message as _;
 
 use super::*;
 use crate::audit::events::{Record, Recorder};
-use crate::chains::CacheLimits;
+use crate::usage_sketch::Amount;
 
 /// An engine of the usual configuration with room for so many repeats, and with more rules.
 fn engine_with(entries: usize, more_rules: &str, world: &mut TestWorld) -> Engine {
@@ -262,7 +262,7 @@ fn a_chain_that_is_used_by_likeness_outlives_one_that_is_not() {
     let mut engine = engine_with(64, "", world);
     engine.memories.cache = ChainCache::new(
         [6; 16],
-        CacheLimits {
+        Amount {
             entries: 2,
             bytes: 1 << 20,
         },

@@ -6,7 +6,7 @@ use credence_delegation::HotKeys;
 
 use super::decision_cache::{DecisionCache, RequestFingerprint};
 use super::verdict::{Findings, Lookup};
-use crate::chains::{CacheLimits, ChainCache, RefusedChains, SealContext, SharedChains};
+use crate::chains::{ChainCache, RefusedChains, SealContext, SharedChains};
 use crate::config::{Policy, ProofKind, Requirement};
 use crate::grant::Grant;
 use crate::proofs::{Nonces, ReplayMemory};
@@ -26,12 +26,8 @@ pub(super) struct Memories {
 impl Memories {
     /// None yet. `cache_secret` is random and stays in this VM.
     pub(super) fn new(policy: &Policy, cache_secret: [u8; 16], replay: ReplayMemory) -> Self {
-        let limits = CacheLimits {
-            entries: policy.limits.cache_entries,
-            bytes: policy.limits.cache_bytes,
-        };
         Self {
-            cache: ChainCache::new(cache_secret, limits),
+            cache: ChainCache::new(cache_secret, policy.limits.cache),
             refused: RefusedChains::new(policy.limits.refused_entries),
             // Where rules tell requests apart by their headers, equal fingerprints say nothing.
             decisions: DecisionCache::new(if policy.routes.ask_of_headers() {

@@ -10,28 +10,18 @@ use credence_delegation::Thumbprint;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::decision::Reason;
-use crate::usage_sketch::{Sharers, UsageSketch, UserKey};
+use crate::usage_sketch::{Amount, Sharers, Shares, UserKey};
 
 /// The places of one configuration in one VM.
 #[derive(Debug)]
 pub struct Places {
     secret: [u8; 16],
-    limits: PlaceLimits,
-    requests: usize,
-    bytes: usize,
-    requests_of: UsageSketch,
-    bytes_of: UsageSketch,
+    /// How many requests may be held, and the bytes of their headers and of what has arrived of their bodies.
+    limits: Amount,
+    used: Amount,
+    owned: Shares,
     /// Proofs of the requests that are held: one proof holds one place.
     proofs: BTreeSet<u64>,
-}
-
-/// How many requests may be held, and how much memory they may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlaceLimits {
-    /// Requests.
-    pub requests: usize,
-    /// Bytes of their headers and of what has arrived of their bodies.
-    pub bytes: usize,
 }
 
 /// A request that asks for a place.
@@ -58,14 +48,12 @@ pub struct Place {
 
 impl Places {
     /// All are free. `secret` is random and stays in this VM.
-    pub fn new(secret: [u8; 16], limits: PlaceLimits) -> Self {
+    pub fn new(secret: [u8; 16], limits: Amount) -> Self {
         Self {
             secret,
             limits,
-            requests: 0,
-            bytes: 0,
-            requests_of: UsageSketch::default(),
-            bytes_of: UsageSketch::default(),
+            used: Amount::default(),
+            owned: Shares::default(),
             proofs: BTreeSet::new(),
         }
     }
@@ -82,33 +70,41 @@ impl Places {
             // Those of whose connection nothing is known share one.
             Some(self.connection(claim.connection)),
         ];
-        let requests = self.requests.saturating_add(1);
-        let free = self.limits.requests.checked_sub(requests).ok_or(Reason::TooManyHeld)?;
-        let leaves_enough = |user: &UserKey| self.requests_of.of(*user) <= free;
-        if !users.iter().flatten().all(leaves_enough) || !self.has_room(&users, claim.bytes) {
+        let request = Amount::one(claim.bytes);
+        let used = self.used.plus(request);
+        let free = self.limits.minus(used);
+        let leaves_enough = |user: &UserKey| self.owned.of(*user).fits(free);
+        if !used.fits(self.limits) || !users.iter().flatten().all(leaves_enough) {
             return Err(Reason::TooManyHeld);
         }
         let proof = claim.proof.map(|(holder, id)| self.proof(holder, id));
         if proof.is_some_and(|proof| !self.proofs.insert(proof)) {
             return Err(Reason::ProofReplayed);
         }
-        self.requests = requests;
-        users.iter().flatten().for_each(|user| self.requests_of.add(*user, 1));
-        let mut place = Place { users, proof, bytes: 0 };
-        self.add_bytes(&mut place, claim.bytes);
+        let bytes = claim.bytes;
+        let place = Place { users, proof, bytes };
+        self.add(&place, request);
         Ok(place)
     }
 
     /// A held request takes `bytes` of memory by now. `false` if that is more than it may: then it is to be denied.
     #[must_use]
     pub fn grow(&mut self, place: &mut Place, bytes: usize) -> bool {
-        let more = bytes.saturating_sub(place.bytes);
-        if more == 0 {
+        let more = Amount {
+            entries: 0,
+            bytes: bytes.saturating_sub(place.bytes),
+        };
+        if more.bytes == 0 {
             return true;
         }
-        let has_room = self.has_room(&place.users, more);
+        let used = self.used.plus(more).bytes;
+        // It keeps its place, however many others are taken.
+        let free = self.limits.bytes.checked_sub(used);
+        let users = || place.users.iter().flatten();
+        let has_room = free.is_some_and(|free| users().all(|user| self.owned.of(*user).bytes <= free));
         if has_room {
-            self.add_bytes(place, more);
+            place.bytes = bytes;
+            self.add(place, more);
         }
         has_room
     }
@@ -116,28 +112,17 @@ impl Places {
     /// A request is held no longer.
     pub fn release(&mut self, place: Place) {
         let Place { users, proof, bytes } = place;
-        self.requests = self.requests.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(bytes);
-        for user in users.into_iter().flatten() {
-            self.requests_of.remove(user, 1);
-            self.bytes_of.remove(user, bytes);
-        }
+        let request = Amount::one(bytes);
+        self.used = self.used.minus(request);
+        self.owned.remove(users.into_iter().flatten(), request);
         if let Some(proof) = proof {
             self.proofs.remove(&proof);
         }
     }
 
-    fn has_room(&self, users: &[Option<UserKey>; 3], more: usize) -> bool {
-        let free = self.limits.bytes.checked_sub(self.bytes.saturating_add(more));
-        free.is_some_and(|free| users.iter().flatten().all(|user| self.bytes_of.of(*user) <= free))
-    }
-
-    fn add_bytes(&mut self, place: &mut Place, more: usize) {
-        place.bytes = place.bytes.saturating_add(more);
-        self.bytes = self.bytes.saturating_add(more);
-        for user in place.users.into_iter().flatten() {
-            self.bytes_of.add(user, more);
-        }
+    fn add(&mut self, place: &Place, more: Amount) {
+        self.used = self.used.plus(more);
+        self.owned.add(place.users.into_iter().flatten(), more);
     }
 
     fn connection(&self, number: Option<u64>) -> UserKey {
@@ -162,8 +147,8 @@ mod tests {
     use crate::samples;
 
     fn places() -> Places {
-        let limits = PlaceLimits {
-            requests: 100,
+        let limits = Amount {
+            entries: 100,
             bytes: 100_000,
         };
         Places::new([7; 16], limits)
@@ -277,7 +262,7 @@ mod tests {
         assert!(places.grow(&mut small, 20_000));
         places.release(large);
         places.release(small);
-        assert_eq!((places.requests, places.bytes), (0, 0));
+        assert_eq!(places.used, Amount::default());
         assert_eq!(taken(&mut places, &[mallory]), 50);
     }
 

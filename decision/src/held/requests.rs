@@ -1,42 +1,34 @@
 //! The requests of one configuration that are held, and what becomes of each further piece of a request.
+//!
+//! What arrives of a request that was let through goes on; what arrives of one that was refused, or given up, does not,
+//! whether or not it could be answered.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::awaiting_body::{self, AwaitingBody};
-use super::awaiting_snapshot::AwaitingSnapshot;
-use super::places::{Claim, Place, PlaceLimits, Places};
+use super::places::{Claim, Place, Places};
 use crate::clock::{Began, Monotonic};
 use crate::config::Policy;
 use crate::decision::Reason;
 use crate::engine::Held;
+use crate::usage_sketch::Amount;
 
-/// Requests that wait for their bodies, or for the VM's first snapshot of the revocations, by their stream.
+/// Requests that wait for their bodies, or for the VM's first snapshot of the revocations, by their stream; and those of
+/// which nothing goes on. `H` is what is known of a request that waits for its body.
 #[derive(Debug)]
-pub struct HeldRequests<K> {
-    bodies: AwaitingBody<K, (AwaitsBody, Place)>,
+pub struct HeldRequests<K, H = Held> {
+    requests: BTreeMap<K, State<H>>,
     body_places: Places,
     body_limit: usize,
-    snapshots: AwaitingSnapshot<K, (AwaitsSnapshot, Place)>,
     snapshot_places: Places,
     snapshot_wait: Duration,
 }
 
-/// A request that waits for its body. Nothing of it changes meanwhile: it stands here, and no other filter sees it.
+/// A request that waits. Nothing of it changes meanwhile: it stands here, and no other filter sees it.
 #[derive(Debug)]
-pub struct AwaitsBody {
-    /// What its headers have established.
-    pub held: Held,
-    /// When its decision was begun.
-    pub began: Began,
-    /// Its headers, as the host handed them over.
-    pub serialized: Vec<u8>,
-}
-
-/// A request that waits for the VM's first snapshot. Its headers stand here too, and its body waits in the host.
-#[derive(Debug)]
-pub struct AwaitsSnapshot {
-    /// The place of its rule.
-    pub rule_index: usize,
+pub struct HeldRequest<H = Held> {
+    /// What it waits for.
+    pub awaits: Awaited<H>,
     /// When its decision was begun.
     pub began: Began,
     /// Its headers, as the host handed them over.
@@ -45,9 +37,25 @@ pub struct AwaitsSnapshot {
     pub has_body: bool,
 }
 
+/// What a request waits for.
+#[derive(Debug)]
+pub enum Awaited<H = Held> {
+    /// Its body: with what its headers have established.
+    Body(H),
+    /// The VM's first snapshot, while its body waits in the host: with the place of its rule.
+    Snapshot(usize),
+}
+
+#[derive(Debug)]
+enum State<H> {
+    Waits(Box<HeldRequest<H>>, Place),
+    /// It was refused, or is being decided. Nothing of it goes on until it is released or its stream ends.
+    Closed,
+}
+
 /// What becomes of a further piece of a request.
 #[derive(Debug)]
-pub enum Piece {
+pub enum Piece<H = Held> {
     /// The request was let through: it goes on.
     PassesOn,
     /// The request still waits.
@@ -56,40 +64,10 @@ pub enum Piece {
     Stays,
     /// The request is to be decided now by what of its body is there, or denied for this reason. Nothing of it goes on until
     /// [`HeldRequests::release`].
-    Decides(Box<AwaitsBody>, Option<Reason>),
-    /// The request waits for the first snapshot no longer.
-    Settles(AwaitsSnapshot),
+    Decides(Box<HeldRequest<H>>, Option<Reason>),
 }
 
 impl<K: Ord + Copy> HeldRequests<K> {
-    /// Nothing is held. The secrets are random.
-    pub fn new(policy: &Policy, secrets: [[u8; 16]; 2]) -> Self {
-        let [of_bodies, of_snapshots] = secrets;
-        Self {
-            bodies: AwaitingBody::default(),
-            body_places: Places::new(of_bodies, policy.limits.held),
-            body_limit: policy.limits.body_bytes,
-            snapshots: AwaitingSnapshot::default(),
-            snapshot_places: Places::new(of_snapshots, snapshot_limits(policy.limits.held)),
-            snapshot_wait: policy.wait_for_snapshot,
-        }
-    }
-
-    /// How many requests wait.
-    pub fn len(&self) -> usize {
-        self.bodies.len().saturating_add(self.snapshots.len())
-    }
-
-    /// Whether none waits.
-    pub fn is_empty(&self) -> bool {
-        self.bodies.is_empty() && self.snapshots.is_empty()
-    }
-
-    /// Whether a request may wait for the first snapshot at all.
-    pub fn waits_for_snapshot(&self) -> bool {
-        !self.snapshot_wait.is_zero()
-    }
-
     /// A place for a request whose body is to be read, or the reason why it gets none. `connection` is the host's number of
     /// the connection it came by, if the host tells.
     ///
@@ -105,6 +83,36 @@ impl<K: Ord + Copy> HeldRequests<K> {
         };
         self.body_places.take(&claim)
     }
+}
+
+impl<K: Ord + Copy, H> HeldRequests<K, H> {
+    /// Nothing is held. The secrets are random.
+    pub fn new(policy: &Policy, secrets: [[u8; 16]; 2]) -> Self {
+        let [of_bodies, of_snapshots] = secrets;
+        Self {
+            requests: BTreeMap::new(),
+            body_places: Places::new(of_bodies, policy.limits.held),
+            body_limit: policy.limits.body_bytes,
+            snapshot_places: Places::new(of_snapshots, snapshot_limits(policy.limits.held)),
+            snapshot_wait: policy.wait_for_snapshot,
+        }
+    }
+
+    /// How many requests wait.
+    pub fn len(&self) -> usize {
+        let waits = |state: &&State<H>| matches!(state, State::Waits(..));
+        self.requests.values().filter(waits).count()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a request may wait for the first snapshot at all.
+    pub fn waits_for_snapshot(&self) -> bool {
+        !self.snapshot_wait.is_zero()
+    }
 
     /// A place for a request that is to wait for the first snapshot, if there is one.
     pub fn snapshot_place(&mut self, serialized: &[u8], connection: Option<u64>) -> Option<Place> {
@@ -116,111 +124,103 @@ impl<K: Ord + Copy> HeldRequests<K> {
         self.snapshot_places.take(&claim).ok()
     }
 
-    /// Holds a request for its body.
-    pub fn hold_for_body(&mut self, stream: K, waits: AwaitsBody, place: Place) {
-        self.bodies.hold(stream, (waits, place));
-    }
-
-    /// Holds a request for the first snapshot, until its time is over.
-    pub fn hold_for_snapshot(&mut self, stream: K, waits: AwaitsSnapshot, place: Place) {
-        let deadline = waits.began.monotonic.plus(self.snapshot_wait);
-        self.snapshots.hold(stream, deadline, (waits, place));
+    /// Holds a request: for its body, or for the first snapshot until its time is over.
+    pub fn hold(&mut self, stream: K, request: HeldRequest<H>, place: Place) {
+        self.requests.insert(stream, State::Waits(Box::new(request), place));
     }
 
     /// Some of a request's body has arrived, `size` bytes of it by now.
-    pub fn on_body(&mut self, stream: K, size: usize, is_complete: bool) -> Piece {
+    pub fn on_body(&mut self, stream: K, size: usize, is_complete: bool) -> Piece<H> {
+        let (request, place) = match self.requests.get_mut(&stream) {
+            None => return Piece::PassesOn,
+            Some(State::Closed) => return Piece::Stays,
+            Some(State::Waits(request, place)) => (request, place),
+        };
         let is_too_large = size > self.body_limit;
-        let Self {
-            bodies,
-            body_places,
-            snapshots,
-            snapshot_places,
-            ..
-        } = self;
-        if let Some((waits, place)) = snapshots.waiting(stream) {
-            let bytes = held_bytes(&waits.serialized).saturating_add(size);
+        let bytes = held_bytes(&request.serialized).saturating_add(size);
+        let refusal = match request.awaits {
+            // What is decided now is held no longer.
+            Awaited::Body(_) if is_complete || is_too_large => None,
+            Awaited::Body(_) if self.body_places.grow(place, bytes) => return Piece::Waits,
+            Awaited::Body(_) => Some(Reason::TooManyHeld),
             // The host keeps the body until then, and answers by itself beyond a limit of its own.
-            if !is_too_large && snapshot_places.grow(place, bytes) {
-                return Piece::Waits;
-            }
-        }
-        if let Some((waits, place)) = snapshots.end(stream) {
-            snapshot_places.release(place);
-            return Piece::Settles(waits);
-        }
-        // What is decided now is held no longer.
-        let is_enough = is_complete || is_too_large;
-        if !is_enough
-            && let Some((waits, place)) = bodies.waiting(stream)
-            && !body_places.grow(place, held_bytes(&waits.serialized).saturating_add(size))
-        {
-            return self.on_piece(stream, true, Some(Reason::TooManyHeld));
-        }
-        self.on_piece(stream, is_enough, None)
+            Awaited::Snapshot(_) if !is_too_large && self.snapshot_places.grow(place, bytes) => return Piece::Waits,
+            Awaited::Snapshot(_) => None,
+        };
+        self.decide(stream, refusal)
     }
 
     /// A request's trailers have arrived: its body ends before them.
-    pub fn on_trailers(&mut self, stream: K) -> Piece {
-        match self.snapshots.waiting(stream) {
-            Some(_) => Piece::Waits,
-            None => self.on_piece(stream, true, None),
-        }
-    }
-
-    fn on_piece(&mut self, stream: K, is_enough: bool, refusal: Option<Reason>) -> Piece {
-        match self.bodies.piece(stream, is_enough) {
-            awaiting_body::Piece::PassesOn => Piece::PassesOn,
-            awaiting_body::Piece::Waits => Piece::Waits,
-            awaiting_body::Piece::Stays => Piece::Stays,
-            awaiting_body::Piece::Decides((waits, place)) => {
-                self.body_places.release(place);
-                Piece::Decides(Box::new(waits), refusal)
-            }
+    pub fn on_trailers(&mut self, stream: K) -> Piece<H> {
+        match self.requests.get(&stream) {
+            Some(State::Waits(request, _)) if matches!(request.awaits, Awaited::Snapshot(_)) => Piece::Waits,
+            Some(State::Waits(..)) => self.decide(stream, None),
+            Some(State::Closed) => Piece::Stays,
+            None => Piece::PassesOn,
         }
     }
 
     /// A request that waits for the first snapshot no longer: any once that `has_come`, else one whose time is over.
-    pub fn next_settled(&mut self, has_come: bool, now: Monotonic) -> Option<(K, AwaitsSnapshot)> {
-        let (stream, (waits, place)) = self.snapshots.next(has_come, now)?;
-        self.snapshot_places.release(place);
-        Some((stream, waits))
+    pub fn next_settled(&mut self, has_come: bool, now: Monotonic) -> Option<(K, HeldRequest<H>)> {
+        let wait = self.snapshot_wait;
+        let is_over = |state: &State<H>| match state {
+            State::Waits(request, _) => {
+                matches!(request.awaits, Awaited::Snapshot(_))
+                    && (has_come || request.began.monotonic.plus(wait) <= now)
+            }
+            State::Closed => false,
+        };
+        let (stream, _) = self.requests.iter().find(|(_, state)| is_over(state))?;
+        let stream = *stream;
+        Some((stream, self.close(stream)?))
     }
 
     /// A request was let through: what else arrives of it goes on.
     pub fn release(&mut self, stream: K) {
-        self.bodies.release(stream);
+        self.requests.remove(&stream);
     }
 
     /// A request was refused: nothing else of it goes on, whether or not it could be answered.
-    pub fn close(&mut self, stream: K) {
-        self.bodies.close(stream);
+    pub fn close(&mut self, stream: K) -> Option<HeldRequest<H>> {
+        let before = self.requests.insert(stream, State::Closed);
+        self.vacate(before)
     }
 
     /// Gives up on all that wait for their bodies: none of them goes on.
-    pub fn give_up(&mut self) -> Vec<(K, AwaitsBody)> {
-        let Self {
-            bodies, body_places, ..
-        } = self;
-        let given_up = bodies.give_up().into_iter();
-        given_up
-            .map(|(stream, (waits, place))| {
-                body_places.release(place);
-                (stream, waits)
-            })
+    pub fn give_up(&mut self) -> Vec<(K, HeldRequest<H>)> {
+        let waits =
+            |state: &State<H>| matches!(state, State::Waits(request, _) if matches!(request.awaits, Awaited::Body(_)));
+        let given_up = self.requests.iter().filter(|(_, state)| waits(state));
+        let streams: Vec<K> = given_up.map(|(stream, _)| *stream).collect();
+        streams
+            .into_iter()
+            .filter_map(|stream| Some((stream, self.close(stream)?)))
             .collect()
     }
 
     /// A request has ended. Returns what it waited with, if it was still held.
-    pub fn end(&mut self, stream: K) -> (Option<AwaitsBody>, Option<AwaitsSnapshot>) {
-        let body = self.bodies.end(stream).map(|(waits, place)| {
-            self.body_places.release(place);
-            waits
-        });
-        let snapshot = self.snapshots.end(stream).map(|(waits, place)| {
-            self.snapshot_places.release(place);
-            waits
-        });
-        (body, snapshot)
+    pub fn end(&mut self, stream: K) -> Option<HeldRequest<H>> {
+        let ended = self.requests.remove(&stream);
+        self.vacate(ended)
+    }
+
+    fn decide(&mut self, stream: K, refusal: Option<Reason>) -> Piece<H> {
+        match self.close(stream) {
+            Some(request) => Piece::Decides(Box::new(request), refusal),
+            None => Piece::Stays,
+        }
+    }
+
+    /// Frees the place of a request that waits no longer.
+    fn vacate(&mut self, state: Option<State<H>>) -> Option<HeldRequest<H>> {
+        let State::Waits(request, place) = state? else {
+            return None;
+        };
+        match request.awaits {
+            Awaited::Body(_) => self.body_places.release(place),
+            Awaited::Snapshot(_) => self.snapshot_places.release(place),
+        }
+        Some(*request)
     }
 }
 
@@ -231,12 +231,194 @@ fn held_bytes(serialized: &[u8]) -> usize {
 
 /// Requests that wait for the first snapshot have a quarter as many places beside the others, and no more of them than a
 /// shell settles within four ticks.
-fn snapshot_limits(held: PlaceLimits) -> PlaceLimits {
-    PlaceLimits {
-        requests: held.requests.div_ceil(4).min(MAX_AWAITING_SNAPSHOT),
+fn snapshot_limits(held: Amount) -> Amount {
+    Amount {
+        entries: held.entries.div_ceil(4).min(MAX_AWAITING_SNAPSHOT),
         bytes: held.bytes.div_ceil(4),
     }
 }
 
 /// Requests that wait for the first snapshot at most.
 const MAX_AWAITING_SNAPSHOT: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::UnixNanos;
+    use crate::samples;
+
+    #[test]
+    fn nothing_goes_on_of_a_request_that_was_refused_at_once() {
+        let mut held = nothing_held();
+        held.close(1);
+        assert_eq!(on_trailers(&mut held, 1), "stays");
+        assert!(held.end(1).is_none());
+        assert_eq!(on_trailers(&mut held, 1), "passes on", "another stream of that number");
+    }
+
+    #[test]
+    fn a_request_that_was_never_held_goes_on() {
+        let mut held = nothing_held();
+        assert_eq!(on_body(&mut held, 1, false), "passes on");
+        assert_eq!(on_body(&mut held, 1, true), "passes on");
+        assert_eq!(on_trailers(&mut held, 1), "passes on");
+    }
+
+    #[test]
+    fn a_held_request_waits_until_a_piece_decides_it() {
+        let mut held = nothing_held();
+        hold_for_body(&mut held, 1);
+        assert_eq!(on_body(&mut held, 1, false), "waits");
+        assert_eq!(on_body(&mut held, 1, true), "decides");
+        held.release(1);
+        assert_eq!(on_trailers(&mut held, 1), "passes on");
+        hold_for_body(&mut held, 2);
+        assert_eq!(on_trailers(&mut held, 2), "decides", "its body ends before them");
+    }
+
+    #[test]
+    fn nothing_of_a_request_goes_on_that_was_not_released() {
+        let mut held = nothing_held();
+        hold_for_body(&mut held, 1);
+        assert_eq!(on_body(&mut held, 1, true), "decides");
+        assert_eq!(on_body(&mut held, 1, false), "stays", "a further piece");
+        assert_eq!(on_trailers(&mut held, 1), "stays", "or its trailers");
+        assert!(held.end(1).is_none());
+        assert_eq!(
+            on_body(&mut held, 1, true),
+            "passes on",
+            "another request of the same number"
+        );
+    }
+
+    #[test]
+    fn nothing_of_a_request_goes_on_that_was_given_up() {
+        let mut held = nothing_held();
+        hold_for_body(&mut held, 1);
+        hold_for_snapshot(&mut held, 2, 0);
+        assert!(
+            matches!(held.give_up()[..], [(1, _)]),
+            "what waits for the snapshot is decided in time"
+        );
+        assert_eq!(held.len(), 1);
+        assert_eq!(on_body(&mut held, 1, false), "stays");
+        assert_eq!(on_trailers(&mut held, 1), "stays");
+        assert!(held.end(1).is_none());
+    }
+
+    #[test]
+    fn a_stream_that_ends_while_it_is_held_says_so() {
+        let mut held = nothing_held();
+        hold_for_body(&mut held, 1);
+        hold_for_snapshot(&mut held, 2, 0);
+        for stream in [1, 2] {
+            assert!(held.end(stream).is_some());
+            assert!(held.end(stream).is_none());
+        }
+        assert!(held.is_empty());
+    }
+
+    #[test]
+    fn each_waits_for_the_snapshot_until_its_own_deadline() {
+        let mut held = nothing_held();
+        hold_for_snapshot(&mut held, 1, 100);
+        hold_for_snapshot(&mut held, 2, 50);
+        hold_for_body(&mut held, 3);
+        assert!(held.next_settled(false, at(549)).is_none());
+        assert!(matches!(held.next_settled(false, at(550)), Some((2, _))));
+        assert!(held.next_settled(false, at(550)).is_none());
+        assert_eq!(on_body(&mut held, 2, true), "stays", "it is being decided");
+        held.release(2);
+        assert_eq!(on_body(&mut held, 2, true), "passes on");
+        assert!(matches!(held.next_settled(false, at(700)), Some((1, _))));
+        assert_eq!(held.len(), 1);
+    }
+
+    #[test]
+    fn none_waits_for_a_snapshot_that_has_come() {
+        let mut held = nothing_held();
+        hold_for_snapshot(&mut held, 1, 100);
+        hold_for_snapshot(&mut held, 2, 50);
+        assert!(matches!(held.next_settled(true, at(0)), Some((1, _))));
+        assert!(matches!(held.next_settled(true, at(0)), Some((2, _))));
+        assert!(held.next_settled(true, at(0)).is_none());
+    }
+
+    #[test]
+    fn what_arrives_of_a_request_that_waits_for_the_snapshot_waits_too() {
+        let mut held = nothing_held();
+        hold_for_snapshot(&mut held, 1, 0);
+        assert_eq!(on_body(&mut held, 1, true), "waits");
+        assert_eq!(on_trailers(&mut held, 1), "waits");
+        let limit = held.body_limit;
+        assert!(matches!(held.on_body(1, limit + 1, false), Piece::Decides(_, None)));
+    }
+
+    #[test]
+    fn a_request_gives_its_place_back_however_it_ends() {
+        let mut held = nothing_held();
+        for ending in [HeldRequests::end, HeldRequests::close] {
+            for stream in 0..10_000 {
+                let place = held.snapshot_place(b"", None).expect("a place");
+                held.hold(stream, request(Awaited::Snapshot(0), 0), place);
+                assert!(ending(&mut held, stream).is_some());
+                let place = held.body_places.take(&Claim::default()).expect("a place");
+                held.hold(stream, request(Awaited::Body(()), 0), place);
+                assert!(ending(&mut held, stream).is_some());
+            }
+        }
+    }
+
+    fn nothing_held() -> HeldRequests<u32, ()> {
+        let key = samples::key(1).public().to_jwk();
+        let policy = format!(
+            r#"{{"audience": ["{}"], "trust_anchors": [{{"issuer": "{}", "jwk": {key}}}],
+                "control_plane": {{"cluster": "credence", "log_id": "0123456789abcdef0123456789abcdef"}},
+                "rules": [{{"name": "health", "match": {{"path": "/healthz"}}, "public": true}}]}}"#,
+            samples::AUDIENCE,
+            samples::ISSUER
+        );
+        HeldRequests::new(&Policy::parse(policy.as_bytes()).unwrap(), [[1; 16], [2; 16]])
+    }
+
+    fn hold_for_body(held: &mut HeldRequests<u32, ()>, stream: u32) {
+        let place = held.body_places.take(&Claim::default()).unwrap();
+        held.hold(stream, request(Awaited::Body(()), 0), place);
+    }
+
+    fn hold_for_snapshot(held: &mut HeldRequests<u32, ()>, stream: u32, since_ms: u64) {
+        let place = held.snapshot_place(b"", None).unwrap();
+        held.hold(stream, request(Awaited::Snapshot(0), since_ms), place);
+    }
+
+    fn request(awaits: Awaited<()>, since_ms: u64) -> HeldRequest<()> {
+        HeldRequest {
+            awaits,
+            began: Began::new(at(since_ms), UnixNanos::default()),
+            serialized: Vec::new(),
+            has_body: true,
+        }
+    }
+
+    fn at(millis: u64) -> Monotonic {
+        Monotonic::from_nanos(0).plus(Duration::from_millis(millis))
+    }
+
+    fn on_body(held: &mut HeldRequests<u32, ()>, stream: u32, is_complete: bool) -> &'static str {
+        in_words(&held.on_body(stream, 1, is_complete))
+    }
+
+    fn on_trailers(held: &mut HeldRequests<u32, ()>, stream: u32) -> &'static str {
+        in_words(&held.on_trailers(stream))
+    }
+
+    fn in_words(piece: &Piece<()>) -> &'static str {
+        match piece {
+            Piece::PassesOn => "passes on",
+            Piece::Waits => "waits",
+            Piece::Stays => "stays",
+            Piece::Decides(_, None) => "decides",
+            Piece::Decides(_, Some(_)) => "denies",
+        }
+    }
+}

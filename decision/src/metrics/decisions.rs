@@ -1,7 +1,9 @@
 //! What is counted and measured of each decision of one configuration.
 
+use std::rc::Rc;
+
 use super::registry::MetricKind::{Counter, Histogram};
-use super::registry::{DecisionCounters, Metric, Metrics};
+use super::registry::{DecisionCounters, Metric, VmMetrics};
 use crate::audit::Kind;
 use crate::config::Policy;
 use crate::engine::{Findings, Lookup};
@@ -19,29 +21,32 @@ pub struct DecisionFigures {
     cached_decision_us: Metric,
     /// Decisions on remembered chains, which are too many to time them all.
     hits: u64,
+    metrics: VmMetrics,
 }
 
 impl DecisionFigures {
     /// Nothing is counted yet.
-    pub fn new(policy: &Policy, metrics: &mut Metrics) -> Self {
+    pub fn new(policy: &Policy, metrics: &VmMetrics) -> Self {
+        let define = |kind, name| metrics.borrow_mut().define(kind, name);
         let rules = policy.routes.iter().map(|rule| DecisionCounters::new(&rule.name));
         Self {
             decisions: rules.chain([DecisionCounters::new("")]).collect(),
-            cache_hits: metrics.define(Counter, "credence_cache_hits"),
-            cache_beginnings: metrics.define(Counter, "credence_cache_beginnings"),
-            cache_misses: metrics.define(Counter, "credence_cache_misses"),
-            cache_refusals: metrics.define(Counter, "credence_cache_refusals"),
-            verification_us: metrics.define(Histogram, "credence_verification_us"),
-            cached_decision_us: metrics.define(Histogram, "credence_cached_decision_us"),
+            cache_hits: define(Counter, "credence_cache_hits"),
+            cache_beginnings: define(Counter, "credence_cache_beginnings"),
+            cache_misses: define(Counter, "credence_cache_misses"),
+            cache_refusals: define(Counter, "credence_cache_refusals"),
+            verification_us: define(Histogram, "credence_verification_us"),
+            cached_decision_us: define(Histogram, "credence_cached_decision_us"),
             hits: 0,
+            metrics: Rc::clone(metrics),
         }
     }
 
     /// Counts a decision under the rule at this place, or under none.
-    pub fn count(&mut self, kind: &Kind<'_>, rule_index: Option<usize>, metrics: &mut Metrics) {
+    pub fn count(&mut self, kind: &Kind<'_>, rule_index: Option<usize>) {
         let index = rule_index.unwrap_or(self.decisions.len().saturating_sub(1));
         if let Some(counters) = self.decisions.get_mut(index) {
-            metrics.count_decision(counters, kind);
+            self.metrics.borrow_mut().count_decision(counters, kind);
         }
     }
 
@@ -60,7 +65,8 @@ impl DecisionFigures {
     }
 
     /// Counts what a decision found in the caches, and how long it took, if that was measured.
-    pub fn observe(&self, findings: &Findings, decision_ns: Option<u64>, metrics: &mut Metrics) {
+    pub fn observe(&self, findings: &Findings, decision_ns: Option<u64>) {
+        let mut metrics = self.metrics.borrow_mut();
         match findings.lookup {
             Some(Lookup::Hit) => metrics.count(self.cache_hits),
             Some(Lookup::Beginning) => metrics.count(self.cache_beginnings),

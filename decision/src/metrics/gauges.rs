@@ -1,10 +1,11 @@
 //! What a tick reports of one configuration: caches, held requests, the ring, and the streams to the control plane.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::registry::MetricKind::{Counter, Gauge, Histogram, Level};
-use super::registry::{Metric, MetricKind, Metrics};
+use super::registry::{Metric, MetricKind, Metrics, VmMetrics};
 use crate::audit::SourceFigures;
 use crate::engine::Engine;
 use crate::revocation::Watch;
@@ -14,6 +15,7 @@ use crate::revocation::Watch;
 pub struct Gauges {
     told: BTreeMap<&'static str, Told>,
     round_trip_us: Metric,
+    metrics: VmMetrics,
 }
 
 /// A metric, and the value that it was reported with last.
@@ -43,20 +45,22 @@ pub struct Observed<'a> {
 
 impl Gauges {
     /// Nothing is reported yet.
-    pub fn new(metrics: &mut Metrics) -> Self {
+    pub fn new(metrics: &VmMetrics) -> Self {
+        let define = |kind, name| metrics.borrow_mut().define(kind, name);
         // Not every tick has a value for these.
         for name in [AUDIT_LAG, REVISION, SUBJECTS] {
-            metrics.define(Gauge, name);
+            define(Gauge, name);
         }
         Self {
             told: BTreeMap::new(),
-            round_trip_us: metrics.define(Histogram, "credence_revocation_round_trip_us"),
+            round_trip_us: define(Histogram, "credence_revocation_round_trip_us"),
+            metrics: Rc::clone(metrics),
         }
     }
 
     /// Reports what a tick finds.
-    pub fn report(&mut self, observed: &Observed<'_>, metrics: &mut Metrics) {
-        let mut tell = |kind, name, value| self.tell(kind, name, value, metrics);
+    pub fn report(&mut self, observed: &Observed<'_>) {
+        let mut tell = |kind, name, value| self.tell(kind, name, value);
         tell(Level, "credence_held", observed.held as u64);
         tell(Gauge, "credence_memory_bytes", observed.memory_bytes);
 
@@ -96,27 +100,29 @@ impl Gauges {
         tell(Gauge, "credence_lease_age_ms", lease_age);
     }
 
-    fn tell(&mut self, kind: MetricKind, name: &'static str, value: u64, metrics: &mut Metrics) {
+    fn tell(&mut self, kind: MetricKind, name: &'static str, value: u64) {
+        let mut metrics = self.metrics.borrow_mut();
         let told = self.told.entry(name).or_insert_with(|| Told {
             kind,
             metric: metrics.define(kind, name),
             value: 0,
         });
-        told.is_now(value, metrics);
+        told.is_now(value, &mut metrics);
     }
 
     /// How long an echo took that has come behind every revocation before it.
-    pub fn observe_round_trip(&self, took: Duration, metrics: &mut Metrics) {
+    pub fn observe_round_trip(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        metrics.observe(self.round_trip_us, micros);
+        self.metrics.borrow_mut().observe(self.round_trip_us, micros);
     }
 
     /// The configuration has ended: it has no part any more in what the process has.
-    pub fn withdraw(&mut self, metrics: &mut Metrics) {
+    pub fn withdraw(&mut self) {
+        let mut metrics = self.metrics.borrow_mut();
         // Of a VM that ends nobody would ever say the lag otherwise.
         let ends = |name, told: &Told| told.kind == Level || name == AUDIT_LAG;
         for (_, told) in self.told.iter_mut().filter(|(name, told)| ends(**name, told)) {
-            told.is_now(0, metrics);
+            told.is_now(0, &mut metrics);
         }
     }
 }

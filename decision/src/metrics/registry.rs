@@ -3,8 +3,10 @@
 //! A host call costs about a microsecond and a decision has several things to count: requests therefore only touch
 //! the VM's memory, and a tick hands over what has changed since the last.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::rc::Rc;
 
 use credence_wire::v1;
 
@@ -20,6 +22,10 @@ pub struct Metrics {
     by_name: BTreeMap<String, Metric>,
     changed: Vec<usize>,
 }
+
+/// The metrics of a VM, in the hands of all its configurations. Nothing is called while they are borrowed but the host that
+/// takes them, and while that is called no request is looked at.
+pub type VmMetrics = Rc<RefCell<Metrics>>;
 
 /// One metric. Valid for the registry that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,6 +34,8 @@ pub enum Condition {
 
 /// What a header must be. Letter case counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize))]
+#[cfg_attr(feature = "tools", serde(rename_all = "lowercase", tag = "test", content = "value"))]
 pub enum HeaderTest {
     /// This and nothing else.
     Exact(String),
@@ -49,6 +51,8 @@ pub enum HeaderTest {
 
 /// What a query member must be. Letter case counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize))]
+#[cfg_attr(feature = "tools", serde(rename_all = "lowercase", tag = "test", content = "value"))]
 pub enum QueryTest {
     /// This, decoded, and nothing else.
     Exact(String),

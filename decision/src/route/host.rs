@@ -63,13 +63,13 @@ pub struct HostPatternError;
 /// One value for each host pattern, found by the labels of a host from its end.
 ///
 /// A look-up takes one step a label, and no more steps than the longest pattern has labels.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct HostMap<V> {
     of_every_host: Option<V>,
     root: Label<V>,
 }
 
-impl<V> HostMap<V> {
+impl<V: Default> HostMap<V> {
     /// The place of a pattern's value; of the value for every host without a pattern.
     pub(super) fn entry(&mut self, pattern: Option<&HostPattern>) -> &mut Option<V> {
         match pattern {
@@ -119,17 +119,8 @@ impl<V> HostMap<V> {
     }
 }
 
-impl<V> Default for HostMap<V> {
-    fn default() -> Self {
-        Self {
-            of_every_host: None,
-            root: Label::default(),
-        }
-    }
-}
-
 /// What is known of the hosts that end in some labels.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Label<V> {
     /// Of the host that is these labels.
     exact: Option<V>,
@@ -139,7 +130,7 @@ struct Label<V> {
     labels: HashMap<Box<str>, Label<V>>,
 }
 
-impl<V> Label<V> {
+impl<V: Default> Label<V> {
     fn descend(&mut self, name: &str) -> &mut Self {
         name.rsplit('.')
             .fold(self, |label, name| label.labels.entry(name.into()).or_default())
@@ -147,16 +138,6 @@ impl<V> Label<V> {
 
     fn find(&self, name: &str) -> Option<&Self> {
         name.rsplit('.').try_fold(self, |label, name| label.labels.get(name))
-    }
-}
-
-impl<V> Default for Label<V> {
-    fn default() -> Self {
-        Self {
-            exact: None,
-            under: None,
-            labels: HashMap::new(),
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Bound, Constraint, Fault, Range, Set};
 use crate::json::{Json, Object};
 use crate::limits::CONSTRAINT_DEPTH;
-use crate::value::Value;
+use crate::value::{InadmissibleNumber, Value};
 
 impl Constraint {
     /// Reads an entry of a constraint map: the constraint, and whether its argument may be omitted (`optional`, draft
@@ -53,10 +53,7 @@ fn parse(object: &Object<'_>, position: Position, depth: u32) -> Result<Constrai
         "one_of" => {
             let values = set(object, "values")?;
             if values.values.is_empty() {
-                return Err(Fault::Member {
-                    member: "values",
-                    expected: "an array that is not empty",
-                });
+                return Err(wrong("values", "an array that is not empty"));
             }
             Constraint::OneOf(values)
         }
@@ -73,10 +70,7 @@ fn parse(object: &Object<'_>, position: Position, depth: u32) -> Result<Constrai
 fn scalar(object: &Object<'_>) -> Result<Value, Fault> {
     match object.member("value") {
         Some(json @ (Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_))) => Ok(Value::from_json(json)?),
-        Some(Json::Array(_) | Json::Object(_)) | None => Err(Fault::Member {
-            member: "value",
-            expected: "a string, a number, a boolean or null",
-        }),
+        Some(Json::Array(_) | Json::Object(_)) | None => Err(wrong("value", "a string, a number, a boolean or null")),
     }
 }
 
@@ -99,43 +93,25 @@ fn bound(object: &Object<'_>, member: &'static str, inclusive: &'static str) -> 
             Some(_) => Err(Fault::UnknownMember(inclusive.to_owned())),
         };
     };
-    match json {
-        Json::Number(number) => match Value::from_number(*number)? {
-            Value::Number(value) => Ok(Some(Bound {
-                value,
-                inclusive: inclusivity.unwrap_or(true),
-            })),
-            _ => Err(Fault::Member {
-                member,
-                expected: "a number",
-            }),
-        },
-        _ => Err(Fault::Member {
-            member,
-            expected: "a number",
-        }),
-    }
+    let Json::Number(number) = json else {
+        return Err(wrong(member, "a number"));
+    };
+    let admissible = number.admissible();
+    Ok(Some(Bound {
+        value: admissible.ok_or_else(|| InadmissibleNumber(number.text().to_owned()))?,
+        inclusive: inclusivity.unwrap_or(true),
+    }))
 }
 
 fn set(object: &Object<'_>, member: &'static str) -> Result<Set, Fault> {
-    let elements = object.array(member).ok_or(Fault::Member {
-        member,
-        expected: "an array",
-    })?;
-    Ok(Set::new(
-        elements.iter().map(Value::from_json).collect::<Result<_, _>>()?,
-    ))
+    let elements = object.array(member).ok_or_else(|| wrong(member, "an array"))?;
+    let values = elements.iter().map(Value::from_json).collect::<Result<_, _>>()?;
+    Ok(Set::new(values))
 }
 
 fn clauses(object: &Object<'_>, depth: u32) -> Result<Vec<Constraint>, Fault> {
-    const EXPECTED: Fault = Fault::Member {
-        member: "constraints",
-        expected: "an array that is not empty",
-    };
-    let elements = object.array("constraints").ok_or(EXPECTED)?;
-    if elements.is_empty() {
-        return Err(EXPECTED);
-    }
+    let elements = object.array("constraints").filter(|elements| !elements.is_empty());
+    let elements = elements.ok_or_else(|| wrong("constraints", "an array that is not empty"))?;
     elements
         .iter()
         .map(|element| parse(element.as_object().ok_or(Fault::NotAnObject)?, Position::Clause, depth))
@@ -143,15 +119,12 @@ fn clauses(object: &Object<'_>, depth: u32) -> Result<Vec<Constraint>, Fault> {
 }
 
 fn flag(object: &Object<'_>, member: &'static str) -> Result<Option<bool>, Fault> {
-    object
-        .member(member)
-        .map(|json| {
-            json.as_bool().ok_or(Fault::Member {
-                member,
-                expected: "true or false",
-            })
-        })
-        .transpose()
+    let flag = |json: &Json<'_>| json.as_bool().ok_or_else(|| wrong(member, "true or false"));
+    object.member(member).map(flag).transpose()
+}
+
+fn wrong(member: &'static str, expected: &'static str) -> Fault {
+    Fault::Member { member, expected }
 }
 
 #[cfg(test)]

@@ -40,17 +40,7 @@ impl Constraint {
             (Self::Any(parent), Self::Any(child)) => child
                 .iter()
                 .all(|clause| parent.iter().any(|wider| wider.subsumes_within(clause, budget))),
-            (
-                Self::Exact(_)
-                | Self::Range(_)
-                | Self::OneOf(_)
-                | Self::NotOneOf(_)
-                | Self::Contains(_)
-                | Self::Subset(_)
-                | Self::All(_)
-                | Self::Any(_),
-                _,
-            ) => false,
+            _ => false,
         }
     }
 

@@ -23,13 +23,11 @@ impl Algorithm {
     pub const ALL: [Self; 4] = [Self::Ed25519, Self::EdDsa, Self::Es256, Self::Es256k];
 
     /// The algorithm that a JWS header names. Names are exact; `none` and MAC algorithms are not known here at all.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
     /// The JWS `alg` value.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Ed25519 => "Ed25519",
@@ -40,7 +38,6 @@ impl Algorithm {
     }
 
     /// The only kind of key that its signatures are made with.
-    #[must_use]
     pub fn key_type(self) -> KeyType {
         match self {
             Self::Ed25519 | Self::EdDsa => KeyType::Ed25519,
@@ -72,7 +69,6 @@ impl KeyType {
     pub const ALL: [Self; 3] = [Self::Ed25519, Self::P256, Self::Secp256k1];
 
     /// The JWK's `kty`.
-    #[must_use]
     pub fn kty(self) -> &'static str {
         match self {
             Self::Ed25519 => "OKP",
@@ -81,7 +77,6 @@ impl KeyType {
     }
 
     /// The JWK's `crv`.
-    #[must_use]
     pub fn crv(self) -> &'static str {
         match self {
             Self::Ed25519 => "Ed25519",
@@ -91,7 +86,6 @@ impl KeyType {
     }
 
     /// The algorithm that a key of this kind signs with, unless something older is asked for.
-    #[must_use]
     pub fn algorithm(self) -> Algorithm {
         match self {
             Self::Ed25519 => Algorithm::Ed25519,
@@ -103,7 +97,6 @@ impl KeyType {
     /// How many keys of this kind one signature is held against, where nothing says which of an issuer's keys made it:
     /// any caller can send a token that no key has signed. In V8 a check takes some 150 µs with Ed25519, 450 µs with
     /// secp256k1 and 350 µs with P-256 on a slow machine (`make bench BENCH=cost`), and one token costs no more than that.
-    #[must_use]
     pub const fn most_tried(self) -> usize {
         match self {
             Self::Ed25519 => 2,
@@ -130,13 +123,11 @@ pub struct Algorithms(Vec<Algorithm>);
 
 impl Algorithms {
     /// Allows exactly these.
-    #[must_use]
     pub fn new(allowed: impl IntoIterator<Item = Algorithm>) -> Self {
         Self(allowed.into_iter().collect())
     }
 
     /// Allows every one that is implemented.
-    #[must_use]
     pub fn all() -> Self {
         Self::new(Algorithm::ALL)
     }

@@ -56,7 +56,6 @@ impl PublicKey {
     }
 
     /// The key's `did:key`.
-    #[must_use]
     pub fn to_did_key(&self) -> String {
         let mut bytes = multicodec(self.key_type()).to_vec();
         match &self.point {

@@ -38,7 +38,6 @@ struct Slot {
 
 impl HotKeys {
     /// Keeps tables for at most `limit` keys; 0 keeps neither tables nor decoded keys.
-    #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -80,7 +79,6 @@ impl HotKeys {
     }
 
     /// How many keys have a table.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.state().tables.len()
     }

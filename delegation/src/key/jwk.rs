@@ -38,7 +38,6 @@ impl PublicKey {
     }
 
     /// The public JWK, in canonical form (RFC 8785) and with the required members only.
-    #[must_use]
     pub fn to_jwk(&self) -> String {
         self.point.to_jwk()
     }
@@ -46,17 +45,8 @@ impl PublicKey {
 
 /// The name, if only a private or symmetric key has such a member (RFC 7518, section 6; RFC 8037, section 2).
 fn private_member(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "d" => "d",
-        "p" => "p",
-        "q" => "q",
-        "dp" => "dp",
-        "dq" => "dq",
-        "qi" => "qi",
-        "oth" => "oth",
-        "k" => "k",
-        _ => return None,
-    })
+    let private = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
+    private.into_iter().find(|private| *private == name)
 }
 
 /// Reads the public members of a JWK, public or private.

@@ -14,42 +14,18 @@ pub(crate) enum Known {
 impl PublicKey {
     /// Whether it is one of the keys that people copy. There are more of them than these, which are the usual ones.
     pub(crate) fn known(&self) -> Option<Known> {
-        let thumbprint = self.thumbprint().to_string();
-        KNOWN
-            .iter()
-            .find(|(known, _)| *known == thumbprint)
-            .map(|&(_, whose)| whose)
+        Some(match self.thumbprint().to_string().as_str() {
+            "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k" => Known::Printed("RFC 8037, appendix A"),
+            "FtIu-VbGrfe_KB6CH7GNwODB72MNxj_ml11dEvO-7kk" => Known::Printed("RFC 8032, section 7.1"),
+            "FVV5umTuau890q59V-4Ga_R6qWb7ON_ivJc4EjvCwTM" => Known::Printed("RFC 8032, section 7.1"),
+            "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U" => Known::Printed("RFC 9421, appendix B.1.4"),
+            "oKIywvGUpTVTyxMQ3bwIIeQUudfr_CkLMjCE19ECD-U" => Known::Printed("RFC 7515, appendix A.3"),
+            "cn-I_WNMClehiVp51i_0VpOENW1upEerA8sEam5hn-s" => Known::Printed("RFC 7517, appendix A"),
+            "PlvtM7HpwShiXEuo0jfAcFkNoo1Y_A6sI91E4DsqnN8" => Known::Nobodys,
+            _ => return None,
+        })
     }
 }
-
-/// By thumbprint.
-const KNOWN: [(&str, Known); 7] = [
-    (
-        "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k",
-        Known::Printed("RFC 8037, appendix A"),
-    ),
-    (
-        "FtIu-VbGrfe_KB6CH7GNwODB72MNxj_ml11dEvO-7kk",
-        Known::Printed("RFC 8032, section 7.1"),
-    ),
-    (
-        "FVV5umTuau890q59V-4Ga_R6qWb7ON_ivJc4EjvCwTM",
-        Known::Printed("RFC 8032, section 7.1"),
-    ),
-    (
-        "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U",
-        Known::Printed("RFC 9421, appendix B.1.4"),
-    ),
-    (
-        "oKIywvGUpTVTyxMQ3bwIIeQUudfr_CkLMjCE19ECD-U",
-        Known::Printed("RFC 7515, appendix A.3"),
-    ),
-    (
-        "cn-I_WNMClehiVp51i_0VpOENW1upEerA8sEam5hn-s",
-        Known::Printed("RFC 7517, appendix A"),
-    ),
-    ("PlvtM7HpwShiXEuo0jfAcFkNoo1Y_A6sI91E4DsqnN8", Known::Nobodys),
-];
 
 #[cfg(test)]
 mod tests {

@@ -85,7 +85,6 @@ impl PublicKey {
     }
 
     /// What kind of key it is.
-    #[must_use]
     pub fn key_type(&self) -> KeyType {
         match self.point {
             Point::Ed25519(_) => KeyType::Ed25519,
@@ -95,7 +94,6 @@ impl PublicKey {
     }
 
     /// The RFC 7638 thumbprint.
-    #[must_use]
     pub fn thumbprint(&self) -> Thumbprint {
         self.thumbprint
     }

@@ -121,13 +121,11 @@ impl JwkSet {
     }
 
     /// The keys, in the order of the set.
-    #[must_use]
     pub fn keys(&self) -> &[IdentifiedKey] {
         &self.keys
     }
 
     /// The keys of the set that are not for us.
-    #[must_use]
     pub fn skipped(&self) -> &[SkippedKey] {
         &self.skipped
     }

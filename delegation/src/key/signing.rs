@@ -24,7 +24,6 @@ enum Secret {
 
 impl SigningKey {
     /// The Ed25519 key of this RFC 8032 seed.
-    #[must_use]
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         let key = ed25519_dalek::SigningKey::from_bytes(seed);
         Self {
@@ -74,7 +73,6 @@ impl SigningKey {
     }
 
     /// The private JWK. Whoever reads it can sign.
-    #[must_use]
     pub fn to_private_jwk(&self) -> Zeroizing<String> {
         let secret = self.secret_bytes();
         let d = Zeroizing::new(base64url::encode(secret.as_slice()));
@@ -82,13 +80,11 @@ impl SigningKey {
     }
 
     /// The public half.
-    #[must_use]
     pub fn public(&self) -> PublicKey {
         self.public.clone()
     }
 
     /// The JWS `alg` of the signatures this key makes.
-    #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.public.key_type().algorithm()
     }

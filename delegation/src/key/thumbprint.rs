@@ -17,25 +17,21 @@ impl Thumbprint {
     }
 
     /// Reads the base64url form.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         base64url::decode_array(text).map(Self)
     }
 
     /// The thumbprint with this digest.
-    #[must_use]
     pub fn from_bytes(digest: [u8; 32]) -> Self {
         Self(digest)
     }
 
     /// The digest itself.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
     /// The thumbprint URI (RFC 9278) that a derived token has as its `iss` (draft section 3.2).
-    #[must_use]
     pub fn uri(&self) -> String {
         format!("urn:ietf:params:oauth:jwk-thumbprint:sha-256:{self}")
     }

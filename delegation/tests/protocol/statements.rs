@@ -34,12 +34,12 @@ fn what_is_minted_verifies_and_says_what_was_asked_for() {
         };
         let compact = mint::revocation(&order, &anchor(), &limits).unwrap();
         let verified = verify(&compact).unwrap();
-        assert_eq!(verified.revocation(), &revocation);
-        assert_eq!(verified.principal().issuer, ISSUER);
-        assert_eq!(verified.principal().subject.as_deref(), subject);
-        assert_eq!(verified.id(), "statement");
-        assert_eq!(verified.issued_at(), UnixTime(NOW));
-        assert_eq!(verified.expires_at(), UnixTime(NOW + 60));
+        assert_eq!(verified.revocation, revocation);
+        assert_eq!(verified.issuer, ISSUER);
+        assert_eq!(verified.subject.as_deref(), subject);
+        assert_eq!(verified.id, "statement");
+        assert_eq!(verified.issued_at, UnixTime(NOW));
+        assert_eq!(verified.expires_at, UnixTime(NOW + 60));
         assert_eq!(verified.signed_by(), anchor().public().thumbprint());
     }
 }
@@ -223,7 +223,7 @@ fn it_counts_for_its_audience_and_its_time_only() {
 fn nobody_revokes_for_another() {
     let with = |claims: Claims, asserts_subjects: bool| {
         verify_with(&signed(&claims), &trusting(anchor().public(), asserts_subjects)).map(|verified| {
-            let principal = verified.principal();
+            let principal = &*verified;
             (principal.issuer.clone(), principal.subject.clone())
         })
     };
@@ -295,7 +295,7 @@ fn any_of_the_issuers_keys_signs_and_a_kid_selects_one() {
     );
     let lost = good().with("revoke", format!(r#"{{"key":"{}"}}"#, phone.public().thumbprint()));
     let by_laptop = verify_with(&sign(&anchor(), HEADER, &lost.json()), &devices).unwrap();
-    assert_eq!(by_laptop.revocation(), &Revocation::Key(phone.public().thumbprint()));
+    assert_eq!(by_laptop.revocation, Revocation::Key(phone.public().thumbprint()));
 }
 
 fn good() -> Claims {

@@ -7,7 +7,7 @@ use credence_decision::clock::Began;
 use credence_decision::config::{Mode, Policy};
 use credence_decision::decision::{Decision, Denial, Reason};
 use credence_decision::engine::Verdict;
-use credence_decision::metrics::Metrics;
+use credence_decision::metrics::VmMetrics;
 use credence_decision::request::{HeaderMapError, HeaderNames, RemovedTrailers, Request};
 
 use super::recorder::{Recorder, StartError};
@@ -27,7 +27,7 @@ impl<H: Host> Effects<H> {
         id: RootId,
         policy: &Policy,
         settings: Settings,
-        metrics: &mut Metrics,
+        metrics: &VmMetrics,
     ) -> Result<Self, StartError> {
         Ok(Self {
             recorder: Recorder::new(host.clone(), id, policy, settings, metrics)?,
@@ -46,7 +46,6 @@ impl<H: Host> Effects<H> {
         stream: StreamId,
         began: Began,
         stripped: Result<(), HostError>,
-        metrics: &mut Metrics,
     ) -> Flow {
         let applied = stripped.and_then(|()| match verdict.mode {
             Mode::Enforce => self.apply(&verdict, request),
@@ -59,7 +58,7 @@ impl<H: Host> Effects<H> {
             verdict.decision = Decision::Deny(Reason::HostFailure.into());
             verdict.mode = Mode::Enforce;
         }
-        self.recorder.record(&verdict, request, stream, began, metrics);
+        self.recorder.record(&verdict, request, stream, began);
         let flow = match (&verdict.decision, verdict.mode) {
             (Decision::Allow(_), _) | (Decision::Deny(_), Mode::Shadow) => Flow::Continue,
             (Decision::Deny(denial), Mode::Enforce) => {
@@ -78,24 +77,23 @@ impl<H: Host> Effects<H> {
         has_body: bool,
         stream: StreamId,
         began: Began,
-        metrics: &mut Metrics,
     ) {
         match Request::parse(serialized, &self.headers, has_body) {
-            Ok(request) => self.recorder.record(&verdict, &request, stream, began, metrics),
+            Ok(request) => self.recorder.record(&verdict, &request, stream, began),
             // It has been read before; whatever this is, it is counted.
-            Err(error) => self.recorder.record_unread(&error.into(), began, metrics),
+            Err(error) => self.recorder.record_unread(&error.into(), began),
         }
     }
 
     /// Refuses a request whose headers can not be read.
-    pub(super) fn refuse_unread(&mut self, denial: &Denial, began: Began, metrics: &mut Metrics) -> Flow {
-        self.recorder.record_unread(denial, began, metrics);
+    pub(super) fn refuse_unread(&mut self, denial: &Denial, began: Began) -> Flow {
+        self.recorder.record_unread(denial, began);
         deny(&self.host, denial, None, false)
     }
 
     /// Refuses a request that the host has left us without the means to decide.
-    pub(super) fn refuse(&mut self, error: &HostError, metrics: &mut Metrics) -> Flow {
-        self.recorder.record_failure(error, metrics);
+    pub(super) fn refuse(&mut self, error: &HostError) -> Flow {
+        self.recorder.record_failure(error);
         refuse(&self.host)
     }
 

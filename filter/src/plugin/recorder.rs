@@ -5,7 +5,7 @@ use credence_decision::clock::{Began, Monotonic, UnixNanos, WallClock};
 use credence_decision::config::Policy;
 use credence_decision::decision::{Denial, Reason};
 use credence_decision::engine::Verdict;
-use credence_decision::metrics::Metrics;
+use credence_decision::metrics::VmMetrics;
 use credence_decision::recorder;
 use credence_decision::request::Request;
 use credence_decision::revocation::Watch;
@@ -29,7 +29,7 @@ impl<H: Host> Recorder<H> {
         id: RootId,
         policy: &Policy,
         settings: Settings,
-        metrics: &mut Metrics,
+        metrics: &VmMetrics,
     ) -> Result<Self, StartError> {
         let cluster = &policy.control_plane.cluster;
         let mut stream = ControlStream::new(host.clone(), cluster, "credence.v1.AuditService", "Report");
@@ -70,16 +70,9 @@ impl<H: Host> Recorder<H> {
     }
 
     /// Counts and records a decision, exactly once.
-    pub(super) fn record(
-        &mut self,
-        verdict: &Verdict<'_>,
-        request: &Request<'_>,
-        stream: StreamId,
-        began: Began,
-        metrics: &mut Metrics,
-    ) {
+    pub(super) fn record(&mut self, verdict: &Verdict<'_>, request: &Request<'_>, stream: StreamId, began: Began) {
         let now = || self.host.monotonic().ok();
-        self.decisions.record(verdict, request, stream, began, now, metrics);
+        self.decisions.record(verdict, request, stream, began, now);
     }
 
     /// Sends what fills a batch, without waiting for the tick.
@@ -91,23 +84,22 @@ impl<H: Host> Recorder<H> {
     }
 
     /// Records a request whose headers can not be read.
-    pub(super) fn record_unread(&mut self, denial: &Denial, began: Began, metrics: &mut Metrics) {
-        self.decisions.count_denials(denial.reason, 1, began.wall, metrics);
+    pub(super) fn record_unread(&mut self, denial: &Denial, began: Began) {
+        self.decisions.count_denials(denial.reason, 1, began.wall);
     }
 
     /// Records that a request could not be decided.
-    pub(super) fn record_failure(&mut self, error: &HostError, metrics: &mut Metrics) {
+    pub(super) fn record_failure(&mut self, error: &HostError) {
         self.host
             .log(LogLevel::Error, &format!("credence: a request was refused: {error}"));
-        self.record_undecided(1, metrics);
+        self.record_undecided(1);
     }
 
     /// Records requests that were answered without a decision.
-    pub(super) fn record_undecided(&mut self, requests: u64, metrics: &mut Metrics) {
+    pub(super) fn record_undecided(&mut self, requests: u64) {
         // Without a clock they go into the ledger's first second of all, but they do go there.
         let wall = self.host.unix_time().unwrap_or_default();
-        self.decisions
-            .count_denials(Reason::HostFailure, requests, wall, metrics);
+        self.decisions.count_denials(Reason::HostFailure, requests, wall);
     }
 
     /// A request has ended: if its event waits for that, it is recorded with what the client was answered.

@@ -7,8 +7,8 @@ use credence_decision::clock::{Monotonic, UnixNanos};
 use credence_decision::config::Policy;
 use credence_decision::decision::Reason;
 use credence_decision::engine::{Engine, Outcome};
-use credence_decision::held::{AwaitsBody, AwaitsSnapshot, HeldRequests, Piece};
-use credence_decision::metrics::{Gauges, Metrics, Observed};
+use credence_decision::held::{Awaited, HeldRequest, HeldRequests, Piece};
+use credence_decision::metrics::{Gauges, Observed, VmMetrics};
 use credence_decision::proofs::ReplayMemory;
 use credence_decision::request::Request;
 use credence_decision::revocation::{Freshness, Watch};
@@ -35,7 +35,7 @@ impl<H: Host> Root<H> {
         id: RootId,
         policy: Policy,
         settings: audit::Settings,
-        metrics: &mut Metrics,
+        metrics: &VmMetrics,
     ) -> Result<Self, StartError> {
         let now = UnixTime(host.unix_time()?.second());
         let replay = ReplayMemory::join(&mut host.clone(), host.random()?, now, policy.limits.proof_clock_skew)
@@ -61,34 +61,22 @@ impl<H: Host> Root<H> {
     // === A request's headers ===
 
     /// Decides a request, or holds it.
-    pub(super) fn on_request_headers(
-        &mut self,
-        stream: StreamId,
-        has_body: bool,
-        watch: &Watch,
-        metrics: &mut Metrics,
-    ) -> Flow {
+    pub(super) fn on_request_headers(&mut self, stream: StreamId, has_body: bool, watch: &Watch) -> Flow {
         let flow = self
-            .decide(stream, has_body, watch, metrics)
-            .unwrap_or_else(|error| self.effects.refuse(&error, metrics));
+            .decide(stream, has_body, watch)
+            .unwrap_or_else(|error| self.effects.refuse(&error));
         if flow == Flow::Stop {
             self.held.close(stream);
         }
         flow
     }
 
-    fn decide(
-        &mut self,
-        stream: StreamId,
-        has_body: bool,
-        watch: &Watch,
-        metrics: &mut Metrics,
-    ) -> Result<Flow, HostError> {
+    fn decide(&mut self, stream: StreamId, has_body: bool, watch: &Watch) -> Result<Flow, HostError> {
         let began = self.effects.recorder.begin()?;
         let serialized = self.host.header_map(HeaderMap::RequestHeaders)?;
         let request = match Request::parse(&serialized, &self.effects.headers, has_body) {
             Ok(request) => request,
-            Err(error) => return Ok(self.effects.refuse_unread(&error.into(), began, metrics)),
+            Err(error) => return Ok(self.effects.refuse_unread(&error.into(), began)),
         };
         // First, on every path: what only we may say, nobody else has said.
         let stripped = self.effects.strip(&request);
@@ -100,13 +88,14 @@ impl<H: Host> Root<H> {
             Outcome::NeedsBody(_) if stripped.is_err() => return stripped.map(|()| Flow::Stop),
             Outcome::NeedsBody(held) => match self.held.body_place(&held, &serialized, connection()) {
                 Ok(place) => {
-                    let waits = AwaitsBody {
-                        held,
+                    let waits = HeldRequest {
+                        awaits: Awaited::Body(held),
                         // One more call to the host, for those that wait alone.
                         began: self.host.monotonic().map_or(began, |now| began.paused(now)),
                         serialized,
+                        has_body,
                     };
-                    self.held.hold_for_body(stream, waits, place);
+                    self.held.hold(stream, waits, place);
                     return Ok(Flow::Wait);
                 }
                 Err(reason) => self.engine.turn_away(held, reason),
@@ -116,37 +105,28 @@ impl<H: Host> Root<H> {
         if let Some(rule_index) = verdict.rule_index.filter(|_| may_wait && stripped.is_ok())
             && let Some(place) = self.held.snapshot_place(&serialized, connection())
         {
-            let waits = AwaitsSnapshot {
-                rule_index,
+            let waits = HeldRequest {
+                awaits: Awaited::Snapshot(rule_index),
                 began,
                 serialized,
                 has_body,
             };
-            self.held.hold_for_snapshot(stream, waits, place);
+            self.held.hold(stream, waits, place);
             return Ok(Flow::Wait);
         }
-        Ok(self
-            .effects
-            .conclude(verdict, &request, stream, began, stripped, metrics))
+        Ok(self.effects.conclude(verdict, &request, stream, began, stripped))
     }
 
     // === A request's body and trailers ===
 
     /// Some of a request's body has arrived, `size` bytes of it by now.
-    pub(super) fn on_request_body(
-        &mut self,
-        stream: StreamId,
-        size: usize,
-        is_complete: bool,
-        watch: &Watch,
-        metrics: &mut Metrics,
-    ) -> Flow {
+    pub(super) fn on_request_body(&mut self, stream: StreamId, size: usize, is_complete: bool, watch: &Watch) -> Flow {
         let piece = self.held.on_body(stream, size, is_complete);
-        self.on_piece(stream, piece, watch, metrics)
+        self.on_piece(stream, piece, watch)
     }
 
     /// A request's trailers have arrived.
-    pub(super) fn on_request_trailers(&mut self, stream: StreamId, watch: &Watch, metrics: &mut Metrics) -> Flow {
+    pub(super) fn on_request_trailers(&mut self, stream: StreamId, watch: &Watch) -> Flow {
         if let Err(error) = self.effects.strip_trailers(&self.engine.policy().removed_trailers) {
             self.host.log(
                 LogLevel::Error,
@@ -155,63 +135,68 @@ impl<H: Host> Root<H> {
             return Flow::Stop;
         }
         let piece = self.held.on_trailers(stream);
-        self.on_piece(stream, piece, watch, metrics)
+        self.on_piece(stream, piece, watch)
     }
 
-    fn on_piece(&mut self, stream: StreamId, piece: Piece, watch: &Watch, metrics: &mut Metrics) -> Flow {
+    fn on_piece(&mut self, stream: StreamId, piece: Piece, watch: &Watch) -> Flow {
         match piece {
             Piece::PassesOn => Flow::Continue,
             Piece::Waits => Flow::Wait,
             Piece::Stays => Flow::Stop,
-            Piece::Decides(waits, refusal) => {
-                let flow = self
-                    .decide_held(stream, *waits, refusal, watch, metrics)
-                    .unwrap_or_else(|error| self.effects.refuse(&error, metrics));
-                if flow == Flow::Continue {
-                    self.held.release(stream);
-                }
-                flow
-            }
-            Piece::Settles(waits) => self.settle(stream, waits, watch, metrics),
+            Piece::Decides(waits, refusal) => self.settle(stream, *waits, refusal, watch),
         }
+    }
+
+    /// Decides a request that was held, and waits no longer.
+    fn settle(&mut self, stream: StreamId, waits: HeldRequest, refusal: Option<Reason>, watch: &Watch) -> Flow {
+        let flow = self
+            .decide_held(stream, waits, refusal, watch)
+            .unwrap_or_else(|error| self.effects.refuse(&error));
+        if flow == Flow::Continue {
+            self.held.release(stream);
+        }
+        flow
     }
 
     fn decide_held(
         &mut self,
         stream: StreamId,
-        waits: AwaitsBody,
+        waits: HeldRequest,
         refusal: Option<Reason>,
         watch: &Watch,
-        metrics: &mut Metrics,
     ) -> Result<Flow, HostError> {
-        let AwaitsBody {
-            held,
-            began,
-            serialized,
-        } = waits;
         // The wait was none of the filter's time, but things may have changed in it.
-        let now = self.effects.recorder.begin()?.after(began);
-        let request = match Request::parse(&serialized, &self.effects.headers, true) {
+        let mut now = self.effects.recorder.begin()?;
+        if let Awaited::Body(_) = waits.awaits {
+            now = now.after(waits.began);
+        }
+        let request = match Request::parse(&waits.serialized, &self.effects.headers, waits.has_body) {
             Ok(request) => request,
-            Err(error) => return Ok(self.effects.refuse_unread(&error.into(), now, metrics)),
+            Err(error) => return Ok(self.effects.refuse_unread(&error.into(), now)),
         };
-        let verdict = if let Some(reason) = refusal {
-            self.engine.turn_away(held, reason)
-        } else {
-            // One byte more than is read tells a body of just that size from a larger one.
-            let limit = self.engine.policy().limits.body_bytes;
-            let body = self.host.request_body(limit.saturating_add(1))?;
-            let mut world = self.effects.recorder.world(now, watch);
-            self.engine.resume(held, &request, &body, &mut world)
+        let mut world = self.effects.recorder.world(now, watch);
+        let verdict = match (waits.awaits, refusal) {
+            (Awaited::Body(held), Some(reason)) => self.engine.turn_away(held, reason),
+            (Awaited::Body(held), None) => {
+                // One byte more than is read tells a body of just that size from a larger one.
+                let limit = self.engine.policy().limits.body_bytes;
+                let body = self.host.request_body(limit.saturating_add(1))?;
+                self.engine.resume(held, &request, &body, &mut world)
+            }
+            (Awaited::Snapshot(_), _) => match self.engine.decide(&request, &mut world) {
+                Outcome::Decided(verdict) => verdict,
+                // A rule that reads the body does not hold a request this way.
+                Outcome::NeedsBody(held) => self.engine.turn_away(held, Reason::HostFailure),
+            },
         };
-        Ok(self.effects.conclude(verdict, &request, stream, now, Ok(()), metrics))
+        Ok(self.effects.conclude(verdict, &request, stream, now, Ok(())))
     }
 
     // === Requests that wait for the first snapshot ===
 
     /// Decides the requests that wait for the VM's first snapshot, if it is there, and those that can wait no longer: some of
     /// them, and the next tick the next.
-    pub(super) fn settle_unready(&mut self, now: Monotonic, watch: &Watch, metrics: &mut Metrics) {
+    pub(super) fn settle_unready(&mut self, now: Monotonic, watch: &Watch) {
         if self.held.is_empty() {
             return;
         }
@@ -221,7 +206,7 @@ impl<H: Host> Root<H> {
             let Some((stream, waits)) = self.held.next_settled(is_ready, now) else {
                 return;
             };
-            let settled = host.in_stream(stream, || match self.settle(stream, waits, watch, metrics) {
+            let settled = host.in_stream(stream, || match self.settle(stream, waits, None, watch) {
                 Flow::Continue => host.continue_request(),
                 Flow::Wait | Flow::Stop => Ok(()),
             });
@@ -233,91 +218,44 @@ impl<H: Host> Root<H> {
                     &format!("credence: a held request stays held: {error}"),
                 ),
                 // It was not decided, and the record says so.
-                Err(error) => self.effects.recorder.record_failure(&error, metrics),
+                Err(error) => self.effects.recorder.record_failure(&error),
             }
         }
-    }
-
-    /// Decides a request that waited for the VM's first snapshot, and waits no longer.
-    fn settle(&mut self, stream: StreamId, waits: AwaitsSnapshot, watch: &Watch, metrics: &mut Metrics) -> Flow {
-        let flow = self
-            .decide_unready(stream, waits, watch, metrics)
-            .unwrap_or_else(|error| self.effects.refuse(&error, metrics));
-        if flow == Flow::Stop {
-            self.held.close(stream);
-        }
-        flow
-    }
-
-    fn decide_unready(
-        &mut self,
-        stream: StreamId,
-        waits: AwaitsSnapshot,
-        watch: &Watch,
-        metrics: &mut Metrics,
-    ) -> Result<Flow, HostError> {
-        let AwaitsSnapshot {
-            serialized, has_body, ..
-        } = waits;
-        // The wait was none of the filter's time.
-        let began = self.effects.recorder.begin()?;
-        let request = match Request::parse(&serialized, &self.effects.headers, has_body) {
-            Ok(request) => request,
-            Err(error) => return Ok(self.effects.refuse_unread(&error.into(), began, metrics)),
-        };
-        let mut world = self.effects.recorder.world(began, watch);
-        let verdict = match self.engine.decide(&request, &mut world) {
-            Outcome::Decided(verdict) => verdict,
-            // A rule that reads the body does not hold a request this way.
-            Outcome::NeedsBody(held) => self.engine.turn_away(held, Reason::HostFailure),
-        };
-        Ok(self.effects.conclude(verdict, &request, stream, began, Ok(()), metrics))
     }
 
     // === The end of a request ===
 
     /// A request has ended. If it was still held, it never got further, and the record says so.
-    pub(super) fn on_stream_end(&mut self, stream: StreamId, metrics: &mut Metrics) {
-        let (body, snapshot) = self.held.end(stream);
-        if let Some(waits) = body {
-            self.give_up(stream, waits, metrics);
-        }
-        if let Some(AwaitsSnapshot {
-            rule_index,
-            began,
-            serialized,
-            has_body,
-        }) = snapshot
-        {
-            let verdict = self.engine.give_up_unready(rule_index);
-            self.effects
-                .record_given_up(verdict, &serialized, has_body, stream, began, metrics);
+    pub(super) fn on_stream_end(&mut self, stream: StreamId) {
+        if let Some(waits) = self.held.end(stream) {
+            self.give_up(stream, waits);
         }
         self.effects.recorder.on_stream_end(stream);
     }
 
     /// Records a held request that can not be answered any more.
-    fn give_up(&mut self, stream: StreamId, waits: AwaitsBody, metrics: &mut Metrics) {
-        let AwaitsBody {
-            held,
-            began,
-            serialized,
-        } = waits;
-        let began = self.host.monotonic().map_or(began, |now| began.resumed(now));
-        let verdict = self.engine.turn_away(held, Reason::BodyIncomplete);
+    fn give_up(&mut self, stream: StreamId, waits: HeldRequest) {
+        let (verdict, began) = match waits.awaits {
+            Awaited::Body(held) => {
+                let resumed = |now| waits.began.resumed(now);
+                let began = self.host.monotonic().map_or(waits.began, resumed);
+                (self.engine.turn_away(held, Reason::BodyIncomplete), began)
+            }
+            Awaited::Snapshot(rule_index) => (self.engine.give_up_unready(rule_index), waits.began),
+        };
         self.effects
-            .record_given_up(verdict, &serialized, true, stream, began, metrics);
+            .record_given_up(verdict, &waits.serialized, waits.has_body, stream, began);
     }
 
     // === Time ===
 
     /// Time has passed. `true` once a drained configuration has nothing left to do.
-    pub(super) fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64, metrics: &mut Metrics) -> bool {
+    pub(super) fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> bool {
         if let Some(since) = self.draining_since {
             let is_late = now.since(since) >= HELD_LIMIT;
             if is_late {
                 for (stream, waits) in self.held.give_up() {
-                    self.give_up(stream, waits, metrics);
+                    self.give_up(stream, waits);
                 }
             }
             if self.holds_none() && (is_late || self.effects.recorder.source().map_or(0, Source::unanswered) == 0) {
@@ -340,7 +278,7 @@ impl<H: Host> Root<H> {
             .share_chains(now, &mut self.host.clone(), watch.cache_keys());
     }
 
-    pub(super) fn report_gauges(&mut self, watch: &Watch, now: Monotonic, metrics: &mut Metrics) {
+    pub(super) fn report_gauges(&mut self, watch: &Watch, now: Monotonic) {
         let observed = Observed {
             engine: &self.engine,
             source: self.effects.recorder.source().map(|source| source.figures(now)),
@@ -349,7 +287,7 @@ impl<H: Host> Root<H> {
             held: self.held.len(),
             memory_bytes: self.host.memory_bytes(),
         };
-        self.gauges.report(&observed, metrics);
+        self.gauges.report(&observed);
     }
 }
 

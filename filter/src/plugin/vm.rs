@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use credence_decision::audit;
 use credence_decision::clock::Monotonic;
 use credence_decision::config::{self, ControlPlane, Policy};
-use credence_decision::metrics::Metrics;
+use credence_decision::metrics::VmMetrics;
 use credence_decision::revocation::Watch;
 use credence_decision::stream::StreamHandler as _;
 
@@ -27,7 +27,7 @@ pub(crate) struct Vm<H> {
     /// Requests that were refused because their configuration is not there, and are yet to be recorded.
     undecided: u64,
     configurations: BTreeMap<RootId, Configuration<H>>,
-    metrics: Metrics,
+    metrics: VmMetrics,
 }
 
 /// A configuration, and which of the VM's watches it relies on.
@@ -70,27 +70,23 @@ impl<H: Host> Plugin for Vm<H> {
     }
 
     fn on_request_headers(&mut self, id: RootId, stream: StreamId, end_of_stream: bool) -> Flow {
-        self.with_root(id, |root, watch, metrics| {
-            root.on_request_headers(stream, !end_of_stream, watch, metrics)
-        })
-        .unwrap_or_else(|| {
-            self.undecided = self.undecided.saturating_add(1);
-            refuse(&self.host)
-        })
+        self.with_root(id, |root, watch| root.on_request_headers(stream, !end_of_stream, watch))
+            .unwrap_or_else(|| {
+                self.undecided = self.undecided.saturating_add(1);
+                refuse(&self.host)
+            })
     }
 
     fn on_request_body(&mut self, id: RootId, stream: StreamId, size: usize, end_of_stream: bool) -> Flow {
-        self.with_root(id, |root, watch, metrics| {
-            root.on_request_body(stream, size, end_of_stream, watch, metrics)
+        self.with_root(id, |root, watch| {
+            root.on_request_body(stream, size, end_of_stream, watch)
         })
         .unwrap_or_else(|| refuse(&self.host))
     }
 
     fn on_request_trailers(&mut self, id: RootId, stream: StreamId) -> Flow {
-        self.with_root(id, |root, watch, metrics| {
-            root.on_request_trailers(stream, watch, metrics)
-        })
-        .unwrap_or_else(|| refuse(&self.host))
+        self.with_root(id, |root, watch| root.on_request_trailers(stream, watch))
+            .unwrap_or_else(|| refuse(&self.host))
     }
 
     fn on_grpc_message(&mut self, token: GrpcToken, message: &[u8]) {
@@ -105,9 +101,9 @@ impl<H: Host> Plugin for Vm<H> {
             for Configuration { root, .. } in sharing.filter(|configuration| configuration.watch == *id) {
                 // Once, however many configurations share the watch.
                 if let Some(took) = round_trip.take() {
-                    root.gauges.observe_round_trip(took, &mut self.metrics);
+                    root.gauges.observe_round_trip(took);
                 }
-                root.settle_unready(now, watch, &mut self.metrics);
+                root.settle_unready(now, watch);
             }
         } else if let Some(root) = self.root_with_stream(token) {
             root.effects.recorder.on_message(message, now, random);
@@ -128,7 +124,7 @@ impl<H: Host> Plugin for Vm<H> {
 
     fn on_stream_end(&mut self, id: RootId, stream: StreamId) {
         if let Some(Configuration { root, .. }) = self.configurations.get_mut(&id) {
-            root.on_stream_end(stream, &mut self.metrics);
+            root.on_stream_end(stream);
         }
     }
 
@@ -154,15 +150,15 @@ impl<H: Host> Vm<H> {
             next_watch: 0,
             undecided: 0,
             configurations: BTreeMap::new(),
-            metrics: Metrics::default(),
+            metrics: VmMetrics::default(),
         }
     }
 
     /// The configuration of this root context, with the watch that it relies on.
-    fn with_root<R>(&mut self, id: RootId, decide: impl FnOnce(&mut Root<H>, &Watch, &mut Metrics) -> R) -> Option<R> {
+    fn with_root<R>(&mut self, id: RootId, decide: impl FnOnce(&mut Root<H>, &Watch) -> R) -> Option<R> {
         let Configuration { root, watch } = self.configurations.get_mut(&id)?;
         let SharedWatch { watch, .. } = self.watches.get(watch)?;
-        Some(decide(root, watch, &mut self.metrics))
+        Some(decide(root, watch))
     }
 
     /// The configuration that this audit stream belongs to.
@@ -183,7 +179,7 @@ impl<H: Host> Vm<H> {
             plugin,
             anchors_digest: policy.trust_anchors.digest(),
         };
-        let root = Root::new(self.host.clone(), id, policy, settings, &mut self.metrics)?;
+        let root = Root::new(self.host.clone(), id, policy, settings, &self.metrics)?;
         self.configurations.insert(id, Configuration { root, watch });
         self.host.set_tick_period(TICK_MS)?;
         Ok(())
@@ -239,7 +235,7 @@ impl<H: Host> Vm<H> {
         };
         let undecided = std::mem::take(&mut self.undecided);
         if undecided > 0 {
-            root.effects.recorder.record_undecided(undecided, &mut self.metrics);
+            root.effects.recorder.record_undecided(undecided);
         }
         if let Some(SharedWatch { watch, stream, .. }) = self.watches.get_mut(watch) {
             if !root.is_draining() && stream.is_free_for(id) {
@@ -247,15 +243,15 @@ impl<H: Host> Vm<H> {
                 let actions = watch.on_tick(now, wall, random);
                 stream.carry_out(watch, actions, now, random);
             }
-            root.settle_unready(now, watch, &mut self.metrics);
+            root.settle_unready(now, watch);
             root.share_chains(watch, wall);
-            root.report_gauges(watch, now, &mut self.metrics);
+            root.report_gauges(watch, now);
         }
-        let is_finished = root.on_tick(now, wall, random, &mut self.metrics);
+        let is_finished = root.on_tick(now, wall, random);
         if is_finished {
-            root.gauges.withdraw(&mut self.metrics);
+            root.gauges.withdraw();
         }
-        self.metrics.flush(&mut self.host)?;
+        self.metrics.borrow_mut().flush(&mut self.host)?;
         if is_finished {
             self.configurations.remove(&id);
             // A view that no configuration relies on may be large.

@@ -80,7 +80,7 @@ fn defaults() -> Vec<(&'static str, String)> {
 
 fn anchor_of(verified: &VerifiedStatement) -> TrustAnchor {
     let anchors = World::new().anchors;
-    let issuer = &verified.principal().issuer;
+    let issuer = &verified.issuer;
     let anchor = anchors
         .of_issuer(issuer)
         .find(|anchor| anchor.key.thumbprint() == verified.signed_by());
@@ -90,11 +90,11 @@ fn anchor_of(verified: &VerifiedStatement) -> TrustAnchor {
 fn check_against_claims(verified: &VerifiedStatement, claims: &Object<'_>) {
     let string = |name| claims.member(name).and_then(Json::as_str);
     let integer = |name| claims.member(name).and_then(Json::as_integer);
-    let (issued_at, expires_at) = (verified.issued_at(), verified.expires_at());
+    let (issued_at, expires_at) = (verified.issued_at, verified.expires_at);
     let limits = Limits::default();
-    assert_eq!(Some(verified.id()), string("jti"));
-    assert_eq!(Some(verified.principal().issuer.as_str()), string("iss"));
-    assert_eq!(verified.principal().subject.as_deref(), string("sub"));
+    assert_eq!(Some(verified.id.as_str()), string("jti"));
+    assert_eq!(Some(verified.issuer.as_str()), string("iss"));
+    assert_eq!(verified.subject.as_deref(), string("sub"));
     assert_eq!(
         (Some(issued_at.0), Some(expires_at.0)),
         (integer("iat"), integer("exp"))
@@ -110,7 +110,7 @@ fn check_against_claims(verified: &VerifiedStatement, claims: &Object<'_>) {
     let [(name, value)] = members.as_slice() else {
         panic!("exactly one thing is revoked: {members:?}");
     };
-    match verified.revocation() {
+    match &verified.revocation {
         Revocation::Epoch(epoch) => {
             assert_eq!((*name, value.as_integer()), ("epoch", i64::try_from(*epoch).ok()));
             assert!(*epoch < 1 << 53);
@@ -138,10 +138,10 @@ fn check_against_claims(verified: &VerifiedStatement, claims: &Object<'_>) {
 /// Nobody revokes what is not his.
 fn check_authority(verified: &VerifiedStatement) {
     let anchor = anchor_of(verified);
-    let one_subject = verified.principal().subject.is_some();
-    assert_eq!(anchor.issuer, verified.principal().issuer);
+    let one_subject = verified.subject.is_some();
+    assert_eq!(anchor.issuer, verified.issuer);
     assert!(anchor.asserts_subjects || !one_subject, "he speaks for nobody else");
-    match verified.revocation() {
+    match &verified.revocation {
         Revocation::Key(key) => {
             let anchors = World::new().anchors;
             let mut owners = anchors
@@ -182,7 +182,7 @@ fn check_times(statement: &str, verified: &VerifiedStatement) {
         verify(statement, &world)
     };
     let skew = World::new().limits.iat_skew as i64;
-    let (issued_at, expires_at) = (verified.issued_at().0, verified.expires_at().0);
+    let (issued_at, expires_at) = (verified.issued_at.0, verified.expires_at.0);
     assert_eq!(at(expires_at - 1).as_ref(), Ok(verified));
     assert_eq!(at(expires_at), Err(StatementError::Expired));
     assert_eq!(
@@ -230,15 +230,7 @@ fn check_twins(json: &Json<'_>, verified: &VerifiedStatement) {
         let twin = script::sign(signer, None, TYP, &claims.canonical());
         assert_eq!(verify(&twin, &world).as_ref(), Ok(verified));
     }
-    let order = RevocationOrder {
-        id: verified.id().to_owned(),
-        issuer: verified.principal().issuer.clone(),
-        subject: verified.principal().subject.clone(),
-        audience: vec![AUDIENCE.to_owned()],
-        issued_at: verified.issued_at(),
-        expires_at: verified.expires_at(),
-        revocation: verified.revocation().clone(),
-    };
+    let order = RevocationOrder::clone(verified);
     // Escapes may make it longer than it was, so that it is over the limit.
     if let Ok(minted) = mint::revocation(&order, signer.key(), &world.limits) {
         assert_eq!(verify(&minted, &world).as_ref(), Ok(verified));

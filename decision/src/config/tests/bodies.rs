@@ -11,7 +11,7 @@ fn mistakes(arguments: &str, more: &str) -> Vec<(String, String)> {
     match Policy::parse(configuration.as_bytes()) {
         Ok(_) => Vec::new(),
         Err(error) => error
-            .problems()
+            .problems
             .iter()
             .map(|problem| (problem.path.clone(), problem.message.clone()))
             .collect(),

@@ -294,7 +294,7 @@ fn arguments_of(policy: &Policy, rule: usize) -> &ArgumentMapping {
 
 fn one_mistake(replacements: &[(&str, &str)], path: &str, message: &str) {
     let error = Policy::parse(with(replacements).as_bytes()).expect_err(path);
-    let [problem] = error.problems() else {
+    let [problem] = &error.problems[..] else {
         panic!("{path}: one mistake, but found\n{error}")
     };
     assert_eq!(problem.path, path, "{problem}");

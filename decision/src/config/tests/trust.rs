@@ -2,8 +2,8 @@
 
 use credence_delegation::{Algorithm, KeyType, PublicKey, SigningKey};
 
-use super::super::trust::MAX_KEYS_PER_ISSUER;
 use super::*;
+use credence_delegation::trust::MAX_KEYS_PER_ISSUER;
 
 const ISSUER: &str = "https://id.example.com";
 
@@ -221,7 +221,7 @@ fn a_mistake_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
     ];
     for (anchors, path, message) in cases {
         let error = load(anchors).expect_err(&format!("{anchors:?} should be refused"));
-        let [problem] = error.problems() else {
+        let [problem] = &error.problems[..] else {
             panic!("{anchors:?}: one mistake, but found\n{error}")
         };
         assert_eq!(&problem.path, path, "{problem}");
@@ -242,7 +242,7 @@ fn a_key_whose_private_half_is_printed_is_refused_wherever_it_stands() {
         (format!(r#"{{"issuer":"{did}"}}"#), "trust_anchors[0].issuer"),
     ] {
         let error = load(&[anchor]).unwrap_err();
-        let [problem] = error.problems() else {
+        let [problem] = &error.problems[..] else {
             panic!("one mistake, but found\n{error}")
         };
         assert_eq!(problem.path, path);
@@ -292,7 +292,7 @@ fn the_keys_of_one_issuer_are_counted_together() {
     assert_eq!(policy.trust_anchors.of_issuer(ISSUER).count(), MAX_KEYS_PER_ISSUER);
 
     let error = load(&[set(1..5), set(5..4 + most)]).unwrap_err();
-    let [problem] = error.problems() else {
+    let [problem] = &error.problems[..] else {
         panic!("said once, but found\n{error}")
     };
     assert_eq!(
@@ -316,7 +316,7 @@ fn keys_that_no_token_could_name_are_refused_where_they_are_too_many_to_be_tried
         let other = few.iter().map(|entry| entry.replace(ISSUER, "https://other.example"));
         load(&few.iter().cloned().chain(other).collect::<Vec<_>>()).unwrap();
         let error = load(&(1..=limit + 1).map(singly).collect::<Vec<_>>()).unwrap_err();
-        let [problem] = error.problems() else {
+        let [problem] = &error.problems[..] else {
             panic!("said once, but found\n{error}")
         };
         assert_eq!(problem.path, format!("trust_anchors[{limit}].jwk"));
