@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use credence_control_plane::{Config, ControlPlane, InitOptions, Limits, Running};
+use credence_control_plane::{Config, ControlPlane, EvidenceLimits, IdentityLimits, InitOptions, LogOptions, Running};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::Targets;
@@ -97,7 +97,7 @@ pub(crate) struct Serve {
     cache_key_rotation: Duration,
 
     /// How many subjects (principals, keys, issuers, delegations) the log may hold. Filters need room for as many.
-    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().max_subjects)]
+    #[arg(long, value_name = "COUNT", default_value_t = LogOptions::default().max_subjects)]
     max_subjects: usize,
 
     /// The longest that a token may live which filters believe: 60s to 366d. Revoked delegations are forgotten after it;
@@ -106,12 +106,12 @@ pub(crate) struct Serve {
     max_token_lifetime: Duration,
 
     /// How many entries of each principal's history are kept: 1 to 1000.
-    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().history_kept)]
+    #[arg(long, value_name = "COUNT", default_value_t = LogOptions::default().history_kept)]
     history_kept: usize,
 
     /// The size, in bytes, up to which the revocation log's file is never compacted. Beyond, it is as soon as a third of it
     /// is superseded.
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().compact_above_bytes)]
+    #[arg(long, value_name = "BYTES", default_value_t = LogOptions::default().compact_above_bytes)]
     compact_above: u64,
 
     /// Where another control plane uses the data folder, wait for it to end and take over; without, that is an error.
@@ -119,28 +119,28 @@ pub(crate) struct Serve {
     standby: bool,
 
     /// How much disk the ledger may use, in bytes.
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().ledger_bytes)]
+    #[arg(long, value_name = "BYTES", default_value_t = EvidenceLimits::default().ledger.total)]
     ledger_bytes: u64,
 
     /// How much room the ledger leaves on its disk, in bytes, for revocations and all else that shares it; on a small disk a
     /// sixteenth of it, if that is less.
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().ledger_reserve_bytes)]
+    #[arg(long, value_name = "BYTES", default_value_t = EvidenceLimits::default().reserve_bytes)]
     ledger_reserve: u64,
 
     /// How large a file of the ledger becomes before another is begun, in bytes, 65536 to 3 GiB: evidence is removed a file
     /// at a time.
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().ledger_segment_bytes,
+    #[arg(long, value_name = "BYTES", default_value_t = EvidenceLimits::default().ledger.segment,
         value_parser = clap::value_parser!(u64).range(65_536..=3 << 30))]
     ledger_segment_bytes: u64,
 
     /// How many hundredths of --ledger-retention-bytes, or else of --ledger-bytes, may be about one principal: 1 to 100. While
     /// the ledger is more than half full, what a principal brings beyond that is counted and not recorded one by one.
-    #[arg(long, value_name = "PERCENT", default_value_t = Limits::default().ledger_principal_share,
+    #[arg(long, value_name = "PERCENT", default_value_t = EvidenceLimits::default().principal_share,
         value_parser = clap::value_parser!(u8).range(1..=100))]
     ledger_principal_share: u8,
 
     /// How many data keys the ledger may have: one for each principal that there is evidence of.
-    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().ledger_keys)]
+    #[arg(long, value_name = "COUNT", default_value_t = EvidenceLimits::default().ledger.keys)]
     ledger_keys: u32,
 
     /// How long evidence is kept, 60s or more; its hashes stay. Forever, if it is not said.
@@ -153,11 +153,11 @@ pub(crate) struct Serve {
     ledger_retention_bytes: Option<u64>,
 
     /// How many users the SCIM realms may hold together.
-    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().scim_users)]
+    #[arg(long, value_name = "COUNT", default_value_t = IdentityLimits::default().users)]
     scim_users: u64,
 
     /// How many security event tokens are remembered, so that none counts twice.
-    #[arg(long, value_name = "COUNT", default_value_t = Limits::default().security_event_ids)]
+    #[arg(long, value_name = "COUNT", default_value_t = IdentityLimits::default().event_ids)]
     security_event_ids: u64,
 
     /// What to log, such as info or credence_control_plane=debug.
@@ -202,28 +202,28 @@ impl Serve {
         if let Some(path) = &self.config {
             config.settings = settings::read(path)?;
         }
-        config.init = self.init.then_some(InitOptions { floor: !self.fresh });
-        config.restored.clone_from(&self.restored);
-        config.reset_clock = self.reset_clock;
+        config.log.init = self.init.then_some(InitOptions { floor: !self.fresh });
+        config.log.restored.clone_from(&self.restored);
+        config.log.reset_clock = self.reset_clock;
         config.http_address = self.http;
         config.grpc_address = self.grpc;
         config.probe_address = self.probes;
-        config.max_staleness = self.max_staleness;
-        config.drain_promise = self.drain_promise;
-        config.cache_key_rotation = self.cache_key_rotation;
-        config.limits.max_subjects = self.max_subjects;
-        config.limits.ledger_bytes = self.ledger_bytes;
-        config.limits.ledger_reserve_bytes = self.ledger_reserve;
-        config.limits.ledger_segment_bytes = self.ledger_segment_bytes;
-        config.limits.ledger_principal_share = self.ledger_principal_share;
-        config.limits.ledger_keys = self.ledger_keys;
-        config.limits.ledger_retention = self.ledger_retention;
-        config.limits.ledger_retention_bytes = self.ledger_retention_bytes;
-        config.limits.scim_users = self.scim_users;
-        config.limits.security_event_ids = self.security_event_ids;
-        config.limits.history_kept = self.history_kept;
-        config.limits.compact_above_bytes = self.compact_above;
-        config.max_token_lifetime = self.max_token_lifetime;
+        config.log.max_staleness = self.max_staleness;
+        config.log.drain_promise = self.drain_promise;
+        config.log.cache_key_rotation = self.cache_key_rotation;
+        config.log.max_subjects = self.max_subjects;
+        config.evidence.ledger.total = self.ledger_bytes;
+        config.evidence.reserve_bytes = self.ledger_reserve;
+        config.evidence.ledger.segment = self.ledger_segment_bytes;
+        config.evidence.principal_share = self.ledger_principal_share;
+        config.evidence.ledger.keys = self.ledger_keys;
+        config.evidence.retention.age = self.ledger_retention;
+        config.evidence.retention.bytes = self.ledger_retention_bytes;
+        config.identity.users = self.scim_users;
+        config.identity.event_ids = self.security_event_ids;
+        config.log.history_kept = self.history_kept;
+        config.log.compact_above_bytes = self.compact_above;
+        config.log.max_token_lifetime = self.max_token_lifetime;
         config.standby = self.standby;
         Ok(config)
     }
@@ -274,7 +274,7 @@ async fn create(mut config: Config, out: &mut impl Write) -> Result<Outcome, Fai
     config.http_address = LOOPBACK;
     config.grpc_address = LOOPBACK;
     config.probe_address = None;
-    config.drain_promise = Duration::ZERO;
+    config.log.drain_promise = Duration::ZERO;
     let running = ControlPlane::start(config)
         .await
         .map_err(|error| Failure::operation(error.to_string()))?;

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::access::{Access, AccessControl, Gate, Permission, read_operator_token};
-use crate::config::{Config, Limits};
+use crate::config::Config;
 use crate::connections::Connections;
 use crate::descriptors;
 use crate::grpc;
@@ -22,14 +22,12 @@ use crate::settings::{Settings, anchors};
 use crate::tls::{self, Port, TlsPorts};
 use crate::unusable::Unusable;
 use credence_evidence::{
-    BatchBounds, EvidenceError, EvidenceLimits, EvidenceOptions, EvidenceThreads, LedgerSettings, OpenedEvidence,
-    Publisher, with_note_outside,
+    EvidenceError, EvidenceOptions, EvidenceThreads, LedgerSettings, OpenedEvidence, Publisher, with_note_outside,
 };
-use credence_ledger::{LedgerBounds, LedgerReader, Retention};
-use credence_provisioning::{Identity, IdentityError, IdentityLimits};
+use credence_ledger::LedgerReader;
+use credence_provisioning::{Identity, IdentityError};
 use credence_revocation::{
-    DataFolder, DataFolderError, HistoryBounds, LogId, LogLimits, LogOptions, OpenLogError, OpenedLog, RestoreError,
-    StartedLog, Writer, take_lock,
+    DataFolder, DataFolderError, LogId, OpenLogError, OpenedLog, RestoreError, StartedLog, Writer, take_lock,
 };
 use credence_runtime::client_limits::{Bounds, Places, SharedLimit};
 use credence_runtime::lifecycle::{Lifecycle, Phase, PhaseWatch};
@@ -112,7 +110,7 @@ impl ControlPlane {
             .transpose()?;
         survive_file_size_limit()?;
         let metrics = Arc::new(Metrics::new());
-        note_limits(&config.limits, &metrics);
+        note_limits(&config, &metrics);
         let access = Access::new(&config.settings.access, operator);
         let access = AccessControl::new(access, config.settings.grpc_access());
         let tls = TlsPorts::open(&config.settings.tls, &metrics.tls)?;
@@ -122,7 +120,8 @@ impl ControlPlane {
         let shares = &config.settings.limits;
         let places = |limit, places| Places::new(limit, Bounds::new(places, shares.shares()), &metrics.shares);
         let port = |limit, connections| Connections::new(places(limit, connections));
-        let silence = config.limits.silence_timeout;
+        let timeouts = config.timeouts;
+        let silence = timeouts.silence;
         let of_http = port(SharedLimit::HttpConnections, connections.http);
         let http_listener = listen(config.http_address, "HTTP", of_http, silence).await?;
         let of_grpc = port(SharedLimit::GrpcConnections, connections.grpc);
@@ -151,15 +150,16 @@ impl ControlPlane {
         let alarm = Alarm::default();
         let announced = Arc::new(AtomicBool::new(false));
         let limits = &config.limits;
-        let watch_places = places(SharedLimit::WatchStreams, limits.max_subscribers);
-        let (started, log_chores) = opened.start(watch_places, lifecycle.watch(), &alarm, &metrics.revocation)?;
+        let watch_places = places(SharedLimit::WatchStreams, config.log.max_subscribers);
+        let (started, log_chores) =
+            opened.start(watch_places, timeouts, lifecycle.watch(), &alarm, &metrics.revocation)?;
         let StartedLog {
             log,
             watch,
             writer: log_writer,
             folder,
         } = started;
-        let source_places = places(SharedLimit::AuditSources, limits.max_sources);
+        let source_places = places(SharedLimit::AuditSources, config.evidence.max_sources);
         let (evidence, doors, evidence_chores) = evidence.start(
             source_places,
             &lifecycle.watch(),
@@ -173,7 +173,7 @@ impl ControlPlane {
             &folder.watch(),
             &config.settings.scim,
             &config.settings.security_events,
-            identity_limits(limits),
+            config.identity,
             &log,
             &metrics.provisioning,
         )
@@ -194,6 +194,8 @@ impl ControlPlane {
             phase: lifecycle.watch(),
             metrics: Arc::clone(&metrics),
             limits: limits.clone(),
+            evidence: config.evidence,
+            timeouts,
             anchors: anchors(&config.settings.trust_anchors).map_err(Unusable::configuration)?,
             audience: config.settings.audience.clone(),
             status: config.settings.status.clone(),
@@ -213,23 +215,29 @@ impl ControlPlane {
         });
 
         let mut servers = JoinSet::new();
-        let incoming = |listener, port| tls::connections(listener, tls.of(port), limits.hello_timeout);
+        let incoming = |listener, port| tls::connections(listener, tls.of(port), timeouts.hello);
         let http_incoming = incoming(http_listener, Port::Http);
         if let Some(listener) = probe_listener {
-            let incoming = tls::connections(listener, None, limits.hello_timeout);
+            let incoming = tls::connections(listener, None, timeouts.hello);
             let router = http::probe_router(Arc::clone(&api));
-            let serving = http::serve(incoming, router, limits.clone(), lifecycle.watch());
+            let serving = http::serve(incoming, router, limits.request_timeout, timeouts, lifecycle.watch());
             servers.spawn(guarded(alarm.guard("the probes' server"), lifecycle.watch(), serving));
         }
-        let serving = http::serve(http_incoming, http::router(api), limits.clone(), lifecycle.watch());
+        let serving = http::serve(
+            http_incoming,
+            http::router(api),
+            limits.request_timeout,
+            timeouts,
+            lifecycle.watch(),
+        );
         servers.spawn(guarded(alarm.guard("the HTTP server"), lifecycle.watch(), serving));
         // Batches beyond the announced limit should get our own answer where that is cheap.
-        let report = StreamServer::new(doors.report, limits.max_batch_bytes as usize + SMALL_MESSAGE_BYTES);
+        let report = StreamServer::new(doors.report, config.evidence.batch.bytes + SMALL_MESSAGE_BYTES);
         let watch = StreamServer::new(watch, SMALL_MESSAGE_BYTES);
         let watch = Gate::new(Permission::Watch, access.clone(), Arc::clone(&metrics), watch);
         let report = Gate::new(Permission::Report, access.clone(), Arc::clone(&metrics), report);
         let grpc_incoming = incoming(grpc_listener, Port::Grpc);
-        let serving = grpc::serve(grpc_incoming, watch, report, limits.clone(), lifecycle.watch());
+        let serving = grpc::serve(grpc_incoming, watch, report, timeouts, lifecycle.watch());
         servers.spawn(guarded(alarm.guard("the gRPC server"), lifecycle.watch(), serving));
         let mut chores = JoinSet::new();
         chores.spawn(watch_folder(folder.watch(), alarm.clone()));
@@ -247,7 +255,7 @@ impl ControlPlane {
             probe_address,
             log_id,
             lifecycle,
-            drain_promise: config.drain_promise,
+            drain_promise: config.log.drain_promise,
             alarm,
             announced,
             reloader: Reloader {
@@ -364,40 +372,14 @@ async fn guarded(mut guard: Guard, phase: PhaseWatch, serving: impl Future<Outpu
 fn open(config: &Config, lock: FolderLock) -> Result<(OpenedLog, OpenedEvidence), StartError> {
     // Before anything is begun.
     let ledger = with_note_outside(lock.path(), config.settings.ledger.clone())?;
-    let log = OpenedLog::open(lock, log_options(config))?;
+    let log = OpenedLog::open(lock, config.log.clone())?;
     let evidence = OpenedEvidence::open(evidence_options(config, ledger, &log)?);
     Ok((log, evidence))
 }
 
-fn log_options(config: &Config) -> LogOptions {
-    let limits = &config.limits;
-    LogOptions {
-        init: config.init,
-        restored: config.restored.clone(),
-        reset_clock: config.reset_clock,
-        max_staleness: config.max_staleness,
-        drain_promise: config.drain_promise,
-        max_token_lifetime: config.max_token_lifetime,
-        cache_key_rotation: config.cache_key_rotation,
-        limits: LogLimits {
-            max_subjects: limits.max_subjects,
-            updates: HistoryBounds {
-                entries: limits.history_entries,
-                bytes: limits.history_bytes,
-            },
-            history_kept: limits.history_kept,
-            compact_above_bytes: limits.compact_above_bytes,
-            max_subscribers: limits.max_subscribers,
-            hello_timeout: limits.hello_timeout,
-            silence_timeout: limits.silence_timeout,
-            send_timeout: limits.send_timeout,
-        },
-    }
-}
-
 fn evidence_options(config: &Config, ledger: LedgerSettings, log: &OpenedLog) -> Result<EvidenceOptions, Unusable> {
     let folder = log.folder();
-    let (settings, limits) = (&config.settings, &config.limits);
+    let settings = &config.settings;
     let anchors = settings.anchors().map_err(Unusable::configuration)?;
     Ok(EvidenceOptions {
         ledger_folder: folder.ledger(),
@@ -407,62 +389,26 @@ fn evidence_options(config: &Config, ledger: LedgerSettings, log: &OpenedLog) ->
         settings: ledger,
         otlp: settings.audit.otlp.clone(),
         anchors: (!settings.trust_anchors.is_empty()).then_some(anchors),
-        limits: EvidenceLimits {
-            ledger: LedgerBounds {
-                total: limits.ledger_bytes,
-                segment: limits.ledger_segment_bytes,
-                keys: limits.ledger_keys,
-            },
-            retention: Retention {
-                age: limits.ledger_retention,
-                bytes: limits.ledger_retention_bytes,
-            },
-            reserve_bytes: limits.ledger_reserve_bytes,
-            principal_share: limits.ledger_principal_share,
-            batch: BatchBounds {
-                entries: limits.max_batch_entries as usize,
-                bytes: limits.max_batch_bytes as usize,
-            },
-            ingest_bytes: limits.ingest_bytes,
-            credential_share_percent: settings.limits.credential_share_percent,
-            hello_timeout: limits.hello_timeout,
-            send_timeout: limits.send_timeout,
-            source_grace: limits.source_grace,
-            seen_principals: limits.seen_principals,
-            seen_delegations: limits.seen_delegations,
-        },
+        limits: config.evidence,
+        credential_share_percent: settings.limits.credential_share_percent,
+        timeouts: config.timeouts,
     })
 }
 
-fn identity_limits(limits: &Limits) -> IdentityLimits {
-    IdentityLimits {
-        users: limits.scim_users,
-        user_bytes: limits.scim_user_bytes,
-        // Half of what a request may take: an answer that says so is better than none.
-        search_timeout: limits.request_timeout / 2,
-        event_ids: limits.security_event_ids,
-    }
-}
-
 /// What is full at which size, so that it can be told from outside how full it is.
-fn note_limits(limits: &Limits, metrics: &Metrics) {
+fn note_limits(config: &Config, metrics: &Metrics) {
     let gauge = |limit: u64| i64::try_from(limit).unwrap_or(i64::MAX);
-    metrics
-        .revocation
-        .log_subjects_limit
-        .set(gauge(limits.max_subjects as u64));
-    metrics.evidence.ledger_bytes_limit.set(gauge(limits.ledger_bytes));
-    metrics
-        .evidence
-        .ledger_keys_limit
-        .set(gauge(u64::from(limits.ledger_keys)));
+    let (revocation, evidence, ledger) = (&metrics.revocation, &metrics.evidence, config.evidence.ledger);
+    revocation.log_subjects_limit.set(gauge(config.log.max_subjects as u64));
+    evidence.ledger_bytes_limit.set(gauge(ledger.total));
+    evidence.ledger_keys_limit.set(gauge(u64::from(ledger.keys)));
 }
 
 /// Takes the data folder for this process; if `standby` says so, as soon as another has ended. On a thread of its own:
 /// the wait has no end, and must not keep the runtime from ending.
 async fn lock_folder(config: &Config) -> Result<FolderLock, StartError> {
     let (taken, lock) = tokio::sync::oneshot::channel();
-    let (path, create, standby) = (config.data_folder.clone(), config.init.is_some(), config.standby);
+    let (path, create, standby) = (config.data_folder.clone(), config.log.init.is_some(), config.standby);
     let waiting = Arc::new(AtomicBool::new(false));
     let waits = Arc::clone(&waiting);
     std::thread::Builder::new()

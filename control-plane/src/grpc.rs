@@ -8,11 +8,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
 use crate::access::Gate;
-use crate::config::Limits;
 use crate::net::BoundedStream;
 use credence_evidence::ReportService;
 use credence_revocation::WatchService;
 use credence_runtime::lifecycle::PhaseWatch;
+use credence_runtime::settings::Timeouts;
 use credence_runtime::stream_server::StreamServer;
 
 /// Serves until the drain begins, then lets the streams finish.
@@ -20,17 +20,17 @@ pub(crate) async fn serve(
     incoming: mpsc::Receiver<BoundedStream>,
     watch: Gate<StreamServer<WatchService>>,
     report: Gate<StreamServer<ReportService>>,
-    limits: Limits,
+    timeouts: Timeouts,
     mut phase: PhaseWatch,
 ) {
-    let hello_timeout = limits.hello_timeout;
+    let hello_timeout = timeouts.hello;
     let incoming = ReceiverStream::new(incoming).map(move |stream| {
         let stream = stream.expecting(PREFACE_BYTES, hello_timeout);
         io::Result::Ok(stream)
     });
     let served = Server::builder()
-        .http2_keepalive_interval(Some(limits.hello_timeout * 2))
-        .http2_keepalive_timeout(Some(limits.hello_timeout))
+        .http2_keepalive_interval(Some(timeouts.hello * 2))
+        .http2_keepalive_timeout(Some(timeouts.hello))
         .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
         .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
         .add_service(watch)

@@ -23,17 +23,20 @@ mod unusable;
 pub use config::{Config, Limits};
 pub use control_plane::{ControlPlane, Running, StartError};
 pub use credence_evidence::{
-    AuditSettings, LedgerSettings, OtlpError, OtlpHeaders, OtlpProtocol, OtlpSettings, TileAccess, WitnessSettings,
+    AuditSettings, EvidenceLimits, LedgerSettings, OtlpError, OtlpHeaders, OtlpProtocol, OtlpSettings, TileAccess,
+    WitnessSettings,
 };
 pub use credence_provisioning::{
-    EventAlgorithm, EventSubject, IdentityError, JwksSettings, ScimSettings, ScimSubject, TransmitterSettings,
+    EventAlgorithm, EventSubject, IdentityError, IdentityLimits, JwksSettings, ScimSettings, ScimSubject,
+    TransmitterSettings,
 };
 pub use credence_revocation::{
-    DataFolderError, InitOptions, LogId, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE, MAX_STALENESS, MAX_TOKEN_LIFETIME,
+    DataFolderError, InitOptions, LogId, LogOptions, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE, MAX_STALENESS,
+    MAX_TOKEN_LIFETIME,
 };
 #[doc(hidden)]
 pub use credence_revocation::{fill_log, fill_log_to_the_brim};
-pub use credence_runtime::settings::SettingsError;
+pub use credence_runtime::settings::{SettingsError, Timeouts};
 pub use credence_runtime::supervision::Failure;
 pub use credence_storage::folder_lock::FolderLost;
 pub use settings::{

@@ -38,7 +38,7 @@ async fn a_revocation_is_acknowledged_although_logging_it_breaks_the_writer_down
 async fn the_end_of_the_ledgers_writer_is_loud_too() {
     let _log = Log::that(Behaviour::Panics(LEDGERS_WRITER)).await;
     let place = Place::new();
-    let server = place.start_with(|config| config.limits.ledger_bytes = 2000).await;
+    let server = place.start_with(|config| config.evidence.ledger.total = 2000).await;
     let (mut reporter, _) = server.report(None).await.unwrap();
     // More than fits, which is logged.
     reporter.batch(1, vec![event(&"x".repeat(1000)); 3]).await;

@@ -11,6 +11,7 @@ use credence_ledger::log_identity::{LedgerIdentity, Naming};
 use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName, TornTail};
 use credence_runtime::client_limits::Places;
 use credence_runtime::lifecycle::PhaseWatch;
+use credence_runtime::settings::Timeouts;
 use credence_runtime::supervision::Alarm;
 use credence_storage::folder_lock::FolderWatch;
 use tokio::sync::watch;
@@ -45,29 +46,63 @@ pub struct EvidenceOptions {
     /// Whom to trust; absent where allows are not to be verified again.
     pub anchors: Option<TrustAnchors>,
     pub limits: EvidenceLimits,
+    /// Hundredths of the evidence on its way to the disk that one credential may have.
+    pub credential_share_percent: u8,
+    pub timeouts: Timeouts,
 }
 
 /// Bounds on memory, disk and time.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct EvidenceLimits {
+    /// When these are used up, evidence is refused (UNAVAILABLE) and `/readyz` says so; revocations are not affected.
     pub ledger: LedgerBounds,
     pub retention: Retention,
-    /// Bytes that the ledger leaves free on its file system.
+    /// Bytes that the ledger leaves free on its file system, so that what shares it (revocations do) finds room; a sixteenth of
+    /// the file system, if that is less. Beyond, evidence is refused as when the ledger is full.
     pub reserve_bytes: u64,
-    /// Hundredths of the ledger that may be about one principal.
+    /// Hundredths of what the ledger may hold that may be about one principal, 1 to 100. While the ledger is more than half
+    /// full, what a principal brings beyond that is counted.
     pub principal_share: u8,
-    /// Of one batch.
+    /// Of one batch; more gets RESOURCE_EXHAUSTED. 64 KiB to 4 MiB.
     pub batch: BatchBounds,
-    /// Bytes of evidence on its way to the disk.
+    /// Memory for evidence on its way to the disk, in bytes, of all streams together; a stream whose batch does not
+    /// fit waits. At least 1 MiB.
     pub ingest_bytes: usize,
-    /// Hundredths of these that one credential may have.
-    pub credential_share_percent: u8,
-    pub hello_timeout: Duration,
-    pub send_timeout: Duration,
-    /// How long a source whose stream ended without Bye may take to come back.
+    /// Audit sources at a time, those that may still come back included; the next one gets RESOURCE_EXHAUSTED.
+    pub max_sources: usize,
+    /// How long a source whose stream ended without Bye may take to come back before the ledger records that it
+    /// ended with its tail unknown.
     pub source_grace: Duration,
+    /// Principals whose live delegations are remembered; beyond, who was seen the longest ago is forgotten.
     pub seen_principals: usize,
+    /// Delegations remembered of all principals together; of one, at most 32.
     pub seen_delegations: usize,
+}
+
+// === impl EvidenceLimits ===
+
+impl Default for EvidenceLimits {
+    fn default() -> Self {
+        Self {
+            ledger: LedgerBounds {
+                total: 64 << 30,
+                segment: 256 << 20,
+                keys: 1_000_000,
+            },
+            retention: Retention::default(),
+            reserve_bytes: 256 << 20,
+            principal_share: 25,
+            batch: BatchBounds {
+                entries: 1_000,
+                bytes: 1 << 20,
+            },
+            ingest_bytes: 64 << 20,
+            max_sources: 20_000,
+            source_grace: Duration::from_secs(60),
+            seen_principals: 100_000,
+            seen_delegations: 200_000,
+        }
+    }
 }
 
 /// Why evidence cannot be taken in.
@@ -257,12 +292,12 @@ impl OpenedEvidence {
             ledger: ledger.clone(),
             sources: Arc::clone(&sources),
             tickets: TicketKey::new(options.source_key),
-            budget: Budget::new(limits.ingest_bytes, limits.credential_share_percent),
+            budget: Budget::new(limits.ingest_bytes, options.credential_share_percent),
             bounds: limits.batch,
-            patience: limits.send_timeout,
+            patience: options.timeouts.send,
             phase: phase.clone(),
         };
-        let report = ReportService::new(intake.clone(), limits.hello_timeout, Arc::clone(metrics));
+        let report = ReportService::new(intake.clone(), options.timeouts.hello, Arc::clone(metrics));
 
         let retention = ledger.clone().keep_retention(RETENTION_TICK, publisher.follow());
         let mut chores: Vec<Chore> = vec![

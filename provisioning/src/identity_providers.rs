@@ -26,14 +26,28 @@ pub struct Identity {
 /// What identity providers may take of memory, disk and time.
 #[derive(Debug, Clone, Copy)]
 pub struct IdentityLimits {
-    /// Users of all SCIM realms together.
+    /// Users of all SCIM realms together; creating another gets 507.
     pub users: u64,
-    /// Bytes that one of them takes on disk.
+    /// Bytes that one SCIM user takes on disk; more gets 413.
     pub user_bytes: usize,
-    /// How long a search may take.
+    /// How long a search may take. Half of what a request may: an answer that says so is better than none.
     pub search_timeout: Duration,
-    /// Security event tokens that are remembered.
+    /// Security event tokens that are remembered, so that none counts twice; while there are as many, further ones get
+    /// 503.
     pub event_ids: u64,
+}
+
+// === impl IdentityLimits ===
+
+impl Default for IdentityLimits {
+    fn default() -> Self {
+        Self {
+            users: 200_000,
+            user_bytes: 32 << 10,
+            search_timeout: Duration::from_secs(15),
+            event_ids: 1_000_000,
+        }
+    }
 }
 
 /// Why identity providers can not be served: what can not be used, and the cure.

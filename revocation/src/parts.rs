@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use credence_runtime::client_limits::Places;
 use credence_runtime::lifecycle::PhaseWatch;
+use credence_runtime::settings::Timeouts;
 use credence_runtime::supervision::Alarm;
 use credence_runtime::time::unix_seconds;
 use credence_storage::folder_lock::FolderLock;
@@ -21,44 +22,72 @@ use crate::log_view::{HistoryBounds, LogView};
 use crate::metrics::Metrics;
 use crate::position::PositionKey;
 use crate::restored::{self, RestoreError};
-use crate::service::{WatchOptions, WatchService};
+use crate::service::WatchService;
 use crate::store::{LogStore, Notes, StoreError};
 use crate::writer::{self, Writer, WriterOptions, milliseconds};
 
 /// How the log is opened and kept.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
-    /// Makes a new log.
+    /// Present to create a log in an empty data folder. Starting refuses if there is a log already, and refuses
+    /// without it if there is none: an emptied folder must never pass for a log without revocations.
     pub init: Option<InitOptions>,
-    /// The log of this name was restored from a backup.
+    /// The `log_id` of a log that was restored from a backup: it gets another, and a floor of now. Refused where the
+    /// folder holds another log, so that it happens once.
     pub restored: Option<String>,
-    /// Begins the log's clock anew at the wall clock.
+    /// Whether the log's own clock begins anew at the wall clock.
     pub reset_clock: bool,
-    /// The longest that a filter may stay fresh without an echo.
+    /// The longest that a filter may stay fresh without an echo of its pings: 2 s to 60 s, in whole milliseconds. No
+    /// revocation is confirmed later than this after the last echo of a filter that has not applied it.
     pub max_staleness: Duration,
-    /// For how long filters stay fresh after a planned stop.
+    /// How long filters stay fresh after a planned stop; at most 10 s. The successor takes revocations at once, and confirms
+    /// none for as long after its own start. Zero promises nothing.
     pub drain_promise: Duration,
-    /// The longest that a token may live.
-    pub max_token_lifetime: Duration,
-    /// How often filters get another key for their shared caches.
+    /// How often the keys change with which the filters of a node seal what they remember for each other; 1 s to 30
+    /// days, in whole seconds. What was sealed is believed for one to two of these spans.
     pub cache_key_rotation: Duration,
-    pub limits: LogLimits,
+    /// The longest a token may live (`exp - iat`) that filters believe: 60 s to 366 days, in whole seconds. The log forgets
+    /// a revoked delegation this long, and five minutes, after its revocation; filters are told, and must not be
+    /// configured to believe tokens that live longer.
+    pub max_token_lifetime: Duration,
+    /// Watch streams at a time; the next one gets RESOURCE_EXHAUSTED.
+    pub max_subscribers: usize,
+    /// Revocation updates kept in memory for streams to resume from. A client that is further behind gets a
+    /// snapshot; a stream that falls further behind is ended with RESOURCE_EXHAUSTED.
+    pub updates: HistoryBounds,
+    /// Revoked subjects in the log. Single delegations and keys may use nine tenths of it, so that principals still
+    /// find room; an issuer's floor is never refused, and a known subject can always be revoked again.
+    pub max_subjects: usize,
+    /// Bytes of the log's file below which it is not compacted. Beyond, it is as soon as it has twice the size of what
+    /// it has to hold.
+    pub compact_above_bytes: u64,
+    /// Entries of each principal's history that are kept, the latest.
+    pub history_kept: usize,
 }
 
-/// Bounds on memory, disk and time.
-#[derive(Debug, Clone)]
-pub struct LogLimits {
-    pub max_subjects: usize,
-    /// Updates in memory, in number and bytes.
-    pub updates: HistoryBounds,
-    /// Entries of each principal's history that are kept.
-    pub history_kept: usize,
-    /// The log is not compacted below this size, in bytes.
-    pub compact_above_bytes: u64,
-    pub max_subscribers: usize,
-    pub hello_timeout: Duration,
-    pub silence_timeout: Duration,
-    pub send_timeout: Duration,
+// === impl LogOptions ===
+
+impl Default for LogOptions {
+    /// Leases of 5 s, a promise of 10 s, daily cache keys, tokens that live up to 90 days, and no initialisation.
+    fn default() -> Self {
+        Self {
+            init: None,
+            restored: None,
+            reset_clock: false,
+            max_staleness: Duration::from_secs(5),
+            drain_promise: Duration::from_secs(10),
+            cache_key_rotation: Duration::from_secs(24 * 60 * 60),
+            max_token_lifetime: Duration::from_secs(90 * 24 * 60 * 60),
+            max_subscribers: 10_000,
+            updates: HistoryBounds {
+                entries: 65_536,
+                bytes: 64 << 20,
+            },
+            max_subjects: 1_000_000,
+            compact_above_bytes: 64 << 20,
+            history_kept: 32,
+        }
+    }
 }
 
 /// Why the log cannot be opened or started.
@@ -124,7 +153,7 @@ impl OpenedLog {
             store.write_notes(notes)?;
         }
         let key = PositionKey::new(folder.source_key(), &store.log_id());
-        let mut view = LogView::new(&store.log_id(), options.limits.updates).proving(key);
+        let mut view = LogView::new(&store.log_id(), options.updates).proving(key);
         store.replay(&mut view)?;
         let showed = LogClock::beginning(notes.clock, unix_seconds(), view.state().last_seen());
         let forgetting = Forgetting {
@@ -168,43 +197,38 @@ impl OpenedLog {
     pub fn start(
         self,
         places: Places,
+        timeouts: Timeouts,
         phase: PhaseWatch,
         alarm: &Alarm,
         metrics: &Arc<Metrics>,
     ) -> Result<(StartedLog, Vec<Chore>), OpenLogError> {
         let Self { folder, options, .. } = self;
-        let limits = &options.limits;
         let leases = Leases::new(
             options.max_staleness,
             self.inherited,
             self.view.head(),
-            limits.max_subscribers,
+            options.max_subscribers,
             Arc::clone(metrics),
             self.begun,
         );
         let writer_options = WriterOptions {
-            max_subjects: limits.max_subjects,
+            max_subjects: options.max_subjects,
             folder: folder.watch(),
             leases: leases.clone(),
             leases_from: (self.begun + self.inherited, lasting(&options)),
             forgetting: self.forgetting,
-            compact_above: limits.compact_above_bytes,
+            compact_above: options.compact_above_bytes,
             history_path: folder.histories(),
-            history_kept: limits.history_kept,
+            history_kept: options.history_kept,
         };
         let (log, writer) = writer::start(self.store, self.view, writer_options, Arc::clone(metrics), alarm)
             .map_err(OpenLogError::Thread)?;
         let cache_keys = CacheKeys::new(folder.cache_secret(), options.cache_key_rotation);
-        let watch_options = WatchOptions {
-            places,
-            hello_timeout: limits.hello_timeout,
-            silence_timeout: limits.silence_timeout,
-            send_timeout: limits.send_timeout,
-        };
         let watch = WatchService::new(
             log.clone(),
             cache_keys.clone(),
-            watch_options,
+            places,
+            timeouts,
             phase,
             Arc::clone(metrics),
         );

@@ -27,6 +27,7 @@ use credence_runtime::client_limits::{Client, Places};
 use credence_runtime::lifecycle::{Phase, PhaseWatch};
 use credence_runtime::metrics::{Counted, code_name};
 use credence_runtime::outbox::{Ended, Outbox, Responses, outbox};
+use credence_runtime::settings::Timeouts;
 use credence_runtime::stream_server::StreamMethod;
 use credence_runtime::text::shorten;
 use credence_runtime::throttle::Throttle;
@@ -36,20 +37,12 @@ use credence_runtime::throttle::Throttle;
 pub struct WatchService {
     log: RevocationLog,
     cache_keys: CacheKeys,
-    options: WatchOptions,
+    /// How many streams there may be.
+    places: Places,
+    timeouts: Timeouts,
     phase: PhaseWatch,
     metrics: Arc<Metrics>,
     foreign: Arc<ForeignPositions>,
-}
-
-/// The bounds of a watch stream; see [`Limits`](crate::Limits).
-#[derive(Debug)]
-pub struct WatchOptions {
-    pub places: Places,
-    pub hello_timeout: Duration,
-    /// How long a client may give no sign of life.
-    pub silence_timeout: Duration,
-    pub send_timeout: Duration,
 }
 
 // === impl WatchService ===
@@ -58,14 +51,16 @@ impl WatchService {
     pub fn new(
         log: RevocationLog,
         cache_keys: CacheKeys,
-        options: WatchOptions,
+        places: Places,
+        timeouts: Timeouts,
         phase: PhaseWatch,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             log,
             cache_keys,
-            options,
+            places,
+            timeouts,
             phase,
             metrics,
             foreign: Arc::default(),
@@ -92,12 +87,12 @@ impl StreamMethod for WatchService {
         let place = match self.log.leases().refused(&client, Instant::now()) {
             Some(left) => Err(holds_others_up(left)),
             None => {
-                let place = self.options.places.take(&client);
+                let place = self.places.take(&client);
                 place.map_err(|refused| Status::resource_exhausted(refused.to_string()))
             }
         };
         let place = place.inspect_err(|status| self.metrics.count_watch_ended(status.code()))?;
-        let (outbox, responses) = outbox(self.phase.clone(), self.options.send_timeout);
+        let (outbox, responses) = outbox(self.phase.clone(), self.timeouts.send);
         let mut stream = WatchStream {
             head: self.log.watch_head(),
             log: self.log.clone(),
@@ -105,7 +100,7 @@ impl StreamMethod for WatchService {
             cache_keys: self.cache_keys.clone(),
             node: String::new(),
             client,
-            silence_timeout: self.options.silence_timeout,
+            silence_timeout: self.timeouts.silence,
             lease: None,
             inbound: request.into_inner(),
             outbox,
@@ -113,7 +108,7 @@ impl StreamMethod for WatchService {
             metrics: Arc::clone(&self.metrics),
             foreign: Arc::clone(&self.foreign),
         };
-        let hello_timeout = self.options.hello_timeout;
+        let hello_timeout = self.timeouts.hello;
         let metrics = Arc::clone(&self.metrics);
         tokio::spawn(async move {
             let _place = place;

@@ -10,7 +10,7 @@
 //! | [`lifecycle`], [`supervision`] | when everything ends, as planned or not |
 //! | [`stream_server`], [`outbox`] | a gRPC service of one method, and the sending half of its streams |
 //! | [`outbound`] | requests to others |
-//! | [`settings`] | what every part's settings need |
+//! | [`settings`] | what every part's settings need, and the time that its clients have |
 //! | [`metrics`] | what every part's metrics are made of |
 
 #![allow(

@@ -1,4 +1,6 @@
-//! What every part's settings need.
+//! What every part's settings need, and the time that its clients have.
+
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
@@ -10,6 +12,33 @@ pub struct SettingsError {
     pub place: String,
     /// What is wrong with it, and the cure.
     pub problem: String,
+}
+
+/// How long a client may take, or say nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// How long the first message of a gRPC stream may take; then DEADLINE_EXCEEDED. As long may the first bytes of a
+    /// connection take, and over HTTP the first request's head; then it is closed. Half-dead connections are found by HTTP/2
+    /// pings twice as far apart.
+    pub hello: Duration,
+    /// How long a stream whose client does not read may block before it is ended with RESOURCE_EXHAUSTED; over HTTP,
+    /// before its connection is closed.
+    pub send: Duration,
+    /// How long a watch stream may give no sign of life (a ping or a pull) before it is ended with DEADLINE_EXCEEDED, and
+    /// how long a peer's kernel may leave what was sent without an acknowledgement before its connection is closed.
+    pub silence: Duration,
+}
+
+// === impl Timeouts ===
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            hello: Duration::from_secs(10),
+            send: Duration::from_secs(10),
+            silence: Duration::from_secs(30),
+        }
+    }
 }
 
 // === impl SettingsError ===

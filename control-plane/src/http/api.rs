@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::http::StatusCode;
 use credence_delegation::TrustAnchors;
-use credence_evidence::{Intake, LedgerHandle, Publisher, Seen, TileAccess};
+use credence_evidence::{EvidenceLimits, Intake, LedgerHandle, Publisher, Seen, TileAccess};
 use credence_ledger::LedgerReader;
 use credence_provisioning::scim::Provisioning;
 use credence_provisioning::security_events::Receiver;
 use credence_revocation::RevocationLog;
 use credence_runtime::client_limits::Places;
 use credence_runtime::lifecycle::PhaseWatch;
+use credence_runtime::settings::Timeouts;
 use credence_runtime::throttle::Throttle;
 use credence_runtime::turns::Turns;
 use tokio::sync::{Semaphore, watch};
@@ -44,6 +45,8 @@ pub(crate) struct Api {
     pub(crate) phase: PhaseWatch,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) limits: Limits,
+    pub(crate) evidence: EvidenceLimits,
+    pub(crate) timeouts: Timeouts,
     pub(crate) anchors: TrustAnchors,
     /// The names under which statements address this control plane.
     pub(crate) audience: Vec<String>,

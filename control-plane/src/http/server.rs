@@ -17,19 +17,20 @@ use tokio_io_timeout::TimeoutStream;
 
 use super::rates::ClientAddress;
 use super::unread::{self, Returned};
-use crate::config::Limits;
 use crate::net::BoundedStream;
 use credence_runtime::lifecycle::PhaseWatch;
+use credence_runtime::settings::Timeouts;
 
 /// Serves until the drain begins, then lets running requests finish. Dropping the future ends all connections. So does
-/// a client that reads nothing for the `send_timeout` end its own.
+/// a client that reads nothing for the `send` timeout end its own.
 pub(crate) async fn serve(
     mut incoming: mpsc::Receiver<BoundedStream>,
     router: Router,
-    limits: Limits,
+    request_timeout: Duration,
+    timeouts: Timeouts,
     mut phase: PhaseWatch,
 ) {
-    let first_head = limits.hello_timeout;
+    let first_head = timeouts.hello;
     let mut connections = JoinSet::new();
     let graceful = GracefulShutdown::new();
     let mut builder = http1::Builder::new();
@@ -48,7 +49,7 @@ pub(crate) async fn serve(
                 let peer = stream.peer().clone();
                 let address = peer.address.map(|address| ClientAddress(address.ip()));
                 let routes = TowerToHyperService::new(router.clone());
-                let (leftovers, dropping) = unread::leftovers(limits.request_timeout);
+                let (leftovers, dropping) = unread::leftovers(request_timeout);
                 let (begun, beginning) = oneshot::channel::<()>();
                 let begun = Mutex::new(Some(begun));
                 let service = service_fn(move |request: hyper::Request<Incoming>| {
@@ -73,7 +74,7 @@ pub(crate) async fn serve(
                 let evicted = stream.evicted();
                 // hyper waits without end for a client that does not read.
                 let mut stream = TimeoutStream::new(stream);
-                stream.set_write_timeout(Some(limits.send_timeout));
+                stream.set_write_timeout(Some(timeouts.send));
                 let connection = graceful.watch(builder.serve_connection(TokioIo::new(Box::pin(stream)), service));
                 let connection = async move {
                     if let Err(error) = connection.await {

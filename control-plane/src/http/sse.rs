@@ -71,7 +71,7 @@ where
     let following = follow(Events {
         outbox,
         phase: api.phase.clone(),
-        send_timeout: api.limits.send_timeout,
+        send_timeout: api.timeouts.send,
         text: format!("retry: {}\n\n", RETRY.as_millis()),
     });
     let metrics = Arc::clone(&api.metrics);

@@ -105,8 +105,8 @@ async fn a_batch_over_the_announced_limits_is_refused() {
     let place = Place::new();
     let server = place
         .start_with(|config| {
-            config.limits.max_batch_entries = 2;
-            config.limits.max_batch_bytes = 65_536;
+            config.evidence.batch.entries = 2;
+            config.evidence.batch.bytes = 65_536;
         })
         .await;
     let too_many = events(&["a", "b", "c"]);
@@ -152,7 +152,7 @@ async fn an_event_beyond_what_filters_send_is_refused_by_its_number() {
 #[tokio::test]
 async fn streams_whose_batches_do_not_fit_the_memory_together_wait_for_each_other() {
     let place = Place::new();
-    let server = place.start_with(|config| config.limits.ingest_bytes = 1 << 20).await;
+    let server = place.start_with(|config| config.evidence.ingest_bytes = 1 << 20).await;
     let mut reporters = Vec::new();
     for _ in 0..4 {
         let (reporter, _) = server.report(None).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_source_that_says_bye_has_ended() {
 async fn a_source_that_does_not_come_back_ended_with_its_tail_unknown() {
     let place = Place::new();
     let server = place
-        .start_with(|config| config.limits.source_grace = Duration::from_millis(50))
+        .start_with(|config| config.evidence.source_grace = Duration::from_millis(50))
         .await;
     let (mut reporter, welcome) = server.report(None).await.unwrap();
     reporter.batch(1, events(&["a"])).await;
@@ -203,7 +203,7 @@ async fn a_source_whose_server_crashed_is_awaited_by_the_next_one() {
     let _reporter = server.report(None).await.unwrap();
     drop(server);
     let server = place
-        .start_with(|config| config.limits.source_grace = Duration::from_millis(50))
+        .start_with(|config| config.evidence.source_grace = Duration::from_millis(50))
         .await;
     wait_for_change(&server, "ended, tail unknown").await;
 }
@@ -211,7 +211,7 @@ async fn a_source_whose_server_crashed_is_awaited_by_the_next_one() {
 #[tokio::test]
 async fn a_full_ledger_refuses_evidence_says_so_and_does_not_touch_revocations() {
     let place = Place::new();
-    let server = place.start_with(|config| config.limits.ledger_bytes = 2000).await;
+    let server = place.start_with(|config| config.evidence.ledger.total = 2000).await;
     assert_eq!(server.get("/readyz", &[]).await.status, 200);
     let (mut reporter, _) = server.report(None).await.unwrap();
     reporter.batch(1, vec![event(&"x".repeat(1000)); 3]).await;

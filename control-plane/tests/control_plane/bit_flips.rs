@@ -67,7 +67,7 @@ impl World {
             .start_with(|config| {
                 settings(config);
                 if compacted {
-                    config.limits.compact_above_bytes = 256;
+                    config.log.compact_above_bytes = 256;
                 }
             })
             .await;

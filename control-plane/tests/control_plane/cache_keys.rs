@@ -50,7 +50,7 @@ async fn a_restarted_control_plane_gives_out_the_same_and_another_one_others() {
 async fn a_rotation_reaches_an_open_stream_and_leaves_the_last_key_as_the_previous_one() {
     let place = Place::new();
     let server = place
-        .start_with(|config| config.cache_key_rotation = Duration::from_secs(1))
+        .start_with(|config| config.log.cache_key_rotation = Duration::from_secs(1))
         .await;
     let (mut watcher, mut known) = welcomed(&server, "one").await;
     // A machine that stands still for a second sees two rotations as one.
@@ -71,7 +71,7 @@ async fn a_rotation_reaches_an_open_stream_and_leaves_the_last_key_as_the_previo
 async fn a_rotation_reaches_a_stream_that_is_still_pulling_its_snapshot() {
     let place = Place::new();
     let server = place
-        .start_with(|config| config.cache_key_rotation = Duration::from_secs(1))
+        .start_with(|config| config.log.cache_key_rotation = Duration::from_secs(1))
         .await;
     server.revoke(super::harness::raise("alice")).await;
     let (mut watcher, known) = welcomed(&server, "one").await;

@@ -54,7 +54,7 @@ async fn size(server: &Server) -> f64 {
 #[tokio::test]
 async fn a_file_of_superseded_records_is_compacted_and_nothing_else_changes() {
     let place = Place::new();
-    let compacting = |config: &mut credence_control_plane::Config| config.limits.compact_above_bytes = 4_096;
+    let compacting = |config: &mut credence_control_plane::Config| config.log.compact_above_bytes = 4_096;
     let server = place.start_with(compacting).await;
     let (mut watcher, _, _) = server.watch_from_snapshot().await;
     let alice = server.revoke(raise("alice")).await["epoch"].as_u64().unwrap();
@@ -84,9 +84,7 @@ async fn a_file_of_superseded_records_is_compacted_and_nothing_else_changes() {
 #[tokio::test]
 async fn a_history_survives_a_compaction() {
     let place = Place::new();
-    let server = place
-        .start_with(|config| config.limits.compact_above_bytes = 4_096)
-        .await;
+    let server = place.start_with(|config| config.log.compact_above_bytes = 4_096).await;
     server.revoke(raise("alice")).await;
     raise_until_compacted(&server).await;
     drop(server);
@@ -106,17 +104,13 @@ async fn a_damaged_index_of_histories_is_made_anew_and_says_where_something_is_m
     let damages: [fn(&mut Vec<u8>); 3] = [index_is_empty, half_is_gone, all_is_flipped];
     for damage in damages {
         let place = Place::new();
-        let server = place
-            .start_with(|config| config.limits.compact_above_bytes = 4_096)
-            .await;
+        let server = place.start_with(|config| config.log.compact_above_bytes = 4_096).await;
         server.revoke(raise("alice")).await;
         server.history_of("alice").await;
         server.running.shutdown().await;
         harm(&place, damage);
         // The log has all of it still.
-        let server = place
-            .start_with(|config| config.limits.compact_above_bytes = 4_096)
-            .await;
+        let server = place.start_with(|config| config.log.compact_above_bytes = 4_096).await;
         let alice = server.history_of("alice").await;
         assert_eq!(alice["history"].as_array().unwrap().len(), 1, "{alice}");
         assert_eq!(alice["history_complete_from"], serde_json::Value::Null, "{alice}");
@@ -146,9 +140,7 @@ fn harm(place: &Place, damage: fn(&mut Vec<u8>)) {
 async fn raises_go_on_while_the_file_is_compacted() {
     let place = Place::new();
     fill_log(&place.path(""), ISSUER, 20_000, 3).unwrap();
-    let server = place
-        .start_with(|config| config.limits.compact_above_bytes = 4_096)
-        .await;
+    let server = place.start_with(|config| config.log.compact_above_bytes = 4_096).await;
     let before = size(&server).await;
     raise_until_compacted(&server).await;
     let after = size(&server).await;
@@ -164,7 +156,7 @@ async fn raises_go_on_while_the_file_is_compacted() {
 #[tokio::test]
 async fn clients_are_told_how_long_tokens_may_live_and_how_many_subjects_to_make_room_for() {
     let server = Place::new()
-        .start_with(|config| config.max_token_lifetime = Duration::from_secs(7_200))
+        .start_with(|config| config.log.max_token_lifetime = Duration::from_secs(7_200))
         .await;
     server.revoke(raise("alice")).await;
     server.revoke(delegation("one")).await;
@@ -176,7 +168,7 @@ async fn clients_are_told_how_long_tokens_may_live_and_how_many_subjects_to_make
 #[tokio::test]
 async fn a_delegation_is_forgotten_once_no_token_can_carry_it_any_more() {
     let place = Place::new();
-    let short = |config: &mut credence_control_plane::Config| config.max_token_lifetime = Duration::from_secs(60);
+    let short = |config: &mut credence_control_plane::Config| config.log.max_token_lifetime = Duration::from_secs(60);
     let server = place.start_with(short).await;
     server.revoke(raise("alice")).await;
     server.revoke(delegation("old")).await;
@@ -202,7 +194,7 @@ async fn a_delegation_is_forgotten_once_no_token_can_carry_it_any_more() {
 async fn a_longer_lifetime_counts_once_no_token_can_carry_what_was_forgotten_under_the_shorter() {
     let place = Place::new();
     let living = |seconds| {
-        move |config: &mut credence_control_plane::Config| config.max_token_lifetime = Duration::from_secs(seconds)
+        move |config: &mut credence_control_plane::Config| config.log.max_token_lifetime = Duration::from_secs(seconds)
     };
     drop(place.start_with(living(60)).await);
     let told = async |server: &Server| {

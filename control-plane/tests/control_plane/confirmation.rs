@@ -265,7 +265,7 @@ async fn a_client_that_holds_revocations_up_again_and_again_is_refused_and_no_ot
     let place = Place::new();
     let server = place
         .start_with(|config| {
-            config.max_staleness = Duration::from_secs(2);
+            config.log.max_staleness = Duration::from_secs(2);
             config.settings.access.tokens = ["steady", "stalling"].map(filter_token).to_vec();
         })
         .await;
@@ -331,7 +331,7 @@ async fn what_a_client_may_not_say_ends_its_stream() {
 }
 
 fn short_leases(config: &mut Config) {
-    config.max_staleness = MAX_STALENESS;
+    config.log.max_staleness = MAX_STALENESS;
 }
 
 /// A credential that may follow the log, its own name.

@@ -84,7 +84,7 @@ async fn a_folder_that_was_taken_back_signs_nothing_below_the_published_note_unt
     let server = place
         .start_with(|config| {
             remembering(config);
-            config.restored = Some(log_id);
+            config.log.restored = Some(log_id);
         })
         .await;
     record(&server, &["d"]).await;

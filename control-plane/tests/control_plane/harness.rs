@@ -68,10 +68,10 @@ impl Place {
         let mut config = Config::new(self.path(""), Some(self.folder.path().join("token")));
         config.http_address.set_port(0);
         config.grpc_address.set_port(0);
-        config.drain_promise = Duration::ZERO;
+        config.log.drain_promise = Duration::ZERO;
         // Only those who wait for new keys get any while they look.
-        config.cache_key_rotation = MAX_CACHE_KEY_ROTATION;
-        config.init = (!self.path("log").exists()).then_some(InitOptions { floor: false });
+        config.log.cache_key_rotation = MAX_CACHE_KEY_ROTATION;
+        config.log.init = (!self.path("log").exists()).then_some(InitOptions { floor: false });
         config
     }
 

@@ -181,9 +181,7 @@ async fn it_is_ready_only_once_it_has_been_announced() {
 async fn a_grpc_connection_that_says_nothing_or_too_little_is_closed() {
     let place = Place::new();
     let hello_timeout = Duration::from_millis(100);
-    let server = place
-        .start_with(|config| config.limits.hello_timeout = hello_timeout)
-        .await;
+    let server = place.start_with(|config| config.timeouts.hello = hello_timeout).await;
     for said in ["", "PRI * HTTP/2.0"] {
         let mut stream = tokio::net::TcpStream::connect(server.running.grpc_address())
             .await
@@ -227,7 +225,7 @@ async fn idle_connections_from_one_address_leave_the_others_theirs() {
 #[tokio::test]
 async fn a_log_full_of_delegations_takes_the_measures_that_it_recommends() {
     let place = Place::new();
-    let server = place.start_with(|config| config.limits.max_subjects = 10).await;
+    let server = place.start_with(|config| config.log.max_subjects = 10).await;
     for id in 0..9 {
         server.revoke(delegation(&id.to_string())).await;
     }

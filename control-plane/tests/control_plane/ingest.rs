@@ -258,7 +258,7 @@ async fn a_source_that_ends_is_gone() {
 async fn a_source_that_falls_silent_is_recorded_and_may_come_back() {
     let place = Place::new();
     let server = place
-        .start_with(|config| config.limits.source_grace = Duration::from_millis(50))
+        .start_with(|config| config.evidence.source_grace = Duration::from_millis(50))
         .await;
     let source = Source::begin(&server, TOKEN).await;
     source.store(1, &[decision("a")], 1).await;
@@ -356,7 +356,7 @@ async fn a_batch_is_stored_whole_or_refused_with_the_entry_and_the_member() {
 #[tokio::test]
 async fn a_full_ledger_says_when_to_send_again_and_keeps_what_it_has() {
     let place = Place::new();
-    let server = place.start_with(|config| config.limits.ledger_bytes = 64 << 10).await;
+    let server = place.start_with(|config| config.evidence.ledger.total = 64 << 10).await;
     let source = Source::begin(&server, TOKEN).await;
     let mut next = 1;
     let refused = loop {
@@ -378,7 +378,7 @@ async fn a_full_ledger_says_when_to_send_again_and_keeps_what_it_has() {
 #[tokio::test]
 async fn sources_beyond_the_limit_are_told_to_wait() {
     let place = Place::new();
-    let server = place.start_with(|config| config.limits.max_sources = 1).await;
+    let server = place.start_with(|config| config.evidence.max_sources = 1).await;
     let source = Source::begin(&server, TOKEN).await;
     let refused = server
         .post("/v1/audit/sources", "{}".to_owned(), &[&source.authorization])

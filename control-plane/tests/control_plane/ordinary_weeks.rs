@@ -134,7 +134,7 @@ impl Mesh {
             key: self.files.path().join("tls.key"),
             client_ca: Some(self.authority.path()),
         });
-        config.drain_promise = Duration::from_secs(1);
+        config.log.drain_promise = Duration::from_secs(1);
     }
 
     fn install_own(&self) {

@@ -125,7 +125,7 @@ async fn the_history_of_another_copy_of_the_log_is_not_taken_for_this_ones() {
 
 #[tokio::test]
 async fn no_more_is_kept_than_is_configured() {
-    let server = Place::new().start_with(|config| config.limits.history_kept = 3).await;
+    let server = Place::new().start_with(|config| config.log.history_kept = 3).await;
     for number in 0..5 {
         server.revoke(act("raise", &format!("number {number}"))).await;
     }

@@ -52,7 +52,7 @@ async fn the_folder_of_a_version_with_other_files_is_refused_and_left_as_it_is()
         let place = Place::new();
         std::fs::create_dir_all(place.path("log")).unwrap();
         std::fs::write(place.path("log/revocations"), "as another version wrote it").unwrap();
-        let Err(error) = place.try_start(|config| config.init = init).await else {
+        let Err(error) = place.try_start(|config| config.log.init = init).await else {
             panic!("the folder was served")
         };
         let text = error.to_string();
@@ -147,7 +147,7 @@ async fn a_restored_log_goes_on_under_another_name_and_voids_what_was_issued_bef
     let raised = server.revoke(raise("alice")).await;
     drop(server);
 
-    let restored = |config: &mut Config| config.restored = Some(old.clone());
+    let restored = |config: &mut Config| config.log.restored = Some(old.clone());
     let server = place.start_with(restored).await;
     let new = server.log_id();
     assert_ne!(new, old);
@@ -179,7 +179,7 @@ async fn a_restored_log_goes_on_under_another_name_and_voids_what_was_issued_bef
 #[tokio::test]
 async fn an_emptied_folder_is_refused_without_init() {
     let place = Place::new();
-    let Err(error) = place.try_start(|config| config.init = None).await else {
+    let Err(error) = place.try_start(|config| config.log.init = None).await else {
         panic!("an empty folder was served")
     };
     assert!(
@@ -216,14 +216,14 @@ async fn a_new_log_voids_what_was_issued_before_unless_it_is_the_first() {
     };
     let place = Place::new();
     let server = place
-        .start_with(|config| config.init = Some(InitOptions::default()))
+        .start_with(|config| config.log.init = Some(InitOptions::default()))
         .await;
     let floor = floors(server.watch_from_snapshot().await.2);
     assert!(matches!(floor[..], [floor] if floor >= now), "{floor:?}");
 
     let place = Place::new();
     let server = place
-        .start_with(|config| config.init = Some(InitOptions { floor: false }))
+        .start_with(|config| config.log.init = Some(InitOptions { floor: false }))
         .await;
     assert!(floors(server.watch_from_snapshot().await.2).is_empty());
 }
@@ -232,12 +232,14 @@ async fn a_new_log_voids_what_was_issued_before_unless_it_is_the_first() {
 async fn a_successor_confirms_once_the_promise_is_over() {
     let place = Place::new();
     let promise = Duration::from_millis(2_500);
-    let server = place.start_with(|config| config.drain_promise = promise).await;
+    let server = place.start_with(|config| config.log.drain_promise = promise).await;
     let mut filter = server.filter().await;
     assert_eq!(server.stop_before(&mut filter).await, 2_500);
     let stopped = Instant::now();
 
-    let server = place.start_with(|config| config.max_staleness = MIN_STALENESS).await;
+    let server = place
+        .start_with(|config| config.log.max_staleness = MIN_STALENESS)
+        .await;
     let mut filter = server.filter().await;
     let confirmed = tokio::spawn(server.revoke_in_background(raise("alice")));
     // A filter that is back says so, but there may be others.
@@ -251,7 +253,7 @@ async fn a_successor_confirms_once_the_promise_is_over() {
 #[tokio::test]
 async fn after_a_crash_nothing_is_confirmed_before_the_leases_are_over() {
     let place = Place::new();
-    let staleness = |config: &mut Config| config.max_staleness = MIN_STALENESS;
+    let staleness = |config: &mut Config| config.log.max_staleness = MIN_STALENESS;
     let server = place.start_with(staleness).await;
     let filter = server.filter().await;
     let echoed = Instant::now();
@@ -272,7 +274,7 @@ async fn a_new_log_waits_for_no_predecessor() {
 #[tokio::test]
 async fn a_filter_that_was_never_echoed_is_promised_nothing() {
     let place = Place::new();
-    let server = place.start_with(|config| config.drain_promise = LONG).await;
+    let server = place.start_with(|config| config.log.drain_promise = LONG).await;
     let (mut watcher, ..) = server.watch_from_snapshot().await;
     assert_eq!(server.stop_before(&mut watcher).await, 0);
 }
@@ -280,11 +282,13 @@ async fn a_filter_that_was_never_echoed_is_promised_nothing() {
 #[tokio::test]
 async fn a_promise_outlives_successors_that_commit_at_once_and_stop_or_crash_while_it_lasts() {
     let place = Place::new();
-    let server = place.start_with(|config| config.drain_promise = LONG).await;
+    let server = place.start_with(|config| config.log.drain_promise = LONG).await;
     let mut filter = server.filter().await;
     assert_eq!(server.stop_before(&mut filter).await, 10_000);
     for stops in [false, true, false] {
-        let server = place.start_with(|config| config.max_staleness = MIN_STALENESS).await;
+        let server = place
+            .start_with(|config| config.log.max_staleness = MIN_STALENESS)
+            .await;
         let left = left(&server).await;
         // Its own leases would last for 2 s.
         assert!((5_000..=10_100).contains(&left), "{left} ms");

@@ -174,7 +174,7 @@ async fn positions_carry_the_documented_digest_through_snapshots_and_updates() {
 #[tokio::test]
 async fn a_client_beyond_the_history_gets_a_snapshot() {
     let place = Place::new();
-    let server = place.start_with(|config| config.limits.history_entries = 2).await;
+    let server = place.start_with(|config| config.log.updates.entries = 2).await;
     let (_, start, _) = server.watch_from_snapshot().await;
     for subject in ["alice", "bob", "carol"] {
         server.revoke(raise(subject)).await;
@@ -261,7 +261,7 @@ async fn messages_out_of_order_end_the_stream() {
 async fn a_client_that_says_nothing_is_not_waited_for() {
     let place = Place::new();
     let brief = std::time::Duration::from_millis(50);
-    let server = place.start_with(|config| config.limits.hello_timeout = brief).await;
+    let server = place.start_with(|config| config.timeouts.hello = brief).await;
     let mut silent = server.open_watch().await.unwrap();
     assert_eq!(silent.refusal().await.0, Code::DeadlineExceeded);
 }
@@ -270,7 +270,7 @@ async fn a_client_that_says_nothing_is_not_waited_for() {
 async fn a_client_that_gives_no_sign_of_life_loses_its_place() {
     let place = Place::new();
     let limit = std::time::Duration::from_millis(500);
-    let server = place.start_with(|config| config.limits.silence_timeout = limit).await;
+    let server = place.start_with(|config| config.timeouts.silence = limit).await;
     let mut silent = server.watch(None).await;
     silent.welcome().await;
     let (mut alive, ..) = server.watch_from_snapshot().await;
@@ -285,7 +285,7 @@ async fn a_client_that_gives_no_sign_of_life_loses_its_place() {
 #[tokio::test]
 async fn one_subscriber_too_many_is_refused_until_another_leaves() {
     let place = Place::new();
-    let server = place.start_with(|config| config.limits.max_subscribers = 1).await;
+    let server = place.start_with(|config| config.log.max_subscribers = 1).await;
     let (first, _, _) = server.watch_from_snapshot().await;
     let Err(refused) = server.open_watch().await else {
         panic!("a second subscriber was let in")
@@ -300,7 +300,7 @@ async fn one_subscriber_too_many_is_refused_until_another_leaves() {
 #[tokio::test]
 async fn a_stream_that_falls_behind_the_history_is_ended_and_its_client_can_resume() {
     let place = Place::new();
-    let server = place.start_with(|config| config.limits.history_entries = 4).await;
+    let server = place.start_with(|config| config.log.updates.entries = 4).await;
     let (mut sleeper, _, _) = server.watch_from_snapshot().await;
     // More than the connection's window and every buffer on the way.
     revoke_large(&server, 0..200).await;

@@ -425,7 +425,7 @@ async fn mistakes_are_answered_in_scims_own_words() {
     let server = place
         .start_with(|config| {
             config.settings = settings(realm("userName"));
-            config.limits.scim_users = 2;
+            config.identity.users = 2;
         })
         .await;
     let id = create(&server, "alice").await;

@@ -494,7 +494,7 @@ async fn while_no_more_can_be_remembered_none_is_taken() {
     let server = place
         .start_with(|config| {
             config.settings = settings(transmitter(&place, json!({})));
-            config.limits.security_event_ids = 1;
+            config.identity.event_ids = 1;
         })
         .await;
     let first = signer.token(&claims("a", SESSION_REVOKED));

@@ -52,7 +52,7 @@ fn everything(name: &str) -> TokenSettings {
 #[tokio::test]
 async fn watch_streams() {
     let place = Place::new();
-    let server = start(&place, |config| config.limits.max_subscribers = PLACES).await;
+    let server = start(&place, |config| config.log.max_subscribers = PLACES).await;
     let mut held = Vec::new();
     for address in GREEDY {
         let channel = channel_from(&server, address).await;
@@ -74,7 +74,7 @@ async fn watch_streams() {
 #[tokio::test]
 async fn watch_streams_of_a_client_that_reads_nothing() {
     let place = Place::new();
-    let server = start(&place, |config| config.limits.max_subscribers = PLACES).await;
+    let server = start(&place, |config| config.log.max_subscribers = PLACES).await;
     let watch_url = format!(
         "http://{}/credence.v1.RevocationService/Watch",
         server.running.grpc_address()
@@ -107,7 +107,7 @@ async fn watch_streams_of_a_client_that_reads_nothing() {
 #[tokio::test]
 async fn audit_sources() {
     let place = Place::new();
-    let server = start(&place, |config| config.limits.max_sources = PLACES).await;
+    let server = start(&place, |config| config.evidence.max_sources = PLACES).await;
     let mut held = Vec::new();
     for address in GREEDY {
         let channel = channel_from(&server, address).await;
@@ -128,7 +128,7 @@ async fn audit_sources() {
 #[tokio::test]
 async fn audit_sources_over_http() {
     let place = Place::new();
-    let server = start(&place, |config| config.limits.max_sources = PLACES).await;
+    let server = start(&place, |config| config.evidence.max_sources = PLACES).await;
     for address in GREEDY {
         for _ in 0..PLACES {
             begin_source(&server, address, "weak").await;
@@ -285,10 +285,7 @@ async fn a_connection_with_a_credential_makes_no_room_for_strangers() {
 #[tokio::test]
 async fn a_stranger_who_sends_no_whole_request_in_time_is_closed() {
     let place = Place::new();
-    let server = start(&place, |config| {
-        config.limits.hello_timeout = Duration::from_millis(300)
-    })
-    .await;
+    let server = start(&place, |config| config.timeouts.hello = Duration::from_millis(300)).await;
     let mut stream = half_a_request(&server, ELSEWHERE, "").await.unwrap();
     let mut rest = Vec::new();
     assert!(in_time(stream.read_to_end(&mut rest)).await.is_some());

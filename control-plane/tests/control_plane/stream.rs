@@ -76,7 +76,7 @@ async fn a_position_within_the_history_is_resumed_with_exactly_what_was_missed()
 #[tokio::test]
 async fn a_position_behind_the_history_is_resumed_with_a_snapshot() {
     let place = Place::new();
-    let server = place.start_with(|config| config.limits.history_entries = 2).await;
+    let server = place.start_with(|config| config.log.updates.entries = 2).await;
     let mut stream = Stream::open(&server, "?from=now", None).await;
     let id = stream.next().await.id.unwrap();
     for id in 0..5 {
@@ -292,7 +292,7 @@ async fn a_client_that_does_not_read_loses_the_stream_with_its_credential_all_th
                 issuers: None,
                 ..bound("idle", ISSUER)
             }];
-            config.limits.send_timeout = Duration::from_secs(3600);
+            config.timeouts.send = Duration::from_secs(3600);
         })
         .await;
     let _idle = Stream::open_as(&server, "idle", "", None).await;
@@ -313,7 +313,7 @@ async fn a_client_that_does_not_read_loses_the_stream_with_its_credential_all_th
 async fn a_planned_stop_is_announced_and_does_not_wait_for_the_streams() {
     let place = Place::new();
     let server = place
-        .start_with(|config| config.drain_promise = Duration::from_secs(7))
+        .start_with(|config| config.log.drain_promise = Duration::from_secs(7))
         .await;
     let mut stream = Stream::open(&server, "?from=now", None).await;
     stream.named("alive").await;
@@ -346,7 +346,7 @@ async fn there_are_so_many_places_and_no_more() {
 async fn a_client_that_does_not_read_is_cut_off() {
     let place = Place::new();
     let server = place
-        .start_with(|config| config.limits.send_timeout = Duration::from_millis(200))
+        .start_with(|config| config.timeouts.send = Duration::from_millis(200))
         .await;
     // Until what is sent fills the kernel's buffers on both sides.
     let issuer = format!("https://id.example.com/{}", "\u{1}".repeat(2000));

@@ -272,7 +272,7 @@ async fn whoever_can_not_show_a_good_certificate_is_turned_away_and_counted_by_r
 #[tokio::test]
 async fn a_peer_that_stalls_its_handshake_keeps_nobody_waiting_and_is_cut() {
     let limit = Duration::from_secs(1);
-    let secured = Secured::start_with(|config| config.limits.hello_timeout = limit).await;
+    let secured = Secured::start_with(|config| config.timeouts.hello = limit).await;
     let begin = Instant::now();
     let mut stalled = TcpStream::connect(secured.server.running.grpc_address()).await.unwrap();
     // The beginning of a ClientHello.

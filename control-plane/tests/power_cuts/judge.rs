@@ -105,7 +105,7 @@ pub(crate) fn judge(place: &Path, told: &Told, go_on: bool) -> Result<(), String
 
 async fn start(place: &Path) -> Result<Server, String> {
     let mut config = load::config(place);
-    if config.init.take().is_some() {
+    if config.log.init.take().is_some() {
         return Err("the log is gone".to_owned());
     }
     let running = ControlPlane::start(config)

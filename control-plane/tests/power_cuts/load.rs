@@ -63,14 +63,14 @@ pub(crate) fn config(place: &Path) -> Config {
     let mut config = Config::new(data(place), Some(token));
     config.http_address.set_port(0);
     config.grpc_address.set_port(0);
-    config.drain_promise = Duration::ZERO;
-    config.cache_key_rotation = MAX_CACHE_KEY_ROTATION;
-    config.init = (!data(place).join("log").exists()).then_some(InitOptions { floor: false });
+    config.log.drain_promise = Duration::ZERO;
+    config.log.cache_key_rotation = MAX_CACHE_KEY_ROTATION;
+    config.log.init = (!data(place).join("log").exists()).then_some(InitOptions { floor: false });
     // A segment for each 256 records.
-    config.limits.ledger_segment_bytes = 1;
-    config.limits.compact_above_bytes = 4_096;
+    config.evidence.ledger.segment = 1;
+    config.log.compact_above_bytes = 4_096;
     // Each entry is to be found as itself.
-    config.limits.ledger_principal_share = 100;
+    config.evidence.principal_share = 100;
     config
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn serve(place: &Path, phase: Phase) {
     runtime.block_on(async {
         let mut config = config(place);
         if phase == Phase::Retaining {
-            config.limits.ledger_retention_bytes = Some(60_000);
+            config.evidence.retention.bytes = Some(60_000);
         }
         let running = ControlPlane::start(config).await.unwrap();
         running.announce_ready();

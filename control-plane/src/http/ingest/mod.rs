@@ -58,9 +58,9 @@ async fn open(
         "source": receipt.source,
         "ticket": ticket.0,
         "acknowledged": receipt.last_sequence,
-        "max_batch_entries": api.limits.max_batch_entries,
+        "max_batch_entries": api.evidence.batch.entries,
         "max_batch_bytes": api.limits.max_evidence_body,
-        "grace_s": api.limits.source_grace.as_secs(),
+        "grace_s": api.evidence.source_grace.as_secs(),
     });
     Ok((StatusCode::CREATED, place, Json(body)).into_response())
 }
@@ -84,7 +84,7 @@ async fn store(
 ) -> Result<Response, Problem> {
     let body = json::received(body, api.limits.max_evidence_body, FEWER, "it")?;
     json::check_media_type(&headers, "application/json")?;
-    let max_entries = api.limits.max_batch_entries as usize;
+    let max_entries = api.evidence.batch.entries;
     // Megabytes of text would keep other requests of this thread waiting.
     let reading = tokio::task::spawn_blocking(move || read(&body, max_entries));
     let batch = reading.await.map_err(|_| {
