@@ -29,15 +29,14 @@ pub(crate) fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Stri
 }
 
 /// Reads a part of a body that was found to be JSON already: one object, at this place in the body.
-pub(crate) fn part<'de, T: Deserialize<'de>>(text: &'de RawValue, place: &str) -> Result<T, String> {
-    let mut deserializer = serde_json::Deserializer::from_str(text.get());
-    let Object(parsed) = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        match error.path().to_string().as_str() {
-            "." => format!("at {place}: {}", reason(error.inner())),
-            path => format!("at {place}.{path}: {}", reason(error.inner())),
-        }
-    })?;
-    Ok(parsed)
+pub(crate) fn part<'de, V: Visitor<'de>>(text: &'de RawValue, place: &str, visitor: V) -> Result<V::Value, String> {
+    let mut json = serde_json::Deserializer::from_str(text.get());
+    let mut track = serde_path_to_error::Track::new();
+    let read = serde_path_to_error::Deserializer::new(&mut json, &mut track).deserialize_map(visitor);
+    read.map_err(|error| match track.path().to_string().as_str() {
+        "." => format!("at {place}: {}", reason(&error)),
+        path => format!("at {place}.{path}: {}", reason(&error)),
+    })
 }
 
 /// Without the line and column, which would be those of the part.
@@ -101,11 +100,18 @@ fn content_type(headers: &HeaderMap) -> Option<&str> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ObjectVisitor(PhantomData)).map(Self)
+        deserializer.deserialize_map(ObjectVisitor::default()).map(Self)
     }
 }
 
-struct ObjectVisitor<T>(PhantomData<T>);
+/// Reads an object, and nothing that could also be read as one.
+pub(crate) struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<T> Default for ObjectVisitor<T> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     type Value = T;

@@ -3,11 +3,14 @@
 //! What the ledger adds to an entry (`index`, `source`, `sequence`, `received`) is not said by the reporter. Every
 //! member that is unknown is refused: evidence that is silently dropped would be none.
 
+use std::fmt;
+
 use credence_delegation::chain_digest;
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as EntryKind;
-use serde::de::{Deserializer, Error as _, IgnoredAny};
-use serde::{Deserialize, de};
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, IntoDeserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -17,22 +20,16 @@ use credence_runtime::text::hex;
 
 /// Reads the entry at this place of the body. The error names the place and the member.
 pub(super) fn read(text: &RawValue, place: &str) -> Result<v1::Entry, String> {
-    let Kinded { kind } = json::part(text, place)?;
-    let entry = match kind {
-        Kind::Decision => EntryKind::Event(json::part::<Decision>(text, place)?.into()),
-        Kind::Aggregate => EntryKind::Aggregate(json::part::<Aggregate>(text, place)?.into()),
-        Kind::Gap => EntryKind::Gap(json::part::<Gap>(text, place)?.into()),
-        Kind::Chain => {
-            let chain: Chain = json::part(text, place)?;
-            let Hex(said) = &chain.chain_digest;
-            if !said.is_empty() && *said != chain_digest(chain.chain.0.as_bytes()) {
-                return Err(format!(
-                    "at {place}.chain_digest: it is not this chain's; leave it out, or write the SHA-256 over each token's"
-                ));
-            }
-            EntryKind::Chain(chain.into())
-        }
-    };
+    let Kinded { kind } = json::part(text, place, json::ObjectVisitor::default())?;
+    let (entry, said) = json::part(text, place, kind)?;
+    if let EntryKind::Chain(chain) = &entry
+        && !said.is_empty()
+        && said != chain_digest(&chain.chain)
+    {
+        return Err(format!(
+            "at {place}.chain_digest: it is not this chain's; leave it out, or write the SHA-256 over each token's"
+        ));
+    }
     Ok(v1::Entry { entry: Some(entry) })
 }
 
@@ -51,33 +48,39 @@ enum Kind {
     Chain,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The members of an entry without its `kind`.
+struct WithoutKind<A>(A);
+
+/// Gives a member's name to the seed, or the seed back where the name is `kind`.
+struct UnlessKind<K>(K);
+
+#[derive(Deserialize)]
+#[serde(remote = "v1::Event", deny_unknown_fields)]
 struct Decision {
-    #[serde(rename = "kind")]
-    _kind: IgnoredAny,
-    time: Instant,
-    #[serde(with = "DecisionName")]
-    decision: v1::Decision,
-    reason: Code,
+    #[serde(rename = "time", deserialize_with = "nanoseconds")]
+    time_unix_nano: u64,
+    #[serde(deserialize_with = "decision")]
+    decision: i32,
+    #[serde(deserialize_with = "not_empty")]
+    reason: String,
     #[serde(default)]
     rule: String,
     #[serde(default)]
     tool: String,
-    #[serde(default = "enforce", with = "ModeName")]
-    mode: v1::Mode,
-    #[serde(default)]
-    principal: Option<json::Object<Principal>>,
+    #[serde(default = "enforce", deserialize_with = "mode")]
+    mode: i32,
+    #[serde(default, deserialize_with = "any_principal")]
+    principal: Option<v1::Principal>,
     #[serde(default)]
     agent: String,
-    #[serde(default, with = "ProofName")]
-    proof: v1::ProofKind,
+    #[serde(default, deserialize_with = "proof")]
+    proof: i32,
     #[serde(default)]
     delegation_ids: Vec<String>,
-    #[serde(default)]
-    arguments_hash: Hex<48>,
-    #[serde(default)]
-    arguments: String,
+    #[serde(default, deserialize_with = "digits::<48, _>")]
+    arguments_hash: Vec<u8>,
+    #[serde(default, deserialize_with = "bytes")]
+    arguments: Vec<u8>,
     #[serde(default)]
     method: String,
     #[serde(default)]
@@ -86,67 +89,71 @@ struct Decision {
     path_template: String,
     #[serde(default)]
     request_id: String,
-    #[serde(default)]
-    trace_id: TraceId,
-    #[serde(default, with = "CacheName")]
-    cache: v1::CacheLevel,
+    #[serde(default, deserialize_with = "trace_id")]
+    trace_id: String,
+    #[serde(default, deserialize_with = "cache")]
+    cache: i32,
     #[serde(default)]
     decision_ns: u64,
     #[serde(default, deserialize_with = "json::present")]
     stale_ms: Option<u64>,
-    #[serde(default, deserialize_with = "json::present")]
-    expires_at: Option<Second>,
-    #[serde(default)]
-    chain_digest: Hex<32>,
-    #[serde(default, deserialize_with = "json::present")]
-    response_status: Option<Status>,
+    #[serde(default, deserialize_with = "second")]
+    expires_at: i64,
+    #[serde(default, deserialize_with = "digits::<32, _>")]
+    chain_digest: Vec<u8>,
+    #[serde(default, deserialize_with = "status")]
+    response_status: u32,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Deserialize)]
+#[serde(remote = "v1::Aggregate", deny_unknown_fields)]
 struct Aggregate {
-    #[serde(rename = "kind")]
-    _kind: IgnoredAny,
-    time: Second,
+    #[serde(rename = "time", deserialize_with = "second")]
+    second: i64,
     #[serde(default)]
     rule: String,
-    reason: Code,
-    count: Positive,
-    #[serde(default = "deny", with = "DecisionName")]
-    decision: v1::Decision,
-    #[serde(default = "enforce", with = "ModeName")]
-    mode: v1::Mode,
+    #[serde(deserialize_with = "not_empty")]
+    reason: String,
+    #[serde(deserialize_with = "positive")]
+    count: u64,
+    #[serde(skip)]
+    principal: Option<v1::Principal>,
+    #[serde(default = "deny", deserialize_with = "decision")]
+    decision: i32,
+    #[serde(default = "enforce", deserialize_with = "mode")]
+    mode: i32,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Deserialize)]
+#[serde(remote = "v1::Gap", deny_unknown_fields)]
 struct Gap {
-    #[serde(rename = "kind")]
-    _kind: IgnoredAny,
     shed: u64,
-    first_time: Instant,
-    last_time: Instant,
+    #[serde(rename = "first_time", deserialize_with = "nanoseconds")]
+    first_time_unix_nano: u64,
+    #[serde(rename = "last_time", deserialize_with = "nanoseconds")]
+    last_time_unix_nano: u64,
     #[serde(default)]
     shed_counts: u64,
     #[serde(default)]
     shed_chains: u64,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Chain {
-    #[serde(rename = "kind")]
-    _kind: IgnoredAny,
-    chain: ChainText,
-    #[serde(default)]
-    chain_digest: Hex<32>,
-    principal: json::Object<Principal>,
+    #[serde(deserialize_with = "chain_text")]
+    chain: Vec<u8>,
+    #[serde(default, deserialize_with = "digits::<32, _>")]
+    chain_digest: Vec<u8>,
+    #[serde(deserialize_with = "principal")]
+    principal: Option<v1::Principal>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Principal {
-    issuer: Code,
+    #[serde(deserialize_with = "not_empty")]
+    issuer: String,
     #[serde(default)]
     subject: Option<String>,
 }
@@ -185,152 +192,128 @@ enum CacheName {
 }
 
 /// A count is of denials unless it says otherwise.
-fn deny() -> v1::Decision {
-    v1::Decision::Deny
+fn deny() -> i32 {
+    v1::Decision::Deny.into()
 }
 
-fn enforce() -> v1::Mode {
-    v1::Mode::Enforce
+fn enforce() -> i32 {
+    v1::Mode::Enforce.into()
 }
 
-/// A text that says something.
-#[derive(Debug)]
-struct Code(String);
+// === impl Kind ===
+
+/// Reads an entry of this kind, and of a chain the digest that is said to be its.
+impl<'de> Visitor<'de> for Kind {
+    type Value = (EntryKind, Vec<u8>);
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Self::Value, A::Error> {
+        let members = MapAccessDeserializer::new(WithoutKind(members));
+        let entry = match self {
+            Self::Decision => EntryKind::Event(Decision::deserialize(members)?),
+            Self::Aggregate => EntryKind::Aggregate(Aggregate::deserialize(members)?),
+            Self::Gap => EntryKind::Gap(Gap::deserialize(members)?),
+            Self::Chain => {
+                let Chain {
+                    chain,
+                    chain_digest,
+                    principal,
+                } = Chain::deserialize(members)?;
+                return Ok((EntryKind::Chain(v1::PresentedChain { chain, principal }), chain_digest));
+            }
+        };
+        Ok((entry, Vec::new()))
+    }
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for WithoutKind<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+        match self.0.next_key_seed(UnlessKind(seed))? {
+            None => Ok(None),
+            Some(Ok(name)) => Ok(Some(name)),
+            Some(Err(seed)) => {
+                self.0.next_value::<IgnoredAny>()?;
+                self.next_key_seed(seed)
+            }
+        }
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        self.0.next_value_seed(seed)
+    }
+}
+
+impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for UnlessKind<K> {
+    type Value = Result<K::Value, K>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        match String::deserialize(deserializer)? {
+            name if name == "kind" => Ok(Err(self.0)),
+            name => self.0.deserialize(name.into_deserializer()).map(Ok),
+        }
+    }
+}
+
+// === how members are read ===
+
+fn decision<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
+    DecisionName::deserialize(deserializer).map(i32::from)
+}
+
+fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
+    ModeName::deserialize(deserializer).map(i32::from)
+}
+
+fn proof<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
+    ProofName::deserialize(deserializer).map(i32::from)
+}
+
+fn cache<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
+    CacheName::deserialize(deserializer).map(i32::from)
+}
+
+fn principal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<v1::Principal>, D::Error> {
+    let json::Object(Principal { issuer, subject }) = json::Object::deserialize(deserializer)?;
+    Ok(Some(v1::Principal { issuer, subject }))
+}
+
+/// Or null, as the API shows the entries that are about no principal.
+fn any_principal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<v1::Principal>, D::Error> {
+    let principal = Option::<json::Object<Principal>>::deserialize(deserializer)?;
+    Ok(principal.map(|json::Object(Principal { issuer, subject })| v1::Principal { issuer, subject }))
+}
+
+fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    match String::deserialize(deserializer)? {
+        text if text.is_empty() => Err(D::Error::custom("it must not be empty")),
+        text => Ok(text),
+    }
+}
+
+fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    String::deserialize(deserializer).map(String::into_bytes)
+}
 
 /// RFC 3339, in nanoseconds since the Unix epoch.
-#[derive(Debug, Clone, Copy)]
-struct Instant(u64);
+fn nanoseconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let nanoseconds = instant(deserializer)?.unix_timestamp_nanos();
+    u64::try_from(nanoseconds).map_err(|_| D::Error::custom(TIME_EXPECTED))
+}
 
 /// RFC 3339, a whole second since the Unix epoch.
-#[derive(Debug, Clone, Copy)]
-struct Second(i64);
-
-#[derive(Debug, Clone, Copy)]
-struct Positive(u64);
-
-/// An HTTP status.
-#[derive(Debug, Clone, Copy)]
-struct Status(u32);
-
-/// So many bytes as lower-case hexadecimal digits, or none at all.
-#[derive(Debug, Default)]
-struct Hex<const BYTES: usize>(Vec<u8>);
-
-/// A W3C trace id, or none.
-#[derive(Debug, Default)]
-struct TraceId(String);
-
-/// Tokens, root first, joined by `~`.
-#[derive(Debug)]
-struct ChainText(String);
-
-// === what they become ===
-
-impl From<Decision> for v1::Event {
-    fn from(decision: Decision) -> Self {
-        Self {
-            time_unix_nano: decision.time.0,
-            request_id: decision.request_id,
-            trace_id: decision.trace_id.0,
-            rule: decision.rule,
-            tool: decision.tool,
-            decision: decision.decision.into(),
-            reason: decision.reason.0,
-            mode: decision.mode.into(),
-            principal: decision.principal.map(|json::Object(principal)| principal.into()),
-            agent: decision.agent,
-            proof: decision.proof.into(),
-            delegation_ids: decision.delegation_ids,
-            arguments_hash: decision.arguments_hash.0,
-            method: decision.method,
-            authority: decision.authority,
-            path_template: decision.path_template,
-            cache: decision.cache.into(),
-            decision_ns: decision.decision_ns,
-            stale_ms: decision.stale_ms,
-            expires_at: decision.expires_at.map_or(0, |second| second.0),
-            chain_digest: decision.chain_digest.0,
-            arguments: decision.arguments.into_bytes(),
-            response_status: decision.response_status.map_or(0, |status| status.0),
-        }
+fn second<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    let instant = instant(deserializer)?;
+    if instant.nanosecond() != 0 || instant.unix_timestamp() < 0 {
+        return Err(D::Error::custom(
+            "write a whole second from 1970 on, such as 2027-01-15T08:00:00Z",
+        ));
     }
-}
-
-impl From<Aggregate> for v1::Aggregate {
-    fn from(aggregate: Aggregate) -> Self {
-        Self {
-            second: aggregate.time.0,
-            rule: aggregate.rule,
-            reason: aggregate.reason.0,
-            count: aggregate.count.0,
-            principal: None,
-            decision: aggregate.decision.into(),
-            mode: aggregate.mode.into(),
-        }
-    }
-}
-
-impl From<Gap> for v1::Gap {
-    fn from(gap: Gap) -> Self {
-        Self {
-            shed: gap.shed,
-            first_time_unix_nano: gap.first_time.0,
-            last_time_unix_nano: gap.last_time.0,
-            shed_counts: gap.shed_counts,
-            shed_chains: gap.shed_chains,
-        }
-    }
-}
-
-impl From<Chain> for v1::PresentedChain {
-    fn from(chain: Chain) -> Self {
-        let json::Object(principal) = chain.principal;
-        Self {
-            chain: chain.chain.0.into_bytes(),
-            principal: Some(principal.into()),
-        }
-    }
-}
-
-impl From<Principal> for v1::Principal {
-    fn from(principal: Principal) -> Self {
-        Self {
-            issuer: principal.issuer.0,
-            subject: principal.subject,
-        }
-    }
-}
-
-// === how they are read ===
-
-impl<'de> Deserialize<'de> for Code {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        match text.is_empty() {
-            true => Err(D::Error::custom("it must not be empty")),
-            false => Ok(Self(text)),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Instant {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        u64::try_from(instant(deserializer)?.unix_timestamp_nanos())
-            .map(Self)
-            .map_err(|_| D::Error::custom(TIME_EXPECTED))
-    }
-}
-
-impl<'de> Deserialize<'de> for Second {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let instant = instant(deserializer)?;
-        if instant.nanosecond() != 0 || instant.unix_timestamp() < 0 {
-            return Err(D::Error::custom(
-                "write a whole second from 1970 on, such as 2027-01-15T08:00:00Z",
-            ));
-        }
-        Ok(Self(instant.unix_timestamp()))
-    }
+    Ok(instant.unix_timestamp())
 }
 
 fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OffsetDateTime, D::Error> {
@@ -338,53 +321,46 @@ fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OffsetDateTime,
     OffsetDateTime::parse(&text, &Rfc3339).map_err(|_| D::Error::custom(TIME_EXPECTED))
 }
 
-impl<'de> Deserialize<'de> for Positive {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match u64::deserialize(deserializer)? {
-            0 => Err(D::Error::custom("write at least 1")),
-            count => Ok(Self(count)),
-        }
+fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    match u64::deserialize(deserializer)? {
+        0 => Err(D::Error::custom("write at least 1")),
+        count => Ok(count),
     }
 }
 
-impl<'de> Deserialize<'de> for Status {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match u32::deserialize(deserializer)? {
-            status @ 100..=599 => Ok(Self(status)),
-            _ => Err(D::Error::custom("write 100 to 599, or leave it out")),
-        }
+/// An HTTP status.
+fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        status @ 100..=599 => Ok(status),
+        _ => Err(D::Error::custom("write 100 to 599, or leave it out")),
     }
 }
 
-impl<'de, const BYTES: usize> Deserialize<'de> for Hex<BYTES> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        match base16ct::lower::decode_vec(&text) {
-            Ok(bytes) if bytes.is_empty() || bytes.len() == BYTES => Ok(Self(bytes)),
-            _ => Err(D::Error::custom(format_args!(
-                "write {} lower-case hexadecimal digits, or leave it out",
-                2 * BYTES
-            ))),
-        }
+/// So many bytes as lower-case hexadecimal digits, or none at all.
+fn digits<'de, const BYTES: usize, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match base16ct::lower::decode_vec(&text) {
+        Ok(bytes) if bytes.is_empty() || bytes.len() == BYTES => Ok(bytes),
+        _ => Err(D::Error::custom(format_args!(
+            "write {} lower-case hexadecimal digits, or leave it out",
+            2 * BYTES
+        ))),
     }
 }
 
-impl<'de> Deserialize<'de> for TraceId {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Hex(bytes) = Hex::<16>::deserialize(deserializer)?;
-        Ok(Self(hex(&bytes)))
-    }
+/// A W3C trace id, or none.
+fn trace_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    digits::<16, _>(deserializer).map(|bytes| hex(&bytes))
 }
 
-impl<'de> Deserialize<'de> for ChainText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        match text.len() {
-            1..=MAX_CHAIN_BYTES => Ok(Self(text)),
-            _ => Err(de::Error::custom(format_args!(
-                "write the tokens, root first, joined by ~: at most {MAX_CHAIN_BYTES} bytes"
-            ))),
-        }
+/// Tokens, root first, joined by `~`.
+fn chain_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match text.len() {
+        1..=MAX_CHAIN_BYTES => Ok(text.into_bytes()),
+        _ => Err(D::Error::custom(format_args!(
+            "write the tokens, root first, joined by ~: at most {MAX_CHAIN_BYTES} bytes"
+        ))),
     }
 }
 
