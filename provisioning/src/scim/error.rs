@@ -24,51 +24,12 @@ impl ScimError {
         }
     }
 
-    pub fn invalid_syntax(detail: impl Into<String>) -> Self {
-        Self::bad("invalidSyntax", detail)
-    }
-
-    pub fn invalid_value(detail: impl Into<String>) -> Self {
-        Self::bad("invalidValue", detail)
-    }
-
-    pub(crate) fn invalid_path(detail: impl Into<String>) -> Self {
-        Self::bad("invalidPath", detail)
-    }
-
-    pub fn invalid_filter(detail: impl Into<String>) -> Self {
-        Self::bad("invalidFilter", detail)
-    }
-
-    pub(crate) fn no_target(detail: impl Into<String>) -> Self {
-        Self::bad("noTarget", detail)
-    }
-
-    pub(crate) fn mutability(detail: impl Into<String>) -> Self {
-        Self::bad("mutability", detail)
-    }
-
-    pub(crate) fn too_many(detail: impl Into<String>) -> Self {
-        Self::bad("tooMany", detail)
-    }
-
-    pub(crate) fn uniqueness(detail: impl Into<String>) -> Self {
+    /// 400, with a keyword of table 9.
+    pub fn bad(kind: &'static str, detail: impl Into<String>) -> Self {
         Self {
-            kind: Some("uniqueness"),
-            ..Self::new(StatusCode::CONFLICT, detail)
+            kind: Some(kind),
+            ..Self::new(StatusCode::BAD_REQUEST, detail)
         }
-    }
-
-    pub(crate) fn no_such_user(id: &str) -> Self {
-        let detail = format!("this realm has no user with the id {id:?}; users must be created here first");
-        Self::new(StatusCode::NOT_FOUND, detail)
-    }
-
-    pub(crate) fn changed_meanwhile() -> Self {
-        Self::new(
-            StatusCode::PRECONDITION_FAILED,
-            "the user has another version than If-Match names; read it again",
-        )
     }
 
     /// The body. The status is a string there.
@@ -82,12 +43,5 @@ impl ScimError {
             body["scimType"] = kind.into();
         }
         body.to_string()
-    }
-
-    fn bad(kind: &'static str, detail: impl Into<String>) -> Self {
-        Self {
-            kind: Some(kind),
-            ..Self::new(StatusCode::BAD_REQUEST, detail)
-        }
     }
 }

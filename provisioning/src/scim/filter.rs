@@ -239,9 +239,10 @@ impl<'a> Parser<'a> {
     fn whole(mut self) -> Result<Filter, ScimError> {
         if self.text.len() > MAX_BYTES {
             let found = self.text.len();
-            return Err(ScimError::invalid_filter(format!(
-                "a filter has at most {MAX_BYTES} bytes; this one has {found}"
-            )));
+            return Err(ScimError::bad(
+                "invalidFilter",
+                format!("a filter has at most {MAX_BYTES} bytes; this one has {found}"),
+            ));
         }
         let filter = self.any()?;
         self.skip_space();
@@ -391,22 +392,10 @@ impl<'a> Parser<'a> {
             self.advance(word.len());
             return Ok(literal);
         }
-        let mut escaped = false;
-        let end = self
-            .rest
-            .char_indices()
-            .skip(1)
-            .find(|&(_, character)| {
-                let ends = character == '"' && !escaped;
-                escaped = character == '\\' && !escaped;
-                ends
-            })
-            .map(|(index, _)| index);
-        let quoted = end.and_then(|end| self.rest.get(..=end));
-        let text = quoted.and_then(|quoted| serde_json::from_str::<String>(quoted).ok());
-        match (quoted, text) {
-            (Some(quoted), Some(text)) => {
-                self.advance(quoted.len());
+        let mut strings = serde_json::Deserializer::from_str(self.rest).into_iter::<String>();
+        match strings.next() {
+            Some(Ok(text)) => {
+                self.advance(strings.byte_offset());
                 Ok(Literal::Text(text))
             }
             _ => Err(self.wrong("expected a JSON string up to its closing quote")),
@@ -449,7 +438,7 @@ impl<'a> Parser<'a> {
 
     fn wrong(&self, what: &str) -> ScimError {
         let at = self.text.len() - self.rest.len() + 1;
-        ScimError::invalid_filter(format!("in the filter, at byte {at}: {what}"))
+        ScimError::bad("invalidFilter", format!("in the filter, at byte {at}: {what}"))
     }
 }
 

@@ -35,18 +35,26 @@ fn operations<'a, 'b>(request: &'a Object<'b>) -> Result<&'a [Json<'b>], ScimErr
             .filter_map(Json::as_str)
             .any(|schema| schema.eq_ignore_ascii_case(PATCH_OP))
         {
-            return Err(ScimError::invalid_syntax(format!("schemas must name {PATCH_OP}")));
+            return Err(ScimError::bad("invalidSyntax", format!("schemas must name {PATCH_OP}")));
         }
     }
     let operations = member(request, "Operations")?
         .and_then(Json::as_array)
         .filter(|operations| !operations.is_empty())
-        .ok_or_else(|| ScimError::invalid_syntax("Operations must be an array with at least one operation"))?;
+        .ok_or_else(|| {
+            ScimError::bad(
+                "invalidSyntax",
+                "Operations must be an array with at least one operation",
+            )
+        })?;
     if operations.len() > MAX_OPERATIONS {
-        return Err(ScimError::too_many(format!(
-            "a request has at most {MAX_OPERATIONS} operations; this one has {}",
-            operations.len()
-        )));
+        return Err(ScimError::bad(
+            "tooMany",
+            format!(
+                "a request has at most {MAX_OPERATIONS} operations; this one has {}",
+                operations.len()
+            ),
+        ));
     }
     Ok(operations)
 }
@@ -93,23 +101,24 @@ impl<'a, 'b> Operation<'a, 'b> {
     fn parse(json: &'a Json<'b>) -> Result<Self, ScimError> {
         let object = json
             .as_object()
-            .ok_or_else(|| ScimError::invalid_syntax("an operation is an object with op, path and value"))?;
+            .ok_or_else(|| ScimError::bad("invalidSyntax", "an operation is an object with op, path and value"))?;
         let op = member(object, "op")?.and_then(Json::as_str).unwrap_or_default();
         let verb = match op.to_ascii_lowercase().as_str() {
             "add" => Verb::Add,
             "replace" => Verb::Replace,
             "remove" => Verb::Remove,
             _ => {
-                return Err(ScimError::invalid_syntax(format!(
-                    "op is {op:?}; it must be add, replace or remove"
-                )));
+                return Err(ScimError::bad(
+                    "invalidSyntax",
+                    format!("op is {op:?}; it must be add, replace or remove"),
+                ));
             }
         };
         let path = match member(object, "path")? {
             None | Some(Json::Null) => None,
             Some(path) => Some(
                 path.as_str()
-                    .ok_or_else(|| ScimError::invalid_path("a path is a string"))?,
+                    .ok_or_else(|| ScimError::bad("invalidPath", "a path is a string"))?,
             ),
         };
         Ok(Self {
@@ -132,12 +141,15 @@ impl<'a, 'b> Operation<'a, 'b> {
     /// A value without a path: each of its members is the path of a change.
     fn apply_each(&self, attributes: &mut Members) -> Result<(), ScimError> {
         if self.verb == Verb::Remove {
-            return Err(ScimError::no_target("remove needs a path (RFC 7644 section 3.5.2.2)"));
+            return Err(ScimError::bad(
+                "noTarget",
+                "remove needs a path (RFC 7644 section 3.5.2.2)",
+            ));
         }
         let changes = self
             .value
             .and_then(Json::as_object)
-            .ok_or_else(|| ScimError::invalid_value("without a path, value must be an object of attributes"))?;
+            .ok_or_else(|| ScimError::bad("invalidValue", "without a path, value must be an object of attributes"))?;
         for (name, value) in changes.iter() {
             match Target::parse(name) {
                 // What is ours comes along unchanged from clients that send back what they have read.
@@ -156,23 +168,26 @@ impl<'a, 'b> Operation<'a, 'b> {
 fn change(attributes: &mut Members, path: &Path, verb: Verb, value: Option<&Json<'_>>) -> Result<(), ScimError> {
     let last = path.name.last;
     if path.name.is_read_only() {
-        return Err(ScimError::mutability(format!("{} can not be changed", last.name)));
+        return Err(ScimError::bad(
+            "mutability",
+            format!("{} can not be changed", last.name),
+        ));
     }
     if last.mutability == Mutability::WriteOnly {
         return Ok(());
     }
     let verb = value.map_or(verb, |value| verb.with(value));
     if verb == Verb::Remove && last.required {
-        return Err(ScimError::mutability(format!(
-            "{} is required, and can not be removed",
-            last.name
-        )));
+        return Err(ScimError::bad(
+            "mutability",
+            format!("{} is required, and can not be removed", last.name),
+        ));
     }
     if verb != Verb::Remove && value.is_none() {
-        return Err(ScimError::invalid_value(format!(
-            "the operation on {} lacks a value",
-            last.name
-        )));
+        return Err(ScimError::bad(
+            "invalidValue",
+            format!("the operation on {} lacks a value", last.name),
+        ));
     }
     let change = Change {
         verb,
@@ -270,10 +285,10 @@ impl Change<'_, '_> {
             return self.some(values, places, attribute, parts);
         }
         let Some(members) = chosen.exemplar().filter(|_| self.verb != Verb::Remove) else {
-            return Err(ScimError::no_target(format!(
-                "no value of {} meets the filter of the path",
-                attribute.name
-            )));
+            return Err(ScimError::bad(
+                "noTarget",
+                format!("no value of {} meets the filter of the path", attribute.name),
+            ));
         };
         places.push(values.len());
         values.push(Value::Complex(members));
@@ -321,10 +336,10 @@ impl Change<'_, '_> {
                 Some(Value::List(mut read)) if read.len() == 1 => read.pop(),
                 None => None,
                 Some(_) => {
-                    return Err(ScimError::invalid_value(format!(
-                        "a value of {} is one object",
-                        attribute.name
-                    )));
+                    return Err(ScimError::bad(
+                        "invalidValue",
+                        format!("a value of {} is one object", attribute.name),
+                    ));
                 }
             },
         };

@@ -5,52 +5,61 @@ use super::name::Name;
 use super::schema::Attribute;
 use super::value::{Members, Value};
 
-/// What to show.
+/// What to show; everything by default.
 #[derive(Debug, Default)]
-pub enum Projection {
-    #[default]
-    Everything,
-    Only(Vec<Name>),
-    Without(Vec<Name>),
+pub struct Projection {
+    names: Vec<Name>,
+    /// Whether these alone are shown; they are left out otherwise.
+    only: bool,
 }
 
 // === impl Projection ===
 
 impl Projection {
-    /// Lists of names, as in the query or the body of a search.
+    /// Lists of names, as in the query or the body of a search. `id` and `schemas` are always shown.
     pub fn parse<'a>(
         attributes: impl IntoIterator<Item = &'a str>,
         excluded: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, ScimError> {
-        let only = names(attributes)?;
-        let without = names(excluded)?;
-        match (only, without) {
-            (None, None) => Ok(Self::Everything),
-            (Some(names), None) => Ok(Self::Only(names)),
-            (None, Some(names)) => Ok(Self::Without(names)),
-            (Some(_), Some(_)) => Err(ScimError::invalid_value(
+        match (names(attributes)?, names(excluded)?) {
+            (Some(_), Some(_)) => Err(ScimError::bad(
+                "invalidValue",
                 "attributes and excludedAttributes exclude each other (RFC 7644 section 3.9)",
             )),
+            (Some(mut names), None) => {
+                names.extend(ALWAYS.into_iter().flat_map(Name::parse));
+                Ok(Self { names, only: true })
+            }
+            (None, excluded) => {
+                let mut names = excluded.unwrap_or_default();
+                names.retain(|name| !ALWAYS.contains(&name.last.name.as_str()));
+                Ok(Self { names, only: false })
+            }
         }
     }
 
-    /// `id` and `schemas` are always shown.
+    /// The part of the resource that is shown.
     pub fn apply(&self, mut resource: Members) -> Members {
-        match self {
-            Self::Everything => {}
-            Self::Only(names) => {
-                let mut paths: Vec<_> = names.iter().map(|name| name.path.as_slice()).collect();
-                let always: Vec<_> = ALWAYS.into_iter().filter_map(|name| Name::parse(name).ok()).collect();
-                paths.extend(always.iter().map(|name| name.path.as_slice()));
-                keep_only(&mut resource, &paths);
-            }
-            Self::Without(names) => {
-                for name in names.iter().filter(|name| !ALWAYS.contains(&name.last.name.as_str())) {
-                    leave_out(&mut resource, &name.path);
-                }
-            }
-        }
+        let paths: Vec<_> = self.names.iter().map(|name| name.path.as_slice()).collect();
+        self.keep(&mut resource, &paths);
         resource
+    }
+
+    /// Takes away what no path leads to, or what one does.
+    fn keep(&self, members: &mut Members, paths: &[&[&Attribute]]) {
+        members.retain(|name, value| {
+            let below: Vec<_> = paths
+                .iter()
+                .filter_map(|path| path.split_first())
+                .filter_map(|(first, rest)| (first.name == name).then_some(rest))
+                .collect();
+            let whole = below.iter().any(|rest| rest.is_empty());
+            if !whole && !below.is_empty() {
+                each_complex(value, |members| self.keep(members, &below));
+            }
+            let shown = if self.only { !below.is_empty() } else { !whole };
+            shown && !value.is_empty()
+        });
     }
 }
 
@@ -66,9 +75,10 @@ fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Option<Vec<Name
     {
         // Of any names, so that the limit does not depend on which of them are known here.
         if index == MAX_NAMES {
-            return Err(ScimError::invalid_value(format!(
-                "at most {MAX_NAMES} attributes can be named"
-            )));
+            return Err(ScimError::bad(
+                "invalidValue",
+                format!("at most {MAX_NAMES} attributes can be named"),
+            ));
         }
         if name.is_empty() {
             continue;
@@ -77,35 +87,6 @@ fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Option<Vec<Name
         found.extend(Name::parse(name));
     }
     Ok(any.then_some(found))
-}
-
-/// Takes away what no path leads to.
-fn keep_only(members: &mut Members, paths: &[&[&Attribute]]) {
-    members.retain(|name, value| {
-        let below: Vec<_> = paths
-            .iter()
-            .filter_map(|path| path.split_first())
-            .filter_map(|(first, rest)| (first.name == name).then_some(rest))
-            .collect();
-        if !below.is_empty() && below.iter().all(|rest| !rest.is_empty()) {
-            each_complex(value, |members| keep_only(members, &below));
-        }
-        !below.is_empty() && !value.is_empty()
-    });
-}
-
-/// Takes away what the path leads to.
-fn leave_out(members: &mut Members, path: &[&Attribute]) {
-    match path {
-        [] => {}
-        [attribute] => drop(members.take(&attribute.name)),
-        [attribute, rest @ ..] => members.retain(|name, value| {
-            if name == attribute.name {
-                each_complex(value, |members| leave_out(members, rest));
-            }
-            !value.is_empty()
-        }),
-    }
 }
 
 fn each_complex(value: &mut Value, mut change: impl FnMut(&mut Members)) {

@@ -134,7 +134,10 @@ impl Provisioning {
         let wanted = id.to_owned();
         self.reading(move |store| store.user(&name, &wanted))
             .await?
-            .ok_or_else(|| ScimError::no_such_user(id))
+            .ok_or_else(|| {
+                let detail = format!("this realm has no user with the id {id:?}; users must be created here first");
+                ScimError::new(StatusCode::NOT_FOUND, detail)
+            })
     }
 
     pub async fn search(&self, realm: &Realm, query: Query) -> Result<Found, ScimError> {
@@ -145,7 +148,10 @@ impl Provisioning {
         self.reading(move |store| search(store, &name, &query, until))
             .await?
             .ok_or_else(|| {
-                ScimError::too_many("looking at all users takes too long; filter by userName, externalId or id with eq")
+                ScimError::bad(
+                    "tooMany",
+                    "looking at all users takes too long; filter by userName, externalId or id with eq",
+                )
             })
     }
 
@@ -378,10 +384,13 @@ impl Realm {
 
     fn principal(&self, subject: &str) -> Result<PrincipalName, ScimError> {
         PrincipalName::parse(self.settings.issuer.clone(), Some(subject.to_owned())).map_err(|error| {
-            ScimError::invalid_value(format!(
-                "{}, which this realm names principals by: {error}",
-                self.settings.subject.name()
-            ))
+            ScimError::bad(
+                "invalidValue",
+                format!(
+                    "{}, which this realm names principals by: {error}",
+                    self.settings.subject.name()
+                ),
+            )
         })
     }
 
@@ -398,10 +407,13 @@ impl Realm {
                 self.principal(subject)?;
                 Ok(Some(subject.to_owned()))
             }
-            None if is_active(attributes) => Err(ScimError::invalid_value(format!(
-                "an active user needs {}: this realm names principals by it",
-                self.settings.subject.name()
-            ))),
+            None if is_active(attributes) => Err(ScimError::bad(
+                "invalidValue",
+                format!(
+                    "an active user needs {}: this realm names principals by it",
+                    self.settings.subject.name()
+                ),
+            )),
             None => Ok(None),
         }
     }
@@ -421,7 +433,7 @@ fn primary_email(attributes: &Members) -> Option<&str> {
 fn require_user_name(attributes: &Members) -> Result<(), ScimError> {
     match attributes.text("userName") {
         Some(name) if !name.trim().is_empty() => Ok(()),
-        _ => Err(ScimError::invalid_value("a user needs a userName")),
+        _ => Err(ScimError::bad("invalidValue", "a user needs a userName")),
     }
 }
 
@@ -448,7 +460,8 @@ impl IfMatch {
     fn check(&self, user: &User) -> Result<(), ScimError> {
         match &self.0 {
             Some(tags) if !tags.iter().any(|tag| tag == "*" || *tag == user.etag()) => {
-                Err(ScimError::changed_meanwhile())
+                let detail = "the user has another version than If-Match names; read it again";
+                Err(ScimError::new(StatusCode::PRECONDITION_FAILED, detail))
             }
             _ => Ok(()),
         }
@@ -469,7 +482,10 @@ impl From<StoreError> for ScimError {
     fn from(error: StoreError) -> Self {
         let detail = error.to_string();
         match error {
-            StoreError::Taken { .. } => Self::uniqueness(detail),
+            StoreError::Taken { .. } => Self {
+                status: StatusCode::CONFLICT,
+                ..Self::bad("uniqueness", detail)
+            },
             StoreError::TooLarge { .. } => Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail),
             StoreError::Full { .. } => Self::new(StatusCode::INSUFFICIENT_STORAGE, detail),
             StoreError::Database(_) | StoreError::FolderLost(_) => {
