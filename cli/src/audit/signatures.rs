@@ -6,9 +6,8 @@
 use std::io::{IsTerminal as _, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use credence_delegation::evidence::EvidenceVerifier;
@@ -44,14 +43,14 @@ pub(super) struct SignatureOptions {
 /// What came of it.
 #[derive(Debug, Default)]
 struct Tally {
-    delegations: AtomicU64,
-    signatures: AtomicU64,
-    bad: AtomicU64,
+    delegations: u64,
+    signatures: u64,
+    bad: u64,
     /// Records of principals whose evidence was erased, which cannot be looked at.
-    erased: AtomicU64,
+    erased: u64,
     /// The first of the bad ones, by index.
-    first_bad: Mutex<Vec<(u64, Denial)>>,
-    unreadable: Mutex<Option<Failure>>,
+    first_bad: Vec<(u64, Denial)>,
+    unreadable: Option<Failure>,
 }
 
 impl SignatureOptions {
@@ -64,14 +63,14 @@ impl SignatureOptions {
             .threads
             .or_else(|| std::thread::available_parallelism().ok())
             .map_or(1, NonZeroUsize::get);
-        let tally = Tally::default();
+        let tally = Mutex::new(Tally::default());
         let began = Instant::now();
         let (blocks, waiting) = sync_channel(BLOCKS_WAITING);
         let waiting = Mutex::new(waiting);
         let read = std::thread::scope(|scope| {
             let (waiting, tally, anchors, recorded) = (&waiting, &tally, &anchors, &recorded);
             let workers: Vec<_> = (0..threads)
-                .map(|_| scope.spawn(move || tally.verify_all(waiting, recorded, anchors)))
+                .map(|_| scope.spawn(move || verify_all(waiting, recorded, anchors, tally)))
                 .collect();
             let read = read(recorded, blocks, tally, began);
             for worker in workers {
@@ -84,7 +83,8 @@ impl SignatureOptions {
             read
         });
         let unfinished = read?;
-        if let Some(failure) = tally.unreadable.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(failure) = tally.unreadable.take() {
             return Err(failure);
         }
         if let Some(unfinished) = unfinished {
@@ -114,77 +114,79 @@ impl SignatureOptions {
     }
 }
 
+/// Verifies blocks until there are no more.
+fn verify_all(
+    waiting: &Mutex<Receiver<SealedBlock>>,
+    recorded: &StoredChains,
+    anchors: &TrustAnchors,
+    tally: &Mutex<Tally>,
+) {
+    let mut verifier = EvidenceVerifier::new(anchors);
+    let mut opener = recorded.opener();
+    loop {
+        let block = lock(waiting).recv();
+        let Ok(block) = block else { return };
+        match block.open(&mut opener) {
+            Ok(opened) => {
+                let texts = opened.chains.iter().map(|(_, joined)| joined.as_str());
+                let answers = verifier.verify(texts, |chain| chain.tokens().count() as u64);
+                let mut tally = lock(tally);
+                tally.erased += opened.erased;
+                for ((index, joined), answer) in opened.chains.iter().zip(answers) {
+                    tally.add(*index, joined, answer);
+                }
+            }
+            Err(error) => {
+                lock(tally).unreadable.get_or_insert_with(|| failure(&error));
+            }
+        }
+    }
+}
+
 impl Tally {
-    /// Verifies blocks until there are no more.
-    fn verify_all(&self, waiting: &Mutex<Receiver<SealedBlock>>, recorded: &StoredChains, anchors: &TrustAnchors) {
-        let mut verifier = EvidenceVerifier::new(anchors);
-        let mut opener = recorded.opener();
-        loop {
-            let block = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(block) = block else { return };
-            match block.open(&mut opener) {
-                Ok(opened) => {
-                    self.erased.fetch_add(opened.erased, Ordering::Relaxed);
-                    self.verify(&opened.chains, &mut verifier);
-                }
-                Err(error) => {
-                    let mut unreadable = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
-                    unreadable.get_or_insert_with(|| failure(&error));
+    fn add(&mut self, index: u64, joined: &str, answer: Result<u64, Denial>) {
+        self.delegations += 1;
+        match answer {
+            Ok(verified) => self.signatures += verified,
+            Err(denial) => {
+                // They have been looked at, as far as the first bad one.
+                self.signatures += joined.split('~').count() as u64;
+                self.bad += 1;
+                let place = self.first_bad.partition_point(|(before, _)| *before < index);
+                if place < BAD_NAMED {
+                    self.first_bad.insert(place, (index, denial));
+                    self.first_bad.truncate(BAD_NAMED);
                 }
             }
-        }
-    }
-
-    fn verify(&self, chains: &[(u64, String)], verifier: &mut EvidenceVerifier<'_>) {
-        let texts = chains.iter().map(|(_, joined)| joined.as_str());
-        let answers = verifier.verify(texts, |chain| chain.tokens().count() as u64);
-        let mut signatures = 0;
-        for ((index, joined), answer) in chains.iter().zip(answers) {
-            match answer {
-                Ok(verified) => signatures += verified,
-                Err(denial) => {
-                    // They have been looked at, as far as the first bad one.
-                    signatures += joined.split('~').count() as u64;
-                    self.bad.fetch_add(1, Ordering::Relaxed);
-                    self.add_bad(*index, denial);
-                }
-            }
-        }
-        self.delegations.fetch_add(chains.len() as u64, Ordering::Relaxed);
-        self.signatures.fetch_add(signatures, Ordering::Relaxed);
-    }
-
-    fn add_bad(&self, index: u64, denial: Denial) {
-        let mut first = self.first_bad.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = first.partition_point(|(before, _)| *before < index);
-        if place < BAD_NAMED {
-            first.insert(place, (index, denial));
-            first.truncate(BAD_NAMED);
         }
     }
 
     fn report(&self, threads: usize, took: Duration, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (delegations, signatures, bad) = (count(&self.delegations), count(&self.signatures), count(&self.bad));
-        let named = self.first_bad.lock().unwrap_or_else(PoisonError::into_inner);
-        for (index, denial) in named.iter() {
+        let Self {
+            delegations,
+            signatures,
+            bad,
+            erased,
+            first_bad: named,
+            ..
+        } = self;
+        for (index, denial) in named {
             writeln!(out, "{index}: {denial}")?;
         }
-        if bad > named.len() as u64 {
+        if *bad > named.len() as u64 {
             writeln!(out, "and {} more", bad - named.len() as u64)?;
         }
-        let erased = count(&self.erased);
-        if erased > 0 {
+        if *erased > 0 {
             writeln!(out, "{erased} records were erased and cannot be looked at")?;
         }
         let seconds = took.as_secs_f64();
-        let rate = signatures as f64 / seconds.max(f64::MIN_POSITIVE);
+        let rate = *signatures as f64 / seconds.max(f64::MIN_POSITIVE);
         writeln!(
             out,
             "{delegations} delegations, {signatures} signatures, {bad} delegations do not verify \
              ({seconds:.2} s on {threads} threads, {rate:.0} signatures/s)"
         )?;
-        Ok(if bad == 0 { Outcome::Done } else { Outcome::Denied })
+        Ok(if *bad == 0 { Outcome::Done } else { Outcome::Denied })
     }
 }
 
@@ -192,7 +194,7 @@ impl Tally {
 fn read(
     recorded: &StoredChains,
     blocks: SyncSender<SealedBlock>,
-    tally: &Tally,
+    tally: &Mutex<Tally>,
     began: Instant,
 ) -> Result<Option<DiskError>, Failure> {
     let watched = std::io::stderr().is_terminal();
@@ -200,11 +202,13 @@ fn read(
     let read = recorded.blocks(|block| {
         if watched && told.elapsed() >= PROGRESS {
             told = Instant::now();
-            let (delegations, signatures) = (&tally.delegations, &tally.signatures);
-            let signatures = signatures.load(Ordering::Relaxed);
+            let Tally {
+                delegations,
+                signatures,
+                ..
+            } = *lock(tally);
             stderr::print(format_args!(
-                "{} delegations, {signatures} signatures, {:.0} signatures/s",
-                delegations.load(Ordering::Relaxed),
+                "{delegations} delegations, {signatures} signatures, {:.0} signatures/s",
                 signatures as f64 / began.elapsed().as_secs_f64()
             ));
         }
@@ -212,6 +216,10 @@ fn read(
         _ = blocks.send(block);
     });
     read.map_err(|error| failure(&error))
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn failure(error: &impl std::fmt::Display) -> Failure {

@@ -18,8 +18,7 @@ use super::api::Api;
 use super::problem::{Answer, Detail, Problem};
 use super::{etags, json};
 use credence_provisioning::scim::{
-    Filter, Found, IfMatch, Members, Projection, Provisioning, Query as UserQuery, Realm, Refused, ScimError, User,
-    discovery,
+    Filter, IfMatch, Members, Projection, Provisioning, Query as UserQuery, Realm, Refused, ScimError, User, discovery,
 };
 use credence_runtime::caller::Caller;
 
@@ -80,6 +79,15 @@ struct Session {
 
 // === impl Session ===
 
+impl Session {
+    async fn find(&self, users: UserQuery, projection: &Projection) -> Result<Response, Answer> {
+        let start = users.start;
+        let found = self.provisioning.search(&self.realm, users).await?;
+        let shown = found.users.into_iter().map(|user| projection.apply(user)).collect();
+        Ok(list_response(found.total, start, shown))
+    }
+}
+
 impl FromRequestParts<Arc<Api>> for Session {
     type Rejection = Answer;
 
@@ -134,11 +142,7 @@ type Identifier = Result<Path<String>, PathRejection>;
 
 async fn list(session: Session, query: ListParameters) -> Result<Response, Answer> {
     let query = parameters(query)?;
-    let projection = query.projection()?;
-    let users = query.users()?;
-    let start = users.start;
-    let found = session.provisioning.search(&session.realm, users).await?;
-    Ok(list_response(found, start, &projection))
+    session.find(query.users()?, &query.projection()?).await
 }
 
 async fn search(session: Session, headers: HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Response, Answer> {
@@ -159,9 +163,7 @@ async fn search(session: Session, headers: HeaderMap, body: Result<Bytes, BytesR
         ),
     };
     let users = user_query(filter, number("startIndex")?, number("count")?)?;
-    let start = users.start;
-    let found = session.provisioning.search(&session.realm, users).await?;
-    Ok(list_response(found, start, &projection))
+    session.find(users, &projection).await
 }
 
 async fn create(
@@ -218,11 +220,7 @@ async fn delete(session: Session, id: Identifier, headers: HeaderMap) -> Result<
 
 /// There are none, which is all that a provider needs to hear who asks before it provisions users.
 async fn no_groups() -> Response {
-    let none = Found {
-        users: Vec::new(),
-        total: 0,
-    };
-    list_response(none, 1, &Projection::default())
+    list_response(0, 1, Vec::<Members>::new())
 }
 
 async fn not_here() -> Answer {
@@ -255,14 +253,7 @@ fn all_of(resources: Vec<discovery::Output>, query: ListParameters) -> Result<Re
     if parameters(query)?.filter.is_some() {
         return Err(ScimError::new(StatusCode::FORBIDDEN, "these can not be filtered").into());
     }
-    let body = serde_json::json!({
-        "schemas": [LIST_RESPONSE],
-        "totalResults": resources.len(),
-        "startIndex": 1,
-        "itemsPerPage": resources.len(),
-        "Resources": resources,
-    });
-    Ok(scim(StatusCode::OK, body.to_string()))
+    Ok(list_response(resources.len() as u64, 1, resources))
 }
 
 fn one_of(resources: Vec<discovery::Output>, id: &str) -> Result<Response, Answer> {
@@ -286,7 +277,7 @@ fn one(status: StatusCode, user: &User, projection: &Projection) -> Response {
 
 /// RFC 7644 section 3.4.2.
 #[derive(Debug, serde::Serialize)]
-struct ListResponse {
+struct ListResponse<T> {
     schemas: [&'static str; 1],
     #[serde(rename = "totalResults")]
     total: u64,
@@ -295,16 +286,16 @@ struct ListResponse {
     #[serde(rename = "itemsPerPage")]
     shown: usize,
     #[serde(rename = "Resources")]
-    resources: Vec<Members>,
+    resources: Vec<T>,
 }
 
-fn list_response(found: Found, start: usize, projection: &Projection) -> Response {
+fn list_response<T: serde::Serialize>(total: u64, start: usize, resources: Vec<T>) -> Response {
     let body = ListResponse {
         schemas: [LIST_RESPONSE],
-        total: found.total,
+        total,
         start,
-        shown: found.users.len(),
-        resources: found.users.into_iter().map(|user| projection.apply(user)).collect(),
+        shown: resources.len(),
+        resources,
     };
     scim(StatusCode::OK, serde_json::to_string(&body).unwrap_or_default())
 }
