@@ -209,17 +209,17 @@ impl Delegation {
     }
 
     fn named(&self) -> Result<Named, Failure> {
-        match (&self.chain, &self.issuer, &self.id) {
-            (Some(chain), _, _) => Named::in_chain(&ChainText::read(chain)?, self.token),
-            (None, Some(issuer), Some(id)) => Ok(Named {
+        match &self.chain {
+            Some(chain) => Named::in_chain(&ChainText::read(chain)?, self.token),
+            // clap requires an issuer and an id without a chain.
+            None => Ok(Named {
                 principals: vec![PrincipalName {
-                    issuer: issuer.clone(),
+                    issuer: self.issuer.clone().unwrap_or_default(),
                     subject: self.subject.clone(),
                 }],
                 under: self.under.clone(),
-                id: id.clone(),
+                id: self.id.clone().unwrap_or_default(),
             }),
-            (None, _, _) => Err(Failure::input("give --chain, or --issuer and --id")),
         }
     }
 }

@@ -40,7 +40,7 @@ pub use credence_runtime::settings::{SettingsError, Timeouts};
 pub use credence_runtime::supervision::Failure;
 pub use credence_storage::folder_lock::FolderLost;
 pub use settings::{
-    AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, JsonText, PortTls, RateSettings, Role,
-    Settings, StatusSettings, TlsSettings, TokenSettings, TrustAnchorSettings, settings_schema,
+    AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, PortTls, RateSettings, Role, Settings,
+    StatusSettings, TlsSettings, TokenSettings, TrustAnchorSettings, settings_schema,
 };
 pub use unusable::Unusable;

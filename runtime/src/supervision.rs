@@ -63,14 +63,11 @@ impl Alarm {
     /// Resolves once the alarm was raised.
     pub async fn raised(&self) -> Failure {
         let mut raised = self.0.subscribe();
-        loop {
-            if let Some(failure) = raised.borrow_and_update().clone() {
-                return failure;
-            }
-            if raised.changed().await.is_err() {
-                // We hold the sender, so this does not happen.
-                std::future::pending::<()>().await;
-            }
+        let failure = raised.wait_for(Option::is_some).await.ok();
+        match failure.and_then(|failure| failure.clone()) {
+            Some(failure) => failure,
+            // We hold the sender, so this does not happen.
+            None => std::future::pending().await,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! most its share of it stands between another client and its turn.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -18,31 +18,15 @@ pub struct Turns(Arc<Inner>);
 struct Inner {
     all: Arc<Semaphore>,
     share: u32,
-    by_client: Mutex<HashMap<Client, Line>>,
-}
-
-/// What one client has under way or waiting.
-#[derive(Debug)]
-struct Line {
-    share: Arc<Semaphore>,
-    /// Turns taken and waited for.
-    members: usize,
+    /// The share of each client that has turns or waits for some.
+    by_client: Mutex<HashMap<Client, Weak<Semaphore>>>,
 }
 
 /// Some of what there is, until it is dropped.
 #[derive(Debug)]
 pub struct Turn {
-    // Given back before the client's line is looked at.
     _all: OwnedSemaphorePermit,
     _share: OwnedSemaphorePermit,
-    _member: Member,
-}
-
-/// Keeps a client's line.
-#[derive(Debug)]
-struct Member {
-    turns: Turns,
-    client: Client,
 }
 
 // === impl Turns ===
@@ -60,33 +44,32 @@ impl Turns {
     /// Waits for so many units; what is more than the client's share takes all of the share.
     pub async fn take(&self, client: &Client, units: u32) -> Turn {
         let units = units.min(self.0.share);
-        let (member, share) = self.enter(client);
-        let share = acquire(share, units).await;
+        let share = acquire(self.share_of(client), units).await;
         let all = acquire(Arc::clone(&self.0.all), units).await;
         Turn {
             _all: all,
             _share: share,
-            _member: member,
         }
     }
 
     /// By credential, and by address where none is shown.
-    fn enter(&self, client: &Client) -> (Member, Arc<Semaphore>) {
+    fn share_of(&self, client: &Client) -> Arc<Semaphore> {
         let client = Client {
             credential: client.credential.clone(),
             network: client.network.filter(|_| client.credential.is_none()),
         };
-        let mut lines = self.lock();
-        let line = lines.entry(client.clone()).or_insert_with(|| Line {
-            share: Arc::new(Semaphore::new(self.0.share as usize)),
-            members: 0,
-        });
-        line.members += 1;
-        let turns = self.clone();
-        (Member { turns, client }, Arc::clone(&line.share))
+        let mut shares = self.lock();
+        if let Some(share) = shares.get(&client).and_then(Weak::upgrade) {
+            return share;
+        }
+        // Those who neither have nor wait for anything leave with the next who comes.
+        shares.retain(|_, share| share.strong_count() > 0);
+        let share = Arc::new(Semaphore::new(self.0.share as usize));
+        shares.insert(client, Arc::downgrade(&share));
+        share
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Client, Line>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Client, Weak<Semaphore>>> {
         self.0.by_client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -96,20 +79,6 @@ async fn acquire(semaphore: Arc<Semaphore>, units: u32) -> OwnedSemaphorePermit 
     match semaphore.acquire_many_owned(units).await {
         Ok(permit) => permit,
         Err(_) => std::future::pending().await,
-    }
-}
-
-// === impl Member ===
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let mut lines = self.turns.lock();
-        if let Some(line) = lines.get_mut(&self.client) {
-            line.members -= 1;
-            if line.members == 0 {
-                lines.remove(&self.client);
-            }
-        }
     }
 }
 
@@ -169,6 +138,8 @@ mod tests {
         // One that was given up while it waited.
         drop(Box::pin(turns.take(&client, 1)));
         drop(held);
-        assert!(turns.lock().is_empty());
+        let other = self::client("b");
+        let _held = poll_once(Box::pin(turns.take(&other, 2)).as_mut()).unwrap();
+        assert!(turns.lock().keys().eq([&other]));
     }
 }

@@ -117,12 +117,8 @@ impl Verify {
     }
 
     fn question(&self) -> Result<Question, Failure> {
-        let required = |option: &Option<String>, name| {
-            option
-                .clone()
-                .ok_or_else(|| Failure::input(format!("give {name}, or --jsonl and cases on standard input")))
-        };
-        let chain = ChainText::read(&required(&self.chain, "--chain")?)?;
+        // clap requires a chain and a tool without --jsonl.
+        let chain = ChainText::read(self.chain.as_deref().unwrap_or_default())?;
         let proof = self.proof.as_deref();
         Ok(Question {
             anchors: self.trust_anchors()?,
@@ -131,7 +127,7 @@ impl Verify {
             proof: proof
                 .map(|proof| files::read_argument(proof, "a proof JWT"))
                 .transpose()?,
-            tool: required(&self.tool, "--tool")?,
+            tool: self.tool.clone().unwrap_or_default(),
             arguments: self.invocation.arguments()?,
             now: self.now.map_or_else(clock::now, UnixTime),
             audience: self.audience.clone(),

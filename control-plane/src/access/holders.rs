@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::peer::PeerCertificate;
 use super::permission::{Permission, Refusal};
-use crate::settings::{AccessSettings, CertificateSettings, Role, TokenSettings};
+use crate::settings::{AccessSettings, CertificateSettings, Role};
 
 /// Every credential.
 #[derive(Debug, Default)]
@@ -36,19 +36,17 @@ struct Holder {
 impl Access {
     /// The credentials of the settings and, if there is one, the operator's token.
     pub(crate) fn new(settings: &AccessSettings, operator: Option<TokenDigest>) -> Self {
-        let mut by_token: HashMap<_, _> = settings
-            .tokens
-            .iter()
-            .map(|token| (TokenDigest(token.sha256), Holder::of_token(token)))
-            .collect();
-        if let Some(digest) = operator {
-            by_token.insert(digest, Holder::new("operator", vec![Role::Admin], None, None));
-        }
-        let by_certificate = settings
-            .certificates
-            .iter()
-            .map(|certificate| (certificate.clone(), Holder::of_certificate(certificate)))
-            .collect();
+        let tokens = settings.tokens.iter().map(|token| {
+            let holder = Holder::new(&token.name, &token.roles, token.issuers.as_ref(), token.expires);
+            (TokenDigest(token.sha256), holder)
+        });
+        let operator = operator.map(|digest| (digest, Holder::new("operator", &[Role::Admin], None, None)));
+        let by_token = tokens.chain(operator).collect();
+        let certificates = settings.certificates.iter().map(|entry| {
+            let holder = Holder::new(&entry.name, &entry.roles, entry.issuers.as_ref(), None);
+            (entry.clone(), holder)
+        });
+        let by_certificate = certificates.collect();
         Self {
             by_token,
             by_certificate,
@@ -70,10 +68,10 @@ impl Access {
         };
         let holder = holder.ok_or(Refusal::Unknown)?;
         let name = || holder.caller.name.clone();
-        if holder.has_expired(now) {
+        if holder.expires.is_some_and(|expires| now >= expires) {
             return Err(Refusal::Expired { name: name() });
         }
-        if !holder.may(permission) {
+        if !holder.roles.iter().any(|role| permission.is_of(*role)) {
             let roles = permission.roles();
             return Err(Refusal::Forbidden { name: name(), roles });
         }
@@ -106,36 +104,19 @@ impl std::fmt::Debug for TokenDigest {
 // === impl Holder ===
 
 impl Holder {
-    fn new(name: &str, roles: Vec<Role>, issuers: Option<Vec<String>>, expires: Option<i64>) -> Self {
+    fn new(name: &str, roles: &[Role], issuers: Option<&Vec<String>>, expires: Option<i64>) -> Self {
         Self {
-            caller: Arc::new(Caller::new(name.to_owned(), issuers)),
-            roles,
+            caller: Arc::new(Caller::new(name.to_owned(), issuers.cloned())),
+            roles: roles.to_vec(),
             expires,
         }
-    }
-
-    fn of_token(settings: &TokenSettings) -> Self {
-        let (roles, issuers) = (settings.roles.clone(), settings.issuers.clone());
-        Self::new(&settings.name, roles, issuers, settings.expires)
-    }
-
-    fn of_certificate(settings: &CertificateSettings) -> Self {
-        Self::new(&settings.name, settings.roles.clone(), settings.issuers.clone(), None)
-    }
-
-    fn may(&self, permission: Permission) -> bool {
-        self.roles.iter().any(|role| permission.is_of(*role))
-    }
-
-    fn has_expired(&self, now: i64) -> bool {
-        self.expires.is_some_and(|expires| now >= expires)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::CertificateSubject;
+    use crate::settings::{CertificateSubject, TokenSettings};
 
     const NOW: i64 = 1_800_000_000;
 

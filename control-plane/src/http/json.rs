@@ -13,6 +13,9 @@ use serde_json::value::RawValue;
 
 use super::problem::Problem;
 
+/// For a member of another type that may be left out but is not `null` where it is there.
+pub(crate) use credence_runtime::settings::present;
+
 /// An object, and nothing that could also be read as one.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
@@ -49,16 +52,6 @@ fn reason(error: &serde_json::Error) -> String {
 /// For a member that may be left out but is an object where it is there: not `null`.
 pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     Object::deserialize(deserializer).map(|Object(value)| Some(value))
-}
-
-/// For a member that may be left out but is a string where it is there: not `null`.
-pub(crate) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    String::deserialize(deserializer).map(Some)
-}
-
-/// For any other member that may be left out but is not `null` where it is there.
-pub(crate) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
 }
 
 /// A body that arrived whole and has at most `limit` bytes. `cure` follows where it has more; `what` is to be sent again
@@ -165,7 +158,7 @@ mod tests {
     #[derive(Debug, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Sample {
-        #[serde(default, deserialize_with = "text")]
+        #[serde(default, deserialize_with = "present")]
         name: Option<String>,
         #[serde(default, deserialize_with = "object")]
         inner: Option<Inner>,

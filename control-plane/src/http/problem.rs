@@ -1,5 +1,6 @@
 //! Errors as RFC 9457 problem details.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode, header};
@@ -80,6 +81,15 @@ impl Problem {
     /// 503: later, the same request may succeed.
     pub(crate) fn unavailable(detail: impl Into<String>, wait: Duration) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(wait)
+    }
+
+    /// 500.
+    pub(crate) fn unreadable_ledger(error: impl Display) -> Self {
+        tracing::error!(%error, "the ledger can not be read");
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("the ledger can not be read: {error}"),
+        )
     }
 
     /// 403: the credential is bound to other issuers than the request is about. `what` is what follows from that.

@@ -49,7 +49,8 @@ pub(crate) async fn revoke(
     let waits = waits(query.as_deref())?;
     let cure = "; one request revokes one subject";
     let body = json::received(body, api.limits.max_request_body, cure, "the request")?;
-    let body = Body::parse(&headers, &body)?;
+    json::check_media_type(&headers, "application/json")?;
+    let body: Body = json::parse(&body)?;
     let reason = body.reason()?;
     let operation = body.into_operation()?;
     check_scope(&operation, &caller)?;
@@ -68,7 +69,7 @@ pub(crate) async fn revoke(
 struct Body {
     #[serde(default, deserialize_with = "json::object")]
     principal: Option<PrincipalBody>,
-    #[serde(default, deserialize_with = "json::text")]
+    #[serde(default, deserialize_with = "json::present")]
     action: Option<String>,
     #[serde(default, deserialize_with = "json::object")]
     key: Option<KeyBody>,
@@ -76,7 +77,7 @@ struct Body {
     issuer: Option<IssuerBody>,
     #[serde(default, deserialize_with = "json::object")]
     delegation: Option<DelegationBody>,
-    #[serde(default, deserialize_with = "json::text")]
+    #[serde(default, deserialize_with = "json::present")]
     reason: Option<String>,
 }
 
@@ -85,7 +86,7 @@ struct Body {
 #[serde(deny_unknown_fields)]
 pub(super) struct PrincipalBody {
     pub(super) issuer: String,
-    #[serde(default, deserialize_with = "json::text")]
+    #[serde(default, deserialize_with = "json::present")]
     pub(super) subject: Option<String>,
 }
 
@@ -106,7 +107,7 @@ struct IssuerBody {
 #[serde(deny_unknown_fields)]
 struct DelegationBody {
     issuer: String,
-    #[serde(default, deserialize_with = "json::text")]
+    #[serde(default, deserialize_with = "json::present")]
     subject: Option<String>,
     id: String,
     #[serde(default)]
@@ -116,11 +117,6 @@ struct DelegationBody {
 // === impl Body ===
 
 impl Body {
-    fn parse(headers: &HeaderMap, body: &[u8]) -> Result<Self, Problem> {
-        json::check_media_type(headers, "application/json")?;
-        Ok(json::parse(body)?)
-    }
-
     /// For the history.
     fn reason(&self) -> Result<Option<String>, Problem> {
         match &self.reason {

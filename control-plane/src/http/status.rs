@@ -115,11 +115,11 @@ struct Batch {
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
-    #[serde(default, deserialize_with = "json::text")]
+    #[serde(default, deserialize_with = "json::present")]
     chain: Option<String>,
-    #[serde(default, deserialize_with = "json::text")]
+    #[serde(default, deserialize_with = "json::present")]
     issuer: Option<String>,
-    #[serde(default, deserialize_with = "json::text")]
+    #[serde(default, deserialize_with = "json::present")]
     subject: Option<String>,
     #[serde(default, deserialize_with = "json::present")]
     epoch: Option<u64>,

@@ -11,7 +11,6 @@
 //!
 //! Only what a published checkpoint covers is served: whoever has a tile can check it.
 
-use std::fmt;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -114,9 +113,11 @@ fn read<T: LogTree>(publisher: &Publisher<T>, tile: &Tile) -> Result<Vec<u8>, Pr
     let tree = publisher.tree();
     match tile.content {
         TileContent::Hashes { level } => {
-            let hashes = tree.read(level, tile.first(), count).map_err(unreadable)?;
+            let hashes = tree
+                .read(level, tile.first(), count)
+                .map_err(Problem::unreadable_ledger)?;
             // Caches keep it for a year: what a disk has changed is not given out.
-            check_hashes((level, tile.first(), &hashes), (*size, root), tree).map_err(unreadable)?;
+            check_hashes((level, tile.first(), &hashes), (*size, root), tree).map_err(Problem::unreadable_ledger)?;
             Ok(hashes.iter().flat_map(|hash| hash.0).collect())
         }
         TileContent::Entries => bundle(tree, tile.first(), count),
@@ -140,10 +141,10 @@ fn prove<T: LogTree>(publisher: &Publisher<T>, index: u64) -> Result<TlogProof, 
     }
     let tree = publisher.tree();
     let bundle = bundle(tree, index, 1)?;
-    let inclusion = inclusion(index, size, tree).map_err(unreadable)?;
+    let inclusion = inclusion(index, size, tree).map_err(Problem::unreadable_ledger)?;
     let leaf = bundle.get(2..).unwrap_or_default();
     let root = &checkpoint.checkpoint().root;
-    verify_inclusion(&leaf_hash(leaf), index, size, root, &inclusion).map_err(unreadable)?;
+    verify_inclusion(&leaf_hash(leaf), index, size, root, &inclusion).map_err(Problem::unreadable_ledger)?;
     Ok(TlogProof {
         extra: Some(leaf.to_vec()),
         index,
@@ -166,7 +167,7 @@ fn bundle<T: LogTree>(tree: &T, first: u64, count: usize) -> Result<Vec<u8>, Pro
     match tree.bundle(first, count) {
         // It may have been pruned since.
         Err(_) if first < tree.first() => bundle(tree, first, count),
-        other => other.map_err(unreadable),
+        other => other.map_err(Problem::unreadable_ledger),
     }
 }
 
@@ -192,15 +193,9 @@ async fn turn(api: &Api, client: Option<Extension<Client>>, address: Option<Exte
 }
 
 async fn blocking<R: Send + 'static>(work: impl FnOnce() -> Result<R, Problem> + Send + 'static) -> Result<R, Problem> {
-    tokio::task::spawn_blocking(work).await.map_err(unreadable)?
-}
-
-fn unreadable(error: impl fmt::Display) -> Problem {
-    tracing::error!(%error, "the ledger can not be read");
-    Problem::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        format!("the ledger can not be read: {error}"),
-    )
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(Problem::unreadable_ledger)?
 }
 
 fn text(contents: String, cache: &str) -> Response {

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use credence_runtime::settings::{SettingsError, present};
 
 /// Who may sign revocation statements, and whose delegations can be asked about as chains.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[schemars(transform = one_source_of_keys)]
 #[serde(deny_unknown_fields)]
 pub struct TrustAnchorSettings {
@@ -22,11 +22,11 @@ pub struct TrustAnchorSettings {
     /// One public key of the issuer; left out for a did:key.
     #[serde(default, deserialize_with = "present")]
     #[schemars(schema_with = "jwk")]
-    pub jwk: Option<JsonText>,
+    pub jwk: Option<Box<RawValue>>,
     /// Several, among which `kid` selects.
     #[serde(default, deserialize_with = "present")]
     #[schemars(schema_with = "jwk_set")]
-    pub jwks: Option<JsonText>,
+    pub jwks: Option<Box<RawValue>>,
     /// What signatures may name in `alg`; Ed25519 alone if absent.
     #[serde(default, deserialize_with = "present")]
     #[schemars(transform = algorithms)]
@@ -35,10 +35,6 @@ pub struct TrustAnchorSettings {
     #[serde(default)]
     pub asserts_subjects: bool,
 }
-
-/// JSON that is read later, by the protocol's own parser.
-#[derive(Debug, Clone, Deserialize)]
-pub struct JsonText(Box<RawValue>);
 
 /// The anchors that the entries come to.
 pub(crate) fn anchors(entries: &[TrustAnchorSettings]) -> Result<TrustAnchors, SettingsError> {
@@ -57,8 +53,8 @@ pub(crate) fn notes(entries: &[TrustAnchorSettings]) -> Vec<Remark> {
 fn trust(entries: &[TrustAnchorSettings]) -> (TrustAnchors, Findings) {
     let entries = entries.iter().map(|entry| Entry {
         issuer: entry.issuer.clone(),
-        jwk: entry.jwk.clone().map(|text| text.0),
-        jwks: entry.jwks.clone().map(|text| text.0),
+        jwk: entry.jwk.clone(),
+        jwks: entry.jwks.clone(),
         algorithms: entry.algorithms.clone(),
         asserts_subjects: entry.asserts_subjects,
     });
@@ -66,14 +62,6 @@ fn trust(entries: &[TrustAnchorSettings]) -> (TrustAnchors, Findings) {
     let anchors = trust::trust(&Location::root(&findings).field("trust_anchors"), entries.collect());
     (anchors, findings.into_inner())
 }
-
-impl PartialEq for JsonText {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.get() == other.0.get()
-    }
-}
-
-impl Eq for JsonText {}
 
 /// A public JWK (RFC 7517) of an algorithm that the protocol knows.
 fn jwk(_: &mut SchemaGenerator) -> Schema {

@@ -89,7 +89,7 @@ impl User {
     pub(crate) fn from_stored(bytes: &[u8]) -> Option<Self> {
         let json = Json::parse(bytes).ok()?;
         let object = json.as_object()?;
-        let text = |name| object.member(name).and_then(Json::as_str).map(str::to_owned);
+        let text = |name| object.text(name).map(str::to_owned);
         let Some(Value::Complex(attributes)) = object.member("attributes").and_then(Value::from_stored) else {
             return None;
         };

@@ -1,6 +1,6 @@
 //! What has happened, and what follows from it.
 
-use credence_delegation::json::{Json, Object};
+use credence_delegation::json::Object;
 
 use super::refusal::Refusal;
 
@@ -28,8 +28,7 @@ pub(crate) struct Event<'a, 'b> {
 /// not understand).
 pub(crate) fn known<'a, 'b>(claims: &'a Object<'b>) -> Result<Vec<Event<'a, 'b>>, Refusal> {
     let events = claims
-        .member("events")
-        .and_then(Json::as_object)
+        .object("events")
         .filter(|events| !events.is_empty())
         .ok_or_else(|| Refusal::invalid_request("events must be an object with at least one event"))?;
     let mut known = Vec::new();

@@ -68,8 +68,7 @@ impl KeySet {
         let json = Json::parse(text).map_err(|error| not_a_set(&error))?;
         let keys = json
             .as_object()
-            .and_then(|set| set.member("keys"))
-            .and_then(Json::as_array)
+            .and_then(|set| set.array("keys"))
             .ok_or_else(|| not_a_set(&"it has no array \"keys\" (RFC 7517 section 5)"))?;
         if keys.len() > MAX_KEYS {
             return Err(KeysError(format!("it has more than {MAX_KEYS} keys")));
@@ -102,7 +101,7 @@ impl KeySet {
 
 impl EventKey {
     fn parse(jwk: &Object<'_>) -> Option<Self> {
-        let text = |name: &str| jwk.member(name).and_then(Json::as_str);
+        let text = |name: &str| jwk.text(name);
         if jwk.member("use").is_some() && text("use") != Some("sig") {
             return None;
         }

@@ -52,7 +52,7 @@ pub(crate) fn principal(
 fn user(identifier: &Object<'_>, place: &str, transmitter: &TransmitterSettings) -> Result<String, Refusal> {
     let format = format(identifier);
     if format == Some("complex") || (format.is_none() && identifier.member("user").is_some()) {
-        let user = identifier.member("user").and_then(Json::as_object).ok_or_else(|| {
+        let user = identifier.object("user").ok_or_else(|| {
             Refusal::invalid_request(format!(
                 "{place} names no user; what it names instead (a session, a device, a tenant) is unknown here"
             ))
@@ -66,10 +66,7 @@ fn simple(identifier: &Object<'_>, place: &str, transmitter: &TransmitterSetting
     let format =
         format(identifier).ok_or_else(|| Refusal::invalid_request(format!("{place} has no format (RFC 9493)")))?;
     if format == "aliases" {
-        let identifiers = identifier
-            .member("identifiers")
-            .and_then(Json::as_array)
-            .unwrap_or_default();
+        let identifiers = identifier.array("identifiers").unwrap_or_default();
         let suitable = identifiers.iter().filter_map(Json::as_object).find(|identifier| {
             self::format(identifier).is_some_and(|format| formats(transmitter.subject).contains(&format))
         });
@@ -83,8 +80,7 @@ fn simple(identifier: &Object<'_>, place: &str, transmitter: &TransmitterSetting
     }
     let text = |name: &str| {
         identifier
-            .member(name)
-            .and_then(Json::as_str)
+            .text(name)
             .filter(|text| !text.is_empty())
             .ok_or_else(|| Refusal::invalid_request(format!("{place} lacks {name} (RFC 9493 section 3.2)")))
     };

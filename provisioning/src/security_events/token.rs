@@ -62,7 +62,7 @@ impl<'a> Unverified<'a> {
         if header.member("crit").is_some() {
             return Err(malformed("its header has crit, and no extension is known here"));
         }
-        let typ = header.member("typ").and_then(Json::as_str).unwrap_or_default();
+        let typ = header.text("typ").unwrap_or_default();
         let essence = match typ.split_once('/') {
             Some((prefix, rest)) if prefix.eq_ignore_ascii_case("application") => rest,
             _ => typ,
@@ -72,7 +72,7 @@ impl<'a> Unverified<'a> {
                 "its typ is {typ:?}; it must be secevent+jwt (RFC 8417 section 2.3)"
             )));
         }
-        let algorithm = match header.member("alg").and_then(Json::as_str) {
+        let algorithm = match header.text("alg") {
             Some("RS256") => Some(EventAlgorithm::Rs256),
             Some("ES256") => Some(EventAlgorithm::Es256),
             Some("EdDSA" | "Ed25519") => Some(EventAlgorithm::EdDsa),
@@ -170,8 +170,7 @@ pub(crate) fn check(claims: &Object<'_>, transmitter: &TransmitterSettings, now:
 
 fn text<'a>(claims: &'a Object<'_>, name: &str) -> Result<&'a str, Refusal> {
     claims
-        .member(name)
-        .and_then(Json::as_str)
+        .text(name)
         .filter(|text| !text.is_empty())
         .ok_or_else(|| Refusal::invalid_request(format!("{name} is missing, or no string that says anything")))
 }

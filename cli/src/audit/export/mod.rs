@@ -86,10 +86,10 @@ impl Export {
     }
 }
 
-fn export(windows: Windows<'_>, mut write: impl FnMut(&Record) -> Result<(), Failure>) -> Result<u64, Failure> {
+fn export(mut windows: Windows<'_>, mut write: impl FnMut(&Record) -> Result<(), Failure>) -> Result<u64, Failure> {
     let mut exported = 0;
-    for window in windows {
-        for record in window? {
+    while let Some(window) = windows.next()? {
+        for record in window {
             write(&record)?;
             exported += 1;
         }

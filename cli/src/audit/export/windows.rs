@@ -47,8 +47,9 @@ impl<'a> Windows<'a> {
         self.end
     }
 
-    fn read(&mut self) -> Result<Vec<Record>, Failure> {
-        loop {
+    /// The next window; none behind the last.
+    pub(super) fn next(&mut self) -> Result<Option<Vec<Record>>, Failure> {
+        while self.next < self.end {
             let until = self.next.saturating_add(self.width).min(self.end);
             let limit = usize::try_from(MOST_AT_ONCE).unwrap_or(usize::MAX);
             let after = self.next.checked_sub(1);
@@ -66,16 +67,9 @@ impl<'a> Windows<'a> {
                 self.width = (self.width / 2).max(PAGE);
             }
             records.reverse();
-            return Ok(records);
+            return Ok(Some(records));
         }
-    }
-}
-
-impl Iterator for Windows<'_> {
-    type Item = Result<Vec<Record>, Failure>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        (self.next < self.end).then(|| self.read())
+        Ok(None)
     }
 }
 

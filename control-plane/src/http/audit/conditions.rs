@@ -63,26 +63,10 @@ impl Asked {
     }
 }
 
-/// The name of a kind, in questions and in answers.
-pub(super) fn kind_name(kind: RecordKind) -> &'static str {
-    match kind {
-        RecordKind::Decision => "decision",
-        RecordKind::Aggregate => "aggregate",
-        RecordKind::Gap => "gap",
-        RecordKind::Chain => "chain",
-        RecordKind::Source => "source",
-        RecordKind::Note => "note",
-        RecordKind::Erased => "erased",
-        RecordKind::Unknown => "unknown",
-        RecordKind::Unreadable => "unreadable",
-    }
-}
-
 fn kind(value: &str) -> Result<RecordKind, Problem> {
-    KINDS
-        .into_iter()
-        .find(|kind| kind_name(*kind) == value)
-        .ok_or_else(|| Problem::bad_request(format!("kind is one of {}", KINDS.map(kind_name).join(", "))))
+    let kind = KINDS.into_iter().find(|(name, _)| *name == value);
+    kind.map(|(_, kind)| kind)
+        .ok_or_else(|| Problem::bad_request(format!("kind is one of {}", KINDS.map(|(name, _)| name).join(", "))))
 }
 
 fn decision(value: &str) -> Result<v1::Decision, Problem> {
@@ -114,16 +98,17 @@ fn instant(name: &str, value: &str) -> Result<u64, Problem> {
     Ok(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
 }
 
-const KINDS: [RecordKind; 9] = [
-    RecordKind::Decision,
-    RecordKind::Aggregate,
-    RecordKind::Gap,
-    RecordKind::Chain,
-    RecordKind::Source,
-    RecordKind::Note,
-    RecordKind::Erased,
-    RecordKind::Unknown,
-    RecordKind::Unreadable,
+/// As questions and answers name them.
+const KINDS: [(&str, RecordKind); 9] = [
+    ("decision", RecordKind::Decision),
+    ("aggregate", RecordKind::Aggregate),
+    ("gap", RecordKind::Gap),
+    ("chain", RecordKind::Chain),
+    ("source", RecordKind::Source),
+    ("note", RecordKind::Note),
+    ("erased", RecordKind::Erased),
+    ("unknown", RecordKind::Unknown),
+    ("unreadable", RecordKind::Unreadable),
 ];
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub(crate) struct ErasedBody {
 struct Body {
     #[serde(default, deserialize_with = "json::object")]
     principal: Option<PrincipalBody>,
-    #[serde(default, deserialize_with = "json::text")]
+    #[serde(default, deserialize_with = "json::present")]
     reason: Option<String>,
 }
 

@@ -99,13 +99,6 @@ pub(super) async fn reading<T: Send + 'static>(
     read: impl FnOnce(&LedgerReader) -> Result<T, ReadError> + Send + 'static,
 ) -> Result<T, Problem> {
     check_readable(api)?;
-    let failed = |error: &dyn std::fmt::Display| {
-        tracing::error!(%error, "the ledger can not be read");
-        Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            format!("the ledger can not be read: {error}"),
-        )
-    };
     let _turn = api.query_turns.take(client, 1).await;
     let reader = api.reader.clone();
     let answer = tokio::task::spawn_blocking(move || read(&reader)).await;
@@ -117,7 +110,9 @@ pub(super) async fn reading<T: Send + 'static>(
              verify --data` names them"
         );
     }
-    answer.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
+    answer
+        .map_err(Problem::unreadable_ledger)?
+        .map_err(Problem::unreadable_ledger)
 }
 
 /// One that could not be opened has no records to show, and is not empty for that: nobody knows what it holds.

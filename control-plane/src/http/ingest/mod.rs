@@ -129,9 +129,9 @@ fn named(ticket: Result<Path<TicketText>, PathRejection>) -> Result<TicketText, 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Opening {
-    #[serde(default, deserialize_with = "json::text")]
+    #[serde(default, deserialize_with = "json::present")]
     node: Option<String>,
-    #[serde(default, deserialize_with = "json::text")]
+    #[serde(default, deserialize_with = "json::present")]
     plugin: Option<String>,
 }
 
