@@ -29,7 +29,7 @@ pub(crate) enum Incoming {
     Bye(v1::Bye),
 }
 
-/// What one batch may hold; see [`Limits`](crate::Limits).
+/// What one batch may hold; see [`EvidenceLimits`](crate::EvidenceLimits).
 #[derive(Debug, Clone, Copy)]
 pub struct BatchBounds {
     pub entries: usize,
