@@ -119,13 +119,9 @@ impl StreamMethod for WatchService {
             let _place = place;
             let _counted = Counted::new(&metrics.subscribers);
             let ended = stream.run(hello_timeout).await;
-            let code = match &ended {
-                Ended::With(status) => status.code(),
-                Ended::Quietly => Code::Ok,
-            };
-            let reason = match &ended {
-                Ended::With(status) => status.message(),
-                Ended::Quietly => "closed",
+            let (code, reason) = match &ended {
+                Ended::With(status) => (status.code(), status.message()),
+                Ended::Quietly => (Code::Ok, "closed"),
             };
             let node = shorten(std::mem::take(&mut stream.node));
             tracing::info!(?peer, node, code = code_name(code), reason, "watch stream ended");

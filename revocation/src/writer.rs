@@ -246,11 +246,6 @@ struct Writing {
     forget_next: usize,
 }
 
-/// Operations that will become durable together. They touch different subjects, so that each can be planned against
-/// the durable state.
-#[derive(Debug, Default)]
-struct PlannedGroup(Vec<Waiting>);
-
 type Waiting = (Order, Answer);
 type Answer = oneshot::Sender<Result<Receipt, RevokeError>>;
 
@@ -269,11 +264,15 @@ impl Writing {
             }
             match request {
                 Some(Request::Perform { order, answer }) => {
-                    let mut group = PlannedGroup(vec![(order, answer)]);
-                    while group.0.len() < MAX_GROUP {
+                    // They touch different subjects, so that each can be planned against the durable state.
+                    let touches = |group: &[Waiting], operation: &Operation| {
+                        group.iter().any(|(other, _)| other.operation.same_subject(operation))
+                    };
+                    let mut group = vec![(order, answer)];
+                    while group.len() < MAX_GROUP {
                         match queue.try_recv() {
-                            Ok(Request::Perform { order, answer }) if !group.touches(&order.operation) => {
-                                group.0.push((order, answer));
+                            Ok(Request::Perform { order, answer }) if !touches(&group, &order.operation) => {
+                                group.push((order, answer));
                             }
                             Ok(other) => {
                                 next = Some(other);
@@ -349,22 +348,22 @@ impl Writing {
         }
     }
 
-    fn perform(&mut self, group: PlannedGroup) -> Result<(), CannotGoOn> {
+    fn perform(&mut self, group: Vec<Waiting>) -> Result<(), CannotGoOn> {
         // What is in force already is acknowledged without being written.
         if let Err(lost) = self.folder.check() {
-            return Err(self.lose_folder(&lost, group.0));
+            return Err(self.lose_folder(&lost, group));
         }
         if self.is_behind
             && let Err(error) = self.catch_up()?
         {
-            self.refuse(group.0, error);
+            self.refuse(group, error);
             return Ok(());
         }
         let mut records = Vec::new();
         let mut provenance = Vec::new();
         let mut waiting = Vec::new();
         let mut epochs = Vec::new();
-        for (order, answer) in group.0 {
+        for (order, answer) in group {
             match self.plan(&order, records.len()) {
                 Ok(Plan::Nothing { seq, epoch }) => {
                     let receipt = Receipt {
@@ -559,14 +558,6 @@ impl Writing {
         self.metrics.log_seq.set(view.head() as i64);
         self.metrics.log_subjects.set(view.state().subjects() as i64);
         self.metrics.log_bytes.set(self.store.bytes() as i64);
-    }
-}
-
-// === impl PlannedGroup ===
-
-impl PlannedGroup {
-    fn touches(&self, operation: &Operation) -> bool {
-        self.0.iter().any(|(other, _)| other.operation.same_subject(operation))
     }
 }
 
