@@ -57,10 +57,11 @@ pub use metrics::Metrics;
 pub use parts::{Chore, LogLimits, LogOptions, OpenLogError, OpenedLog, StartedLog};
 pub use restored::RestoreError;
 pub use service::WatchService;
-pub use state::{PlanError, PrincipalState};
+pub use state::PlanError;
 pub use status::Knowledge;
 pub use store::StoreError;
 pub use subject::{
     DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
 };
+pub use subject_table::SubjectState;
 pub use writer::Writer;

@@ -266,7 +266,9 @@ impl Writing {
                 Some(Request::Perform { order, answer }) => {
                     // They touch different subjects, so that each can be planned against the durable state.
                     let touches = |group: &[Waiting], operation: &Operation| {
-                        group.iter().any(|(other, _)| other.operation.same_subject(operation))
+                        group
+                            .iter()
+                            .any(|(other, _)| other.operation.subject() == operation.subject())
                     };
                     let mut group = vec![(order, answer)];
                     while group.len() < MAX_GROUP {
