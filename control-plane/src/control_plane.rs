@@ -29,12 +29,13 @@ use credence_ledger::{LedgerBounds, LedgerReader, Retention};
 use credence_provisioning::{Identity, IdentityError, IdentityLimits};
 use credence_revocation::{
     DataFolder, DataFolderError, HistoryBounds, LogId, LogLimits, LogOptions, OpenLogError, OpenedLog, RestoreError,
-    StartedLog, Writer, take_lock,
+    StartedLog, take_lock,
 };
 use credence_runtime::client_limits::{Bounds, Places, SharedLimit};
 use credence_runtime::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use credence_runtime::stream_server::StreamServer;
 use credence_runtime::supervision::{Alarm, Failure, Guard, watch_folder};
+use credence_runtime::threads::Threads;
 use credence_runtime::throttle::Throttle;
 use credence_runtime::turns::Turns;
 use credence_storage::folder_lock::FolderLock;
@@ -57,7 +58,7 @@ pub struct Running {
     reloader: Reloader,
     servers: JoinSet<()>,
     chores: JoinSet<()>,
-    log_writer: Option<Writer>,
+    log_writer: Option<Threads>,
     evidence: EvidenceThreads,
     publisher: Arc<Publisher<LedgerReader>>,
     /// Last, so that its lock is released when nothing writes any more.

@@ -12,6 +12,7 @@ use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordB
 use credence_runtime::client_limits::Places;
 use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::supervision::Alarm;
+use credence_runtime::threads::Threads;
 use credence_storage::folder_lock::FolderWatch;
 use tokio::sync::watch;
 
@@ -23,14 +24,14 @@ use crate::intake::Intake;
 use crate::metrics::Metrics;
 use crate::otlp::{Follower, OtlpError, OtlpMetrics, Sender};
 use crate::publisher::Publisher;
-use crate::reverification::{Reverification, Reverifier};
+use crate::reverification::Reverification;
 use crate::seen::{Seen, SeenOfLate, Sightings};
 use crate::service::{ReportService, give_up_lost_sources};
 use crate::settings::{LedgerSettings, OtlpSettings};
 use crate::sources::Sources;
 use crate::ticket::TicketKey;
 use crate::witness::Witness;
-use crate::writer::{self, LedgerHandle, LedgerWriter};
+use crate::writer::{self, LedgerHandle};
 
 /// What evidence is kept, checked and sent on with.
 #[derive(Debug)]
@@ -140,8 +141,8 @@ pub struct Doors {
 #[derive(Debug)]
 pub struct EvidenceThreads {
     /// Ends before the writer, through which it notes what it finds.
-    reverifier: Option<Reverifier>,
-    writer: Option<LedgerWriter>,
+    reverifier: Option<Threads>,
+    writer: Option<Threads>,
 }
 
 /// Work that is done for as long as it is polled.

@@ -64,4 +64,3 @@ pub use subject::{
     DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
 };
 pub use subject_table::SubjectState;
-pub use writer::Writer;

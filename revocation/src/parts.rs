@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use credence_runtime::client_limits::Places;
 use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::supervision::Alarm;
+use credence_runtime::threads::Threads;
 use credence_runtime::time::unix_seconds;
 use credence_storage::folder_lock::FolderLock;
 
@@ -23,7 +24,7 @@ use crate::position::PositionKey;
 use crate::restored::{self, RestoreError};
 use crate::service::{WatchOptions, WatchService};
 use crate::store::{LogStore, Notes, StoreError};
-use crate::writer::{self, Writer, WriterOptions, milliseconds};
+use crate::writer::{self, WriterOptions, milliseconds};
 
 /// How the log is opened and kept.
 #[derive(Debug, Clone)]
@@ -99,7 +100,7 @@ pub struct StartedLog {
     /// Serves the filters' streams.
     pub watch: WatchService,
     /// Is to be stopped before anything else.
-    pub writer: Writer,
+    pub writer: Threads,
     /// Is to be dropped after everything else, so that its lock is released when nothing writes any more.
     pub folder: DataFolder,
 }

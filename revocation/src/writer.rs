@@ -11,18 +11,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use credence_runtime::metrics::labels;
-use credence_runtime::supervision::{Alarm, Failure, Guard};
+use credence_runtime::supervision::{Alarm, Failure};
+use credence_runtime::threads::Threads;
 use credence_runtime::time::unix_seconds;
 use credence_storage::folder_lock::{FolderLost, FolderWatch};
 use tokio::sync::oneshot;
 
 use crate::clock::{Forgetting, Forgotten};
 use crate::compaction::Compactor;
-use crate::history::{Histories, HistoryIndexer};
+use crate::history::HistoryIndexer;
 use crate::leases::Leases;
 use crate::log::{Receipt, Request, RevocationLog, RevokeError, Shared};
 use crate::log_view::LogView;
@@ -52,14 +52,6 @@ pub(crate) struct WriterOptions {
     pub(crate) history_kept: usize,
 }
 
-/// Stops the writer when told to, or when dropped.
-#[derive(Debug)]
-pub struct Writer {
-    log: RevocationLog,
-    /// The writer's own, then the one that keeps the histories.
-    threads: Vec<JoinHandle<()>>,
-}
-
 /// Starts the writer over an opened log, and the thread that keeps the histories.
 pub(crate) fn start(
     store: Arc<dyn LogStore>,
@@ -67,7 +59,7 @@ pub(crate) fn start(
     options: WriterOptions,
     metrics: Arc<Metrics>,
     alarm: &Alarm,
-) -> std::io::Result<(RevocationLog, Writer)> {
+) -> std::io::Result<(RevocationLog, Threads)> {
     let began = Instant::now();
     let mut forgetting = options.forgetting;
     if let Some(due) = note_time(&*store, &mut forgetting, None) {
@@ -98,16 +90,10 @@ pub(crate) fn start(
     ));
     let (requests, queue) = sync_channel(QUEUE);
     let log = RevocationLog::new(Arc::clone(&shared), requests);
-    let mut ending = Ending {
-        shared: Arc::clone(&shared),
-        histories: histories.clone(),
-        metrics: Arc::clone(&metrics),
-        guard: alarm.guard("the revocation log's writer"),
-    };
     let mut writing = Writing {
         compactor: Compactor::new(
             Arc::clone(&store),
-            histories,
+            histories.clone(),
             Arc::clone(&metrics),
             options.compact_above,
         ),
@@ -129,18 +115,26 @@ pub(crate) fn start(
     writing.metrics.log_writable.set(1);
     let spawn =
         |name: &str, work: Box<dyn FnOnce() + Send>| std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    let write = move || {
+        let (alarm, shared, metrics) = (
+            writing.alarm.clone(),
+            Arc::clone(&writing.shared),
+            Arc::clone(&writing.metrics),
+        );
+        let run = || writing.run(&queue).is_ok();
+        alarm.supervise("the revocation log's writer", run, |failure| {
+            shared.fault().get_or_insert_with(|| failure.to_string());
+            metrics.log_writable.set(0);
+        });
+        histories.end();
+    };
+    // The writer's own, then the one that keeps the histories.
     let threads = vec![
-        spawn(
-            "revocation-log",
-            Box::new(move || {
-                if writing.run(&queue).is_ok() {
-                    ending.guard.planned();
-                }
-            }),
-        )?,
+        spawn("revocation-log", Box::new(write))?,
         spawn("log-history", Box::new(move || indexer.run()))?,
     ];
-    Ok((log.clone(), Writer { log, threads }))
+    let told = log.clone();
+    Ok((log, Threads::new(threads, move || told.stop())))
 }
 
 /// Notes what the log's clock shows and what is due to be forgotten, and from now on `leases` if there are any. Returns
@@ -177,46 +171,6 @@ fn note_time(store: &dyn LogStore, forgetting: &mut Forgetting, leases: Option<D
 /// As it is noted.
 pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-// === impl Writer ===
-
-impl Writer {
-    /// From now on nothing is acknowledged. Returns when the last operation that still was is durable.
-    pub async fn stop(mut self) {
-        self.log.stop();
-        let threads = std::mem::take(&mut self.threads);
-        // The threads end by themselves; an error would be a panic, which has been reported.
-        let _ = tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join()))).await;
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.log.stop();
-        for thread in std::mem::take(&mut self.threads) {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Says so, loudly, when the thread ends without having been told to.
-#[derive(Debug)]
-struct Ending {
-    shared: Arc<Shared>,
-    histories: Histories,
-    metrics: Arc<Metrics>,
-    guard: Guard,
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.histories.end();
-        if let Some(failure) = self.guard.failure() {
-            self.shared.fault().get_or_insert_with(|| failure.to_string());
-            self.metrics.log_writable.set(0);
-        }
-    }
 }
 
 /// The writer cannot go on: its own plan was refused, its folder is lost, or its file lacks what was acknowledged.

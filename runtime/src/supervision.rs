@@ -1,5 +1,6 @@
 //! Notices when a part ends that must not, so that the process ends too instead of living on without it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use credence_storage::folder_lock::{FolderLost, FolderWatch};
@@ -51,6 +52,16 @@ impl Alarm {
         }
     }
 
+    /// Runs a part that says whether it ends as planned. Where it does not, by a panic too, `failed` is told, and then the
+    /// alarm is raised.
+    pub fn supervise(&self, part: &'static str, run: impl FnOnce() -> bool, failed: impl FnOnce(&Failure)) {
+        if !catch_unwind(AssertUnwindSafe(run)).unwrap_or(false) {
+            let failure = Failure::Ended { part };
+            failed(&failure);
+            self.raise(failure);
+        }
+    }
+
     /// The first failure is the one that is told.
     pub fn raise(&self, failure: Failure) {
         self.0.send_if_modified(|raised| {
@@ -82,17 +93,12 @@ impl Guard {
     pub fn planned(&mut self) {
         self.planned = true;
     }
-
-    /// What to say if the part has ended unplanned.
-    pub fn failure(&self) -> Option<Failure> {
-        (!self.planned).then_some(Failure::Ended { part: self.part })
-    }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(failure) = self.failure() {
-            self.alarm.raise(failure);
+        if !self.planned {
+            self.alarm.raise(Failure::Ended { part: self.part });
         }
     }
 }
@@ -142,6 +148,23 @@ mod tests {
         });
         assert!(ended.join().is_err());
         assert_eq!(alarm.raised().await, Failure::Ended { part: "the part" });
+    }
+
+    #[tokio::test]
+    async fn a_supervised_part_that_panics_or_gives_up_is_told_before_the_alarm_is_raised() {
+        let runs: [fn() -> bool; 2] = [|| panic!("on purpose"), || false];
+        for run in runs {
+            let alarm = Alarm::default();
+            let mut told = None;
+            alarm.supervise("the part", run, |failure| {
+                assert_eq!(*alarm.0.borrow(), None);
+                told = Some(failure.clone());
+            });
+            assert_eq!(Some(alarm.raised().await), told);
+        }
+        let alarm = Alarm::default();
+        alarm.supervise("the part", || true, |_| unreachable!("it ended as planned"));
+        assert_eq!(*alarm.0.borrow(), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,4 +13,4 @@ pub(crate) mod recorded;
 pub(crate) mod thread;
 pub(crate) mod verdicts;
 
-pub(crate) use self::thread::{Reverification, Reverifier};
+pub(crate) use self::thread::Reverification;

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use credence_delegation::TrustAnchors;
 use credence_ledger::record::Mismatch;
 use credence_ledger::{LedgerReader, Note, SourceName, StoredNote};
 use credence_runtime::text::hex;
+use credence_runtime::threads::Threads;
 
 use super::checker::{Checker, Evidence as _, StepError};
 use super::recorded::Recorded;
@@ -31,18 +31,11 @@ pub(crate) struct Reverification {
     pub metrics: Arc<Metrics>,
 }
 
-/// Stops the thread when told to, or when dropped.
-#[derive(Debug)]
-pub(crate) struct Reverifier {
-    handover: Arc<Handover>,
-    thread: Option<JoinHandle<()>>,
-}
-
 // === impl Reverification ===
 
 impl Reverification {
-    /// Begins where the last run has stopped.
-    pub(crate) fn start(self) -> io::Result<Reverifier> {
+    /// Begins where the last run has stopped. The thread notes where it stops.
+    pub(crate) fn start(self) -> io::Result<Threads> {
         let handover = Arc::clone(&self.handover);
         let thread = std::thread::Builder::new().name("reverify".to_owned()).spawn(move || {
             // Requests and acknowledgements go first. Of this thread only, as Linux has it; where it is not allowed, or
@@ -50,10 +43,7 @@ impl Reverification {
             _ = rustix::process::setpriority_process(None, LOW_PRIORITY);
             self.run();
         })?;
-        Ok(Reverifier {
-            handover,
-            thread: Some(thread),
-        })
+        Ok(Threads::new(vec![thread], move || handover.stop()))
     }
 
     fn run(&self) {
@@ -179,28 +169,6 @@ fn say(error: &StepError) {
             %error,
             "a filter allowed what its delegation does not say, and it could not be recorded; it is tried again"
         ),
-    }
-}
-
-// === impl Reverifier ===
-
-impl Reverifier {
-    /// Returns when it has noted where it stopped.
-    pub(crate) async fn stop(mut self) {
-        self.handover.stop();
-        if let Some(thread) = self.thread.take() {
-            // The thread ends by itself.
-            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-        }
-    }
-}
-
-impl Drop for Reverifier {
-    fn drop(&mut self) {
-        self.handover.stop();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
