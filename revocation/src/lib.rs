@@ -54,7 +54,7 @@ pub use log::{Receipt, RevocationLog, RevokeError};
 pub use log_id::LogId;
 pub use log_view::{FellBehind, ForeignPosition, HistoryBounds, Start};
 pub use metrics::Metrics;
-pub use parts::{Chore, LogLimits, LogOptions, OpenLogError, OpenedLog, StartedLog};
+pub use parts::{Chore, LogOptions, OpenLogError, OpenedLog, StartedLog};
 pub use restored::RestoreError;
 pub use service::WatchService;
 pub use state::PlanError;
