@@ -22,8 +22,8 @@ use crate::reload::{ReloadError, Reloader};
 use crate::settings::{Settings, anchors};
 use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
 use credence_evidence::{
-    BatchBounds, EvidenceError, EvidenceLimits, EvidenceOptions, EvidenceThreads, LedgerSettings, OpenedEvidence,
-    Publisher, with_note_outside,
+    BatchBounds, EvidenceError, EvidenceLimits, EvidenceOptions, LedgerSettings, OpenedEvidence, Publisher,
+    with_note_outside,
 };
 use credence_ledger::{LedgerBounds, LedgerReader, Retention};
 use credence_provisioning::{Identity, IdentityError, IdentityLimits};
@@ -59,7 +59,7 @@ pub struct Running {
     servers: JoinSet<()>,
     chores: JoinSet<()>,
     log_writer: Option<Threads>,
-    evidence: EvidenceThreads,
+    evidence: Vec<Threads>,
     publisher: Arc<Publisher<LedgerReader>>,
     /// Last, so that its lock is released when nothing writes any more.
     _folder: DataFolder,
@@ -368,7 +368,9 @@ impl Running {
         if tokio::time::timeout(DRAIN_TIMEOUT, all_ended).await.is_err() {
             tracing::warn!("some connections did not end in time and are cut");
         }
-        self.evidence.stop().await;
+        for threads in self.evidence.drain(..) {
+            threads.stop().await;
+        }
         Arc::clone(&self.publisher).publish().await;
         tracing::info!("the control plane has stopped");
     }
