@@ -22,7 +22,7 @@ use super::ingest::BoundedBatch;
 use super::seen::{Seen, Sightings};
 use crate::metrics::Metrics;
 use credence_revocation::PrincipalName;
-use credence_runtime::supervision::{Alarm, Failure};
+use credence_runtime::supervision::{Alarm, Failure, unplanned_end};
 use credence_runtime::threads::Threads;
 use credence_runtime::turns::Turn;
 use credence_storage::folder_lock::FolderWatch;
@@ -176,19 +176,15 @@ pub(crate) fn start(
         metrics,
     };
     let thread = std::thread::Builder::new().name("ledger".to_owned()).spawn(move || {
-        let (alarm, shared, metrics) = (
-            writing.alarm.clone(),
-            Arc::clone(&writing.shared),
-            Arc::clone(&writing.metrics),
-        );
         let run = || {
             writing.run(queue);
             true
         };
-        alarm.supervise("the ledger's writer", run, |failure| {
-            lock(&shared.fault).get_or_insert_with(|| failure.to_string());
-            metrics.ledger_writable.set(0);
-        });
+        if let Some(failure) = unplanned_end("the ledger's writer", run) {
+            lock(&writing.shared.fault).get_or_insert_with(|| failure.to_string());
+            writing.metrics.ledger_writable.set(0);
+            writing.alarm.raise(failure);
+        }
     })?;
     let told = handle.clone();
     Ok((handle, Threads::new(vec![thread], move || told.stop())))

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use credence_runtime::metrics::labels;
-use credence_runtime::supervision::{Alarm, Failure};
+use credence_runtime::supervision::{Alarm, Failure, unplanned_end};
 use credence_runtime::threads::Threads;
 use credence_runtime::time::unix_seconds;
 use credence_storage::folder_lock::{FolderLost, FolderWatch};
@@ -116,16 +116,11 @@ pub(crate) fn start(
     let spawn =
         |name: &str, work: Box<dyn FnOnce() + Send>| std::thread::Builder::new().name(name.to_owned()).spawn(work);
     let write = move || {
-        let (alarm, shared, metrics) = (
-            writing.alarm.clone(),
-            Arc::clone(&writing.shared),
-            Arc::clone(&writing.metrics),
-        );
-        let run = || writing.run(&queue).is_ok();
-        alarm.supervise("the revocation log's writer", run, |failure| {
-            shared.fault().get_or_insert_with(|| failure.to_string());
-            metrics.log_writable.set(0);
-        });
+        if let Some(failure) = unplanned_end("the revocation log's writer", || writing.run(&queue).is_ok()) {
+            writing.shared.fault().get_or_insert_with(|| failure.to_string());
+            writing.metrics.log_writable.set(0);
+            writing.alarm.raise(failure);
+        }
         histories.end();
     };
     // The writer's own, then the one that keeps the histories.

@@ -52,16 +52,6 @@ impl Alarm {
         }
     }
 
-    /// Runs a part that says whether it ends as planned. Where it does not, by a panic too, `failed` is told, and then the
-    /// alarm is raised.
-    pub fn supervise(&self, part: &'static str, run: impl FnOnce() -> bool, failed: impl FnOnce(&Failure)) {
-        if !catch_unwind(AssertUnwindSafe(run)).unwrap_or(false) {
-            let failure = Failure::Ended { part };
-            failed(&failure);
-            self.raise(failure);
-        }
-    }
-
     /// The first failure is the one that is told.
     pub fn raise(&self, failure: Failure) {
         self.0.send_if_modified(|raised| {
@@ -101,6 +91,12 @@ impl Drop for Guard {
             self.alarm.raise(Failure::Ended { part: self.part });
         }
     }
+}
+
+/// Runs a part that says whether it ends as planned. Returns what to raise the alarm with where it does not, or panics.
+pub fn unplanned_end(part: &'static str, run: impl FnOnce() -> bool) -> Option<Failure> {
+    let is_planned = catch_unwind(AssertUnwindSafe(run)).unwrap_or(false);
+    (!is_planned).then_some(Failure::Ended { part })
 }
 
 /// Looks at the data folder every second, and raises the alarm once it is lost: a control plane without requests has to end
@@ -150,21 +146,14 @@ mod tests {
         assert_eq!(alarm.raised().await, Failure::Ended { part: "the part" });
     }
 
-    #[tokio::test]
-    async fn a_supervised_part_that_panics_or_gives_up_is_told_before_the_alarm_is_raised() {
+    #[test]
+    fn a_part_that_panics_or_gives_up_has_ended_unplanned() {
         let runs: [fn() -> bool; 2] = [|| panic!("on purpose"), || false];
         for run in runs {
-            let alarm = Alarm::default();
-            let mut told = None;
-            alarm.supervise("the part", run, |failure| {
-                assert_eq!(*alarm.0.borrow(), None);
-                told = Some(failure.clone());
-            });
-            assert_eq!(Some(alarm.raised().await), told);
+            let ended = unplanned_end("the part", run);
+            assert_eq!(ended, Some(Failure::Ended { part: "the part" }));
         }
-        let alarm = Alarm::default();
-        alarm.supervise("the part", || true, |_| unreachable!("it ended as planned"));
-        assert_eq!(*alarm.0.borrow(), None);
+        assert_eq!(unplanned_end("the part", || true), None);
     }
 
     #[tokio::test(start_paused = true)]
