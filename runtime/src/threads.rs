@@ -42,3 +42,34 @@ impl fmt::Debug for Threads {
         formatter.debug_tuple("Threads").field(&self.running).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn threads_are_told_to_end_and_waited_for_when_they_are_stopped_and_when_they_are_dropped() {
+        for is_dropped in [false, true] {
+            let (told, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+            let running = std::thread::spawn({
+                let (told, ended) = (Arc::clone(&told), Arc::clone(&ended));
+                move || {
+                    while !told.load(Ordering::Acquire) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    ended.store(true, Ordering::Release);
+                }
+            });
+            let threads = Threads::new(vec![running], move || told.store(true, Ordering::Release));
+            match is_dropped {
+                true => drop(threads),
+                false => threads.stop().await,
+            }
+            assert!(ended.load(Ordering::Acquire), "dropped: {is_dropped}");
+        }
+    }
+}
