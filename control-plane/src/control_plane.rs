@@ -22,19 +22,20 @@ use crate::reload::{ReloadError, Reloader};
 use crate::settings::{Settings, anchors};
 use crate::tls::{self, HandshakeFailures, Port, TlsError, TlsPorts};
 use credence_evidence::{
-    BatchBounds, EvidenceError, EvidenceLimits, EvidenceOptions, EvidenceThreads, LedgerSettings, OpenedEvidence,
-    Publisher, with_note_outside,
+    BatchBounds, EvidenceError, EvidenceLimits, EvidenceOptions, LedgerSettings, OpenedEvidence, Publisher,
+    with_note_outside,
 };
 use credence_ledger::{LedgerBounds, LedgerReader, Retention};
 use credence_provisioning::{Identity, IdentityError, IdentityLimits};
 use credence_revocation::{
     DataFolder, DataFolderError, HistoryBounds, LogId, LogLimits, LogOptions, OpenLogError, OpenedLog, RestoreError,
-    StartedLog, Writer, take_lock,
+    StartedLog, take_lock,
 };
 use credence_runtime::client_limits::{Bounds, Places, SharedLimit};
 use credence_runtime::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use credence_runtime::stream_server::StreamServer;
 use credence_runtime::supervision::{Alarm, Failure, Guard, watch_folder};
+use credence_runtime::threads::Threads;
 use credence_runtime::throttle::Throttle;
 use credence_runtime::turns::Turns;
 use credence_storage::folder_lock::FolderLock;
@@ -57,8 +58,8 @@ pub struct Running {
     reloader: Reloader,
     servers: JoinSet<()>,
     chores: JoinSet<()>,
-    log_writer: Option<Writer>,
-    evidence: EvidenceThreads,
+    log_writer: Option<Threads>,
+    evidence: Vec<Threads>,
     publisher: Arc<Publisher<LedgerReader>>,
     /// Last, so that its lock is released when nothing writes any more.
     _folder: DataFolder,
@@ -367,7 +368,9 @@ impl Running {
         if tokio::time::timeout(DRAIN_TIMEOUT, all_ended).await.is_err() {
             tracing::warn!("some connections did not end in time and are cut");
         }
-        self.evidence.stop().await;
+        for threads in self.evidence.drain(..) {
+            threads.stop().await;
+        }
         Arc::clone(&self.publisher).publish().await;
         tracing::info!("the control plane has stopped");
     }

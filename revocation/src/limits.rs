@@ -2,12 +2,30 @@
 
 use std::time::Duration;
 
+use crate::log_view::HistoryBounds;
+
 /// How an empty data folder becomes a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InitOptions {
     /// Whether the log starts with a floor that voids every root token issued before now. Only a first installation
     /// may do without: after a lost folder, a log without a floor would revive everything that had been revoked.
     pub floor: bool,
+}
+
+/// Bounds on memory, disk and time.
+#[derive(Debug, Clone)]
+pub struct LogLimits {
+    pub max_subjects: usize,
+    /// Updates in memory, in number and bytes.
+    pub updates: HistoryBounds,
+    /// Entries of each principal's history that are kept.
+    pub history_kept: usize,
+    /// The log is not compacted below this size, in bytes.
+    pub compact_above_bytes: u64,
+    pub max_subscribers: usize,
+    pub hello_timeout: Duration,
+    pub silence_timeout: Duration,
+    pub send_timeout: Duration,
 }
 
 // === impl InitOptions ===

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use credence_runtime::client_limits::Places;
 use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::supervision::Alarm;
+use credence_runtime::threads::Threads;
 use credence_runtime::time::unix_seconds;
 use credence_storage::folder_lock::FolderLock;
 
@@ -14,16 +15,16 @@ use crate::cache_keys::CacheKeys;
 use crate::clock::{Forgetting, LogClock};
 use crate::data_folder::{DataFolder, DataFolderError};
 use crate::leases::{Leases, with_allowance};
-use crate::limits::{InitOptions, MAX_STALENESS};
+use crate::limits::{InitOptions, LogLimits, MAX_STALENESS};
 use crate::log::RevocationLog;
 use crate::log_id::LogId;
-use crate::log_view::{HistoryBounds, LogView};
+use crate::log_view::LogView;
 use crate::metrics::Metrics;
 use crate::position::PositionKey;
 use crate::restored::{self, RestoreError};
-use crate::service::{WatchOptions, WatchService};
+use crate::service::WatchService;
 use crate::store::{LogStore, Notes, StoreError};
-use crate::writer::{self, Writer, WriterOptions, milliseconds};
+use crate::writer::{self, WriterOptions, milliseconds};
 
 /// How the log is opened and kept.
 #[derive(Debug, Clone)]
@@ -43,22 +44,6 @@ pub struct LogOptions {
     /// How often filters get another key for their shared caches.
     pub cache_key_rotation: Duration,
     pub limits: LogLimits,
-}
-
-/// Bounds on memory, disk and time.
-#[derive(Debug, Clone)]
-pub struct LogLimits {
-    pub max_subjects: usize,
-    /// Updates in memory, in number and bytes.
-    pub updates: HistoryBounds,
-    /// Entries of each principal's history that are kept.
-    pub history_kept: usize,
-    /// The log is not compacted below this size, in bytes.
-    pub compact_above_bytes: u64,
-    pub max_subscribers: usize,
-    pub hello_timeout: Duration,
-    pub silence_timeout: Duration,
-    pub send_timeout: Duration,
 }
 
 /// Why the log cannot be opened or started.
@@ -99,7 +84,7 @@ pub struct StartedLog {
     /// Serves the filters' streams.
     pub watch: WatchService,
     /// Is to be stopped before anything else.
-    pub writer: Writer,
+    pub writer: Threads,
     /// Is to be dropped after everything else, so that its lock is released when nothing writes any more.
     pub folder: DataFolder,
 }
@@ -195,19 +180,15 @@ impl OpenedLog {
         let (log, writer) = writer::start(self.store, self.view, writer_options, Arc::clone(metrics), alarm)
             .map_err(OpenLogError::Thread)?;
         let cache_keys = CacheKeys::new(folder.cache_secret(), options.cache_key_rotation);
-        let watch_options = WatchOptions {
+        let watch = WatchService {
+            log: log.clone(),
+            cache_keys: cache_keys.clone(),
             places,
-            hello_timeout: limits.hello_timeout,
-            silence_timeout: limits.silence_timeout,
-            send_timeout: limits.send_timeout,
-        };
-        let watch = WatchService::new(
-            log.clone(),
-            cache_keys.clone(),
-            watch_options,
+            limits: options.limits,
             phase,
-            Arc::clone(metrics),
-        );
+            metrics: Arc::clone(metrics),
+            foreign: Arc::default(),
+        };
         let chores: Vec<Chore> = vec![Box::pin(leases.run()), Box::pin(cache_keys.rotate())];
         let started = StartedLog {
             log,

@@ -18,6 +18,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use crate::answer::{Outgoing, WatchAnswer};
 use crate::cache_keys::CacheKeys;
 use crate::leases::{Echo, SecretDigest, StreamLease, StreamStart};
+use crate::limits::LogLimits;
 use crate::log::RevocationLog;
 use crate::log_view::{FellBehind, ForeignPosition, Start};
 use crate::metrics::Metrics;
@@ -34,44 +35,16 @@ use credence_runtime::throttle::Throttle;
 /// Serves watch streams from one log.
 #[derive(Debug)]
 pub struct WatchService {
-    log: RevocationLog,
-    cache_keys: CacheKeys,
-    options: WatchOptions,
-    phase: PhaseWatch,
-    metrics: Arc<Metrics>,
-    foreign: Arc<ForeignPositions>,
-}
-
-/// The bounds of a watch stream; see [`Limits`](crate::Limits).
-#[derive(Debug)]
-pub struct WatchOptions {
-    pub places: Places,
-    pub hello_timeout: Duration,
-    /// How long a client may give no sign of life.
-    pub silence_timeout: Duration,
-    pub send_timeout: Duration,
+    pub(crate) log: RevocationLog,
+    pub(crate) cache_keys: CacheKeys,
+    pub(crate) places: Places,
+    pub(crate) limits: LogLimits,
+    pub(crate) phase: PhaseWatch,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) foreign: Arc<ForeignPositions>,
 }
 
 // === impl WatchService ===
-
-impl WatchService {
-    pub fn new(
-        log: RevocationLog,
-        cache_keys: CacheKeys,
-        options: WatchOptions,
-        phase: PhaseWatch,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        Self {
-            log,
-            cache_keys,
-            options,
-            phase,
-            metrics,
-            foreign: Arc::default(),
-        }
-    }
-}
 
 impl StreamMethod for WatchService {
     const SERVICE: &'static str = SERVICE_NAME;
@@ -92,12 +65,12 @@ impl StreamMethod for WatchService {
         let place = match self.log.leases().refused(&client, Instant::now()) {
             Some(left) => Err(holds_others_up(left)),
             None => {
-                let place = self.options.places.take(&client);
+                let place = self.places.take(&client);
                 place.map_err(|refused| Status::resource_exhausted(refused.to_string()))
             }
         };
         let place = place.inspect_err(|status| self.metrics.count_watch_ended(status.code()))?;
-        let (outbox, responses) = outbox(self.phase.clone(), self.options.send_timeout);
+        let (outbox, responses) = outbox(self.phase.clone(), self.limits.send_timeout);
         let mut stream = WatchStream {
             head: self.log.watch_head(),
             log: self.log.clone(),
@@ -105,7 +78,7 @@ impl StreamMethod for WatchService {
             cache_keys: self.cache_keys.clone(),
             node: String::new(),
             client,
-            silence_timeout: self.options.silence_timeout,
+            silence_timeout: self.limits.silence_timeout,
             lease: None,
             inbound: request.into_inner(),
             outbox,
@@ -113,19 +86,15 @@ impl StreamMethod for WatchService {
             metrics: Arc::clone(&self.metrics),
             foreign: Arc::clone(&self.foreign),
         };
-        let hello_timeout = self.options.hello_timeout;
+        let hello_timeout = self.limits.hello_timeout;
         let metrics = Arc::clone(&self.metrics);
         tokio::spawn(async move {
             let _place = place;
             let _counted = Counted::new(&metrics.subscribers);
             let ended = stream.run(hello_timeout).await;
-            let code = match &ended {
-                Ended::With(status) => status.code(),
-                Ended::Quietly => Code::Ok,
-            };
-            let reason = match &ended {
-                Ended::With(status) => status.message(),
-                Ended::Quietly => "closed",
+            let (code, reason) = match &ended {
+                Ended::With(status) => (status.code(), status.message()),
+                Ended::Quietly => (Code::Ok, "closed"),
             };
             let node = shorten(std::mem::take(&mut stream.node));
             tracing::info!(?peer, node, code = code_name(code), reason, "watch stream ended");
