@@ -20,17 +20,26 @@ BENCH ?= filter
 # How long `make soak-oracles` sends requests.
 SECONDS ?= 600
 
+# For what is built at the same time: the module's last step keeps one core busy for a minute. Each cargo counts its jobs for
+# itself: make's count, which it would look for in MAKEFLAGS, is not handed down to it.
+SIDE_BY_SIDE := --no-print-directory --jobs=3
+export CARGO_MAKEFLAGS :=
+
 .DEFAULT_GOAL := help
-.PHONY: help run test build wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
+.PHONY: help run test build build-tests build-with-demo wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-run: parts ## Watch a real Envoy allow and deny delegations: builds all, then runs the demo
+run: rust ## Watch a real Envoy allow and deny delegations: builds all, then runs the demo
+	@$(MAKE) $(SIDE_BY_SIDE) build-with-demo wasm envoy
 	@echo "==> Starting the demo"
-	@cargo run --locked --release -p credence-e2e --bin demo
+	@target/release/demo
 
-test: parts ## Build all and run every test, end to end against a real Envoy too
+# With the command line tool and control plane that cargo builds for the tests, which check themselves for overflows.
+test: export CREDENCE_BIN := $(CURDIR)/target/debug/credence
+test: rust ## Build all and run every test, end to end against a real Envoy too
+	@$(MAKE) $(SIDE_BY_SIDE) build-tests wasm envoy
 	@scripts/build-wasm.sh neighbour
 	@scripts/setup-tests.sh
 	@scripts/setup-vectors.sh
@@ -40,6 +49,14 @@ test: parts ## Build all and run every test, end to end against a real Envoy too
 
 test-mesh: build wasm envoy ## Have a real Istio deliver envoy-config/istio to real proxies: builds Istio once, some eight minutes
 	@scripts/test-mesh.sh
+
+build-with-demo: rust
+	@echo "==> Building credence and the demo"
+	@cargo build --locked --release -p credence -p credence-e2e --bin credence --bin demo
+
+build-tests: rust
+	@echo "==> Building the tests"
+	@cargo test --locked --workspace --no-run --quiet
 
 build: rust ## Build the command line tool and control plane: target/release/credence
 	@echo "==> Building credence"
@@ -202,11 +219,8 @@ bench-known:
 	@test -x "loadtest/bench-$(BENCH)" || { echo "error: there is no benchmark '$(BENCH)'; there are:" \
 		$(patsubst loadtest/bench-%,%,$(wildcard loadtest/bench-*)) >&2; exit 1; }
 
-# Side by side: the module's last step keeps one core busy for a minute. Each cargo counts its jobs for itself: make's count, which
-# it would look for in MAKEFLAGS, is not handed down to it.
-parts: export CARGO_MAKEFLAGS :=
 parts: rust
-	@$(MAKE) --no-print-directory --jobs=3 build wasm envoy
+	@$(MAKE) $(SIDE_BY_SIDE) build wasm envoy
 
 rust:
 	@scripts/setup-rust.sh

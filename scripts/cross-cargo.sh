@@ -11,16 +11,17 @@ main() {
     target=${1:-} features=()
     case $target in
         wasm32-unknown-unknown)
-            name=wasm linker=wasm-ld-$LLD_VERSION crates=std,panic_abort packages=("lld-$LLD_VERSION")
+            # Without `backtrace`, which a module that has no names of its functions could not show.
+            name=wasm linker=wasm-ld-$LLD_VERSION crates=std,panic_abort parts= packages=("lld-$LLD_VERSION")
             # Half a microsecond less for each request: SHA-256 makes use of it. V8 has had it since 2021.
             features=("-Ctarget-feature=+simd128")
             ;;
         aarch64-unknown-linux-gnu)
-            name=arm64 linker=aarch64-linux-gnu-gcc crates=std,panic_unwind,test
+            name=arm64 linker=aarch64-linux-gnu-gcc crates=std,panic_unwind,test parts=panic-unwind,backtrace
             packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
             ;;
         x86_64-unknown-linux-gnu)
-            name=amd64 linker=x86_64-linux-gnu-gcc crates=std,panic_unwind,test
+            name=amd64 linker=x86_64-linux-gnu-gcc crates=std,panic_unwind,test parts=panic-unwind,backtrace
             packages=(gcc-x86-64-linux-gnu libc6-dev-amd64-cross)
             ;;
         *) fail "unknown target '$target'" "Known are wasm32-unknown-unknown, aarch64-unknown-linux-gnu, x86_64-unknown-linux-gnu" ;;
@@ -51,7 +52,7 @@ with_distribution() {
     # RUSTC_BOOTSTRAP: -Z build-std is not a stable flag. PATH: cargo finds clippy-driver and friends there.
     PATH=/usr/bin:$PATH RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
         CARGO_ENCODED_RUSTFLAGS=$(compiler_flags "$(/usr/bin/rustc --print sysroot)" "-Clinker=$linker" "${features[@]}") \
-        run_cargo /usr/bin/cargo "$command" "$folder" -Z "build-std=$crates" "$@"
+        run_cargo /usr/bin/cargo "$command" "$folder" -Z "build-std=$crates" -Z "build-std-features=$parts" "$@"
 }
 
 # run_cargo CARGO COMMAND FOLDER ARGUMENT...

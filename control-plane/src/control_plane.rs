@@ -21,18 +21,17 @@ use crate::reload::Reloader;
 use crate::settings::{Settings, anchors};
 use crate::tls::{self, Port, TlsPorts};
 use crate::unusable::Unusable;
-use credence_evidence::{
-    EvidenceError, EvidenceOptions, EvidenceThreads, LedgerSettings, OpenedEvidence, Publisher, with_note_outside,
-};
+use credence_evidence::{EvidenceError, EvidenceOptions, LedgerSettings, OpenedEvidence, Publisher, with_note_outside};
 use credence_ledger::LedgerReader;
 use credence_provisioning::{Identity, IdentityError};
 use credence_revocation::{
-    DataFolder, DataFolderError, LogId, OpenLogError, OpenedLog, RestoreError, StartedLog, Writer, take_lock,
+    DataFolder, DataFolderError, LogId, OpenLogError, OpenedLog, RestoreError, StartedLog, take_lock,
 };
 use credence_runtime::client_limits::{Bounds, Places, SharedLimit};
 use credence_runtime::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use credence_runtime::stream_server::StreamServer;
 use credence_runtime::supervision::{Alarm, Failure, Guard, watch_folder};
+use credence_runtime::threads::Threads;
 use credence_runtime::throttle::Throttle;
 use credence_runtime::turns::Turns;
 use credence_storage::folder_lock::FolderLock;
@@ -55,8 +54,8 @@ pub struct Running {
     reloader: Reloader,
     servers: JoinSet<()>,
     chores: JoinSet<()>,
-    log_writer: Option<Writer>,
-    evidence: EvidenceThreads,
+    log_writer: Option<Threads>,
+    evidence: Vec<Threads>,
     publisher: Arc<Publisher<LedgerReader>>,
     /// Last, so that its lock is released when nothing writes any more.
     _folder: DataFolder,
@@ -344,7 +343,9 @@ impl Running {
         if tokio::time::timeout(DRAIN_TIMEOUT, all_ended).await.is_err() {
             tracing::warn!("some connections did not end in time and are cut");
         }
-        self.evidence.stop().await;
+        for threads in self.evidence.drain(..) {
+            threads.stop().await;
+        }
         Arc::clone(&self.publisher).publish().await;
         tracing::info!("the control plane has stopped");
     }

@@ -7,7 +7,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use credence_ledger::entry::BatchView;
 use credence_ledger::{NewItem, SourceName};
 
 /// A queue from the writer to one follower.
@@ -138,11 +137,7 @@ impl Default for Handover {
 impl Appended {
     /// Whether each item has its place: not where a failure lies in between that was mended.
     fn is_whole(&self) -> bool {
-        let records = |item: &NewItem| match item {
-            NewItem::Entries { batch, skip, .. } => BatchView::of(batch).entries().skip(*skip).count() as u64,
-            NewItem::Change { .. } | NewItem::Note(_) | NewItem::Chain(_) => 1,
-        };
-        self.items.iter().map(records).sum::<u64>() == self.end - self.first
+        self.items.iter().map(NewItem::records).sum::<u64>() == self.end - self.first
     }
 
     fn bytes(&self) -> u64 {

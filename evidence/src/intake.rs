@@ -237,7 +237,7 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
     use crate::seen::Seen;
-    use crate::writer::{self, LedgerWriter};
+    use crate::writer;
     use credence_runtime::client_limits::{Bounds, Places, ShareMetrics, SharedLimit, Shares};
     use credence_runtime::lifecycle::Lifecycle;
     use credence_runtime::supervision::Alarm;
@@ -246,7 +246,7 @@ mod tests {
     struct Running {
         intake: Intake,
         reporter: Reporter,
-        _writer: LedgerWriter,
+        _writer: credence_runtime::threads::Threads,
         _lifecycle: Lifecycle,
     }
 

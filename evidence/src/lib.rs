@@ -46,8 +46,7 @@ pub use intake::{Intake, NotTaken, Reporter, TicketText};
 pub use metrics::Metrics;
 pub use otlp::{OtlpError, OtlpMetrics};
 pub use parts::{
-    Chore, Doors, Evidence, EvidenceError, EvidenceLimits, EvidenceOptions, EvidenceThreads, OpenedEvidence,
-    with_note_outside,
+    Chore, Doors, Evidence, EvidenceError, EvidenceLimits, EvidenceOptions, OpenedEvidence, with_note_outside,
 };
 pub use publisher::Publisher;
 pub use seen::{Seen, SeenDelegation};

@@ -13,6 +13,7 @@ use credence_runtime::client_limits::Places;
 use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::settings::Timeouts;
 use credence_runtime::supervision::Alarm;
+use credence_runtime::threads::Threads;
 use credence_storage::folder_lock::FolderWatch;
 use tokio::sync::watch;
 
@@ -24,14 +25,14 @@ use crate::intake::Intake;
 use crate::metrics::Metrics;
 use crate::otlp::{Follower, OtlpError, OtlpMetrics, Sender};
 use crate::publisher::Publisher;
-use crate::reverification::{Reverification, Reverifier};
+use crate::reverification::Reverification;
 use crate::seen::{Seen, SeenOfLate, Sightings};
 use crate::service::{ReportService, give_up_lost_sources};
 use crate::settings::{LedgerSettings, OtlpSettings};
 use crate::sources::Sources;
 use crate::ticket::TicketKey;
 use crate::witness::Witness;
-use crate::writer::{self, LedgerHandle, LedgerWriter};
+use crate::writer::{self, LedgerHandle};
 
 /// What evidence is kept, checked and sent on with.
 #[derive(Debug)]
@@ -159,7 +160,8 @@ pub struct Evidence {
     pub growth: watch::Receiver<u64>,
     pub seen: Arc<Seen>,
     pub publisher: Arc<Publisher<LedgerReader>>,
-    pub threads: EvidenceThreads,
+    /// In the order in which they end: what verifies again notes what it finds through the writer.
+    pub threads: Vec<Threads>,
 }
 
 /// What takes evidence in.
@@ -169,14 +171,6 @@ pub struct Doors {
     pub intake: Intake,
     /// Over gRPC.
     pub report: ReportService,
-}
-
-/// The ledger's threads; dropped, they end without a word.
-#[derive(Debug)]
-pub struct EvidenceThreads {
-    /// Ends before the writer, through which it notes what it finds.
-    reverifier: Option<Reverifier>,
-    writer: Option<LedgerWriter>,
 }
 
 /// Work that is done for as long as it is polled.
@@ -259,13 +253,7 @@ impl OpenedEvidence {
         metrics.unchecked_records.set(-1);
         let (ledger, threads) = match ledger {
             Ok(ledger) => start_threads(ledger, &options, cursors.clone(), &reader, &seen, alarm, metrics)?,
-            Err(damage) => {
-                let threads = EvidenceThreads {
-                    reverifier: None,
-                    writer: None,
-                };
-                (writer::damaged(&damage, metrics), threads)
-            }
+            Err(damage) => (writer::damaged(&damage, metrics), Vec::new()),
         };
         let growth = growth_of(&reader);
         let exporting = match (&options.otlp, cursors) {
@@ -323,20 +311,6 @@ impl OpenedEvidence {
     }
 }
 
-// === impl EvidenceThreads ===
-
-impl EvidenceThreads {
-    /// Ends once everything that was taken in is on disk.
-    pub async fn stop(&mut self) {
-        if let Some(reverifier) = self.reverifier.take() {
-            reverifier.stop().await;
-        }
-        if let Some(writer) = self.writer.take() {
-            writer.stop().await;
-        }
-    }
-}
-
 /// The writer, and what verifies its entries again if it is said whom to trust.
 fn start_threads(
     ledger: Ledger,
@@ -346,7 +320,7 @@ fn start_threads(
     seen: &Arc<Seen>,
     alarm: &Alarm,
     metrics: &Arc<Metrics>,
-) -> Result<(LedgerHandle, EvidenceThreads), EvidenceError> {
+) -> Result<(LedgerHandle, Vec<Threads>), EvidenceError> {
     let failed = |part| move |error| EvidenceError::Thread { part, error };
     let handover = options.anchors.is_some().then(Arc::<Handover>::default);
     let (handle, writer) = writer::start(
@@ -370,11 +344,7 @@ fn start_threads(
         reverification.start()
     });
     let reverifier = reverification.transpose().map_err(failed("reverification"))?;
-    let threads = EvidenceThreads {
-        reverifier,
-        writer: Some(writer),
-    };
-    Ok((handle, threads))
+    Ok((handle, reverifier.into_iter().chain([writer]).collect()))
 }
 
 /// Who is asked to cosign the ledger's checkpoints.

@@ -15,12 +15,8 @@ pub struct Sources {
     places: Places,
 }
 
-/// Room for one source, until it is connected or given up.
-#[derive(Debug)]
-pub(crate) struct Reserved {
-    /// Absent for a source that is present, and has a place.
-    place: Option<Place>,
-}
+/// Room for one source, until it is connected or given up. Absent for a source that is present, and has a place.
+pub(crate) type Reserved = Option<Place>;
 
 #[derive(Debug)]
 struct Presence {
@@ -76,10 +72,9 @@ impl Sources {
             if let Some(place) = &mut presence.place {
                 place.attribute_to(client);
             }
-            return Ok(Reserved { place: None });
+            return Ok(None);
         }
-        let place = Some(self.places.take(client)?);
-        Ok(Reserved { place })
+        Ok(Some(self.places.take(client)?))
     }
 
     /// A stream of the source has begun. What is returned resolves when a newer stream takes over; at once, if one
@@ -168,8 +163,8 @@ fn note(
     reserved: Reserved,
 ) {
     let place = match present.remove(source) {
-        Some(before) => before.place.or(reserved.place),
-        None => reserved.place,
+        Some(before) => before.place.or(reserved),
+        None => reserved,
     };
     let presence = Presence {
         generation,

@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
@@ -23,7 +22,8 @@ use super::ingest::BoundedBatch;
 use super::seen::{Seen, Sightings};
 use crate::metrics::Metrics;
 use credence_revocation::PrincipalName;
-use credence_runtime::supervision::{Alarm, Failure, Guard};
+use credence_runtime::supervision::{Alarm, Failure, unplanned_end};
+use credence_runtime::threads::Threads;
 use credence_runtime::turns::Turn;
 use credence_storage::folder_lock::FolderWatch;
 
@@ -93,13 +93,6 @@ pub enum ReportError {
     Malformed,
 }
 
-/// Stops the writer when told to, or when dropped.
-#[derive(Debug)]
-pub(crate) struct LedgerWriter {
-    handle: LedgerHandle,
-    thread: Option<JoinHandle<()>>,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Known {
     state: SourceState,
@@ -159,7 +152,7 @@ pub(crate) fn start(
     handover: Option<Arc<Handover>>,
     metrics: Arc<Metrics>,
     alarm: &Alarm,
-) -> std::io::Result<(LedgerHandle, LedgerWriter)> {
+) -> std::io::Result<(LedgerHandle, Threads)> {
     let (reports, queue) = mpsc::channel(QUEUE);
     let shared = Arc::new(Shared {
         fault: Mutex::new(None),
@@ -172,11 +165,6 @@ pub(crate) fn start(
     };
     metrics.ledger_writable.set(1);
     note_size(&ledger, &metrics);
-    let mut ending = Ending {
-        shared: Arc::clone(&shared),
-        metrics: Arc::clone(&metrics),
-        guard: alarm.guard("the ledger's writer"),
-    };
     let mut writing = Writing {
         ledger,
         folder,
@@ -188,21 +176,30 @@ pub(crate) fn start(
         metrics,
     };
     let thread = std::thread::Builder::new().name("ledger".to_owned()).spawn(move || {
-        writing.run(queue);
-        ending.guard.planned();
+        let run = || {
+            writing.run(queue);
+            true
+        };
+        if let Some(failure) = unplanned_end("the ledger's writer", run) {
+            lock(&writing.shared.fault).get_or_insert_with(|| failure.to_string());
+            writing.metrics.ledger_writable.set(0);
+            writing.alarm.raise(failure);
+        }
     })?;
-    Ok((
-        handle.clone(),
-        LedgerWriter {
-            handle,
-            thread: Some(thread),
-        },
-    ))
+    let told = handle.clone();
+    Ok((handle, Threads::new(vec![thread], move || told.stop())))
 }
 
 // === impl LedgerHandle ===
 
 impl LedgerHandle {
+    /// From now on nothing is taken in; what is being written is finished and answered, and what still queues is refused.
+    fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        // A full queue keeps the writer awake, and it looks at the flag before each group.
+        let _ = self.reports.try_send(Message::Stop);
+    }
+
     /// Queues a report. The answer comes when it is durable, in the order of queueing.
     pub(crate) async fn submit(
         &self,
@@ -284,51 +281,6 @@ impl LedgerHandle {
     /// Why evidence is refused at the moment, if it is.
     pub fn fault(&self) -> Option<String> {
         lock(&self.shared.fault).clone()
-    }
-}
-
-// === impl LedgerWriter ===
-
-impl LedgerWriter {
-    /// Returns when what was being written is durable and answered. What still queued is answered as refused.
-    pub(crate) async fn stop(mut self) {
-        self.signal();
-        if let Some(thread) = self.thread.take() {
-            // The thread ends by itself; an error would be its panic, which it has reported.
-            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-        }
-    }
-
-    fn signal(&self) {
-        self.handle.shared.stopping.store(true, Ordering::Release);
-        // A full queue keeps the writer awake, and it looks at the flag before each group.
-        let _ = self.handle.reports.try_send(Message::Stop);
-    }
-}
-
-impl Drop for LedgerWriter {
-    fn drop(&mut self) {
-        self.signal();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Says so, loudly, when the thread ends without having been told to.
-#[derive(Debug)]
-struct Ending {
-    shared: Arc<Shared>,
-    metrics: Arc<Metrics>,
-    guard: Guard,
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        if let Some(failure) = self.guard.failure() {
-            lock(&self.shared.fault).get_or_insert_with(|| failure.to_string());
-            self.metrics.ledger_writable.set(0);
-        }
     }
 }
 
@@ -777,7 +729,7 @@ mod tests {
         handle: LedgerHandle,
         reader: LedgerReader,
         awaited: Vec<String>,
-        writer: LedgerWriter,
+        writer: Threads,
     }
 
     fn run(folder: &Path) -> Running {

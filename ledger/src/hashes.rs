@@ -10,7 +10,7 @@ use std::sync::Arc;
 use credence_storage::{FileError, at, durable};
 
 use crate::disk_error::DiskError;
-use crate::tree::{Hash, Hashes};
+use crate::tree::{Frontier, Hash, Hashes};
 
 /// The files. A reader has to know how many leaves there are.
 #[derive(Debug)]
@@ -19,15 +19,15 @@ pub(crate) struct HashFiles {
     levels: Vec<File>,
 }
 
-/// Appends to the files.
+/// The tree of all records, whose hashes it appends to the files.
 #[derive(Debug)]
-pub(crate) struct HashWriter {
+pub(crate) struct TreeWriter {
     files: Arc<HashFiles>,
+    frontier: Frontier,
     /// Leaves whose hashes are in the files.
-    size: u64,
+    written: u64,
     /// Hashes that are not written yet, of each level.
     pending: Vec<Vec<u8>>,
-    pending_leaves: u64,
 }
 
 /// The hashes as far as `size` leaves.
@@ -79,14 +79,14 @@ impl HashFiles {
         Ok(size)
     }
 
-    /// Writes on from `size` leaves, over what may be there: a disk that is full has room for it, and of the hashes of
+    /// Writes on behind this tree, over what may be there: a disk that is full has room for it, and of the hashes of
     /// pruned leaves there is no other copy.
-    pub(crate) fn writer(self: &Arc<Self>, size: u64) -> HashWriter {
-        HashWriter {
+    pub(crate) fn writer(self: &Arc<Self>, tree: Frontier) -> TreeWriter {
+        TreeWriter {
             files: Arc::clone(self),
-            size,
+            written: tree.size(),
+            frontier: tree,
             pending: vec![Vec::new(); LEVELS as usize],
-            pending_leaves: 0,
         }
     }
 
@@ -100,20 +100,31 @@ impl HashFiles {
     }
 }
 
-// === impl HashWriter ===
+// === impl TreeWriter ===
 
-impl HashWriter {
-    /// Takes in the hash of another subtree: that which is the next of its level.
-    pub(crate) fn push(&mut self, level: u8, hash: Hash) {
-        if let Some(pending) = self.pending.get_mut(usize::from(level)) {
-            pending.extend_from_slice(&hash.0);
-        }
-        self.pending_leaves += u64::from(level == 0);
+impl TreeWriter {
+    /// Adds a leaf.
+    pub(crate) fn push(&mut self, leaf: Hash) {
+        let pending = &mut self.pending;
+        self.frontier.push(leaf, &mut |level, hash| {
+            if let Some(pending) = pending.get_mut(usize::from(level)) {
+                pending.extend_from_slice(&hash.0);
+            }
+        });
+    }
+
+    /// How many leaves it has.
+    pub(crate) fn size(&self) -> u64 {
+        self.frontier.size()
+    }
+
+    pub(crate) fn root(&self) -> Hash {
+        self.frontier.root()
     }
 
     /// Leaves whose hashes wait in memory.
     pub(crate) fn pending(&self) -> u64 {
-        self.pending_leaves
+        self.size() - self.written
     }
 
     /// Writes what was taken in; what could not be written is kept for the next time.
@@ -121,13 +132,13 @@ impl HashWriter {
         let files = Arc::clone(&self.files);
         for (level, (file, pending)) in (0..LEVELS).zip(files.levels.iter().zip(&self.pending)) {
             if !pending.is_empty() {
-                let offset = (self.size >> (8 * level)) * HASH_BYTES;
+                let offset = (self.written >> (8 * level)) * HASH_BYTES;
                 file.write_all_at(pending, offset)
                     .map_err(|error| files.io_error(level, error))?;
             }
         }
         self.pending.iter_mut().for_each(Vec::clear);
-        self.size += std::mem::take(&mut self.pending_leaves);
+        self.written = self.size();
         Ok(())
     }
 
@@ -170,23 +181,20 @@ const LEVELS: u32 = 7;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::{Frontier, leaf_hash};
+    use crate::tree::leaf_hash;
 
     /// The root of so many leaves, each the hash of its number, and their hashes in files.
     fn grown(folder: &Path, size: u64) -> Frontier {
         let files = Arc::new(HashFiles::open(folder).unwrap());
-        let mut writer = files.writer(0);
-        let mut frontier = Frontier::new();
+        let mut writer = files.writer(Frontier::new());
         for index in 0..size {
-            frontier.push(leaf_hash(&index.to_be_bytes()), &mut |level, hash| {
-                writer.push(level, hash)
-            });
+            writer.push(leaf_hash(&index.to_be_bytes()));
             if index % 100 == 0 {
                 writer.flush().unwrap();
             }
         }
         writer.flush().unwrap();
-        frontier
+        writer.frontier
     }
 
     #[test]
@@ -228,8 +236,8 @@ mod tests {
             .unwrap()
         };
         let before = of_leaves();
-        let mut writer = files.writer(0);
-        before[..300].iter().for_each(|hash| writer.push(0, *hash));
+        let mut writer = files.writer(Frontier::new());
+        before[..300].iter().for_each(|hash| writer.push(*hash));
         writer.flush().unwrap();
         assert_eq!(of_leaves(), before);
     }

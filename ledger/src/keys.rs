@@ -33,7 +33,7 @@ use crate::ledger_error::LedgerError;
 /// The keys, for the one who appends.
 pub(crate) struct DataKeys {
     file: Arc<KeyFile>,
-    tags: TagHasher,
+    tags: SipHasher24,
     by_tag: HashMap<Tag, u32>,
     slots: Vec<State>,
     free: Vec<u32>,
@@ -77,8 +77,6 @@ pub(crate) enum Slot {
     Erased,
 }
 
-struct TagHasher(SipHasher24);
-
 // === impl DataKeys ===
 
 impl DataKeys {
@@ -94,7 +92,7 @@ impl DataKeys {
     pub(crate) fn open(path: &Path, limit: u32, is_used: impl FnOnce(u32) -> bool) -> Result<Self, DiskError> {
         let file = Arc::new(KeyFile::open(path)?);
         let mut this = Self {
-            tags: TagHasher::new(&*file.derived(TAG_CONTEXT)?),
+            tags: tag_hasher(&*file.derived(TAG_CONTEXT)?),
             by_tag: HashMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
@@ -159,7 +157,7 @@ impl DataKeys {
     /// The name of the key that is the principal's; makes one if there is none. [`DataKeys::sync`] makes it durable.
     pub(crate) fn name_for(&mut self, principal: Option<PrincipalView<'_>>, segment: u64) -> Result<u32, LedgerError> {
         let Some(principal) = principal else { return Ok(0) };
-        let tag = self.tags.tag(principal);
+        let tag = tag_of(principal, self.tags);
         match self.by_tag.get(&tag) {
             Some(name) => {
                 let name = *name;
@@ -172,7 +170,7 @@ impl DataKeys {
 
     /// The name of the principal's key, if it has one.
     pub(crate) fn known_name(&self, principal: PrincipalView<'_>) -> Option<u32> {
-        self.by_tag.get(&self.tags.tag(principal)).copied()
+        self.by_tag.get(&tag_of(principal, self.tags)).copied()
     }
 
     /// Notes that the segment with this first index has a leaf that is sealed with the key; an error if there is no key of
@@ -500,25 +498,20 @@ impl Slot {
     }
 }
 
-// === impl TagHasher ===
+fn tag_hasher(derived: &[u8; 32]) -> SipHasher24 {
+    let mut short = Zeroizing::new([0; 16]);
+    short.copy_from_slice(&derived[..16]);
+    SipHasher24::new_with_key(&short)
+}
 
-impl TagHasher {
-    fn new(derived: &[u8; 32]) -> Self {
-        let mut short = Zeroizing::new([0; 16]);
-        short.copy_from_slice(&derived[..16]);
-        Self(SipHasher24::new_with_key(&short))
+fn tag_of(principal: PrincipalView<'_>, mut hasher: SipHasher24) -> Tag {
+    hasher.write(&(principal.issuer.len() as u32).to_le_bytes());
+    hasher.write(principal.issuer.as_bytes());
+    if let Some(subject) = principal.subject {
+        hasher.write(&[1]);
+        hasher.write(subject.as_bytes());
     }
-
-    fn tag(&self, principal: PrincipalView<'_>) -> Tag {
-        let mut hasher = self.0;
-        hasher.write(&(principal.issuer.len() as u32).to_le_bytes());
-        hasher.write(principal.issuer.as_bytes());
-        if let Some(subject) = principal.subject {
-            hasher.write(&[1]);
-            hasher.write(subject.as_bytes());
-        }
-        hasher.finish128().as_bytes()
-    }
+    hasher.finish128().as_bytes()
 }
 
 fn encode(name: u32, state: u8, tag: &Tag, key: &[u8; 32], last_use: u64) -> Zeroizing<[u8; SLOT_BYTES]> {

@@ -11,7 +11,7 @@ use crate::disk_error::DiskError;
 use crate::entry::{BatchView, EntryKind, EntryView, PrincipalView};
 use crate::frames::{FrameFile, HEAD_LEN, TornTail};
 use crate::group::{Beginning, GroupHead, KeyShare, LEAF_LENGTH_BYTES, groups_of};
-use crate::hashes::{HashFiles, HashWriter};
+use crate::hashes::{HashFiles, TreeWriter};
 use crate::index::{IndexBuilder, IndexSecret, MAX_PLACES, SegmentIndex};
 use crate::index_rows::Row;
 use crate::indexer::{ErasedRows, Indexer};
@@ -27,7 +27,7 @@ use crate::reserve::{Reserve, Room};
 use crate::seal::{MAX_LEAF_BYTES, SEAL_OVERHEAD, Sealer};
 use crate::segment::{Paths, Segment};
 use crate::sources::{KnownSources, SourceMark, SourceState};
-use crate::tree::{Frontier, Hash, leaf_hash};
+use crate::tree::{Hash, leaf_hash};
 
 /// The open ledger. Its owner is the only one who appends.
 pub struct Ledger {
@@ -39,8 +39,8 @@ pub struct Ledger {
     pub(crate) segment: Arc<Segment>,
     pub(crate) sources: KnownSources,
     pub(crate) chains: KnownChains,
-    pub(crate) frontier: Frontier,
-    pub(crate) hashes: HashWriter,
+    pub(crate) shares: Shares,
+    pub(crate) tree: TreeWriter,
     pub(crate) secret: IndexSecret,
     pub(crate) shared: Arc<Shared>,
     pub(crate) indexer: Indexer,
@@ -49,7 +49,6 @@ pub struct Ledger {
     /// Bytes that had been used when it was last counted, without the segment that is being appended to.
     pub(crate) settled_bytes: u64,
     pub(crate) reserve: Reserve,
-    pub(crate) shares: Shares,
     /// Entries that were counted instead of recorded, since the start.
     pub(crate) counted: u64,
 }
@@ -176,7 +175,7 @@ impl Ledger {
             reason: reason.to_owned(),
         });
         self.append_always(&[NewItem::Note(StoredNote { note: Some(note) })])?;
-        let index = self.frontier.size() - 1;
+        let index = self.tree.size() - 1;
         let destroyed = self.keys.erase(name);
         // A key that was overwritten and could not be synced is not known any more: its rows are not asked for again.
         if self.keys.is_erased(name) {
@@ -216,7 +215,7 @@ impl Ledger {
             chains += living.len();
             self.append_always(&living)?;
         }
-        let (tree_size, root) = published.unwrap_or_else(|| (self.frontier.size(), self.frontier.root()));
+        let (tree_size, root) = published.unwrap_or_else(|| (self.tree.size(), self.tree.root()));
         let note = Note::Pruning(Pruning {
             first: kept_from,
             tree_size,
@@ -279,7 +278,7 @@ impl Ledger {
 
     /// Size of all its files, in bytes.
     pub fn bytes(&self) -> u64 {
-        let hashes = HashFiles::bytes(self.frontier.size());
+        let hashes = HashFiles::bytes(self.tree.size());
         self.evidence_bytes() + self.keys.bytes() + hashes
     }
 
@@ -299,9 +298,9 @@ impl Ledger {
         self.keys.mend()?;
         self.current.mend()?;
         // What an earlier group left in memory; nothing is taken in while it can not be written.
-        if self.hashes.pending() > 0 {
-            self.hashes.flush()?;
-            self.shared.grown(self.frontier.size());
+        if self.tree.pending() > 0 {
+            self.tree.flush()?;
+            self.shared.grown(self.tree.size());
         }
         let mut piece = std::mem::take(&mut self.piece);
         piece.clear();
@@ -382,7 +381,7 @@ impl Ledger {
     }
 
     fn begins_segment(&self, piece: &Piece) -> bool {
-        let next = self.frontier.size() + u64::from(piece.head.entries);
+        let next = self.tree.size() + u64::from(piece.head.entries);
         next.is_multiple_of(UNIT) && self.segment_is_full(piece, next)
     }
 
@@ -467,7 +466,7 @@ impl Ledger {
                 stored.known_chain = Bytes::copy_from_slice(&digest);
                 row = Row::KnownChain(entry);
             } else {
-                let index = self.frontier.size() + u64::from(piece.head.entries);
+                let index = self.tree.size() + u64::from(piece.head.entries);
                 piece.chains.push((digest, index, name));
                 piece.head.chains.push(piece.head.entries);
             }
@@ -488,7 +487,7 @@ impl Ledger {
             source: source.clone(),
             body: Some(body),
         };
-        let index = self.frontier.size() + u64::from(piece.head.entries);
+        let index = self.tree.size() + u64::from(piece.head.entries);
         let begin = piece.bundle.len();
         piece.bundle.extend_from_slice(&[0; LEAF_LENGTH_BYTES]);
         let sealed = self
@@ -522,7 +521,7 @@ impl Ledger {
         if piece.head.entries == 0 {
             return Ok(());
         }
-        piece.head.first_index = self.frontier.size();
+        piece.head.first_index = self.tree.size();
         // A key is on disk before anything is that only it opens.
         self.keys.sync()?;
         let head = piece.head.to_payload();
@@ -532,32 +531,29 @@ impl Ledger {
         for (digest, index, key) in piece.chains.drain(..) {
             self.chains.add(digest, index, key);
         }
-        self.segment.with_index(|index| {
-            if let SegmentIndex::Growing(builder) = index {
-                let mut rows = piece.rows.iter().copied();
-                let mut taken = 0;
-                for leaf in &piece.leaves {
-                    let of_leaf = rows.by_ref().take((leaf.rows_end - taken) as usize);
-                    taken = leaf.rows_end;
-                    builder.add_hashed(bundle_offset + leaf.begin, leaf.span, of_leaf);
-                }
+        self.segment.with_growing(|builder| {
+            let mut rows = piece.rows.iter().copied();
+            let mut taken = 0;
+            for leaf in &piece.leaves {
+                let of_leaf = rows.by_ref().take((leaf.rows_end - taken) as usize);
+                taken = leaf.rows_end;
+                builder.add_hashed(bundle_offset + leaf.begin, leaf.span, of_leaf);
             }
         });
         self.counted += piece.counted;
         for leaf in &piece.leaves {
             self.shares.add(leaf.key, u64::from(leaf.bytes));
-            self.frontier
-                .push(leaf.hash, &mut |level, hash| self.hashes.push(level, hash));
+            self.tree.push(leaf.hash);
         }
         let received = piece.head.received_unix_nano;
         piece.clear();
         piece.head.received_unix_nano = received;
-        let size = self.frontier.size();
+        let size = self.tree.size();
         self.segment
             .grown((size - self.segment.first()) as u32, self.current.end());
         // What could not be written is durable all the same: it is written before the next group, or made again at the
         // next start.
-        if self.hashes.flush().is_ok() {
+        if self.tree.flush().is_ok() {
             self.shared.grown(size);
         }
         Ok(())
@@ -568,9 +564,9 @@ impl Ledger {
         self.indexer.make_room()?;
         // A start takes for granted what lies before the last segment.
         self.keys.sync_always()?;
-        self.hashes.flush()?;
-        self.hashes.sync()?;
-        let first = self.frontier.size();
+        self.tree.flush()?;
+        self.tree.sync()?;
+        let first = self.tree.size();
         let index = match &*self.segment.index() {
             SegmentIndex::Growing(full) => IndexBuilder::following(full),
             SegmentIndex::File(_) => IndexBuilder::new(&self.secret, first),
@@ -588,7 +584,7 @@ impl Ledger {
 
     fn beginning(&self, shares: Vec<KeyShare>) -> Beginning {
         Beginning {
-            root: self.frontier.root().0.to_vec(),
+            root: self.tree.root().0.to_vec(),
             first_held: self.shared.first(),
             sources: self.sources.marks(),
             shares,
@@ -644,9 +640,7 @@ impl Ledger {
 impl std::fmt::Debug for Ledger {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = formatter.debug_struct("Ledger");
-        debug
-            .field("folder", &self.paths.0)
-            .field("size", &self.frontier.size());
+        debug.field("folder", &self.paths.0).field("size", &self.tree.size());
         debug.finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use credence_wire::v1;
 use prost::Message as _;
 
-use crate::entry::{EntryKind, EntryView, PrincipalView};
+use crate::entry::{AggregateView, EntryKind, EntryView, PrincipalView};
 use crate::group::KeyShare;
 use crate::options::Retention;
 
@@ -189,34 +189,29 @@ impl Counted {
     /// Counts an entry that is about a principal, taken in at `received` (seconds since the Unix epoch).
     pub(crate) fn add(&mut self, principal: PrincipalView<'_>, entry: &EntryView<'_>, received: i64) {
         self.entries += 1;
-        let (aggregate, count) = match &entry.kind {
-            EntryKind::Event(event) => {
-                let aggregate = v1::Aggregate {
-                    second: (event.time_unix_nano / NANOS) as i64,
-                    rule: event.rule.to_owned(),
-                    reason: event.reason.to_owned(),
-                    decision: event.decision,
-                    mode: event.mode,
-                    ..Default::default()
-                };
-                (aggregate, 1)
-            }
-            EntryKind::Aggregate(aggregate) => {
-                let count = aggregate.count;
-                let aggregate = v1::Aggregate {
-                    second: aggregate.second,
-                    rule: aggregate.rule.to_owned(),
-                    reason: aggregate.reason.to_owned(),
-                    decision: aggregate.decision,
-                    mode: aggregate.mode,
-                    ..Default::default()
-                };
-                (aggregate, count)
-            }
+        let counted = match &entry.kind {
+            EntryKind::Event(event) => AggregateView {
+                second: (event.time_unix_nano / NANOS) as i64,
+                rule: event.rule,
+                reason: event.reason,
+                count: 1,
+                decision: event.decision,
+                mode: event.mode,
+                principal: None,
+            },
+            EntryKind::Aggregate(aggregate) => *aggregate,
             EntryKind::Chain(_) | EntryKind::Gap(_) => {
                 self.chains += 1;
                 return;
             }
+        };
+        let aggregate = v1::Aggregate {
+            second: counted.second,
+            rule: counted.rule.to_owned(),
+            reason: counted.reason.to_owned(),
+            decision: counted.decision,
+            mode: counted.mode,
+            ..Default::default()
         };
         let counts = self.principals.entry(principal.to_wire()).or_default();
         let key = match counts.len() < MAX_COUNTS || counts.contains_key(&aggregate) {
@@ -231,7 +226,7 @@ impl Counted {
             },
         };
         let sum = counts.entry(key).or_default();
-        *sum = sum.saturating_add(count);
+        *sum = sum.saturating_add(counted.count);
     }
 
     /// How many entries were counted, and the encoded entries that stand in their place.

@@ -10,9 +10,9 @@ use credence_storage::{at, durable};
 
 use crate::disk_error::DiskError;
 use crate::entry::EntryKind;
-use crate::frames::{FrameFile, HEADER_LEN, TornTail};
+use crate::frames::{FrameFile, HEADER_LEN};
 use crate::group::{Beginning, Group, GroupHead, LEAF_LENGTH_BYTES, Leaf, groups_of};
-use crate::hashes::{HashFiles, HashWriter, HashesAt};
+use crate::hashes::{HashFiles, HashesAt, TreeWriter};
 use crate::index::{IndexBuilder, IndexFile, IndexSecret, SegmentIndex};
 use crate::index_rows::Row;
 use crate::indexer::{ErasedRows, Indexer, MAX_UNFINISHED, finish};
@@ -58,51 +58,43 @@ impl Ledger {
             }
         };
         let shared = Arc::new(Shared::new(options.origin.clone(), keys.file(), hashes));
-        let full = FullSegments::open(&paths, &found, last, &secret, &shared)?;
-        let mut replay = Replay::begin(&paths, last, keys, full.shares, &secret, &shared)?;
-        let (current, torn) = replay.run(&paths.segment(last))?;
+        let mut replay = Replay::begin(&paths, keys, (&found, last), &secret, &shared)?;
+        let current = replay.run()?;
+        let size = replay.tree.size();
         if let Some(published) = options.published {
-            expect_published(&paths, published, &replay.frontier, &shared.hashes)?;
+            expect_published(&paths, published, size, &shared.hashes)?;
         }
         let held_from = found.first().copied().unwrap_or(last);
         if held_from > replay.first_held {
             return Err(missing(&paths.segment(held_from), replay.first_held, held_from).into());
         }
-        let opened = Opened {
-            torn,
-            reindexed: full.reindexed,
-            rehashed: replay.rehashed,
-        };
-        let index = SegmentIndex::Growing(replay.index);
-        let segment = Arc::new(Segment::new(last, &paths, replay.began_unix_nano, index));
-        let size = replay.frontier.size();
+        let segment = &replay.segment;
         segment.grown((size - last) as u32, current.end());
-        shared.begin(Arc::clone(&segment));
+        shared.begin(Arc::clone(segment));
         shared.grown(size);
         let mut ledger = Self {
             sealer: Sealer::new(&options.origin).map_err(at(&paths.0))?,
-            indexer: Indexer::start(full.unfinished).map_err(at(&paths.0))?,
+            indexer: Indexer::start(replay.unfinished).map_err(at(&paths.0))?,
             paths,
             options,
             keys: replay.keys,
             current,
-            segment,
+            segment: replay.segment,
             sources: replay.sources,
             chains: replay.chains,
-            frontier: replay.frontier,
-            hashes: replay.hashes,
+            shares: replay.shares,
+            tree: replay.tree,
             secret,
             shared,
             piece: Piece::default(),
             settled_bytes: 0,
             reserve: Reserve::default(),
-            shares: replay.shares,
             counted: 0,
         };
         ledger.settle_bytes();
         ledger.complete_erasures(&replay.erased)?;
         ledger.complete_pruning(held_from, replay.first_held)?;
-        Ok((ledger, opened))
+        Ok((ledger, replay.opened))
     }
 
     /// Erases what a note says is erased, where a crash kept that from being done.
@@ -163,112 +155,84 @@ fn begin(paths: &Paths, options: &LedgerOptions, secret: &IndexSecret, hashes: &
     Ok(())
 }
 
-/// The segments before the last one.
-#[derive(Default)]
-struct FullSegments {
-    shares: Shares,
-    /// Those whose index could not be written.
-    unfinished: Vec<Arc<Segment>>,
-    /// How many indexes were made again.
-    reindexed: usize,
-}
-
-// === impl FullSegments ===
-
-impl FullSegments {
-    /// Opens the segments that begin with these indexes, behind which `last` follows, for readers.
-    fn open(
-        paths: &Paths,
-        found: &[u64],
-        last: u64,
-        secret: &IndexSecret,
-        shared: &Shared,
-    ) -> Result<Self, LedgerError> {
-        let mut this = Self::default();
-        let followers = found.iter().skip(1).chain([&last]);
-        for (first, next) in found.iter().zip(followers) {
-            let (segment, made) = open_full(paths, *first, *next, secret, shared)?;
-            let behind = first_frame(&paths.segment(*next), *next)?;
-            let shares = behind.beginning.map(|beginning| beginning.shares);
-            this.shares.remember(*first, shares.unwrap_or_default());
-            let segment = Arc::new(segment);
-            // A disk that is full now is no reason to be without a ledger once it is not: it is tried again.
-            match finish(&segment) {
-                Err(error) if this.unfinished.len() >= MAX_UNFINISHED => return Err(error.into()),
-                Err(_) => this.unfinished.push(Arc::clone(&segment)),
-                Ok(()) => {}
-            }
-            this.reindexed += usize::from(made);
-            shared.begin(segment);
-        }
-        Ok(this)
-    }
-}
-
-/// Takes in the last segment, frame by frame.
+/// Takes in all segments: the last one frame by frame.
 struct Replay {
     opener: Opener,
     keys: DataKeys,
-    /// Index of the segment's first record.
-    first: u64,
-    /// When the segment was begun, nanoseconds since the Unix epoch.
-    began_unix_nano: u64,
-    index: IndexBuilder,
+    /// The last one, which is read.
+    segment: Arc<Segment>,
     sources: KnownSources,
     chains: KnownChains,
     shares: Shares,
-    frontier: Frontier,
-    hashes: HashWriter,
-    /// Whether the hashes were made anew from all segments.
-    rehashed: bool,
+    tree: TreeWriter,
     first_held: u64,
     /// Keys that a note says are erased.
     erased: Vec<u32>,
+    /// Segments before the last one whose index could not be written.
+    unfinished: Vec<Arc<Segment>>,
+    opened: Opened,
 }
 
 // === impl Replay ===
 
 impl Replay {
-    /// What is known before the segment with this first index; the segments before it are in `shared`.
+    /// What is known before the last segment: those before it begin with the indexes that were found.
     fn begin(
         paths: &Paths,
-        first: u64,
         keys: DataKeys,
-        shares: Shares,
+        (found, last): (&[u64], u64),
         secret: &IndexSecret,
         shared: &Shared,
     ) -> Result<Self, LedgerError> {
-        let head = first_frame(&paths.segment(first), first)?;
-        let (frontier, hashes, rehashed) = restore_tree(paths, shared, first, &head)?;
+        let (mut shares, mut unfinished, mut opened) = (Shares::default(), Vec::new(), Opened::default());
+        let followers = found.iter().skip(1).chain([&last]);
+        for (first, next) in found.iter().zip(followers) {
+            let (segment, made) = open_full(paths, *first, *next, secret, shared)?;
+            let behind = first_frame(&paths.segment(*next), *next)?;
+            shares.remember(*first, behind.beginning.map(|behind| behind.shares).unwrap_or_default());
+            let segment = Arc::new(segment);
+            // A disk that is full now is no reason to be without a ledger once it is not: it is tried again.
+            match finish(&segment) {
+                Err(error) if unfinished.len() >= MAX_UNFINISHED => return Err(error.into()),
+                Err(_) => unfinished.push(Arc::clone(&segment)),
+                Ok(()) => {}
+            }
+            opened.reindexed += usize::from(made);
+            shared.begin(segment);
+        }
+        let head = first_frame(&paths.segment(last), last)?;
+        let tree;
+        (tree, opened.rehashed) = restore_tree(paths, shared, last, &head)?;
+        let index = SegmentIndex::Growing(IndexBuilder::new(secret, last));
         Ok(Self {
             opener: shared.opener(),
             keys,
-            first,
-            began_unix_nano: head.received_unix_nano,
-            index: IndexBuilder::new(secret, first),
+            segment: Arc::new(Segment::new(last, paths, head.received_unix_nano, index)),
             sources: KnownSources::default(),
             chains: KnownChains::default(),
             shares,
-            frontier,
-            hashes,
-            rehashed,
+            tree,
             first_held: 0,
             erased: Vec::new(),
+            unfinished,
+            opened,
         })
     }
 
-    /// Reads the segment, and cuts off a write that a crash interrupted.
-    fn run(&mut self, segment: &Path) -> Result<(FrameFile, Option<TornTail>), LedgerError> {
-        let opened = FrameFile::open(segment, |frame| {
-            let group = Group::read(segment, frame)?;
-            if group.head.first_index != self.frontier.size() {
+    /// Reads the last segment, and cuts off a write that a crash interrupted.
+    fn run(&mut self) -> Result<FrameFile, LedgerError> {
+        let segment = Arc::clone(&self.segment);
+        let (file, torn) = FrameFile::open(segment.path(), |frame| {
+            let group = Group::read(segment.path(), frame)?;
+            if group.head.first_index != self.tree.size() {
                 let found = "its records do not follow the ones before them";
-                return Err(DiskError::damaged(segment, found).at_byte(group.offset).into());
+                return Err(DiskError::damaged(segment.path(), found).at_byte(group.offset).into());
             }
             self.take(&group)
         })?;
-        self.hashes.flush()?;
-        Ok(opened)
+        self.opened.torn = torn;
+        self.tree.flush()?;
+        Ok(file)
     }
 
     fn take(&mut self, group: &Group) -> Result<(), LedgerError> {
@@ -286,11 +250,13 @@ impl Replay {
     fn leaf(&mut self, leaf: Leaf<'_>, received: u64) -> Result<(), LedgerError> {
         let key = key_name(leaf.sealed);
         if let Some(key) = key {
-            self.keys.was_used(key, self.first)?;
+            self.keys.was_used(key, self.segment.first())?;
             self.shares.add(key, (LEAF_LENGTH_BYTES + leaf.sealed.len()) as u64);
         }
         let record = record_of(&mut self.opener, leaf);
-        let row = add_row(&mut self.index, leaf, &record, received);
+        let row = Row::of(&record.body);
+        self.segment
+            .with_growing(|index| index.add(leaf.offset, row.span(received), &row.keys()));
         if let Row::Entry(entry) = row
             && let EntryKind::Chain(chain) = entry.kind
             && let Some(key) = key
@@ -298,23 +264,17 @@ impl Replay {
             self.chains.add(chain.digest(), leaf.index, key);
         }
         if let RecordBody::Note(note) = &record.body {
-            self.note(note.note.as_ref());
+            match &note.note {
+                Some(Note::Erasure(erasure)) => self.erased.extend(u32::try_from(erasure.key)),
+                Some(Note::Pruning(pruning)) => self.first_held = self.first_held.max(pruning.first),
+                Some(Note::Mismatch(_)) | None => {}
+            }
         }
-        let hashes = &mut self.hashes;
-        self.frontier
-            .push(leaf_hash(leaf.sealed), &mut |level, hash| hashes.push(level, hash));
-        if self.hashes.pending() >= PENDING_HASHES {
-            self.hashes.flush()?;
+        self.tree.push(leaf_hash(leaf.sealed));
+        if self.tree.pending() >= PENDING_HASHES {
+            self.tree.flush()?;
         }
         Ok(())
-    }
-
-    fn note(&mut self, note: Option<&Note>) {
-        match note {
-            Some(Note::Erasure(erasure)) => self.erased.extend(u32::try_from(erasure.key)),
-            Some(Note::Pruning(pruning)) => self.first_held = self.first_held.max(pruning.first),
-            Some(Note::Mismatch(_)) | None => {}
-        }
     }
 }
 
@@ -323,13 +283,6 @@ impl Replay {
 fn record_of(opener: &mut Opener, leaf: Leaf<'_>) -> LedgerRecord {
     let record = opener.open(leaf.index, leaf.sealed);
     record.unwrap_or_else(|_| LedgerRecord::unreadable(leaf.index))
-}
-
-/// Adds what a leaf can be found by to an index; `received` says when its group was taken in.
-fn add_row<'a>(index: &mut IndexBuilder, leaf: Leaf<'_>, record: &'a LedgerRecord, received: u64) -> Row<'a> {
-    let row = Row::of(&record.body);
-    index.add(leaf.offset, row.span(received), &row.keys());
-    row
 }
 
 /// Whether a segment has a leaf that is sealed with the key of this name. What cannot be read may be such a leaf; but not
@@ -378,7 +331,8 @@ pub(crate) fn index_again(
         let group = group?;
         for leaf in group.leaves() {
             let record = record_of(&mut opener, leaf);
-            add_row(&mut index, leaf, &record, group.head.received_unix_nano);
+            let row = Row::of(&record.body);
+            index.add(leaf.offset, row.span(group.head.received_unix_nano), &row.keys());
         }
     }
     let found = first + u64::from(index.places());
@@ -394,14 +348,14 @@ fn restore_tree(
     shared: &Shared,
     last: u64,
     head: &GroupHead,
-) -> Result<(Frontier, HashWriter, bool), LedgerError> {
+) -> Result<(TreeWriter, bool), LedgerError> {
     let files = &shared.hashes;
     let root = head.beginning.as_ref().map(|beginning| beginning.root.as_slice());
-    let is_right = |frontier: &Frontier| Some(&frontier.root().0[..]) == root;
+    let is_right = |found: Hash| Some(&found.0[..]) == root;
     if files.size()? >= last {
         let restored = Frontier::restore(last, &HashesAt { files, size: last })?;
-        if is_right(&restored) {
-            return Ok((restored, files.writer(last), false));
+        if is_right(restored.root()) {
+            return Ok((files.writer(restored), false));
         }
     }
     // From the hashes of the pruned leaves, and from the leaves that are held.
@@ -412,39 +366,37 @@ fn restore_tree(
     let segments = shared.segments();
     let held_from = segments.first().map_or(last, |segment| segment.first());
     let level_0 = HashesAt { files, size: held_from };
-    let mut frontier = Frontier::new();
-    let mut writer = files.writer(0);
+    let mut tree = files.writer(Frontier::new());
     // Those of the leaves are written over by themselves: nowhere else are they.
     for first in (0..held_from).step_by(PENDING_HASHES as usize) {
         let count = PENDING_HASHES.min(held_from - first) as usize;
         for leaf in level_0.read(0, first, count).map_err(|_| lost())? {
-            frontier.push(leaf, &mut |level, hash| writer.push(level, hash));
+            tree.push(leaf);
         }
-        writer.flush()?;
+        tree.flush()?;
     }
     for segment in segments {
         for group in groups_of(segment.path())? {
             for leaf in group?.leaves() {
-                frontier.push(leaf_hash(leaf.sealed), &mut |level, hash| writer.push(level, hash));
+                tree.push(leaf_hash(leaf.sealed));
             }
-            writer.flush()?;
+            tree.flush()?;
         }
     }
-    if frontier.size() != last || !is_right(&frontier) {
+    if tree.size() != last || !is_right(tree.root()) {
         return Err(lost().into());
     }
-    writer.sync()?;
-    Ok((frontier, writer, true))
+    tree.sync()?;
+    Ok((tree, true))
 }
 
 /// Whether the tree begins with the one that was published last.
 fn expect_published(
     paths: &Paths,
     (published, expected): (u64, Hash),
-    frontier: &Frontier,
+    size: u64,
     files: &HashFiles,
 ) -> Result<(), DiskError> {
-    let size = frontier.size();
     if published > size {
         return Err(gone(paths, published, size));
     }

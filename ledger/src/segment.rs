@@ -13,7 +13,7 @@ use credence_storage::at;
 
 use crate::disk_error::DiskError;
 use crate::group::{LEAF_LENGTH_BYTES, groups_of};
-use crate::index::{IndexKey, RUN_PLACES, SegmentIndex};
+use crate::index::{IndexBuilder, IndexKey, RUN_PLACES, SegmentIndex};
 
 /// A segment that is held, as readers see it; it may be the one that is being appended to.
 #[derive(Debug)]
@@ -126,6 +126,14 @@ impl Segment {
     /// Changes the index.
     pub(crate) fn with_index<T>(&self, change: impl FnOnce(&mut SegmentIndex) -> T) -> T {
         change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds to the index, if it is in memory.
+    pub(crate) fn with_growing(&self, add: impl FnOnce(&mut IndexBuilder)) {
+        self.with_index(|index| match index {
+            SegmentIndex::Growing(builder) => add(builder),
+            SegmentIndex::File(_) => {}
+        });
     }
 
     /// Reads leaves as they are on disk. They lie close together, but not side by side: groups have heads. A leaf that

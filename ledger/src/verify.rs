@@ -134,6 +134,12 @@ impl Checking<'_> {
         });
     }
 
+    /// How many records the published checkpoint commits to.
+    fn published(&self) -> u64 {
+        let checkpoint = self.findings.checkpoint.as_ref();
+        checkpoint.map_or(0, |checkpoint| checkpoint.size)
+    }
+
     fn unchecked(&mut self, file: &Path, why: &io::Error) {
         self.findings.unchecked.push(format!("{}: {why}", file.display()));
     }
@@ -203,11 +209,7 @@ impl Checking<'_> {
             );
             self.problem(missing.file.clone(), None, found);
         }
-        let published = self
-            .findings
-            .checkpoint
-            .as_ref()
-            .map_or(0, |checkpoint| checkpoint.size);
+        let published = self.published();
         for (level, short) in (0..).zip(growing.levels) {
             if short.read < published.min(size) >> (8 * level) {
                 let found = "it ends before the records that were published";
@@ -380,11 +382,7 @@ impl Checking<'_> {
             Ok(()) => return true,
             Err(error) => Problem::from(error),
         };
-        let published = self
-            .findings
-            .checkpoint
-            .as_ref()
-            .map_or(0, |checkpoint| checkpoint.size);
+        let published = self.published();
         // A running control plane may be about to write it, and a crash may have interrupted it.
         if is_last && size >= published && problem.offset.is_some_and(|offset| offset > 0) {
             self.findings.torn = Some(problem);

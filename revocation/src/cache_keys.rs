@@ -17,7 +17,7 @@ use credence_runtime::time::unix_seconds;
 
 /// Derives the keys, and says when they change.
 #[derive(Clone)]
-pub struct CacheKeys {
+pub(crate) struct CacheKeys {
     secret: Hmac<Sha256>,
     /// Whole seconds, at least one.
     rotation: i64,
@@ -28,7 +28,7 @@ pub struct CacheKeys {
 
 impl CacheKeys {
     /// Keys that change every so often, whole seconds counted.
-    pub fn new(secret: [u8; 32], rotation: Duration) -> Self {
+    pub(crate) fn new(secret: [u8; 32], rotation: Duration) -> Self {
         let rotation = i64::try_from(rotation.as_secs()).unwrap_or(i64::MAX).max(1);
         // RFC 2104: a key shorter than the hash's block is filled up with zeros.
         let mut block = [0; 64];
@@ -67,7 +67,7 @@ impl CacheKeys {
     }
 
     /// Follows the wall clock, and tells the streams when a period ends.
-    pub async fn rotate(self) {
+    pub(crate) async fn rotate(self) {
         loop {
             let now = unix_seconds();
             let period = now.div_euclid(self.rotation);

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use credence_storage::folder_lock::{FolderLock, FolderLockError, FolderWatch, LOCK};
 use credence_storage::small_file::{Contents, SmallFileError};
-use credence_storage::{durable, small_file};
+use credence_storage::{FileError, at, durable, small_file};
 
 use crate::limits::InitOptions;
 use crate::log_id::LogId;
@@ -103,13 +103,8 @@ pub enum DataFolderError {
         cure: &'static str,
     },
     /// The system refused.
-    #[error("{path}: {error}", path = path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] FileError),
 }
 
 // === impl DataFolder ===
@@ -198,12 +193,6 @@ impl fmt::Debug for DataFolder {
             .field("path", &self.path)
             .finish_non_exhaustive()
     }
-}
-
-/// What the system said of this path.
-fn at(path: &Path) -> impl FnOnce(io::Error) -> DataFolderError + use<> {
-    let path = path.to_owned();
-    move |error| DataFolderError::Io { path, error }
 }
 
 /// Locks the folder of a log. With `create` there need not be one yet. Where another process holds the lock, `standby`
@@ -318,7 +307,7 @@ fn read_secret(log: &Path, name: &str, cure: &'static str) -> Result<[u8; 32], D
         Err(SmallFileError::Io(error)) if error.kind() == io::ErrorKind::FileTooLarge => {
             Err(damaged("it is larger than any that was ever written"))
         }
-        Err(SmallFileError::Io(error)) => Err(at(&path)(error)),
+        Err(SmallFileError::Io(error)) => Err(at(&path)(error).into()),
     }
 }
 

@@ -6,9 +6,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use credence_storage::database;
@@ -69,14 +67,22 @@ pub enum HistoryError {
 /// Reads histories. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Histories {
-    database: Arc<RwLock<Option<Arc<Database>>>>,
-    /// Up to which record the index goes; nothing while it can not be read.
-    indexed: watch::Sender<Option<u64>>,
-    durable: watch::Sender<u64>,
+    /// The index, and up to which record it goes; nothing while it can not be read.
+    index: watch::Sender<Option<(Arc<Database>, u64)>>,
+    orders: Arc<(Mutex<Orders>, Condvar)>,
+}
+
+/// What the indexer is to do, and how far it has come.
+#[derive(Debug, Default)]
+struct Orders {
+    /// The log has grown.
+    file: bool,
     /// What is filed is to be made durable now.
-    sync_wanted: Arc<AtomicBool>,
-    ended: Arc<AtomicBool>,
-    wake: SyncSender<()>,
+    sync: bool,
+    /// The log does not grow any more.
+    end: bool,
+    /// Up to which record the index is durable.
+    durable: u64,
 }
 
 /// Keeps the index.
@@ -87,7 +93,6 @@ pub(crate) struct HistoryIndexer {
     kept: usize,
     store: Arc<dyn LogStore>,
     histories: Histories,
-    woken: Receiver<()>,
     metrics: Arc<Metrics>,
 }
 
@@ -96,13 +101,12 @@ pub(crate) struct HistoryIndexer {
 impl Histories {
     /// The last entries of a principal, newest first, everything up to the record `head` included.
     pub(crate) async fn of(&self, name: &PrincipalName, head: u64, limit: usize) -> Result<History, HistoryError> {
-        let mut indexed = self.indexed.subscribe();
-        let caught_up = indexed.wait_for(|indexed| indexed.is_some_and(|indexed| indexed >= head));
-        match tokio::time::timeout(READ_TIMEOUT, caught_up).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(_)) | Err(_) => return Err(HistoryError::Behind),
-        }
-        let database = self.database.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut index = self.index.subscribe();
+        let caught_up = index.wait_for(|index| index.as_ref().is_some_and(|(_, indexed)| *indexed >= head));
+        let database = match tokio::time::timeout(READ_TIMEOUT, caught_up).await {
+            Ok(Ok(index)) => index.as_ref().map(|(database, _)| Arc::clone(database)),
+            Ok(Err(_)) | Err(_) => None,
+        };
         let database = database.ok_or(HistoryError::Behind)?;
         let key = key_of(name);
         tokio::task::spawn_blocking(move || database::guarded(|| read(&database, &key, limit)))
@@ -113,31 +117,35 @@ impl Histories {
 
     /// The log has grown.
     pub(crate) fn wake(&self) {
-        // A full channel wakes the indexer too.
-        let _ = self.wake.try_send(());
+        self.order(|orders| orders.file = true);
     }
 
     /// Whether the index has everything up to this record on disk. If not, it soon will.
     pub(crate) fn want_durable(&self, seq: u64) -> bool {
-        let is_durable = *self.durable.borrow() >= seq;
-        if !is_durable {
-            self.sync_wanted.store(true, Ordering::Release);
-            self.wake();
-        }
-        is_durable
+        self.order(|orders| {
+            let is_durable = orders.durable >= seq;
+            orders.sync |= !is_durable;
+            is_durable
+        })
     }
 
     /// The log does not grow any more.
     pub(crate) fn end(&self) {
-        self.ended.store(true, Ordering::Release);
-        self.wake();
+        self.order(|orders| orders.end = true);
     }
 
-    fn set(&self, database: Option<Arc<Database>>) {
-        if database.is_none() {
-            self.indexed.send_replace(None);
-        }
-        *self.database.write().unwrap_or_else(PoisonError::into_inner) = database;
+    fn order<T>(&self, change: impl FnOnce(&mut Orders) -> T) -> T {
+        let (orders, changed) = &*self.orders;
+        let done = change(&mut orders.lock().unwrap_or_else(PoisonError::into_inner));
+        changed.notify_all();
+        done
+    }
+
+    /// Waits until there is such an order, but not for longer than this.
+    fn wait(&self, at_most: Duration, is_one: impl Fn(&Orders) -> bool) {
+        let (orders, changed) = &*self.orders;
+        let orders = orders.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(changed.wait_timeout_while(orders, at_most, |orders| !is_one(orders)));
     }
 }
 
@@ -174,21 +182,15 @@ impl HistoryIndexer {
         store: Arc<dyn LogStore>,
         metrics: Arc<Metrics>,
     ) -> (Self, Histories) {
-        let (wake, woken) = sync_channel(1);
         let histories = Histories {
-            database: Arc::default(),
-            indexed: watch::Sender::new(None),
-            durable: watch::Sender::new(0),
-            sync_wanted: Arc::default(),
-            ended: Arc::default(),
-            wake,
+            index: watch::Sender::new(None),
+            orders: Arc::default(),
         };
         let indexer = Self {
             path,
             kept,
             store,
             histories: histories.clone(),
-            woken,
             metrics,
         };
         (indexer, histories)
@@ -198,19 +200,16 @@ impl HistoryIndexer {
     pub(crate) fn run(self) {
         let mut pause = FIRST_PAUSE;
         while let Err(error) = self.follow(&mut pause) {
-            self.histories.set(None);
-            self.histories.durable.send_replace(0);
+            self.histories.index.send_replace(None);
+            self.histories.order(|orders| orders.durable = 0);
             self.metrics.history_failures.inc();
             tracing::error!(
                 %error,
                 again_in = ?pause,
                 "the index of histories can not be kept; revocations go on, but the log is not compacted"
             );
-            let until = Instant::now() + pause;
-            while !self.has_ended() && Instant::now() < until {
-                self.wait(until.saturating_duration_since(Instant::now()));
-            }
-            if self.has_ended() {
+            self.histories.wait(pause, |orders| orders.end);
+            if self.histories.order(|orders| orders.end) {
                 return;
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -220,23 +219,26 @@ impl HistoryIndexer {
     fn follow(&self, pause: &mut Duration) -> Result<(), IndexError> {
         let (database, mut filed) = self.open()?;
         let database = Arc::new(database);
-        self.histories.set(Some(Arc::clone(&database)));
-        self.histories.durable.send_replace(filed.seq);
+        self.histories.order(|orders| orders.durable = filed.seq);
         let mut synced = Instant::now();
         let mut unsynced = false;
         loop {
-            let has_ended = self.has_ended();
+            let has_ended = self.histories.order(|orders| {
+                orders.file = false;
+                orders.end
+            });
             let groups = self.store.follow(filed.head()?, BATCH)?;
             let is_caught_up = groups.is_empty();
             if !is_caught_up {
                 filed = database::guarded(|| self.file(&database, groups, filed))?;
                 unsynced = true;
             }
-            self.histories.indexed.send_replace(Some(filed.seq));
+            let index = Some((Arc::clone(&database), filed.seq));
+            self.histories.index.send_replace(index);
             self.metrics.history_indexed_seq.set(filed.seq as i64);
             *pause = FIRST_PAUSE;
             let due = synced.elapsed() >= SYNC_INTERVAL || (has_ended && is_caught_up);
-            let wanted = self.histories.sync_wanted.swap(false, Ordering::AcqRel);
+            let wanted = self.histories.order(|orders| std::mem::take(&mut orders.sync));
             if unsynced && (due || wanted) {
                 database::guarded(|| sync(&database))?;
                 synced = Instant::now();
@@ -245,13 +247,15 @@ impl HistoryIndexer {
                 self.metrics.history_bytes.set(bytes as i64);
             }
             if !unsynced {
-                self.histories.durable.send_replace(filed.seq);
+                self.histories.order(|orders| orders.durable = filed.seq);
             }
             if is_caught_up {
                 if has_ended {
                     return Ok(());
                 }
-                self.wait(if unsynced { SYNC_INTERVAL } else { LONGEST_PAUSE });
+                let at_most = if unsynced { SYNC_INTERVAL } else { LONGEST_PAUSE };
+                self.histories
+                    .wait(at_most, |orders| orders.file || orders.sync || orders.end);
                 // Groups that come soon after one another share a transaction.
                 std::thread::sleep(GATHERING);
             }
@@ -341,18 +345,6 @@ impl HistoryIndexer {
         insert_filed(&transaction, &filed)?;
         transaction.commit()?;
         Ok(filed)
-    }
-
-    fn has_ended(&self) -> bool {
-        self.histories.ended.load(Ordering::Acquire)
-    }
-
-    fn wait(&self, at_most: Duration) {
-        match self.woken.recv_timeout(at_most) {
-            Ok(()) | Err(RecvTimeoutError::Timeout) => {}
-            // This holds a sender itself.
-            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(at_most),
-        }
     }
 }
 

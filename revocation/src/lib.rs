@@ -57,10 +57,10 @@ pub use metrics::Metrics;
 pub use parts::{Chore, LogOptions, OpenLogError, OpenedLog, StartedLog};
 pub use restored::RestoreError;
 pub use service::WatchService;
-pub use state::{PlanError, PrincipalState};
+pub use state::PlanError;
 pub use status::Knowledge;
 pub use store::StoreError;
 pub use subject::{
     DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
 };
-pub use writer::Writer;
+pub use subject_table::SubjectState;

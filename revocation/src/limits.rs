@@ -1,4 +1,4 @@
-//! The bounds that the log and its streams share, and how a log begins.
+//! How a log begins, and the widest bounds of the contract with the filters.
 
 use std::time::Duration;
 

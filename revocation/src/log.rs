@@ -17,10 +17,11 @@ use crate::leases::Leases;
 use crate::log_id::LogId;
 use crate::log_view::{FellBehind, ForeignPosition, LogView, Start};
 use crate::snapshot::Snapshot;
-use crate::state::{PlanError, PrincipalState};
+use crate::state::PlanError;
 use crate::status::Knowledge;
 use crate::store::StoreError;
-use crate::subject::{Order, PrincipalName};
+use crate::subject::{Order, PrincipalName, SubjectName};
+use crate::subject_table::SubjectState;
 
 /// The log as the services see it. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -204,8 +205,9 @@ impl RevocationLog {
     }
 
     /// What is in force about a principal; one that was never named is at epoch 0.
-    pub fn principal(&self, name: &PrincipalName) -> PrincipalState {
-        self.shared.read().state().principal(name).unwrap_or_default()
+    pub fn principal(&self, name: &PrincipalName) -> SubjectState {
+        let state = self.shared.read().state().get(SubjectName::Principal(name));
+        state.unwrap_or_default()
     }
 
     /// What was done to a principal, newest first.

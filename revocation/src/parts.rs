@@ -8,6 +8,7 @@ use credence_runtime::client_limits::Places;
 use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::settings::Timeouts;
 use credence_runtime::supervision::Alarm;
+use credence_runtime::threads::Threads;
 use credence_runtime::time::unix_seconds;
 use credence_storage::folder_lock::FolderLock;
 
@@ -24,7 +25,7 @@ use crate::position::PositionKey;
 use crate::restored::{self, RestoreError};
 use crate::service::WatchService;
 use crate::store::{LogStore, Notes, StoreError};
-use crate::writer::{self, Writer, WriterOptions, milliseconds};
+use crate::writer::{self, WriterOptions, milliseconds};
 
 /// How the log is opened and kept.
 #[derive(Debug, Clone)]
@@ -128,7 +129,7 @@ pub struct StartedLog {
     /// Serves the filters' streams.
     pub watch: WatchService,
     /// Is to be stopped before anything else.
-    pub writer: Writer,
+    pub writer: Threads,
     /// Is to be dropped after everything else, so that its lock is released when nothing writes any more.
     pub folder: DataFolder,
 }
@@ -224,14 +225,15 @@ impl OpenedLog {
         let (log, writer) = writer::start(self.store, self.view, writer_options, Arc::clone(metrics), alarm)
             .map_err(OpenLogError::Thread)?;
         let cache_keys = CacheKeys::new(folder.cache_secret(), options.cache_key_rotation);
-        let watch = WatchService::new(
-            log.clone(),
-            cache_keys.clone(),
+        let watch = WatchService {
+            log: log.clone(),
+            cache_keys: cache_keys.clone(),
             places,
             timeouts,
             phase,
-            Arc::clone(metrics),
-        );
+            metrics: Arc::clone(metrics),
+            foreign: Arc::default(),
+        };
         let chores: Vec<Chore> = vec![Box::pin(leases.run()), Box::pin(cache_keys.rotate())];
         let started = StartedLog {
             log,

@@ -35,38 +35,17 @@ use credence_runtime::throttle::Throttle;
 /// Serves watch streams from one log.
 #[derive(Debug)]
 pub struct WatchService {
-    log: RevocationLog,
-    cache_keys: CacheKeys,
+    pub(crate) log: RevocationLog,
+    pub(crate) cache_keys: CacheKeys,
     /// How many streams there may be.
-    places: Places,
-    timeouts: Timeouts,
-    phase: PhaseWatch,
-    metrics: Arc<Metrics>,
-    foreign: Arc<ForeignPositions>,
+    pub(crate) places: Places,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) phase: PhaseWatch,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) foreign: Arc<ForeignPositions>,
 }
 
 // === impl WatchService ===
-
-impl WatchService {
-    pub fn new(
-        log: RevocationLog,
-        cache_keys: CacheKeys,
-        places: Places,
-        timeouts: Timeouts,
-        phase: PhaseWatch,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        Self {
-            log,
-            cache_keys,
-            places,
-            timeouts,
-            phase,
-            metrics,
-            foreign: Arc::default(),
-        }
-    }
-}
 
 impl StreamMethod for WatchService {
     const SERVICE: &'static str = SERVICE_NAME;
@@ -114,13 +93,9 @@ impl StreamMethod for WatchService {
             let _place = place;
             let _counted = Counted::new(&metrics.subscribers);
             let ended = stream.run(hello_timeout).await;
-            let code = match &ended {
-                Ended::With(status) => status.code(),
-                Ended::Quietly => Code::Ok,
-            };
-            let reason = match &ended {
-                Ended::With(status) => status.message(),
-                Ended::Quietly => "closed",
+            let (code, reason) = match &ended {
+                Ended::With(status) => (status.code(), status.message()),
+                Ended::Quietly => (Code::Ok, "closed"),
             };
             let node = shorten(std::mem::take(&mut stream.node));
             tracing::info!(?peer, node, code = code_name(code), reason, "watch stream ended");

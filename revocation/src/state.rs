@@ -3,8 +3,8 @@
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 
-use crate::subject::{DelegationName, Issuer, Operation, PrincipalName, Source, Thumbprint};
-use crate::subject_table::{Entry, FrozenSubjectTable, Name, SubjectTable, Value};
+use crate::subject::{DelegationName, Issuer, Operation, PrincipalName, Source, SubjectName, Thumbprint};
+use crate::subject_table::{FrozenSubjectTable, SubjectState, SubjectTable};
 
 /// The state of every subject, each with the sequence number of the record that made it so.
 #[derive(Debug, Default)]
@@ -75,18 +75,6 @@ pub(crate) struct FrozenState {
     log_floor: Option<i64>,
 }
 
-/// What is in force about a principal.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PrincipalState {
-    pub epoch: u64,
-    /// Bits of [`Source::disabler`]; the principal is disabled while there are any.
-    pub disabled_by: u32,
-    /// Seconds since the Unix epoch; 0 if never.
-    pub raised_at: i64,
-    /// The record that made it so; 0 if there is none.
-    pub seq: u64,
-}
-
 /// What time it is, in seconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Now {
@@ -108,71 +96,55 @@ impl State {
         step: EpochStep,
         room: Room,
     ) -> Result<Plan, PlanError> {
+        let known = self.table.get(operation.subject());
+        let before = known.unwrap_or_default();
+        let raise = |name, disabled_by| self.plan_raise(name, known, disabled_by, now.wall, step, room);
         let subject = match operation {
             Operation::Raise { principal, from } => {
-                let known = self.principal(principal);
-                let current = known.map_or(0, |known| known.epoch);
-                match (from, known) {
+                return match *from {
                     // It has been raised from there already: a statement that arrives twice does nothing twice.
-                    (Some(from), Some(known)) if *from < current => return Ok(known.unchanged()),
-                    (Some(from), _) if *from != current => return Err(PlanError::OtherEpoch { from: *from, current }),
-                    _ => return self.plan_raise(principal, self.disabled_by(principal), now.wall, step, room),
-                }
-            }
-            Operation::Disable(name) => {
-                let before = self.disabled_by(name);
-                return match self.principal(name) {
-                    Some(known) if before & source.disabler() != 0 => Ok(known.unchanged()),
-                    _ => self.plan_raise(name, before | source.disabler(), now.wall, step, room),
+                    Some(from) if from < before.epoch => Ok(before.unchanged()),
+                    Some(from) if from != before.epoch => Err(PlanError::OtherEpoch {
+                        from,
+                        current: before.epoch,
+                    }),
+                    _ => raise(principal, before.disabled_by),
                 };
             }
-            Operation::Enable(name) => {
-                let before = self.disabled_by(name);
-                return match self.principal(name) {
-                    Some(known) if before & source.lifts() == 0 => Ok(known.unchanged()),
-                    Some(_) => self.plan_raise(name, before & !source.lifts(), now.wall, step, room),
-                    // An operator may have mistyped the name. An identity provider enables each user that it reports as
-                    // active, and few of them were ever disabled.
-                    None if source == Source::Operator => Err(PlanError::NothingToEnable),
-                    None => Ok(PrincipalState::default().unchanged()),
-                };
+            Operation::Disable(_) if before.disabled_by & source.disabler() != 0 => return Ok(before.unchanged()),
+            Operation::Disable(name) => return raise(name, before.disabled_by | source.disabler()),
+            // An operator may have mistyped the name. An identity provider enables each user that it reports as active, and
+            // few of them were ever disabled.
+            Operation::Enable(_) if known.is_none() && source == Source::Operator => {
+                return Err(PlanError::NothingToEnable);
             }
-            Operation::RevokeKey(thumbprint) => {
-                if let Some(known) = self.table.get(Name::Key(thumbprint)) {
-                    return Ok(Plan::Nothing {
-                        seq: known.seq,
-                        epoch: None,
-                    });
-                }
-                self.check_room_for_single(room)?;
-                Subject::Key(v1::RevokedKey {
-                    thumbprint: thumbprint.as_str().to_owned(),
-                })
-            }
+            Operation::Enable(_) if before.disabled_by & source.lifts() == 0 => return Ok(before.unchanged()),
+            Operation::Enable(name) => return raise(name, before.disabled_by & !source.lifts()),
             Operation::RaiseIssuerFloor { issuer, issued_up_to } => {
                 if *issued_up_to > now.wall.saturating_add(MAX_FLOOR_AHEAD) {
                     return Err(PlanError::FloorInFuture { now: now.wall });
                 }
-                if let Some(Entry {
-                    seq,
-                    value: Value::IssuerFloor { issued_up_to: known },
-                }) = self.table.get(Name::Issuer(issuer))
-                    && known >= issued_up_to
-                {
-                    return Ok(Plan::Nothing { seq: *seq, epoch: None });
+                if let Some(SubjectState { seq, .. }) = known.filter(|known| known.time >= *issued_up_to) {
+                    return Ok(Plan::Nothing { seq, epoch: None });
                 }
                 Subject::IssuerFloor(v1::IssuerFloor {
                     issuer: issuer.as_str().to_owned(),
                     issued_up_to: *issued_up_to,
                 })
             }
+            Operation::RevokeKey(_) | Operation::RevokeDelegation(_) if known.is_some() => {
+                return Ok(Plan::Nothing {
+                    seq: before.seq,
+                    epoch: None,
+                });
+            }
+            Operation::RevokeKey(thumbprint) => {
+                self.check_room_for_single(room)?;
+                Subject::Key(v1::RevokedKey {
+                    thumbprint: thumbprint.as_str().to_owned(),
+                })
+            }
             Operation::RevokeDelegation(name) => {
-                if let Some(known) = self.table.get(Name::Delegation(name)) {
-                    return Ok(Plan::Nothing {
-                        seq: known.seq,
-                        epoch: None,
-                    });
-                }
                 self.check_room_for_single(room)?;
                 Subject::Delegation(name.to_wire(now.stamp))
             }
@@ -185,6 +157,11 @@ impl State {
 
     /// Takes a durable record in. The error says why a log that holds it is not ours.
     pub(crate) fn apply(&mut self, seq: u64, record: v1::Record) -> Result<(), &'static str> {
+        let since = |time| SubjectState {
+            seq,
+            time,
+            ..SubjectState::default()
+        };
         match record
             .subject
             .ok_or("a record without a subject of a kind that this version knows")?
@@ -195,37 +172,30 @@ impl State {
                 if state.epoch >= EPOCH_LIMIT {
                     return Err("an epoch of 2^53 or more");
                 }
-                let value = Value::Principal {
+                if state.disabled != (state.disabled_by != 0) {
+                    return Err("a principal that is disabled by no source, or is not and has one");
+                }
+                let value = SubjectState {
                     epoch: state.epoch,
-                    // A log written before anybody could tell who had disabled: only an operator could.
-                    disabled_by: match (state.disabled, state.disabled_by) {
-                        (true, 0) => Source::Operator.disabler(),
-                        (_, disabled_by) => disabled_by,
-                    },
-                    raised_at: state.raised_at,
+                    disabled_by: state.disabled_by,
+                    ..since(state.raised_at)
                 };
-                self.table.put(Name::Principal(&name), Entry { seq, value });
+                self.table.put(SubjectName::Principal(&name), value);
             }
             Subject::Key(key) => {
                 let thumbprint = Thumbprint::parse(key.thumbprint).map_err(|_| "a key that is no thumbprint")?;
-                self.put_once(Name::Key(&thumbprint), Entry { seq, value: Value::Key });
+                self.put_once(SubjectName::Key(&thumbprint), since(0));
             }
             Subject::IssuerFloor(floor) => {
                 let issuer = Issuer::parse(floor.issuer).map_err(|_| "an issuer that can not be one")?;
-                let value = Value::IssuerFloor {
-                    issued_up_to: floor.issued_up_to,
-                };
-                self.table.put(Name::Issuer(&issuer), Entry { seq, value });
+                self.table.put(SubjectName::Issuer(&issuer), since(floor.issued_up_to));
             }
             Subject::Delegation(delegation) => {
                 let principal = delegation.principal.ok_or("a delegation without its principal")?;
                 let name = PrincipalName::try_from(principal)
                     .and_then(|principal| DelegationName::parse(principal, delegation.under, delegation.id))
                     .map_err(|_| "a delegation that can not be one")?;
-                let value = Value::Delegation {
-                    revoked_at: delegation.revoked_at,
-                };
-                self.put_once(Name::Delegation(&name), Entry { seq, value });
+                self.put_once(SubjectName::Delegation(&name), since(delegation.revoked_at));
             }
             Subject::LogFloor(floor) => {
                 self.log_floor = Some(
@@ -237,25 +207,9 @@ impl State {
         Ok(())
     }
 
-    /// What is in force about a principal; nothing if it was never named.
-    pub(crate) fn principal(&self, name: &PrincipalName) -> Option<PrincipalState> {
-        match self.table.get(Name::Principal(name))? {
-            Entry {
-                seq,
-                value:
-                    Value::Principal {
-                        epoch,
-                        disabled_by,
-                        raised_at,
-                    },
-            } => Some(PrincipalState {
-                epoch: *epoch,
-                disabled_by: *disabled_by,
-                raised_at: *raised_at,
-                seq: *seq,
-            }),
-            _ => None,
-        }
+    /// What is in force about a subject; nothing if it was never named.
+    pub(crate) fn get(&self, name: SubjectName<'_>) -> Option<SubjectState> {
+        self.table.get(name)
     }
 
     /// Takes microseconds.
@@ -287,20 +241,9 @@ impl State {
     }
 
     /// The first record about a subject stays: a caller that asks again is told its number.
-    fn put_once(&mut self, name: Name<'_>, entry: Entry) {
+    fn put_once(&mut self, name: SubjectName<'_>, state: SubjectState) {
         if self.table.get(name).is_none() {
-            self.table.put(name, entry);
-        }
-    }
-
-    pub(crate) fn has_key(&self, thumbprint: &Thumbprint) -> bool {
-        self.table.get(Name::Key(thumbprint)).is_some()
-    }
-
-    pub(crate) fn floor_of(&self, issuer: &Issuer) -> Option<i64> {
-        match self.table.get(Name::Issuer(issuer))?.value {
-            Value::IssuerFloor { issued_up_to } => Some(issued_up_to),
-            Value::Principal { .. } | Value::Key | Value::Delegation { .. } => None,
+            self.table.put(name, state);
         }
     }
 
@@ -308,35 +251,25 @@ impl State {
         self.log_floor
     }
 
-    pub(crate) fn has_delegation(&self, name: &DelegationName) -> bool {
-        self.table.get(Name::Delegation(name)).is_some()
-    }
-
-    fn disabled_by(&self, name: &PrincipalName) -> u32 {
-        self.principal(name).map_or(0, |known| known.disabled_by)
-    }
-
     fn plan_raise(
         &self,
         name: &PrincipalName,
+        known: Option<SubjectState>,
         disabled_by: u32,
         now: i64,
         step: EpochStep,
         room: Room,
     ) -> Result<Plan, PlanError> {
-        let old = match self.principal(name) {
-            Some(known) => known,
-            None => {
-                self.check_room_for_principal(room)?;
-                PrincipalState::default()
-            }
-        };
+        if known.is_none() {
+            self.check_room_for_principal(room)?;
+        }
+        let old = known.unwrap_or_default();
         let epoch = old.epoch.saturating_add(step.0);
         if epoch >= EPOCH_LIMIT {
             return Err(PlanError::EpochExhausted);
         }
         // A clock that was set back must not revive roots issued before an earlier raise.
-        let raised_at = now.max(old.raised_at);
+        let raised_at = now.max(old.time);
         let record = v1::PrincipalState {
             principal: Some(name.to_wire()),
             epoch,
@@ -413,7 +346,7 @@ impl FrozenState {
     }
 }
 
-impl PrincipalState {
+impl SubjectState {
     fn unchanged(&self) -> Plan {
         Plan::Nothing {
             seq: self.seq,

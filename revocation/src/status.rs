@@ -4,7 +4,7 @@ use credence_delegation::revocation::{DelegationPath, Memory, PrincipalState, Re
 use credence_delegation::{Thumbprint as KeyThumbprint, UnixTime};
 
 use crate::state::State;
-use crate::subject::{DelegationName, Issuer, PrincipalName, Thumbprint};
+use crate::subject::{DelegationName, Issuer, PrincipalName, SubjectName, Thumbprint};
 
 /// What the log knows at its head.
 #[derive(Debug, Clone, Copy)]
@@ -18,22 +18,23 @@ pub struct Knowledge<'a> {
 impl RevocationView for Knowledge<'_> {
     fn principal(&self, issuer: &str, subject: Option<&str>) -> PrincipalState {
         name(issuer, subject)
-            .and_then(|name| self.state.principal(&name))
+            .and_then(|name| self.state.get(SubjectName::Principal(&name)))
             .map(|state| PrincipalState {
                 epoch: state.epoch,
                 disabled: state.disabled_by != 0,
-                raised_at: Some(UnixTime(state.raised_at)),
+                raised_at: Some(UnixTime(state.time)),
             })
             .unwrap_or_default()
     }
 
     fn is_key_revoked(&self, key: &KeyThumbprint) -> bool {
-        Thumbprint::parse(key.to_string()).is_ok_and(|key| self.state.has_key(&key))
+        Thumbprint::parse(key.to_string()).is_ok_and(|key| self.state.get(SubjectName::Key(&key)).is_some())
     }
 
     fn issuer_floor(&self, issuer: &str) -> Option<UnixTime> {
         let issuer = Issuer::parse(issuer.to_owned()).ok()?;
-        self.state.floor_of(&issuer).map(UnixTime)
+        let floor = self.state.get(SubjectName::Issuer(&issuer))?;
+        Some(UnixTime(floor.time))
     }
 
     fn log_floor(&self) -> Option<UnixTime> {
@@ -47,7 +48,7 @@ impl RevocationView for Knowledge<'_> {
         let has = |under: &[&str]| {
             let under = under.iter().copied().map(str::to_owned).collect();
             DelegationName::parse(name.clone(), under, token.id.to_owned())
-                .is_ok_and(|delegation| self.state.has_delegation(&delegation))
+                .is_ok_and(|delegation| self.state.get(SubjectName::Delegation(&delegation)).is_some())
         };
         has(&[]) || (!token.under.is_empty() && has(token.under))
     }

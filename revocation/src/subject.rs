@@ -80,6 +80,15 @@ pub struct DelegationName {
     id: String,
 }
 
+/// What can be revoked, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SubjectName<'a> {
+    Principal(&'a PrincipalName),
+    Key(&'a Thumbprint),
+    Issuer(&'a Issuer),
+    Delegation(&'a DelegationName),
+}
+
 /// Why something can not be the name of a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
@@ -101,29 +110,25 @@ pub enum SubjectError {
 // === impl Operation ===
 
 impl Operation {
-    /// Whether two operations touch the same subject.
-    pub(crate) fn same_subject(&self, other: &Self) -> bool {
-        match (self, other) {
-            (
-                Self::Raise { principal: one, .. } | Self::Disable(one) | Self::Enable(one),
-                Self::Raise { principal: two, .. } | Self::Disable(two) | Self::Enable(two),
-            ) => one == two,
-            (Self::RevokeKey(one), Self::RevokeKey(two)) => one == two,
-            (Self::RaiseIssuerFloor { issuer: one, .. }, Self::RaiseIssuerFloor { issuer: two, .. }) => one == two,
-            (Self::RevokeDelegation(one), Self::RevokeDelegation(two)) => one == two,
-            _ => false,
+    /// What the operation is about.
+    pub(crate) fn subject(&self) -> SubjectName<'_> {
+        match self {
+            Self::Raise { principal, .. } | Self::Disable(principal) | Self::Enable(principal) => {
+                SubjectName::Principal(principal)
+            }
+            Self::RevokeKey(thumbprint) => SubjectName::Key(thumbprint),
+            Self::RaiseIssuerFloor { issuer, .. } => SubjectName::Issuer(issuer),
+            Self::RevokeDelegation(name) => SubjectName::Delegation(name),
         }
     }
 
     /// Whose tokens the operation concerns; a key may occur in anybody's.
     pub fn issuer(&self) -> Option<&Issuer> {
-        match self {
-            Self::Raise { principal, .. } | Self::Disable(principal) | Self::Enable(principal) => {
-                Some(&principal.issuer)
-            }
-            Self::RaiseIssuerFloor { issuer, .. } => Some(issuer),
-            Self::RevokeDelegation(name) => Some(&name.principal.issuer),
-            Self::RevokeKey(_) => None,
+        match self.subject() {
+            SubjectName::Principal(name) => Some(&name.issuer),
+            SubjectName::Issuer(issuer) => Some(issuer),
+            SubjectName::Delegation(name) => Some(&name.principal.issuer),
+            SubjectName::Key(_) => None,
         }
     }
 
@@ -156,7 +161,7 @@ impl Source {
     /// Every source, in the order of their bits.
     pub(crate) const ALL: [Self; 4] = [Self::Operator, Self::Statement, Self::Provisioning, Self::SecurityEvent];
 
-    /// The names of the sources that `PrincipalState.disabled_by` has.
+    /// The names of the sources that `SubjectState.disabled_by` has.
     pub fn disablers(disabled_by: u32) -> Vec<&'static str> {
         let disablers = Self::ALL
             .into_iter()
@@ -164,7 +169,7 @@ impl Source {
         disablers.map(Self::name).collect()
     }
 
-    /// The bit of `PrincipalState.disabled_by` that is this source's.
+    /// The bit of `SubjectState.disabled_by` that is this source's.
     pub(crate) fn disabler(self) -> u32 {
         match self {
             Self::Operator => 1,

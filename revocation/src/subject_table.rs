@@ -13,7 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 
-use crate::subject::{DelegationName, Issuer, PrincipalName, Thumbprint};
+use crate::subject::SubjectName;
 
 /// Every subject's state.
 #[derive(Debug)]
@@ -25,40 +25,18 @@ pub(crate) struct SubjectTable {
     bytes: u64,
 }
 
-/// The state of one subject, and the record that made it so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) seq: u64,
-    pub(crate) value: Value,
-}
-
-/// What there is to know about a subject.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Value {
-    Principal {
-        epoch: u64,
-        /// Bits of [`Source::disabler`](crate::subject::Source::disabler); he is disabled while there are any.
-        disabled_by: u32,
-        raised_at: i64,
-    },
-    Key,
-    /// Seconds since the Unix epoch.
-    IssuerFloor {
-        issued_up_to: i64,
-    },
-    /// Seconds since the Unix epoch; 0 where an older version did not note it.
-    Delegation {
-        revoked_at: i64,
-    },
-}
-
-/// A subject's name.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Name<'a> {
-    Principal(&'a PrincipalName),
-    Key(&'a Thumbprint),
-    Issuer(&'a Issuer),
-    Delegation(&'a DelegationName),
+/// What is in force about a subject.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SubjectState {
+    /// The record that made it so; 0 if there is none.
+    pub seq: u64,
+    /// Seconds since the Unix epoch; 0 if there is none: when a principal was raised or a delegation revoked, or up to when an
+    /// issuer's roots are void.
+    pub time: i64,
+    /// A principal's.
+    pub epoch: u64,
+    /// Bits of [`Source::disabler`](crate::subject::Source::disabler); the principal is disabled while there are any.
+    pub disabled_by: u32,
 }
 
 /// The table as it was at one instant.
@@ -68,7 +46,7 @@ pub(crate) struct FrozenSubjectTable {
     subjects: usize,
 }
 
-type Shard = HashMap<Key, Entry, RandomState>;
+type Shard = HashMap<Key, SubjectState, RandomState>;
 
 /// A name as it is kept: `rest` is one byte for the kind and, by kind, the subject, the thumbprint or the id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -80,16 +58,16 @@ struct Key {
 // === impl SubjectTable ===
 
 impl SubjectTable {
-    pub(crate) fn get(&self, name: Name<'_>) -> Option<&Entry> {
+    pub(crate) fn get(&self, name: SubjectName<'_>) -> Option<SubjectState> {
         let key = Key {
             issuer: Arc::clone(self.issuers.get(name.issuer())?),
             rest: name.rest(),
         };
-        self.shards.get(self.shard_of(&key))?.get(&key)
+        self.shards.get(self.shard_of(&key))?.get(&key).copied()
     }
 
     /// Replaces what is there.
-    pub(crate) fn put(&mut self, name: Name<'_>, entry: Entry) {
+    pub(crate) fn put(&mut self, name: SubjectName<'_>, state: SubjectState) {
         let issuer = match self.issuers.get(name.issuer()) {
             Some(known) => Arc::clone(known),
             None => {
@@ -107,7 +85,7 @@ impl SubjectTable {
             return;
         };
         let bytes = key.stored_bytes();
-        if Arc::make_mut(shard).insert(key, entry).is_none() {
+        if Arc::make_mut(shard).insert(key, state).is_none() {
             self.subjects += 1;
             self.bytes += bytes;
         }
@@ -116,14 +94,14 @@ impl SubjectTable {
     /// Removes the delegations of some shards for which `is_over` says so of the time of their revocation. Returns how
     /// many there were. Numbers of shards beyond [`SubjectTable::SHARDS`] name none.
     pub(crate) fn forget(&mut self, shards: std::ops::Range<usize>, is_over: impl Fn(i64) -> bool) -> usize {
-        let over = |entry: &Entry| matches!(entry.value, Value::Delegation { revoked_at } if is_over(revoked_at));
+        let over = |key: &Key, state: &SubjectState| is_over(state.time) && key.is_delegation();
         let mut gone = Vec::new();
         let end = shards.end.min(self.shards.len());
         for shard in self.shards.get_mut(shards.start.min(end)..end).unwrap_or_default() {
             // Looks first, so that a shard in which all is to stay is not copied.
-            if shard.values().any(over) {
+            if shard.iter().any(|(key, state)| over(key, state)) {
                 let shard = Arc::make_mut(shard);
-                gone.extend(shard.extract_if(|_, entry| over(entry)).map(|(key, _)| key));
+                gone.extend(shard.extract_if(|key, state| over(key, state)).map(|(key, _)| key));
                 shard.shrink_to_fit();
             }
         }
@@ -141,11 +119,8 @@ impl SubjectTable {
 
     /// The latest time at which a principal was raised or a delegation revoked.
     pub(crate) fn last_seen(&self) -> Option<i64> {
-        let entries = self.shards.iter().flat_map(|shard| shard.values());
-        let times = entries.filter_map(|entry| match entry.value {
-            Value::Principal { raised_at: time, .. } | Value::Delegation { revoked_at: time } => Some(time),
-            Value::Key | Value::IssuerFloor { .. } => None,
-        });
+        let entries = self.shards.iter().flat_map(|shard| shard.iter());
+        let times = entries.filter_map(|(key, state)| (!key.is_issuer_floor()).then_some(state.time));
         times.filter(|time| *time != 0).max()
     }
 
@@ -203,8 +178,8 @@ impl FrozenSubjectTable {
             self.shards
                 .iter()
                 .flat_map(|shard| shard.iter())
-                .filter(move |(_, entry)| matches!(entry.value, Value::IssuerFloor { .. }) == floors)
-                .map(|(key, entry)| (entry.seq, key.record(entry.value)))
+                .filter(move |(key, _)| key.is_issuer_floor() == floors)
+                .map(|(key, state)| (state.seq, key.record(state)))
         };
         of(true).chain(of(false))
     }
@@ -212,14 +187,14 @@ impl FrozenSubjectTable {
     /// The records of one shard; nothing if there is no such shard.
     pub(crate) fn shard(&self, index: usize) -> Option<Vec<(u64, v1::Record)>> {
         let shard = self.shards.get(index)?;
-        let records = shard.iter().map(|(key, entry)| (entry.seq, key.record(entry.value)));
+        let records = shard.iter().map(|(key, state)| (state.seq, key.record(state)));
         Some(records.collect())
     }
 }
 
-// === impl Name ===
+// === impl SubjectName ===
 
-impl<'a> Name<'a> {
+impl<'a> SubjectName<'a> {
     fn issuer(self) -> &'a str {
         match self {
             Self::Principal(name) => name.issuer().as_str(),
@@ -266,7 +241,7 @@ impl<'a> Name<'a> {
 // === impl Key ===
 
 impl Key {
-    fn record(&self, value: Value) -> v1::Record {
+    fn record(&self, state: &SubjectState) -> v1::Record {
         let (kind, rest) = self
             .rest
             .split_first()
@@ -277,26 +252,22 @@ impl Key {
                 subject: subject.map(text),
             })
         };
-        let subject = match value {
-            Value::IssuerFloor { issued_up_to } => Subject::IssuerFloor(v1::IssuerFloor {
+        let subject = match kind {
+            ISSUER_FLOOR => Subject::IssuerFloor(v1::IssuerFloor {
                 issuer: self.issuer.to_string(),
-                issued_up_to,
+                issued_up_to: state.time,
             }),
-            Value::Key => Subject::Key(v1::RevokedKey {
+            KEY => Subject::Key(v1::RevokedKey {
                 thumbprint: URL_SAFE_NO_PAD.encode(rest),
             }),
-            Value::Principal {
-                epoch,
-                disabled_by,
-                raised_at,
-            } => Subject::Principal(v1::PrincipalState {
+            OWN_PRINCIPAL | PRINCIPAL => Subject::Principal(v1::PrincipalState {
                 principal: principal((kind == PRINCIPAL).then_some(rest)),
-                epoch,
-                disabled: disabled_by != 0,
-                raised_at,
-                disabled_by,
+                epoch: state.epoch,
+                disabled: state.disabled_by != 0,
+                raised_at: state.time,
+                disabled_by: state.disabled_by,
             }),
-            Value::Delegation { revoked_at } => {
+            _ => {
                 let mut rest = rest;
                 let subject = matches!(kind, DELEGATION | DELEGATION_UNDER).then(|| take_with_length(&mut rest));
                 let mut under = Vec::new();
@@ -309,12 +280,21 @@ impl Key {
                 Subject::Delegation(v1::RevokedDelegation {
                     principal: principal(subject),
                     id: text(rest),
-                    revoked_at,
+                    revoked_at: state.time,
                     under,
                 })
             }
         };
         v1::Record { subject: Some(subject) }
+    }
+
+    fn is_issuer_floor(&self) -> bool {
+        self.rest.first() == Some(&ISSUER_FLOOR)
+    }
+
+    fn is_delegation(&self) -> bool {
+        let kinds = [OWN_DELEGATION, DELEGATION, OWN_DELEGATION_UNDER, DELEGATION_UNDER];
+        self.rest.first().is_some_and(|kind| kinds.contains(kind))
     }
 
     fn stored_bytes(&self) -> u64 {
@@ -362,6 +342,7 @@ const STORED_OVERHEAD: u64 = 36;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::subject::{DelegationName, PrincipalName};
 
     fn principal(issuer: &str, subject: Option<&str>) -> PrincipalName {
         PrincipalName::parse(issuer.to_owned(), subject.map(str::to_owned)).unwrap()
@@ -376,10 +357,11 @@ mod tests {
         DelegationName::parse(principal(issuer, subject), under, id.to_owned()).unwrap()
     }
 
-    fn revoked_at(revoked_at: i64) -> Entry {
-        Entry {
+    fn revoked_at(time: i64) -> SubjectState {
+        SubjectState {
             seq: 1,
-            value: Value::Delegation { revoked_at },
+            time,
+            ..SubjectState::default()
         }
     }
 
@@ -398,11 +380,11 @@ mod tests {
             under("i", Some("ab"), &["c"], "d"),
         ];
         for (at, name) in names.iter().enumerate() {
-            table.put(Name::Delegation(name), revoked_at(at as i64));
+            table.put(SubjectName::Delegation(name), revoked_at(at as i64));
         }
         assert_eq!(table.subjects(), names.len());
         for (at, name) in names.iter().enumerate() {
-            assert_eq!(table.get(Name::Delegation(name)), Some(&revoked_at(at as i64)));
+            assert_eq!(table.get(SubjectName::Delegation(name)), Some(revoked_at(at as i64)));
         }
         let frozen = table.freeze();
         let mut records: Vec<_> = frozen.records().filter_map(|(_, record)| record.subject).collect();
@@ -420,18 +402,15 @@ mod tests {
     fn a_frozen_table_stays_as_it_was() {
         let mut table = SubjectTable::default();
         let (known, new) = (principal("i", Some("known")), principal("i", Some("new")));
-        let at_epoch = |epoch| Entry {
+        let at_epoch = |epoch| SubjectState {
             seq: epoch,
-            value: Value::Principal {
-                epoch,
-                disabled_by: 0,
-                raised_at: 0,
-            },
+            epoch,
+            ..SubjectState::default()
         };
-        table.put(Name::Principal(&known), at_epoch(1));
+        table.put(SubjectName::Principal(&known), at_epoch(1));
         let frozen = table.freeze();
-        table.put(Name::Principal(&known), at_epoch(2));
-        table.put(Name::Principal(&new), at_epoch(3));
+        table.put(SubjectName::Principal(&known), at_epoch(2));
+        table.put(SubjectName::Principal(&new), at_epoch(3));
         let seqs: Vec<_> = frozen.records().map(|(seq, _)| seq).collect();
         assert_eq!((seqs, frozen.subjects(), table.subjects()), (vec![1], 1, 2));
     }
@@ -441,24 +420,27 @@ mod tests {
         let mut table = SubjectTable::default();
         for id in 0..100 {
             let name = delegation("gone", Some("alice"), &format!("old-{id}"));
-            table.put(Name::Delegation(&name), revoked_at(10));
+            table.put(SubjectName::Delegation(&name), revoked_at(10));
         }
         let young = delegation("i", Some("alice"), "young");
-        table.put(Name::Delegation(&young), revoked_at(20));
+        table.put(SubjectName::Delegation(&young), revoked_at(20));
         let alice = principal("i", Some("alice"));
-        let state = Value::Principal {
-            epoch: 1,
-            disabled_by: 0,
-            raised_at: 1,
-        };
-        table.put(Name::Principal(&alice), Entry { seq: 1, value: state });
+        table.put(
+            SubjectName::Principal(&alice),
+            SubjectState {
+                epoch: 1,
+                ..revoked_at(1)
+            },
+        );
         let frozen = table.freeze();
         assert_eq!(
             table.forget(0..SubjectTable::SHARDS, |revoked_at| revoked_at <= 10),
             100
         );
         assert_eq!(table.subjects(), 2);
-        assert!(table.get(Name::Delegation(&young)).is_some() && table.get(Name::Principal(&alice)).is_some());
+        assert!(
+            table.get(SubjectName::Delegation(&young)).is_some() && table.get(SubjectName::Principal(&alice)).is_some()
+        );
         assert_eq!(frozen.records().count(), 102);
         drop(frozen);
         assert_eq!(table.forget(0..usize::MAX, |_| true), 1);

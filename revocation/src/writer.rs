@@ -11,18 +11,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use credence_runtime::metrics::labels;
-use credence_runtime::supervision::{Alarm, Failure, Guard};
+use credence_runtime::supervision::{Alarm, Failure, unplanned_end};
+use credence_runtime::threads::Threads;
 use credence_runtime::time::unix_seconds;
 use credence_storage::folder_lock::{FolderLost, FolderWatch};
 use tokio::sync::oneshot;
 
 use crate::clock::{Forgetting, Forgotten};
 use crate::compaction::Compactor;
-use crate::history::{Histories, HistoryIndexer};
+use crate::history::HistoryIndexer;
 use crate::leases::Leases;
 use crate::log::{Receipt, Request, RevocationLog, RevokeError, Shared};
 use crate::log_view::LogView;
@@ -52,14 +52,6 @@ pub(crate) struct WriterOptions {
     pub(crate) history_kept: usize,
 }
 
-/// Stops the writer when told to, or when dropped.
-#[derive(Debug)]
-pub struct Writer {
-    log: RevocationLog,
-    /// The writer's own, then the one that keeps the histories.
-    threads: Vec<JoinHandle<()>>,
-}
-
 /// Starts the writer over an opened log, and the thread that keeps the histories.
 pub(crate) fn start(
     store: Arc<dyn LogStore>,
@@ -67,7 +59,7 @@ pub(crate) fn start(
     options: WriterOptions,
     metrics: Arc<Metrics>,
     alarm: &Alarm,
-) -> std::io::Result<(RevocationLog, Writer)> {
+) -> std::io::Result<(RevocationLog, Threads)> {
     let began = Instant::now();
     let mut forgetting = options.forgetting;
     if let Some(due) = note_time(&*store, &mut forgetting, None) {
@@ -98,16 +90,10 @@ pub(crate) fn start(
     ));
     let (requests, queue) = sync_channel(QUEUE);
     let log = RevocationLog::new(Arc::clone(&shared), requests);
-    let mut ending = Ending {
-        shared: Arc::clone(&shared),
-        histories: histories.clone(),
-        metrics: Arc::clone(&metrics),
-        guard: alarm.guard("the revocation log's writer"),
-    };
     let mut writing = Writing {
         compactor: Compactor::new(
             Arc::clone(&store),
-            histories,
+            histories.clone(),
             Arc::clone(&metrics),
             options.compact_above,
         ),
@@ -129,18 +115,21 @@ pub(crate) fn start(
     writing.metrics.log_writable.set(1);
     let spawn =
         |name: &str, work: Box<dyn FnOnce() + Send>| std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    let write = move || {
+        if let Some(failure) = unplanned_end("the revocation log's writer", || writing.run(&queue).is_ok()) {
+            writing.shared.fault().get_or_insert_with(|| failure.to_string());
+            writing.metrics.log_writable.set(0);
+            writing.alarm.raise(failure);
+        }
+        histories.end();
+    };
+    // The writer's own, then the one that keeps the histories.
     let threads = vec![
-        spawn(
-            "revocation-log",
-            Box::new(move || {
-                if writing.run(&queue).is_ok() {
-                    ending.guard.planned();
-                }
-            }),
-        )?,
+        spawn("revocation-log", Box::new(write))?,
         spawn("log-history", Box::new(move || indexer.run()))?,
     ];
-    Ok((log.clone(), Writer { log, threads }))
+    let told = log.clone();
+    Ok((log, Threads::new(threads, move || told.stop())))
 }
 
 /// Notes what the log's clock shows and what is due to be forgotten, and from now on `leases` if there are any. Returns
@@ -179,46 +168,6 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-// === impl Writer ===
-
-impl Writer {
-    /// From now on nothing is acknowledged. Returns when the last operation that still was is durable.
-    pub async fn stop(mut self) {
-        self.log.stop();
-        let threads = std::mem::take(&mut self.threads);
-        // The threads end by themselves; an error would be a panic, which has been reported.
-        let _ = tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join()))).await;
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.log.stop();
-        for thread in std::mem::take(&mut self.threads) {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Says so, loudly, when the thread ends without having been told to.
-#[derive(Debug)]
-struct Ending {
-    shared: Arc<Shared>,
-    histories: Histories,
-    metrics: Arc<Metrics>,
-    guard: Guard,
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.histories.end();
-        if let Some(failure) = self.guard.failure() {
-            self.shared.fault().get_or_insert_with(|| failure.to_string());
-            self.metrics.log_writable.set(0);
-        }
-    }
-}
-
 /// The writer cannot go on: its own plan was refused, its folder is lost, or its file lacks what was acknowledged.
 #[derive(Debug)]
 struct CannotGoOn;
@@ -246,11 +195,6 @@ struct Writing {
     forget_next: usize,
 }
 
-/// Operations that will become durable together. They touch different subjects, so that each can be planned against
-/// the durable state.
-#[derive(Debug, Default)]
-struct PlannedGroup(Vec<Waiting>);
-
 type Waiting = (Order, Answer);
 type Answer = oneshot::Sender<Result<Receipt, RevokeError>>;
 
@@ -269,11 +213,17 @@ impl Writing {
             }
             match request {
                 Some(Request::Perform { order, answer }) => {
-                    let mut group = PlannedGroup(vec![(order, answer)]);
-                    while group.0.len() < MAX_GROUP {
+                    // They touch different subjects, so that each can be planned against the durable state.
+                    let touches = |group: &[Waiting], operation: &Operation| {
+                        group
+                            .iter()
+                            .any(|(other, _)| other.operation.subject() == operation.subject())
+                    };
+                    let mut group = vec![(order, answer)];
+                    while group.len() < MAX_GROUP {
                         match queue.try_recv() {
-                            Ok(Request::Perform { order, answer }) if !group.touches(&order.operation) => {
-                                group.0.push((order, answer));
+                            Ok(Request::Perform { order, answer }) if !touches(&group, &order.operation) => {
+                                group.push((order, answer));
                             }
                             Ok(other) => {
                                 next = Some(other);
@@ -349,22 +299,22 @@ impl Writing {
         }
     }
 
-    fn perform(&mut self, group: PlannedGroup) -> Result<(), CannotGoOn> {
+    fn perform(&mut self, group: Vec<Waiting>) -> Result<(), CannotGoOn> {
         // What is in force already is acknowledged without being written.
         if let Err(lost) = self.folder.check() {
-            return Err(self.lose_folder(&lost, group.0));
+            return Err(self.lose_folder(&lost, group));
         }
         if self.is_behind
             && let Err(error) = self.catch_up()?
         {
-            self.refuse(group.0, error);
+            self.refuse(group, error);
             return Ok(());
         }
         let mut records = Vec::new();
         let mut provenance = Vec::new();
         let mut waiting = Vec::new();
         let mut epochs = Vec::new();
-        for (order, answer) in group.0 {
+        for (order, answer) in group {
             match self.plan(&order, records.len()) {
                 Ok(Plan::Nothing { seq, epoch }) => {
                     let receipt = Receipt {
@@ -559,14 +509,6 @@ impl Writing {
         self.metrics.log_seq.set(view.head() as i64);
         self.metrics.log_subjects.set(view.state().subjects() as i64);
         self.metrics.log_bytes.set(self.store.bytes() as i64);
-    }
-}
-
-// === impl PlannedGroup ===
-
-impl PlannedGroup {
-    fn touches(&self, operation: &Operation) -> bool {
-        self.0.iter().any(|(other, _)| other.operation.same_subject(operation))
     }
 }
 

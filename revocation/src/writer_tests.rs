@@ -17,7 +17,7 @@ use crate::subject::{PrincipalName, Requester, Source};
 struct Running {
     store: Arc<EmbeddedStore>,
     log: RevocationLog,
-    writer: Writer,
+    writer: Threads,
     metrics: Arc<Metrics>,
 }
 

@@ -7,7 +7,7 @@
 //! | [`caller`] | who sends a request |
 //! | [`client_limits`], [`turns`] | what one client may hold, and how much it may have under way |
 //! | [`throttle`] | log lines that strangers can cause |
-//! | [`lifecycle`], [`supervision`] | when everything ends, as planned or not |
+//! | [`lifecycle`], [`supervision`], [`threads`] | when everything ends, as planned or not |
 //! | [`stream_server`], [`outbox`] | a gRPC service of one method, and the sending half of its streams |
 //! | [`outbound`] | requests to others |
 //! | [`settings`] | what every part's settings need, and the time that its clients have |
@@ -28,6 +28,7 @@ pub mod settings;
 pub mod stream_server;
 pub mod supervision;
 pub mod text;
+pub mod threads;
 pub mod throttle;
 pub mod time;
 pub mod turns;

@@ -1,5 +1,6 @@
 //! Notices when a part ends that must not, so that the process ends too instead of living on without it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use credence_storage::folder_lock::{FolderLost, FolderWatch};
@@ -79,19 +80,20 @@ impl Guard {
     pub fn planned(&mut self) {
         self.planned = true;
     }
-
-    /// What to say if the part has ended unplanned.
-    pub fn failure(&self) -> Option<Failure> {
-        (!self.planned).then_some(Failure::Ended { part: self.part })
-    }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(failure) = self.failure() {
-            self.alarm.raise(failure);
+        if !self.planned {
+            self.alarm.raise(Failure::Ended { part: self.part });
         }
     }
+}
+
+/// Runs a part that says whether it ends as planned. Returns what to raise the alarm with where it does not, or panics.
+pub fn unplanned_end(part: &'static str, run: impl FnOnce() -> bool) -> Option<Failure> {
+    let is_planned = catch_unwind(AssertUnwindSafe(run)).unwrap_or(false);
+    (!is_planned).then_some(Failure::Ended { part })
 }
 
 /// Looks at the data folder every second, and raises the alarm once it is lost: a control plane without requests has to end
@@ -139,6 +141,16 @@ mod tests {
         });
         assert!(ended.join().is_err());
         assert_eq!(alarm.raised().await, Failure::Ended { part: "the part" });
+    }
+
+    #[test]
+    fn a_part_that_panics_or_gives_up_has_ended_unplanned() {
+        let runs: [fn() -> bool; 2] = [|| panic!("on purpose"), || false];
+        for run in runs {
+            let ended = unplanned_end("the part", run);
+            assert_eq!(ended, Some(Failure::Ended { part: "the part" }));
+        }
+        assert_eq!(unplanned_end("the part", || true), None);
     }
 
     #[tokio::test(start_paused = true)]

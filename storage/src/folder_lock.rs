@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::file_error::{FileError, at};
+
 /// The right to use a data folder; held until it is dropped.
 #[derive(Debug)]
 pub struct FolderLock {
@@ -32,14 +34,9 @@ pub enum FolderLockError {
         /// What the holder wrote about itself.
         holder: String,
     },
-    /// The system refused.
-    #[error("{path}: {error}", path = path.display())]
-    Io {
-        /// The folder's lock.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
+    /// The system refused the folder's lock.
+    #[error(transparent)]
+    Io(#[from] FileError),
 }
 
 /// Whether the path still leads to the folder that was locked. Cheap to clone, and holds no lock.
@@ -80,19 +77,16 @@ impl FolderLock {
     /// Locks a folder. Where another process holds the lock, `standby` waits for it to end and receives the
     /// holder's name; without, that is an error.
     pub fn take(path: &Path, standby: Option<&dyn Fn(&str)>) -> Result<Self, FolderLockError> {
-        let io_error = |error| FolderLockError::Io {
-            path: path.join(LOCK),
-            error,
-        };
+        let io_error = at(&path.join(LOCK));
         loop {
-            let folder = File::open(path).map_err(io_error)?;
+            let folder = File::open(path).map_err(&io_error)?;
             if let Err(error) = acquire(&folder, path, standby) {
                 match error {
-                    FolderLockError::Io { error, .. } if has_no_folder_locks(&error) => {}
+                    FolderLockError::Io(refused) if has_no_folder_locks(&refused.error) => {}
                     error => return Err(error),
                 }
             }
-            let file = open_lock_file(path).map_err(io_error)?;
+            let file = open_lock_file(path).map_err(&io_error)?;
             acquire(&file, path, standby)?;
             let mut lock = Self {
                 path: path.to_owned(),
@@ -100,8 +94,8 @@ impl FolderLock {
                 file,
             };
             // The one that held it may have taken the folder away and put another in its place meanwhile.
-            if lock.watch(&[]).map_err(io_error)?.check().is_ok() {
-                lock.leave_note().map_err(io_error)?;
+            if lock.watch(&[]).map_err(&io_error)?.check().is_ok() {
+                lock.leave_note().map_err(&io_error)?;
                 return Ok(lock);
             }
         }
@@ -213,14 +207,11 @@ impl Inode {
 }
 
 fn acquire(file: &File, path: &Path, standby: Option<&dyn Fn(&str)>) -> Result<(), FolderLockError> {
-    let io_error = |error| FolderLockError::Io {
-        path: path.join(LOCK),
-        error,
-    };
+    let io_error = at(&path.join(LOCK));
     match file.try_lock() {
         Ok(()) => return Ok(()),
         Err(TryLockError::WouldBlock) => {}
-        Err(TryLockError::Error(error)) => return Err(io_error(error)),
+        Err(TryLockError::Error(error)) => return Err(io_error(error).into()),
     }
     let holder = holder_of(path);
     match standby {
@@ -230,7 +221,7 @@ fn acquire(file: &File, path: &Path, standby: Option<&dyn Fn(&str)>) -> Result<(
         }),
         Some(waiting) => {
             waiting(&holder);
-            file.lock().map_err(io_error)
+            Ok(file.lock().map_err(io_error)?)
         }
     }
 }

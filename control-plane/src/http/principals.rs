@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use super::api::Api;
 use super::problem::{Problem, RETRY_SOON};
 use credence_evidence::SeenDelegation;
-use credence_revocation::{History, HistoryEntry, HistoryError, PrincipalName, PrincipalState, Source};
+use credence_revocation::{History, HistoryEntry, HistoryError, PrincipalName, Source, SubjectState};
 use credence_runtime::caller::Caller;
 use credence_runtime::time::unix_seconds;
 
@@ -75,14 +75,14 @@ async fn look_up(api: &Api, caller: &Caller, name: PrincipalName) -> Result<Json
 }
 
 /// What may still be used of what was seen in use.
-fn live(api: &Api, name: &PrincipalName, state: PrincipalState) -> Vec<SeenDelegation> {
+fn live(api: &Api, name: &PrincipalName, state: SubjectState) -> Vec<SeenDelegation> {
     if state.disabled_by != 0 {
         return Vec::new();
     }
     let mut live = api.seen.live(name, unix_seconds());
     // What was allowed before the raise was granted before it. Whatever was seen in the same second comes back with its
     // next use, if it was granted after.
-    live.retain(|seen| state.raised_at == 0 || seen.last_seen > state.raised_at);
+    live.retain(|seen| state.time == 0 || seen.last_seen > state.time);
     api.log.read(|log, _| {
         live.retain(|seen| {
             let ids: Vec<_> = seen.ids.iter().map(String::as_str).collect();
@@ -129,7 +129,7 @@ pub(crate) struct PrincipalBody {
 // === impl PrincipalBody ===
 
 impl PrincipalBody {
-    fn of(name: &PrincipalName, state: PrincipalState, history: History, live: Vec<SeenDelegation>) -> Self {
+    fn of(name: &PrincipalName, state: SubjectState, history: History, live: Vec<SeenDelegation>) -> Self {
         Self {
             id: id_of(name),
             issuer: name.issuer().as_str().to_owned(),
@@ -137,7 +137,7 @@ impl PrincipalBody {
             epoch: state.epoch,
             disabled: state.disabled_by != 0,
             disabled_by: Source::disablers(state.disabled_by),
-            raised_at: Some(state.raised_at).filter(|time| *time != 0),
+            raised_at: Some(state.time).filter(|time| *time != 0),
             seq: Some(state.seq).filter(|seq| *seq != 0),
             history: history.entries,
             history_complete_from: history.complete_from,

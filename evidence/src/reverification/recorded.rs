@@ -9,8 +9,7 @@ use credence_ledger::index::IndexKey;
 use credence_ledger::segment::Segment;
 use credence_ledger::{LedgerReader, LedgerRecord, NewItem, ReadError, RecordBody};
 
-use super::checker::{Chains, Seen, Unreadable};
-use super::follower::Evidence;
+use super::checker::{Evidence, Seen, Unreadable};
 use crate::handover::{Appended, Handover};
 
 /// What is durable.
@@ -93,8 +92,6 @@ impl Recorded {
 }
 
 impl Evidence for Recorded {
-    type Error = ReadError;
-
     fn size(&self) -> u64 {
         self.reader.size()
     }
@@ -125,9 +122,7 @@ impl Evidence for Recorded {
         look(&seen);
         Ok(last.end)
     }
-}
 
-impl Chains for Recorded {
     fn chain(&self, digest: &[u8; 32]) -> Result<Option<String>, Unreadable> {
         let begun = Instant::now();
         let mut found = Ok(None);

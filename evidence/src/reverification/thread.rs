@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use credence_delegation::TrustAnchors;
 use credence_ledger::record::Mismatch;
 use credence_ledger::{LedgerReader, Note, SourceName, StoredNote};
+use credence_runtime::text::hex;
+use credence_runtime::threads::Threads;
 
-use super::follower::{Evidence as _, Follower, StepError};
+use super::checker::{Checker, Evidence as _, StepError};
 use super::recorded::Recorded;
-use super::reporter;
 use crate::cursors::{Cursors, Progress};
 use crate::handover::Handover;
 use crate::metrics::Metrics;
@@ -31,18 +31,11 @@ pub(crate) struct Reverification {
     pub metrics: Arc<Metrics>,
 }
 
-/// Stops the thread when told to, or when dropped.
-#[derive(Debug)]
-pub(crate) struct Reverifier {
-    handover: Arc<Handover>,
-    thread: Option<JoinHandle<()>>,
-}
-
 // === impl Reverification ===
 
 impl Reverification {
-    /// Begins where the last run has stopped.
-    pub(crate) fn start(self) -> io::Result<Reverifier> {
+    /// Begins where the last run has stopped. The thread notes where it stops.
+    pub(crate) fn start(self) -> io::Result<Threads> {
         let handover = Arc::clone(&self.handover);
         let thread = std::thread::Builder::new().name("reverify".to_owned()).spawn(move || {
             // Requests and acknowledgements go first. Of this thread only, as Linux has it; where it is not allowed, or
@@ -50,10 +43,7 @@ impl Reverification {
             _ = rustix::process::setpriority_process(None, LOW_PRIORITY);
             self.run();
         })?;
-        Ok(Reverifier {
-            handover,
-            thread: Some(thread),
-        })
+        Ok(Threads::new(vec![thread], move || handover.stop()))
     }
 
     fn run(&self) {
@@ -80,21 +70,21 @@ impl Reverification {
             saved.next = newest;
         }
         let evidence = Recorded::new(self.reader.clone(), Arc::clone(&self.handover));
-        let mut follower = Follower::new(&self.anchors, saved.clone(), VERDICT_BYTES);
+        let mut checker = Checker::new(&self.anchors, saved.clone(), VERDICT_BYTES);
         for (source, anchors) in &*returned {
-            follower.trusts(&source.to_string(), anchors);
+            checker.trusts(&source.to_string(), anchors);
         }
         let mut last_saved = Instant::now();
         let mut goes_on = true;
         let mut is_failing = false;
         while goes_on {
             for (source, anchors) in self.handover.take_returned() {
-                follower.trusts(&source.to_string(), &anchors);
+                checker.trusts(&source.to_string(), &anchors);
                 returned.insert(source, anchors);
             }
-            self.note_lag(&evidence, &follower);
-            let step = follower.step(&evidence, |mismatches| {
-                reporter::log(&mismatches);
+            self.note_lag(&evidence, &checker);
+            let step = checker.step(&evidence, |mismatches| {
+                log(&mismatches);
                 record(mismatches)
             });
             let failed = step.is_err();
@@ -102,8 +92,8 @@ impl Reverification {
             goes_on = match step {
                 Ok(Some(findings)) => {
                     has_recorded = !findings.mismatches.is_empty();
-                    reporter::count(&findings, &self.metrics);
-                    self.note_lag(&evidence, &follower);
+                    findings.report(&self.metrics);
+                    self.note_lag(&evidence, &checker);
                     // What is read from the disk is caught up with in half of the time, so that a backlog slows nobody.
                     self.handover.pause(evidence.take_reading())
                 }
@@ -118,9 +108,9 @@ impl Reverification {
             is_failing = failed;
             // Begun before them again, what was recorded would be recorded once more.
             let is_due = has_recorded || last_saved.elapsed() >= SAVE_EVERY;
-            if (is_due || !goes_on) && follower.next() != saved.next {
+            if (is_due || !goes_on) && checker.next() != saved.next {
                 last_saved = Instant::now();
-                saved = follower.progress();
+                saved = checker.progress();
                 match self
                     .cursors
                     .as_ref()
@@ -135,8 +125,8 @@ impl Reverification {
         }
     }
 
-    fn note_lag(&self, evidence: &Recorded, follower: &Follower<'_>) {
-        let lag = evidence.size().saturating_sub(follower.next());
+    fn note_lag(&self, evidence: &Recorded, checker: &Checker<'_>) {
+        let lag = evidence.size().saturating_sub(checker.next());
         self.metrics
             .unchecked_records
             .set(i64::try_from(lag).unwrap_or(i64::MAX));
@@ -157,7 +147,20 @@ fn keep_trying(handover: &Handover, pause: Duration, mut attempt: impl FnMut()) 
     }
 }
 
-fn say(error: &StepError<credence_ledger::ReadError, ReportError>) {
+/// Before they are recorded.
+fn log(mismatches: &[Mismatch]) {
+    for mismatch in mismatches.iter().filter(|mismatch| !mismatch.other_anchors) {
+        tracing::error!(
+            source = mismatch.source,
+            chain = hex(&mismatch.chain_digest),
+            step = mismatch.step,
+            reason = mismatch.reason,
+            "a filter allowed what its delegation does not say: find out whether it still runs what you deployed"
+        );
+    }
+}
+
+fn say(error: &StepError) {
     match error {
         StepError::Read(error) => tracing::error!(%error, "evidence can not be read to verify it again"),
         // Nothing is lost: it is found again.
@@ -166,28 +169,6 @@ fn say(error: &StepError<credence_ledger::ReadError, ReportError>) {
             %error,
             "a filter allowed what its delegation does not say, and it could not be recorded; it is tried again"
         ),
-    }
-}
-
-// === impl Reverifier ===
-
-impl Reverifier {
-    /// Returns when it has noted where it stopped.
-    pub(crate) async fn stop(mut self) {
-        self.handover.stop();
-        if let Some(thread) = self.thread.take() {
-            // The thread ends by itself.
-            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-        }
-    }
-}
-
-impl Drop for Reverifier {
-    fn drop(&mut self) {
-        self.handover.stop();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

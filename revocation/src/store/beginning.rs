@@ -42,15 +42,6 @@ pub(crate) struct Beginning {
     marks: u64,
 }
 
-/// Puts the chunks of a beginning together again.
-#[derive(Debug)]
-pub(crate) struct BeginningReader {
-    expected: Beginning,
-    head: Head,
-    records: u64,
-    marks: Vec<u64>,
-}
-
 // === impl Cut ===
 
 impl Cut {
@@ -129,46 +120,33 @@ impl Beginning {
         let digest = Digest::parse(&self.digest).ok_or("a digest of impossible length")?;
         Ok(Head { seq: self.seq, digest })
     }
+
+    /// The positions up to the beginning, of which the chunks had so many records and these marks.
+    pub(crate) fn digests(&self, records: u64, marks: &[u64]) -> Result<DigestHistory, &'static str> {
+        if records != self.records || marks.len() as u64 != self.marks {
+            return Err(NOT_WHOLE);
+        }
+        let Head { seq, digest } = self.head()?;
+        match marks.is_empty() {
+            true => Ok(DigestHistory::starting_at(Head { seq, digest })),
+            false => DigestHistory::resume(seq, digest, marks),
+        }
+    }
 }
 
-// === impl BeginningReader ===
-
-impl BeginningReader {
-    pub(crate) fn new(expected: Beginning) -> Result<Self, &'static str> {
-        Ok(Self {
-            head: expected.head()?,
-            expected,
-            records: 0,
-            marks: Vec::new(),
-        })
+/// The records of a chunk, each with the number that it once had. Its marks are added to `marks`.
+pub(crate) fn read_chunk(chunk: &[u8], marks: &mut Vec<u64>) -> Result<Vec<(u64, v1::Record)>, &'static str> {
+    let chunk = Chunk::decode(chunk).map_err(|_| "a row that does not hold a part of the log's beginning")?;
+    let (found, rest) = chunk.marks.as_chunks::<8>();
+    if chunk.records.len() != chunk.seqs.len() || !rest.is_empty() {
+        return Err(NOT_WHOLE);
     }
-
-    /// The records of a chunk, each with the number that it once had.
-    pub(crate) fn take(&mut self, chunk: &[u8]) -> Result<Vec<(u64, v1::Record)>, &'static str> {
-        let chunk = Chunk::decode(chunk).map_err(|_| "a row that does not hold a part of the log's beginning")?;
-        let (marks, rest) = chunk.marks.as_chunks::<8>();
-        if chunk.records.len() != chunk.seqs.len() || !rest.is_empty() {
-            return Err(NOT_WHOLE);
-        }
-        self.marks.extend(marks.iter().map(|mark| u64::from_be_bytes(*mark)));
-        self.records += chunk.records.len() as u64;
-        let records = chunk.seqs.into_iter().zip(chunk.records).map(|(seq, bytes)| {
-            let record = v1::Record::decode(bytes).map_err(|_| "a record that this version can not read")?;
-            Ok((seq, record))
-        });
-        records.collect()
-    }
-
-    /// The positions up to the beginning, once all chunks were taken.
-    pub(crate) fn finish(self) -> Result<DigestHistory, &'static str> {
-        if self.records != self.expected.records || self.marks.len() as u64 != self.expected.marks {
-            return Err(NOT_WHOLE);
-        }
-        match self.marks.is_empty() {
-            true => Ok(DigestHistory::starting_at(self.head)),
-            false => DigestHistory::resume(self.head.seq, self.head.digest, &self.marks),
-        }
-    }
+    marks.extend(found.iter().map(|mark| u64::from_be_bytes(*mark)));
+    let records = chunk.seqs.into_iter().zip(chunk.records).map(|(seq, bytes)| {
+        let record = v1::Record::decode(bytes).map_err(|_| "a record that this version can not read")?;
+        Ok((seq, record))
+    });
+    records.collect()
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -26,9 +26,9 @@ use redb::{
     Database, Error, ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction,
 };
 
-use super::beginning::{Beginning, BeginningReader, Cut};
+use super::beginning::{Beginning, Cut, read_chunk};
 use super::group::{Group, stored_head};
-use super::reserve::Reserve;
+use super::reserve_file::ReserveFile;
 use super::{AppendError, FollowError, LogStore, Notes, Replay, StoreError};
 use crate::digest::{Digest, Head};
 use crate::digest_history::DigestHistory;
@@ -38,7 +38,7 @@ use crate::log_id::LogId;
 pub(crate) struct EmbeddedStore {
     path: PathBuf,
     folder: FolderWatch,
-    reserve: Reserve,
+    reserve: ReserveFile,
     file: RwLock<File>,
     known: Mutex<Known>,
     /// How the next transaction fails.
@@ -107,7 +107,7 @@ impl EmbeddedStore {
         Ok(Self {
             path: path.to_owned(),
             folder,
-            reserve: Reserve::new(path.with_file_name(RESERVE)),
+            reserve: ReserveFile::new(path.with_file_name(RESERVE)),
             file: RwLock::new(File {
                 database: Some(database),
                 why_closed: String::new(),
@@ -446,19 +446,19 @@ fn required_row(transaction: &ReadTransaction, name: &str) -> Result<Vec<u8>, Er
 
 /// Returns the last position, and about how many bytes the log takes.
 fn replay_all(transaction: &ReadTransaction, replay: &mut dyn Replay) -> Result<(Head, u64), Error> {
-    let mut bytes = 0;
+    let (mut bytes, mut records, mut marks) = (0, 0, Vec::new());
     let beginning = read_beginning(transaction)?;
     let mut head = beginning.head().map_err(damaged)?;
     let chunks = (head.seq, 0)..(head.seq, beginning.chunks);
-    let mut reader = BeginningReader::new(beginning).map_err(damaged)?;
     for row in transaction.open_table(BEGINNING)?.range(chunks)? {
         let chunk = row?.1;
         bytes += chunk.value().len() as u64;
-        for (seq, record) in reader.take(chunk.value()).map_err(damaged)? {
+        for (seq, record) in read_chunk(chunk.value(), &mut marks).map_err(damaged)? {
             replay.state(seq, record).map_err(damaged)?;
+            records += 1;
         }
     }
-    replay.begin(reader.finish().map_err(damaged)?);
+    replay.begin(beginning.digests(records, &marks).map_err(damaged)?);
     for row in transaction.open_table(GROUPS)?.range(head.seq + 1..)? {
         let (first_seq, group) = row?;
         bytes += group.value().len() as u64 + ROW_BYTES;

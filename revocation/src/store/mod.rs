@@ -5,7 +5,7 @@
 pub(crate) mod beginning;
 pub(crate) mod embedded;
 pub(crate) mod group;
-mod reserve;
+mod reserve_file;
 
 use std::fmt::Debug;
 use std::io;

@@ -13,16 +13,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FallocateFlags, fallocate};
 
 #[derive(Debug)]
-pub(super) struct Reserve {
+pub(super) struct ReserveFile {
     path: PathBuf,
     is_kept: AtomicBool,
     /// That the file could not be made.
     has_warned: AtomicBool,
 }
 
-// === impl Reserve ===
+// === impl ReserveFile ===
 
-impl Reserve {
+impl ReserveFile {
     /// A file that is yet to be made, or taken over from an earlier process.
     pub(super) fn new(path: PathBuf) -> Self {
         let is_kept = path.metadata().is_ok_and(|file| file.len() >= RESERVE_BYTES);
@@ -98,7 +98,7 @@ mod tests {
     fn the_room_is_allocated_given_once_and_taken_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("reserve");
-        let reserve = Reserve::new(path.clone());
+        let reserve = ReserveFile::new(path.clone());
         assert!(!reserve.release());
         reserve.keep();
         assert!(path.metadata().unwrap().blocks() * 512 >= RESERVE_BYTES);
@@ -107,6 +107,6 @@ mod tests {
         reserve.keep();
         assert!(path.exists());
         // By the next process, though the disk is full when it starts.
-        assert!(Reserve::new(path.clone()).release() && !path.exists());
+        assert!(ReserveFile::new(path.clone()).release() && !path.exists());
     }
 }
