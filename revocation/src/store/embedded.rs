@@ -287,7 +287,8 @@ impl LogStore for EmbeddedStore {
     }
 
     fn follow(&self, after: Head, limit: usize) -> Result<Vec<Group>, FollowError> {
-        if after.seq < self.beginning().seq {
+        let beginning = self.beginning();
+        if after.seq < beginning.seq {
             return Err(FollowError::NotContinued);
         }
         let groups = self.read(|transaction| {
@@ -309,13 +310,11 @@ impl LogStore for EmbeddedStore {
                     break;
                 }
             }
-            Ok(Some(groups))
+            // As of the same transaction: what is known of the log may still lack its last group.
+            let is_position = !groups.is_empty() || last_head(transaction, beginning)? == after;
+            Ok(is_position.then_some(groups))
         })?;
-        match groups {
-            Some(groups) if !groups.is_empty() || self.known().head.seq > after.seq => Ok(groups),
-            Some(groups) if self.known().head == after => Ok(groups),
-            _ => Err(FollowError::NotContinued),
-        }
+        groups.ok_or(FollowError::NotContinued)
     }
 
     fn beginning(&self) -> Head {
@@ -415,12 +414,7 @@ fn read_known(database: &Database) -> Result<Known, Error> {
         let log_id = String::from_utf8(required_row(&transaction, LOG_ID_ROW)?).ok();
         let notes = Notes::decode(required_row(&transaction, NOTES_ROW)?.as_slice());
         let beginning = read_beginning(&transaction)?.head().map_err(damaged)?;
-        let head = match transaction.open_table(GROUPS)?.last()? {
-            Some((first_seq, group)) if first_seq.value() > beginning.seq => {
-                stored_head(first_seq.value(), group.value()).map_err(damaged)?
-            }
-            _ => beginning,
-        };
+        let head = last_head(&transaction, beginning)?;
         Ok(Known {
             log_id: log_id
                 .and_then(|log_id| LogId::parse(&log_id))
@@ -431,6 +425,16 @@ fn read_known(database: &Database) -> Result<Known, Error> {
             bytes: 0,
         })
     })
+}
+
+/// The position after the last group of a log that begins there.
+fn last_head(transaction: &ReadTransaction, beginning: Head) -> Result<Head, Error> {
+    match transaction.open_table(GROUPS)?.last()? {
+        Some((first_seq, group)) if first_seq.value() > beginning.seq => {
+            stored_head(first_seq.value(), group.value()).map_err(damaged)
+        }
+        _ => Ok(beginning),
+    }
 }
 
 fn read_beginning(transaction: &ReadTransaction) -> Result<Beginning, Error> {

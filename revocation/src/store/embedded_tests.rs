@@ -221,6 +221,34 @@ fn a_log_is_followed_from_its_own_positions_only() {
 }
 
 #[test]
+fn who_follows_at_once_is_never_ahead_of_the_log() {
+    let mut log = Log::of(0);
+    let groups: Vec<Group> = (0..300)
+        .map(|_| {
+            let group = log.next(1);
+            log.take(group.clone());
+            group
+        })
+        .collect();
+    let store = &log.store;
+    let mut after = store.beginning();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let mut head = store.beginning();
+            for group in &groups {
+                store.append(head, group).unwrap();
+                head = group.head().unwrap();
+            }
+        });
+        while Some(after) != groups.last().unwrap().head() {
+            for group in store.follow(after, 10).unwrap() {
+                after = group.head().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
 fn what_stands_beside_a_record_is_read_with_it() {
     let log = Log::of(2);
     let order = Order {
