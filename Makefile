@@ -22,11 +22,11 @@ SECONDS ?= 600
 
 # For what is built at the same time: the module's last step keeps one core busy for a minute. Each cargo counts its jobs for
 # itself: make's count, which it would look for in MAKEFLAGS, is not handed down to it.
-SIDE_BY_SIDE := --no-print-directory --jobs=3
+SIDE_BY_SIDE := --no-print-directory --jobs=4
 export CARGO_MAKEFLAGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build build-tests build-with-demo wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
+.PHONY: help run test build build-tests build-with-demo interoperability wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -39,9 +39,9 @@ run: rust ## Watch a real Envoy allow and deny delegations: builds all, then run
 # With the command line tool and control plane that cargo builds for the tests, which check themselves for overflows.
 test: export CREDENCE_BIN := $(CURDIR)/target/debug/credence
 test: rust ## Build all and run every test, end to end against a real Envoy too
-	@$(MAKE) $(SIDE_BY_SIDE) build-tests wasm envoy
-	@scripts/build-wasm.sh neighbour
 	@scripts/setup-tests.sh
+	@$(MAKE) $(SIDE_BY_SIDE) build-tests wasm envoy interoperability
+	@scripts/build-wasm.sh neighbour
 	@scripts/setup-vectors.sh
 	@scripts/check-alerts.sh
 	@echo "==> Running the tests"
@@ -57,6 +57,11 @@ build-with-demo: rust
 build-tests: rust
 	@echo "==> Building the tests"
 	@cargo test --locked --workspace --no-run --quiet
+
+# What other people have written and the tests run: downloads, above all.
+interoperability:
+	@scripts/setup-interop.sh python node go sse scim openapi tlog evidence oci \
+		oracles-node oracles-python oracles-go oracles-php oracles-spring >/dev/null
 
 build: rust ## Build the command line tool and control plane: target/release/credence
 	@echo "==> Building credence"
