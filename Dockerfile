@@ -36,7 +36,7 @@ LABEL org.opencontainers.image.title="Credence" \
       org.opencontainers.image.description="Control plane and tools of Credence" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /out/credence /usr/local/bin/credence
-# By number: Kubernetes, told runAsNonRoot, can not tell who a name is.
+# By number: Kubernetes, told runAsNonRoot, cannot tell who a name is.
 USER 65532:65532
 # HTTP, gRPC and probes; what is written down goes into a volume, nothing else is ever written.
 EXPOSE 7070 7071 7072

@@ -26,7 +26,7 @@ SIDE_BY_SIDE := --no-print-directory --jobs=4
 export CARGO_MAKEFLAGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build build-tests build-with-demo interoperability wasm lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
+.PHONY: help run test build build-tests build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -38,12 +38,11 @@ run: rust ## Watch a real Envoy allow and deny delegations: builds all, then run
 
 # With the command line tool and control plane that cargo builds for the tests, which check themselves for overflows.
 test: export CREDENCE_BIN := $(CURDIR)/target/debug/credence
+# Tests wait more than they compute.
+test: export RUST_TEST_THREADS ?= $(shell expr 2 '*' "$$(nproc)")
 test: rust ## Build all and run every test, end to end against a real Envoy too
 	@scripts/setup-tests.sh
-	@$(MAKE) $(SIDE_BY_SIDE) build-tests wasm envoy interoperability
-	@scripts/build-wasm.sh neighbour
-	@scripts/setup-vectors.sh
-	@scripts/check-alerts.sh
+	@$(MAKE) $(SIDE_BY_SIDE) build-tests neighbour envoy interoperability alerts
 	@echo "==> Running the tests"
 	@cargo test --locked --workspace
 
@@ -58,8 +57,9 @@ build-tests: rust
 	@echo "==> Building the tests"
 	@cargo test --locked --workspace --no-run --quiet
 
-# What other people have written and the tests run: downloads, above all.
+# Other people's software and test vectors that the tests use: downloads, above all.
 interoperability:
+	@scripts/setup-vectors.sh
 	@scripts/setup-interop.sh python node go sse scim openapi tlog evidence oci \
 		oracles-node oracles-python oracles-go oracles-php oracles-spring >/dev/null
 
@@ -69,6 +69,10 @@ build: rust ## Build the command line tool and control plane: target/release/cre
 
 wasm: rust ## Build the filter that Envoy loads: build/credence-filter.wasm
 	@scripts/build-wasm.sh filter
+
+# A plugin beside the filter, for the end-to-end tests.
+neighbour: wasm
+	@scripts/build-wasm.sh neighbour
 
 oci: wasm ## Pack the filter for a registry, for Istio and Envoy Gateway: build/oci, and the digests to pin it by
 	@scripts/pack-module.sh
@@ -127,13 +131,15 @@ lint-istio: build wasm envoy
 	@echo "==> Istio's resources"
 	@scripts/lint-istio.sh
 
+alerts:
+	@scripts/check-alerts.sh
+
 lint-dockerfiles:
 	@echo "==> Dockerfiles"
 	@scripts/lint-dockerfiles.sh
 
 # Alerts, what they say, and docker-compose.yml.
-lint-observability:
-	@scripts/check-alerts.sh
+lint-observability: alerts
 	@scripts/lint-compose.sh
 
 bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, cost, k6, ledger, log, memory, peers, performance, revocation, rules, scaling, signatures, snapshot, stalls, token

@@ -64,8 +64,8 @@ can_isolate_proxies() {
     unshare --mount --pid --fork "${as_root[@]}" true 2>/dev/null
 }
 
-# Why the tests in the mesh can not run.
-NO_ISTIO="Istio can not be built without Go, in the version that interop/istio/go.mod names, or a newer one"
+# Why the tests in the mesh cannot run.
+NO_ISTIO="Istio cannot be built without Go, in the version that interop/istio/go.mod names, or a newer one"
 NO_ISOLATION="this machine allows no mount and process namespaces, which each proxy needs"
 export NO_ISTIO NO_ISOLATION
 

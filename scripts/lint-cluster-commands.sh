@@ -2,7 +2,7 @@
 # Runs what docs/ has its readers type for a cluster, with the real kubectl and helm, page after page as it is printed, against a
 # stand-in for a cluster (interop/cluster). The first time it builds both, which takes minutes. CREDENCE_BIN names `credence`.
 #
-# Not run are fences for the cluster's registry (e2e/tests/module_image.rs pushes) and those that need a running pod.
+# Not run are fences for the cluster's registry (e2e/tests/filter/module_image.rs pushes) and those that need a running pod.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -42,7 +42,7 @@ credence_takes_what_the_chart_makes() {
     for values in "$CHART"/ci/*-values.yaml; do
         # Where a Secret has the settings there are none.
         if ! "$TOOL" settings "$CHART" "$values" >"$settings" 2>"$scratch/said"; then
-            grep -q 'the chart has no \*core.ConfigMap' "$scratch/said" || fail "$values can not be rendered" "$(cat "$scratch/said")"
+            grep -q 'the chart has no \*core.ConfigMap' "$scratch/said" || fail "$values cannot be rendered" "$(cat "$scratch/said")"
             echo '{}' >"$settings"
         fi
         "$CREDENCE_BIN" config check --control-plane "$settings" >/dev/null

@@ -31,7 +31,7 @@ def main():
     try:
         module = source.read_bytes()
     except OSError as error:
-        sys.exit(f"error: can not read the module: {error}\n       `make wasm` builds it.")
+        sys.exit(f"error: cannot read the module: {error}\n       `make wasm` builds it.")
     layouts = {"compat": compat(module), "artifact": artifact(module, abi_version(module, source))}
     print(f"module sha256:{sha256(module)} {source}")
     for name, layout in layouts.items():

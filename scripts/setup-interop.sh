@@ -63,7 +63,7 @@ digest() (
     } | sha256sum | cut -c1-12
 )
 
-# toolchain_of_LANGUAGE: prints its name and version; or why it can not be used, and returns NOT_INSTALLED.
+# toolchain_of_LANGUAGE: prints its name and version; or why it cannot be used, and returns NOT_INSTALLED.
 NOT_INSTALLED=3
 
 toolchain_of_python() {
@@ -151,7 +151,7 @@ toolchain() {
 
 prepare_python() {
     python3 -m pip --version >/dev/null 2>&1 || install_packages "testing against what $2/requirements.txt pins" python3-pip
-    # Without pip of its own: it is not needed there, and Debian's Python can not install it without another package.
+    # Without pip of its own: it is not needed there, and Debian's Python cannot install it without another package.
     {
         python3 -m venv --without-pip "$1" &&
             python3 -m pip --python "$1/bin/python" --disable-pip-version-check install --quiet --no-deps \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the long tests, those marked #[ignore]. Those in the mesh stand on Istio: it is built first if it is not there, and
-# where it can not be, they are left out, which is said at the end.
+# where it cannot be, they are left out, which is said at the end.
 #
 # The Makefile says where Envoy, the filter and the credence program are.
 set -euo pipefail

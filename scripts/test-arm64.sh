@@ -12,7 +12,7 @@ main() {
     emulated "$machine/envoy" "$envoy"
 
     say "Building Credence, the demo and the tests for arm64 (the first time everything, with the standard library)"
-    built=$(cargo_arm64 build --bin credence --bin demo "${TESTS[@]/#/--test=}")
+    built=$(cargo_arm64 build --bin credence --bin demo --test=filter)
     emulated "$machine/credence" "$built/release/credence"
 
     export CREDENCE_ENVOY=$machine/envoy CREDENCE_BIN=$machine/credence CREDENCE_WASM=$ROOT/build/credence-filter.wasm
@@ -22,7 +22,7 @@ main() {
     "$EMULATOR" -L "$LIBRARIES" "$built/release/demo"
     say "The end-to-end tests on arm64: ${TESTS[*]}"
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$EMULATOR -L $LIBRARIES"
-    cargo_arm64 test "${TESTS[@]/#/--test=}" -- --test-threads=1 >/dev/null
+    cargo_arm64 test --test=filter -- --test-threads=1 "${TESTS[@]}" >/dev/null
 }
 
 # cargo_arm64 COMMAND ARGUMENT...: without optimising across crates, which takes long and changes no result.
@@ -50,6 +50,6 @@ install_missing() {
 
 EMULATOR=qemu-aarch64
 LIBRARIES=/usr/aarch64-linux-gnu
-TESTS=(bodies decisions)
+TESTS=(bodies:: decisions::)
 
 main

@@ -64,22 +64,22 @@ pub struct Running {
 /// Why a control plane did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Something of the configuration, or that it names, can not be used.
+    /// Something of the configuration, or that it names, cannot be used.
     #[error(transparent)]
     Unusable(#[from] Unusable),
-    /// The data folder can not be used.
+    /// The data folder cannot be used.
     #[error(transparent)]
     DataFolder(#[from] DataFolderError),
-    /// The revocation log can not be read.
+    /// The revocation log cannot be read.
     #[error(transparent)]
     RevocationLog(OpenLogError),
-    /// The log can not be declared restored.
+    /// The log cannot be declared restored.
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    /// Evidence can not be taken in.
+    /// Evidence cannot be taken in.
     #[error(transparent)]
     Evidence(#[from] EvidenceError),
-    /// Something of identity providers can not be read.
+    /// Something of identity providers cannot be read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
 }
@@ -463,7 +463,7 @@ async fn listen(
         .await
         .map_err(|error| {
             Unusable(format!(
-                "can not listen on {address} for {what}: {error}. Free the address or configure another one"
+                "cannot listen on {address} for {what}: {error}. Free the address or configure another one"
             ))
         })
 }

@@ -42,7 +42,7 @@ fn raise() -> Result<u64, Unusable> {
         maximum: limit.maximum,
     };
     setrlimit(Resource::Nofile, raised)
-        .map_err(|error| Unusable(format!("the limit on open files can not be raised to {hard}: {error}")))?;
+        .map_err(|error| Unusable(format!("the limit on open files cannot be raised to {hard}: {error}")))?;
     Ok(hard)
 }
 

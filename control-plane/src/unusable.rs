@@ -1,4 +1,4 @@
-//! Why something that the operator has named can not be used.
+//! Why something that the operator has named cannot be used.
 
 use std::fmt::Display;
 

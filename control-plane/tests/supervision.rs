@@ -146,7 +146,7 @@ impl Subscriber for Sink {
         }
         let breaks = matches!(*behaviour, Behaviour::Panics(module) if is_meant(module));
         drop(behaviour);
-        assert!(!breaks, "the log can not be written");
+        assert!(!breaks, "the log cannot be written");
     }
 
     fn enter(&self, _: &Id) {}

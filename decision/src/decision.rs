@@ -130,7 +130,7 @@ impl From<Void> for Denial {
 /// What kind of denial a reason is: it fixes how a client is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// The request itself can not be understood in one way only; no credential would help.
+    /// The request itself cannot be understood in one way only; no credential would help.
     Request,
     /// The request is larger than what is read.
     TooLarge,

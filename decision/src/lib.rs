@@ -13,7 +13,7 @@
 //! | [`agent`], [`identity_headers`], [`grant`] | who was proven to ask, what the service is told, what a request is granted |
 //! | [`held`] | requests that are held for their bodies or for the first snapshot, and how many may be |
 //! | [`proofs`], [`chains`] | proofs and chains that were seen before |
-//! | [`config`] | the plugin configuration, parsed into a policy that can not be wrong |
+//! | [`config`] | the plugin configuration, parsed into a policy that cannot be wrong |
 //! | [`engine`], [`changes`] | the decision, and what it changes about the request |
 //! | [`audit`] | what is recorded of decisions, and its way to the ledger |
 //! | [`metrics`], [`recorder`] | figures, and all that is counted and recorded of a decision |

@@ -150,7 +150,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// How many keys were ever set: they can not be freed.
+    /// How many keys were ever set: they cannot be freed.
     pub(crate) fn keys(&self) -> usize {
         self.values.len()
     }

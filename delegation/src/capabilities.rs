@@ -26,7 +26,7 @@ struct Entry {
     optional: bool,
 }
 
-/// Why a `tools` member can not be read.
+/// Why a `tools` member cannot be read.
 pub(crate) enum ToolsError {
     /// Not an object of objects (steps 3m and 4n).
     Shape,

@@ -125,7 +125,7 @@ pub enum Cause {
     /// An argument that the leaf does not name.
     #[error("argument \"{0}\" is not granted")]
     ArgumentNotGranted(String),
-    /// An argument has a number that JCS can not keep.
+    /// An argument has a number that JCS cannot keep.
     #[error("{0}")]
     Inadmissible(#[from] InadmissibleNumber),
     /// The invocation has no proof.

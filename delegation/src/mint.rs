@@ -78,7 +78,7 @@ pub struct Invocation {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MintError {
     /// The token to derive from or to prove is not one.
-    #[error("the given token can not be read: {0}")]
+    #[error("the given token cannot be read: {0}")]
     Parent(Denial),
     /// The key is not the one that the token names as its holder's.
     #[error("the key is not the holder's: the token is held by {holder}, the key is {key}")]
@@ -287,7 +287,7 @@ fn number(claim: &str, value: impl Into<i128>) -> (String, Value) {
     (claim.to_owned(), integer(value))
 }
 
-/// A whole number as a JSON value; one that JCS can not keep becomes a string, which no verifier takes for a number.
+/// A whole number as a JSON value; one that JCS cannot keep becomes a string, which no verifier takes for a number.
 fn integer(value: impl Into<i128>) -> Value {
     let text = value.into().to_string();
     Number::parse(&text)

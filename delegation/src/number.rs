@@ -56,7 +56,7 @@ impl<'a> Number<'a> {
 pub struct Double(f64);
 
 impl Double {
-    /// Wraps a double, refusing infinities and NaN, which JSON can not write.
+    /// Wraps a double, refusing infinities and NaN, which JSON cannot write.
     pub fn new(value: f64) -> Option<Self> {
         // Adding zero turns -0 into 0: both have the canonical form `0` (RFC 8785, section 3.2.2.3).
         value.is_finite().then_some(Self(value + 0.0))

@@ -36,7 +36,7 @@ impl PresentedChain {
     /// `sub` counts. Of several keys that may have signed the root, each counts as one of the chain's.
     ///
     /// # Errors
-    /// The step of the draft at which the chain can not be read.
+    /// The step of the draft at which the chain cannot be read.
     pub fn read(joined: &str, anchors: &TrustAnchors, limits: &Limits) -> Result<Self, Denial> {
         Step::S2b.check_size("the chain", joined.len(), limits.chain_bytes)?;
         let mut presented = joined.split('~');

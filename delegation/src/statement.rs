@@ -73,7 +73,7 @@ pub struct RevocationOrder {
     pub issuer: String,
     /// `sub`: the principal's name at the issuer; none if it is the issuer.
     pub subject: Option<String>,
-    /// `aud`: whoever shall act on it; at least one.
+    /// `aud`: who is to act on it; at least one.
     pub audience: Vec<String>,
     /// `iat`.
     pub issued_at: UnixTime,
@@ -83,7 +83,7 @@ pub struct RevocationOrder {
     pub revocation: Revocation,
 }
 
-/// An order that whoever may give it has signed. Only verification makes one.
+/// An order with a valid signature of an owner. Only verification makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedStatement {
     order: RevocationOrder,

@@ -232,7 +232,7 @@ impl Key<'_> {
                 "{place}, prints the private half of this key, so that anybody could sign; put your issuer's own public \
                  key here, as `credence keygen` prints one"
             )),
-            Some(Known::Nobodys) => self.place.note(
+            Some(Known::Examples) => self.place.note(
                 "this is the key of Credence's own files, which is nobody's, so that no signature by it would ever count; \
                  put your issuer's own public key here, as `credence keygen` prints one",
             ),

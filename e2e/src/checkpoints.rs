@@ -134,7 +134,7 @@ impl Collected {
     /// with. Returns how many leaves there are.
     ///
     /// # Errors
-    /// If one is not, or the leaves can not be read.
+    /// If one is not, or the leaves cannot be read.
     pub fn check(&self, http: SocketAddr, token: &str) -> Result<u64, Failure> {
         let mut client = Client::connect(http)?;
         let size = self.roots.last_key_value().map_or(0, |(size, _)| *size);

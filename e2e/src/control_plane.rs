@@ -125,7 +125,7 @@ impl ControlPlane {
     /// Kills it on the spot, as a crash would.
     ///
     /// # Errors
-    /// If it can not be killed.
+    /// If it cannot be killed.
     pub fn kill(&mut self) -> Result<(), Failure> {
         self.process.kill()
     }
@@ -165,7 +165,7 @@ impl ControlPlane {
     /// The same without waiting until it is ready.
     ///
     /// # Errors
-    /// If it can not be started.
+    /// If it cannot be started.
     pub fn restart_and_not_wait(&mut self) -> Result<(), Failure> {
         self.launch_again(&[])
     }

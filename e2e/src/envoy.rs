@@ -94,7 +94,7 @@ impl Envoy {
     /// Kills it on the spot.
     ///
     /// # Errors
-    /// If it can not be killed.
+    /// If it cannot be killed.
     pub fn kill(&mut self) -> Result<(), Failure> {
         self.process.kill()
     }

@@ -46,7 +46,7 @@ impl FalseClock {
     /// Has it show so many seconds more than the true time.
     ///
     /// # Errors
-    /// If its file can not be written.
+    /// If its file cannot be written.
     pub fn jump(&self, seconds: i64) -> Result<(), Failure> {
         // In place, for it is looked at all the time: neither a new file nor, for a moment, an empty one.
         let file = File::options()

@@ -53,7 +53,7 @@ impl Load {
     /// Begins to send these requests, in turn, to every worker.
     ///
     /// # Errors
-    /// If the workers can not be told apart.
+    /// If the workers cannot be told apart.
     pub fn start(envoy: &Envoy, requests: &[(&str, Request)]) -> Result<Self, Failure> {
         Ok(Self::over(envoy.connection_to_every_worker()?, requests))
     }

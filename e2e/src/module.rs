@@ -11,7 +11,7 @@ use crate::Failure;
 /// # Errors
 /// If it is no module.
 pub fn exports(module: &[u8]) -> Result<Vec<String>, Failure> {
-    let mut names = exported_names(module).ok_or_else(|| Failure::new("the module can not be read"))?;
+    let mut names = exported_names(module).ok_or_else(|| Failure::new("the module cannot be read"))?;
     names.sort_unstable();
     Ok(names)
 }
@@ -22,7 +22,7 @@ pub fn exports(module: &[u8]) -> Result<Vec<String>, Failure> {
 /// If it is no module, or exports no such function.
 pub fn with_instructions(module: &[u8], export: &str, instructions: &[u8]) -> Result<Vec<u8>, Failure> {
     rewrite(module, export, instructions)
-        .ok_or_else(|| Failure::new(format!("the module can not be read, or exports no function {export}")))
+        .ok_or_else(|| Failure::new(format!("the module cannot be read, or exports no function {export}")))
 }
 
 /// For a function whose third parameter is 0: trap. That of `proxy_on_request_headers` says whether the headers are all

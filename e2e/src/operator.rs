@@ -37,7 +37,7 @@ impl Operator {
     /// The operator of this control plane, wherever it is restarted on these addresses.
     ///
     /// # Errors
-    /// If the token can not be read.
+    /// If the token cannot be read.
     pub fn of(control_plane: &ControlPlane) -> Result<Self, Failure> {
         let token = fs::read_to_string(control_plane.token_file());
         Ok(Self {

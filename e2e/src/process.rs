@@ -22,7 +22,7 @@ impl Process {
     /// Starts a program. What it prints is appended to the file `log`, and shown if a test fails.
     ///
     /// # Errors
-    /// If it can not be started.
+    /// If it cannot be started.
     pub fn start(name: &str, command: &mut Command, log: &Path) -> Result<Self, Failure> {
         let output = File::options()
             .create(true)
@@ -86,7 +86,7 @@ impl Process {
     /// Kills it on the spot (`kill -9`).
     ///
     /// # Errors
-    /// If it can not be killed.
+    /// If it cannot be killed.
     pub fn kill(&mut self) -> Result<(), Failure> {
         // Already gone is as good.
         let _ = self.child.kill();

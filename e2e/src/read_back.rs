@@ -34,7 +34,7 @@ impl Holdings {
     /// Reads all of it, page after page.
     ///
     /// # Errors
-    /// If it can not be read.
+    /// If it cannot be read.
     pub fn of(control_plane: &ControlPlane) -> Result<Self, Failure> {
         let token = fs::read_to_string(control_plane.token_file()).map_err(Failure::of("reading the token"))?;
         let mut client = Client::connect(control_plane.http())?;

@@ -183,7 +183,7 @@ impl Shared {
         };
         let (ticket, acknowledged) = (grpc::find_bytes(welcome, 1), grpc::find_number(welcome, 2));
         let (Some(ticket), Some(acknowledged)) = (ticket, acknowledged) else {
-            return self.broke("the welcome can not be read".to_owned());
+            return self.broke("the welcome cannot be read".to_owned());
         };
         outstanding.ticket = Some(ticket.to_vec());
         self.welcomed(ticket, acknowledged);

@@ -24,7 +24,7 @@ impl SmallDisk {
     /// `None`, and a word on standard error, where the system does not let us.
     ///
     /// # Errors
-    /// If it can not be used for another reason.
+    /// If it cannot be used for another reason.
     pub fn over(place: &Path, mib: u32, folder: &Path) -> Result<Option<Self>, Failure> {
         let allowed = Command::new("unshare")
             .args(UNSHARE)
@@ -58,7 +58,7 @@ impl SmallDisk {
     /// A program that is this one, but sees the disk.
     ///
     /// # Errors
-    /// If it can not be written.
+    /// If it cannot be written.
     pub fn program(&self, program: &Path) -> Result<PathBuf, Failure> {
         let script = self.folder.join("on-the-small-disk");
         let text = format!(

@@ -342,7 +342,7 @@ impl Stack {
     /// The id of the delegations by which it is found out how far the filter is.
     pub const PROBE: &str = "probe";
 
-    /// Waits until the filter accepts proofs: for a while after its start it can not know which were used before.
+    /// Waits until the filter accepts proofs: for a while after its start it cannot know which were used before.
     ///
     /// # Errors
     /// If that takes too long.

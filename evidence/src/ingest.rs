@@ -57,7 +57,7 @@ pub enum IngestError {
          decisions about their principals only; nothing of the batch was stored"
     )]
     OtherIssuer { index: usize, name: String },
-    #[error("the batch can not be decoded")]
+    #[error("the batch cannot be decoded")]
     Malformed(#[from] Malformed),
 }
 

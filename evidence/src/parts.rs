@@ -109,16 +109,16 @@ impl Default for EvidenceLimits {
 /// Why evidence cannot be taken in.
 #[derive(Debug, thiserror::Error)]
 pub enum EvidenceError {
-    /// The latest checkpoint can not be remembered where it is configured to be.
+    /// The latest checkpoint cannot be remembered where it is configured to be.
     #[error("ledger.published_note: {0}")]
     PublishedNote(String),
-    /// A witness can not be asked.
+    /// A witness cannot be asked.
     #[error("{0}")]
     Witness(String),
-    /// The OpenTelemetry collector can not be spoken to.
+    /// The OpenTelemetry collector cannot be spoken to.
     #[error(transparent)]
     Otlp(#[from] OtlpError),
-    /// How far evidence was sent and verified can not be read.
+    /// How far evidence was sent and verified cannot be read.
     #[error(
         "{path}: {problem}. Restore it from a backup, or remove it: then the OpenTelemetry collector is sent every record of \
          the ledger again, and what was allowed since the last segment began is verified again",
@@ -130,7 +130,7 @@ pub enum EvidenceError {
         /// What is wrong.
         problem: String,
     },
-    /// A thread can not be started.
+    /// A thread cannot be started.
     #[error("starting the thread of {part}: {error}")]
     Thread {
         /// What it would have done.
@@ -454,7 +454,7 @@ fn see_again(reader: &LedgerReader, seen: &Seen) {
         let records = match reader.records(next..end) {
             Ok(records) => records,
             Err(error) => {
-                tracing::error!(%error, "the ledger's newest records can not be read: delegations in use are not known");
+                tracing::error!(%error, "the ledger's newest records cannot be read: delegations in use are not known");
                 return;
             }
         };

@@ -68,7 +68,7 @@ impl<T: LogTree> Publisher<T> {
         this
     }
 
-    /// Shows nothing, for the ledger can not be opened.
+    /// Shows nothing, for the ledger cannot be opened.
     pub fn damaged(why: &str, tree: T, metrics: Arc<Metrics>) -> Self {
         let this = Self::new(None, tree, FolderWatch::of_nothing(), metrics);
         this.give_up(why.to_owned());
@@ -157,7 +157,7 @@ impl<T: LogTree> Publisher<T> {
             Ok(root) => root,
             Err(ContinuationError::Hashes(error)) => {
                 self.metrics.ledger_publish_failures.inc();
-                tracing::error!(%error, "the ledger's tree can not be read, so that no checkpoint is signed; it will be tried again");
+                tracing::error!(%error, "the ledger's tree cannot be read, so that no checkpoint is signed; it will be tried again");
                 return;
             }
             Err(damage) => {

@@ -2,7 +2,7 @@
 //! same ledger, and that it only grows.
 //!
 //! Nothing waits for a witness. It is asked about the latest checkpoint, as soon as it has answered about the one before;
-//! one that can not be reached is asked again, at growing intervals.
+//! one that cannot be reached is asked again, at growing intervals.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) struct Witness {
     metrics: Arc<Metrics>,
 }
 
-/// Why a witness can not be asked at all.
+/// Why a witness cannot be asked at all.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WitnessConfigError {
     #[error(transparent)]
@@ -48,7 +48,7 @@ pub(crate) enum WitnessConfigError {
 /// Why there is no cosignature.
 #[derive(Debug, thiserror::Error)]
 enum WitnessError {
-    #[error("it can not be reached: {0}")]
+    #[error("it cannot be reached: {0}")]
     Unreachable(String),
     #[error("it refused with {status}: {text}")]
     Refused { status: u16, text: String },
@@ -65,7 +65,7 @@ enum WitnessError {
          it was taken back to an earlier state. If it was restored from a backup, start with --restored"
     )]
     OtherTree { size: u64 },
-    #[error("the ledger's tree can not be read: {0}")]
+    #[error("the ledger's tree cannot be read: {0}")]
     Tree(String),
 }
 

@@ -79,7 +79,7 @@ pub enum ReportError {
     Died,
     #[error("the ledger is damaged, nothing is taken in: {0}")]
     Damaged(Arc<str>),
-    #[error("the ledger can not be written, nothing was acknowledged; send it again later. {0}")]
+    #[error("the ledger cannot be written, nothing was acknowledged; send it again later. {0}")]
     Storage(Arc<LedgerError>),
     #[error("no randomness to name a source: {0}")]
     Random(std::io::Error),
@@ -510,7 +510,7 @@ impl Writing {
         let known = lock(&self.shared.fault).replace(text.clone());
         self.metrics.ledger_writable.set(0);
         if known.as_ref() != Some(&text) {
-            tracing::error!(%error, "evidence was NOT acknowledged because the ledger can not be written; filters keep it while they can");
+            tracing::error!(%error, "evidence was NOT acknowledged because the ledger cannot be written; filters keep it while they can");
         }
         ReportError::Storage(Arc::new(error))
     }

@@ -58,8 +58,8 @@ pub enum ContinuationError<E> {
         /// What shows it.
         error: ProofError,
     },
-    /// The tree can not be read.
-    #[error("the ledger's tree can not be read: {0}")]
+    /// The tree cannot be read.
+    #[error("the ledger's tree cannot be read: {0}")]
     Hashes(E),
 }
 

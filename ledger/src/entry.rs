@@ -113,7 +113,7 @@ pub struct BatchView<'a>(&'a [u8]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
     /// They are no message of the contract.
-    #[error("can not be decoded")]
+    #[error("cannot be decoded")]
     Malformed,
     /// A part is out of bounds; the text continues "the entry".
     #[error("{0}")]

@@ -12,7 +12,7 @@
 //! **A file has its name only once its first frame is in it**, and from then on **one frame at a time is not yet
 //! durable**: [`FrameFile::append`] returns only after `fdatasync`, so whatever precedes the last frame was on disk
 //! before the last frame was begun. That is what lets [`FrameFile::open`] tell a write that a crash interrupted (cut
-//! it) from damage to data that somebody was promised (refuse to start).
+//! it) from damage to acknowledged data (refuse to start).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read as _, Seek, SeekFrom};
@@ -33,7 +33,7 @@ pub(crate) struct FrameFile {
     last: u64,
     /// Offset behind it.
     end: u64,
-    /// Set once an append failed and left something behind, until [`FrameFile::mend`].
+    /// Set once an append failed and left something behind, until [`FrameFile::recover`].
     broken: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Frame {
     pub(crate) payload: Vec<u8>,
 }
 
-/// What [`FrameFile::open`] cut off: a write that a crash interrupted and that nobody was told had succeeded.
+/// What [`FrameFile::open`] cut off: a write that a crash interrupted before it was acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TornTail {
     /// Where it began.
@@ -135,9 +135,9 @@ impl FrameFile {
     }
 
     /// Appends one frame and returns its offset, after it is durable. Its payload is in two parts, so that a large one need
-    /// not be copied behind what precedes it. After an error, nothing is appended before [`FrameFile::mend`].
+    /// not be copied behind what precedes it. After an error, nothing is appended before [`FrameFile::recover`].
     pub(crate) fn append(&mut self, parts: [&[u8]; 2]) -> Result<u64, AppendError> {
-        debug_assert!(!self.broken, "it was mended before");
+        debug_assert!(!self.broken, "it was recovered before");
         let offset = self.end;
         let bytes = parts[0].len() + parts[1].len();
         if let Err(error) = self.write(offset, parts) {
@@ -157,7 +157,7 @@ impl FrameFile {
 
     /// Makes a file fit for appending again after an append has failed, if the disk lets us: what was written of it is cut
     /// off, as if it had never been tried.
-    pub(crate) fn mend(&mut self) -> Result<(), DiskError> {
+    pub(crate) fn recover(&mut self) -> Result<(), DiskError> {
         if self.broken {
             self.settle()?;
             self.broken = false;
@@ -572,7 +572,7 @@ mod tests {
         assert_eq!(file.append([b"two", b""]).unwrap_err().doing, "syncing");
         assert!(file.broken);
         file.file = real;
-        file.mend().unwrap();
+        file.recover().unwrap();
         assert_eq!(scratch.reopen().unwrap().0, [b"one".to_vec()]);
     }
 
@@ -597,7 +597,7 @@ mod tests {
         };
         elsewhere.append([b"two", b""]).unwrap();
         file.broken = true;
-        file.mend().unwrap();
+        file.recover().unwrap();
         assert_eq!(file.append([b"three", b""]).unwrap(), elsewhere.last);
         assert_eq!(scratch.reopen().unwrap().0, [b"one".to_vec(), b"three".to_vec()]);
     }
@@ -608,10 +608,10 @@ mod tests {
         let (_, mut file, _) = scratch.reopen().unwrap();
         let real = std::mem::replace(&mut file.file, device("/dev/full"));
         assert!(file.append([b"two", b""]).is_err());
-        file.mend().unwrap_err();
+        file.recover().unwrap_err();
         assert!(file.broken);
         file.file = real;
-        file.mend().unwrap();
+        file.recover().unwrap();
         file.append([b"two", b""]).unwrap();
         assert_eq!(scratch.reopen().unwrap().0, [b"one".to_vec(), b"two".to_vec()]);
     }
@@ -622,14 +622,14 @@ mod tests {
         let (_, mut file, _) = scratch.reopen().unwrap();
         file.broken = true;
         scratch.edit(|bytes| bytes[HEADER_LEN as usize + 13] ^= 1);
-        file.mend().unwrap_err();
+        file.recover().unwrap_err();
         assert!(file.broken);
         scratch.edit(|bytes| bytes[HEADER_LEN as usize + 13] ^= 1);
-        file.mend().unwrap();
+        file.recover().unwrap();
         assert_eq!(scratch.reopen().unwrap().0, [b"one".to_vec()]);
     }
 
-    /// /dev/null can not be synced and /dev/full can not be written.
+    /// /dev/null cannot be synced and /dev/full cannot be written.
     fn device(path: &str) -> File {
         OpenOptions::new().write(true).open(path).unwrap()
     }

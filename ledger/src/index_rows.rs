@@ -14,7 +14,7 @@ pub(crate) enum Row<'a> {
     Change,
     /// What the control plane had to say.
     Note,
-    /// It can not be read.
+    /// It cannot be read.
     Unreadable,
 }
 

@@ -45,7 +45,7 @@ struct Forgetting {
     failed: bool,
 }
 
-/// The rows of records that can not be opened any more.
+/// The rows of records that cannot be opened any more.
 #[derive(Debug, Clone)]
 pub(crate) struct ErasedRows {
     /// The principal that they are about: issuer and subject. After a crash it is not known, and every leaf's key is looked at.
@@ -73,7 +73,7 @@ impl Indexer {
         })
     }
 
-    /// Writes the segment's index in a while. If it can not be written, it is tried again when there has to be room.
+    /// Writes the segment's index in a while. If it cannot be written, it is tried again when there has to be room.
     pub(crate) fn finish(&self, segment: Arc<Segment>) {
         self.queue.change(|work| work.full.push_back(segment));
     }
@@ -164,7 +164,7 @@ impl Queue {
 // === impl Forgetting ===
 
 impl Forgetting {
-    /// Looks through one more segment, and says whether there was one. What can not be dropped finds what can not be opened,
+    /// Looks through one more segment, and says whether there was one. What cannot be dropped finds what cannot be opened,
     /// no more than that something was there; the next start tries again.
     fn step(&mut self) -> bool {
         let Some(segment) = self.segments.next() else {

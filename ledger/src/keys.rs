@@ -42,7 +42,7 @@ pub(crate) struct DataKeys {
     prepared: Vec<Option<(u32, LessSafeKey)>>,
     /// Keys that were made and are not known to be on disk.
     unsynced: Vec<u32>,
-    /// Set once a sync failed, until [`DataKeys::mend`]: what the disk holds is not known any more.
+    /// Set once a sync failed, until [`DataKeys::recover`]: what the disk holds is not known any more.
     broken: bool,
 }
 
@@ -233,7 +233,7 @@ impl DataKeys {
 
     /// After a sync that failed, as soon as the disk lets us: no leaf is sealed with the keys that were made since the one
     /// before, so they are taken back; everything else that may have been dropped is written again.
-    pub(crate) fn mend(&mut self) -> Result<(), DiskError> {
+    pub(crate) fn recover(&mut self) -> Result<(), DiskError> {
         if !self.broken {
             return Ok(());
         }
@@ -364,7 +364,7 @@ impl KeyFile {
         })
     }
 
-    /// The slot of this key, as it is at this moment. One that can not be read is free.
+    /// The slot of this key, as it is at this moment. One that cannot be read is free.
     pub(crate) fn slot(&self, name: u32) -> Result<Slot, DiskError> {
         let slot = self.read(name)?;
         Ok(slot.and_then(|slot| Slot::decode(name, &slot)).unwrap_or(Slot::Free))
@@ -628,7 +628,7 @@ mod tests {
         assert!(keys.sync().is_err());
         // As if the kernel had dropped what was written.
         scratch.edit(|bytes| bytes[SLOT_BYTES * lost as usize..].fill(0));
-        keys.mend().unwrap();
+        keys.recover().unwrap();
         assert_eq!(keys.known_name(principal("lost")), None);
         let made_anew = name(&mut keys, "lost", 0);
         for keys in [keys, scratch.open()] {

@@ -151,7 +151,7 @@ impl Ledger {
         self.reserve.room(&self.paths.0)
     }
 
-    /// Destroys the principal's data key: what is known of the principal can not be read any more, and every proof
+    /// Destroys the principal's data key: what is known of the principal cannot be read any more, and every proof
     /// holds. `None` if nothing is known of the principal.
     pub fn erase(
         &mut self,
@@ -160,7 +160,7 @@ impl Ledger {
         reason: &str,
     ) -> Result<Option<Erased>, LedgerError> {
         // After a failed sync, the answer that nothing is left is given only once that is durable.
-        self.keys.mend()?;
+        self.keys.recover()?;
         let Some(name) = self.keys.known_name(principal) else {
             return Ok(None);
         };
@@ -295,9 +295,9 @@ impl Ledger {
     /// Within the room that is kept for what must not fail for want of it.
     fn append_always(&mut self, items: &[NewItem]) -> Result<(), LedgerError> {
         // After a write or a sync that failed, as soon as the disk lets us.
-        self.keys.mend()?;
-        self.current.mend()?;
-        // What an earlier group left in memory; nothing is taken in while it can not be written.
+        self.keys.recover()?;
+        self.current.recover()?;
+        // What an earlier group left in memory; nothing is taken in while it cannot be written.
         if self.tree.pending() > 0 {
             self.tree.flush()?;
             self.shared.grown(self.tree.size());

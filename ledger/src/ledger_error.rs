@@ -7,14 +7,14 @@ use crate::entry::EntryError;
 use crate::frames::AppendError;
 use crate::reserve::Reserved;
 
-/// Why the ledger can not be opened, or something was not appended, or not all of it: what was is durable, and the sources'
+/// Why the ledger cannot be opened, or something was not appended, or not all of it: what was is durable, and the sources'
 /// states say how far it goes.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// A file of it can not be read, or is not as it was.
+    /// A file of it cannot be read, or is not as it was.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A segment can not be written.
+    /// A segment cannot be written.
     #[error(transparent)]
     Append(#[from] AppendError),
     /// There is no room left.
@@ -39,7 +39,7 @@ pub enum LedgerError {
         /// How many there may be.
         limit: u32,
     },
-    /// What is to be erased can not be noted.
+    /// What is to be erased cannot be noted.
     #[error("{0}. Nothing was erased; ask again")]
     Erasing(FileError),
     /// An entry out of bounds.

@@ -70,13 +70,13 @@ pub struct NoteSigner {
 /// Why something is no note, no key, or not signed by the one who should have.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum NoteError {
-    /// It can not be a note.
+    /// It cannot be a note.
     #[error("this is no signed note: {0}")]
     Malformed(&'static str),
-    /// It can not be a key's name.
+    /// It cannot be a key's name.
     #[error("{0:?} can be no key's name: it must not be empty, nor have a space, a plus or a control character in it")]
     Name(String),
-    /// It can not be a verifier key.
+    /// It cannot be a verifier key.
     #[error("this is no verifier key (`name+hash+base64`): {0}")]
     Key(&'static str),
     /// The key did not sign this note.

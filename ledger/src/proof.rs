@@ -3,13 +3,13 @@
 
 use crate::tree::{Frontier, Hash, Hashes, node_hash, range_root};
 
-/// Why a proof can not be made, or a tree not be checked.
+/// Why a proof cannot be made, or a tree not be checked.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TreeError<E> {
     /// The tree does not have what is asked for, or it is not what it was.
     #[error(transparent)]
     Proof(ProofError),
-    /// A hash can not be read.
+    /// A hash cannot be read.
     #[error(transparent)]
     Hashes(E),
 }
@@ -26,7 +26,7 @@ pub enum ProofError {
         size: u64,
     },
     /// A tree never shrinks.
-    #[error("a tree of {old} leaves can not have become one of {new}")]
+    #[error("a tree of {old} leaves cannot have become one of {new}")]
     Shrunk {
         /// The older tree's size.
         old: u64,

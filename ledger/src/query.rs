@@ -146,7 +146,7 @@ impl Search<'_> {
             return Ok(Self::MORE);
         }
         let places = if_whole(self.places(segment))?;
-        // Only where the index can not say that the whole segment is about the time that is asked for.
+        // Only where the index cannot say that the whole segment is about the time that is asked for.
         let run_times = match times {
             Some(times) if !filter.encloses(times) => if_whole(segment.index().run_times())?.unwrap_or_default(),
             _ => Vec::new(),

@@ -34,7 +34,7 @@ pub(crate) struct Shared {
 
 type Listener = Box<dyn Fn(u64) + Send + Sync>;
 
-/// Why something can not be read.
+/// Why something cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// It was pruned.
@@ -64,10 +64,10 @@ pub enum ReadError {
     /// The ledger could not be opened.
     #[error("the ledger is damaged: {0}")]
     Damaged(Arc<str>),
-    /// A file of it can not be read.
+    /// A file of it cannot be read.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// It can not be opened.
+    /// It cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
 }

@@ -9,9 +9,9 @@ use crate::entry::{EntryKind, EntryView};
 pub struct LedgerRecord {
     /// Counts everything in the ledger from 0: the leaf's place in the tree.
     pub index: u64,
-    /// When the control plane made it durable, nanoseconds since the Unix epoch. 0 if that can not be read any more.
+    /// When the control plane made it durable, nanoseconds since the Unix epoch. 0 if that cannot be read any more.
     pub received_unix_nano: u64,
-    /// Who reported it: 32 hexadecimal digits. Empty if the control plane itself did, or if that can not be read any
+    /// Who reported it: 32 hexadecimal digits. Empty if the control plane itself did, or if that cannot be read any
     /// more.
     pub source: String,
     /// What it says.
@@ -151,7 +151,7 @@ pub enum Note {
 /// Evidence was erased by destroying the key that it was sealed with. Does not say whose: that would defeat it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Erasure {
-    /// The name of the data key: the leaves that carry it can not be read any more.
+    /// The name of the data key: the leaves that carry it cannot be read any more.
     #[prost(uint64, tag = "1")]
     pub key: u64,
     /// Who asked for it: the credential's name.

@@ -34,7 +34,7 @@ pub(crate) struct Opener {
     ready: HashMap<u32, LessSafeKey>,
 }
 
-/// Why a leaf can not be opened.
+/// Why a leaf cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Its bytes, its key or its place are not what they were.
@@ -49,7 +49,7 @@ pub enum OpenError {
         /// The record's index.
         index: u64,
     },
-    /// The keys can not be read.
+    /// The keys cannot be read.
     #[error(transparent)]
     Disk(#[from] DiskError),
 }

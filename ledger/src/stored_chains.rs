@@ -41,7 +41,7 @@ pub struct ChainOpener(Opener);
 pub struct OpenedChains {
     /// With the index of its record, the tokens joined by `~`.
     pub chains: Vec<(u64, String)>,
-    /// Records that can not be read any more, as they were about principals whose evidence was erased.
+    /// Records that cannot be read any more, as they were about principals whose evidence was erased.
     pub erased: u64,
 }
 
@@ -107,7 +107,7 @@ impl SealedBlock {
                 RecordBody::Entry(stored) if stored.known_chain.is_empty() => stored,
                 _ => continue,
             };
-            let entry = stored.view().ok_or_else(|| damaged("an entry can not be read"))?;
+            let entry = stored.view().ok_or_else(|| damaged("an entry cannot be read"))?;
             if let EntryKind::Chain(chain) = entry.kind {
                 let joined = str::from_utf8(chain.chain).map_err(|_| damaged("a chain is not text"))?;
                 opened.chains.push((leaf.index, joined.to_owned()));

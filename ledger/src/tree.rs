@@ -13,7 +13,7 @@ pub struct Hash(pub [u8; 32]);
 
 /// The hashes of complete subtrees of 256^level leaves.
 pub trait Hashes {
-    /// Why a hash can not be read.
+    /// Why a hash cannot be read.
     type Error: std::fmt::Display;
 
     /// Exactly `count` hashes of this level: those of the subtrees `first`, `first + 1`, …, where subtree `n` of a

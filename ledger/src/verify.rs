@@ -68,7 +68,7 @@ pub struct Problem {
 /// Checks a ledger's folder.
 ///
 /// # Errors
-/// The folder can not be read at all.
+/// The folder cannot be read at all.
 pub fn verify(folder: &Path, against: &Against) -> io::Result<Findings> {
     std::fs::read_dir(folder)?;
     let mut checking = Checking {
@@ -396,7 +396,7 @@ impl Checking<'_> {
 // === impl Checking: what is made to read the leaves ===
 
 impl Checking<'_> {
-    /// None if the keys can not be read, of which [`Checking::keys`] tells.
+    /// None if the keys cannot be read, of which [`Checking::keys`] tells.
     fn losses(&mut self) -> Option<LossCheck> {
         let path = self.path("keys");
         let origins = origins_of(self.folder).ok()?;
@@ -461,7 +461,7 @@ impl Checking<'_> {
     }
 
     fn indexes(&mut self) {
-        // Keys that can not be read were told of.
+        // Keys that cannot be read were told of.
         let Ok(keys) = KeyFile::open_to_read(&self.path("keys")) else {
             return;
         };

@@ -117,7 +117,7 @@ class ControlPlane:
             return json.load(response)
 
     def _announced(self) -> dict[str, str]:
-        """What `serve` prints once it serves; it ends without if it can not."""
+        """What `serve` prints once it serves; it ends without if it cannot."""
         announced = {}
         for line in self._process.stdout:
             name, value = line.strip().split(": ", 1)

@@ -50,7 +50,7 @@ impl Default for IdentityLimits {
     }
 }
 
-/// Why identity providers can not be served: what can not be used, and the cure.
+/// Why identity providers cannot be served: what cannot be used, and the cure.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct IdentityError(String);

@@ -36,7 +36,7 @@ pub struct DataFolder {
     _lock: FolderLock,
 }
 
-/// Why a data folder can not be used.
+/// Why a data folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataFolderError {
     /// No log, and --init was not given.

@@ -3,7 +3,7 @@
 //! A client names its position by a sequence number and the digest of the history up to it. To know whether that
 //! history is ours takes the digest at that very number: two copies of a log, of which one was restored from a backup
 //! and continued, agree up to some number and nowhere after it. Eight bytes of each digest are kept for that, of the
-//! last four million positions. What is older can not be told apart any more, and is refused: a snapshot would take
+//! last four million positions. What is older cannot be told apart any more, and is refused: a snapshot would take
 //! from a client of the other copy what had been revoked there, unnoticed.
 
 use std::collections::VecDeque;

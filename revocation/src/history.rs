@@ -55,19 +55,19 @@ pub struct History {
     pub complete_from: Option<u64>,
 }
 
-/// Why a history can not be read.
+/// Why a history cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
     #[error("the index of histories is behind the log; ask again in a moment")]
     Behind,
-    #[error("the index of histories can not be read: {0}")]
+    #[error("the index of histories cannot be read: {0}")]
     Unreadable(String),
 }
 
 /// Reads histories. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Histories {
-    /// The index, and up to which record it goes; nothing while it can not be read.
+    /// The index, and up to which record it goes; nothing while it cannot be read.
     index: watch::Sender<Option<(Arc<Database>, u64)>>,
     orders: Arc<(Mutex<Orders>, Condvar)>,
 }
@@ -206,7 +206,7 @@ impl HistoryIndexer {
             tracing::error!(
                 %error,
                 again_in = ?pause,
-                "the index of histories can not be kept; revocations go on, but the log is not compacted"
+                "the index of histories cannot be kept; revocations go on, but the log is not compacted"
             );
             self.histories.wait(pause, |orders| orders.end);
             if self.histories.order(|orders| orders.end) {
@@ -479,7 +479,7 @@ impl From<StoredEntry> for HistoryEntry {
     }
 }
 
-/// Why the index can not be kept at the moment.
+/// Why the index cannot be kept at the moment.
 #[derive(Debug, thiserror::Error)]
 enum IndexError {
     #[error(transparent)]

@@ -68,7 +68,7 @@ pub enum ForeignPosition {
     )]
     Diverged { applied: u64 },
     #[error(
-        "you have applied entry {applied}, which is so old that this log can not tell any more whether it was one of \
+        "you have applied entry {applied}, which is so old that this log cannot tell any more whether it was one of \
          its own. Restart the client, so that it begins anew"
     )]
     TooOld { applied: u64 },

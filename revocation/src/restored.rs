@@ -38,7 +38,7 @@ pub enum RestoreError {
         /// Seconds.
         behind: i64,
     },
-    /// The log can not be read or written.
+    /// The log cannot be read or written.
     #[error("the revocation log: {0}")]
     Store(#[from] StoreError),
     /// The system refused.

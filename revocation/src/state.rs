@@ -23,11 +23,11 @@ pub(crate) enum Plan {
     Nothing { seq: u64, epoch: Option<u64> },
 }
 
-/// Why an operation can not be done.
+/// Why an operation cannot be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     #[error(
-        "the principal's epoch can not be raised beyond 2^53; disable the principal's keys or raise its issuer's floor"
+        "the principal's epoch cannot be raised beyond 2^53; disable the principal's keys or raise its issuer's floor"
     )]
     EpochExhausted,
     #[error("the principal is not disabled, nor known at all; there is nothing to enable")]
@@ -38,7 +38,7 @@ pub enum PlanError {
     OtherEpoch { from: u64, current: u64 },
     #[error(
         "issued_up_to lies more than {MAX_FLOOR_AHEAD} seconds in the future; it is in seconds since the Unix epoch \
-         (now: {now}) and can not be lowered later"
+         (now: {now}) and cannot be lowered later"
     )]
     FloorInFuture { now: i64 },
     #[error(
@@ -168,7 +168,7 @@ impl State {
         {
             Subject::Principal(state) => {
                 let name = state.principal.ok_or("a principal's state without the principal")?;
-                let name = PrincipalName::try_from(name).map_err(|_| "a principal that can not be one")?;
+                let name = PrincipalName::try_from(name).map_err(|_| "a principal that cannot be one")?;
                 if state.epoch >= EPOCH_LIMIT {
                     return Err("an epoch of 2^53 or more");
                 }
@@ -187,14 +187,14 @@ impl State {
                 self.put_once(SubjectName::Key(&thumbprint), since(0));
             }
             Subject::IssuerFloor(floor) => {
-                let issuer = Issuer::parse(floor.issuer).map_err(|_| "an issuer that can not be one")?;
+                let issuer = Issuer::parse(floor.issuer).map_err(|_| "an issuer that cannot be one")?;
                 self.table.put(SubjectName::Issuer(&issuer), since(floor.issued_up_to));
             }
             Subject::Delegation(delegation) => {
                 let principal = delegation.principal.ok_or("a delegation without its principal")?;
                 let name = PrincipalName::try_from(principal)
                     .and_then(|principal| DelegationName::parse(principal, delegation.under, delegation.id))
-                    .map_err(|_| "a delegation that can not be one")?;
+                    .map_err(|_| "a delegation that cannot be one")?;
                 self.put_once(SubjectName::Delegation(&name), since(delegation.revoked_at));
             }
             Subject::LogFloor(floor) => {

@@ -14,7 +14,7 @@ pub struct Knowledge<'a> {
     pub(crate) max_token_lifetime: u64,
 }
 
-/// A name that the log can not hold has never been revoked; a request with such a name is refused before.
+/// A name that the log cannot hold has never been revoked; a request with such a name is refused before.
 impl RevocationView for Knowledge<'_> {
     fn principal(&self, issuer: &str, subject: Option<&str>) -> PrincipalState {
         name(issuer, subject)

@@ -1,4 +1,4 @@
-//! What can be revoked, parsed into types that can not be wrong.
+//! What can be revoked, parsed into types that cannot be wrong.
 
 use credence_wire::v1;
 
@@ -89,7 +89,7 @@ pub(crate) enum SubjectName<'a> {
     Delegation(&'a DelegationName),
 }
 
-/// Why something can not be the name of a subject.
+/// Why something cannot be the name of a subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
     #[error("an issuer has 1 to {MAX_ISSUER_BYTES} bytes")]

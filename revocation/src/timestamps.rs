@@ -14,7 +14,7 @@ use credence_runtime::time::unix_seconds;
 /// shows, which is time that is certain to have passed: such a clock can date a raise too early only by as long as no
 /// control plane ran since the log was begun. The latest stamp in the log would be nearer, and is not believed: a wall
 /// clock that was years ahead for a minute would have every later raise void fresh tokens for years. The log's own clock
-/// can not be led astray like that, except by the wall clock that it first began with.
+/// cannot be led astray like that, except by the wall clock that it first began with.
 #[derive(Debug)]
 pub(super) struct Timestamps {
     begun: Instant,

@@ -396,7 +396,7 @@ impl Writing {
     fn refuse(&self, waiting: Vec<Waiting>, error: StoreError) {
         *self.shared.fault() = Some(error.to_string());
         self.metrics.log_writable.set(0);
-        tracing::error!(%error, "a revocation was NOT acknowledged because the log can not be written");
+        tracing::error!(%error, "a revocation was NOT acknowledged because the log cannot be written");
         let error = Arc::new(error);
         for (order, answer) in waiting {
             self.answer(&order, answer, Err(RevokeError::Storage(Arc::clone(&error))));

@@ -1,4 +1,4 @@
-//! The sending half of a gRPC stream: a bounded channel whose writer can not be held up for ever, and whose last word
+//! The sending half of a gRPC stream: a bounded channel whose writer cannot be held up for ever, and whose last word
 //! (a status) gets out even when the channel is full.
 
 use std::pin::Pin;

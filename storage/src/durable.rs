@@ -69,7 +69,7 @@ pub fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(here_if_empty(path))?.sync_all()
 }
 
-/// The folder that a bare name lies in has the empty path, which can not be opened.
+/// The folder that a bare name lies in has the empty path, which cannot be opened.
 fn here_if_empty(path: &Path) -> &Path {
     if path.as_os_str().is_empty() {
         Path::new(".")

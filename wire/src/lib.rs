@@ -1,6 +1,6 @@
 //! The gRPC contract between filter and control plane: `proto/credence/v1/*.proto` and its Rust types.
 //!
-//! The types are generated from the contract and kept beside it, so that nobody who builds Credence has to generate them;
+//! The types are generated from the contract and kept beside it, so that building Credence needs no generator;
 //! `tests/generated.rs` sees to it that they are the same.
 //!
 //! With the `tonic` feature the crate also has the clients and servers.

@@ -119,7 +119,7 @@ where
     }
 }
 
-/// What the client of a stream is told that can not go on.
+/// What the client of a stream is told that cannot go on.
 fn end_status(metrics: &Metrics, permission: Permission, end: &SessionEnd) -> Status {
     match end {
         SessionEnd::Refused(refusal) => {

@@ -16,7 +16,7 @@ pub(crate) struct PeerCertificate {
 // === impl PeerCertificate ===
 
 impl PeerCertificate {
-    /// Of a certificate that was verified; nothing if it can not be read.
+    /// Of a certificate that was verified; nothing if it cannot be read.
     pub(crate) fn read(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = EndEntityCert::try_from(certificate).ok()?;
         Some(Self {

@@ -32,7 +32,7 @@ pub(crate) enum Door {
     Grpc,
 }
 
-/// Why a stream can not go on.
+/// Why a stream cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SessionEnd {
     /// The credential has expired, or a reload took it or its permission away, or bound it to other issuers.
@@ -81,7 +81,7 @@ impl Session {
             .map(|name| PeerName(name.to_owned()))
     }
 
-    /// Resolves once the stream can not go on.
+    /// Resolves once the stream cannot go on.
     pub(crate) async fn ended(mut self) -> SessionEnd {
         // Heard before the first check: no reload falls between the two.
         let mut changes = self.access.changes();

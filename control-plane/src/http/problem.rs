@@ -85,10 +85,10 @@ impl Problem {
 
     /// 500.
     pub(crate) fn unreadable_ledger(error: impl Display) -> Self {
-        tracing::error!(%error, "the ledger can not be read");
+        tracing::error!(%error, "the ledger cannot be read");
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            format!("the ledger can not be read: {error}"),
+            format!("the ledger cannot be read: {error}"),
         )
     }
 

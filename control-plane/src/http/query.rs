@@ -1,4 +1,4 @@
-//! Query strings, read strictly. The usual readers put U+FFFD where a name can not be decoded: a question about such a
+//! Query strings, read strictly. The usual readers put U+FFFD where a name cannot be decoded: a question about such a
 //! name would be answered "not revoked".
 
 use super::problem::Problem;

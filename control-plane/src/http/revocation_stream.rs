@@ -252,7 +252,7 @@ impl Following {
     /// Writes the whole state, and returns the entry it is of.
     async fn give_snapshot(&mut self) -> Result<u64, Ended> {
         let unreadable = |error| {
-            tracing::error!(%error, "a snapshot of our own can not be read; this is a bug");
+            tracing::error!(%error, "a snapshot of our own cannot be read; this is a bug");
             Ended::Failed
         };
         let snapshot = self.log.snapshot().await.map_err(|error| {

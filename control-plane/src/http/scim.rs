@@ -251,7 +251,7 @@ async fn schema(id: Identifier) -> Result<Response, Answer> {
 fn all_of(resources: Vec<discovery::Output>, query: ListParameters) -> Result<Response, Answer> {
     // RFC 7644 section 4: nobody is to believe that a filter held here.
     if parameters(query)?.filter.is_some() {
-        return Err(ScimError::new(StatusCode::FORBIDDEN, "these can not be filtered").into());
+        return Err(ScimError::new(StatusCode::FORBIDDEN, "these cannot be filtered").into());
     }
     Ok(list_response(resources.len() as u64, 1, resources))
 }

@@ -112,7 +112,7 @@ async fn while_open(session: Session, follow: impl Future<Output = Result<std::c
 }
 
 /// The event behind which the client wants to go on: what `Last-Event-ID` says, or, for clients that can set no headers,
-/// the query. None if it names none, an error if it can not be told which.
+/// the query. None if it names none, an error if it cannot be told which.
 pub(crate) fn last_event_id(headers: &HeaderMap, asked: Option<String>) -> Result<Option<String>, UnreadableId> {
     // The URL of an EventSource stays the same: where both say something, the header is the later word.
     let mut sent = headers.get_all("last-event-id").iter();

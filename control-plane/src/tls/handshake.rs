@@ -140,7 +140,7 @@ fn reason(error: &io::Error) -> (&'static str, &'static str) {
             ),
             _ => (
                 "bad_certificate",
-                "the peer's certificate can not be used; it has to be one of X.509 version 3 for client \
+                "the peer's certificate cannot be used; it has to be one of X.509 version 3 for client \
                  authentication",
             ),
         },

@@ -42,7 +42,7 @@ impl Contents {
     pub(crate) fn read(port: Port, settings: &PortTls) -> Result<Self, Unusable> {
         let read = |member, path: &Path| {
             durable::read_small_file(path, MAX_FILE_BYTES)
-                .map_err(|error| unusable(port, member, path, &format!("can not be read: {error}")))
+                .map_err(|error| unusable(port, member, path, &format!("cannot be read: {error}")))
         };
         Ok(Self {
             certificate: read("certificate", &settings.certificate)?,
@@ -82,7 +82,7 @@ impl Material {
             unusable(
                 "certificate",
                 &settings.certificate,
-                "has a certificate that can not be read; have it issued again".to_owned(),
+                "has a certificate that cannot be read; have it issued again".to_owned(),
             )
         })?;
         let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|_| {
@@ -112,7 +112,7 @@ impl Material {
                 };
                 let verifier = builder
                     .build()
-                    .map_err(|error| unusable("client_ca", path, format!("can not be used: {error}")))?;
+                    .map_err(|error| unusable("client_ca", path, format!("cannot be used: {error}")))?;
                 Some(verifier)
             }
             _ => None,
@@ -130,7 +130,7 @@ impl Material {
                     "is not the key of the certificate in {}; replace both together",
                     settings.certificate.display()
                 ),
-                error => format!("holds a private key that can not be used: {error}"),
+                error => format!("holds a private key that cannot be used: {error}"),
             };
             unusable("key", &settings.key, problem)
         })?;

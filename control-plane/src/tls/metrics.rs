@@ -27,7 +27,7 @@ impl TlsMetrics {
             ),
             files_current: group.add(
                 "files_current",
-                "1 if what the port's files hold is in force, 0 if it can not be used and what they held before is",
+                "1 if what the port's files hold is in force, 0 if it cannot be used and what they held before is",
             ),
             reloads: group.add("reloads", "Changes of the port's files, by outcome"),
             handshake_failures: group.add(

@@ -120,7 +120,7 @@ impl TlsPorts {
             }
             (None, None) => Ok(None),
             _ => Err(Unusable(format!(
-                "tls.{}: TLS can not be switched on or off on a port that is open; restart the control plane for that",
+                "tls.{}: TLS cannot be switched on or off on a port that is open; restart the control plane for that",
                 port.name()
             ))),
         }
@@ -188,7 +188,7 @@ impl TlsPort {
                 let again = files.unusable.as_ref().filter(|unusable| unusable.contents == contents);
                 let (seen, reported) = (again.is_some(), again.is_some_and(|unusable| unusable.reported));
                 if seen && !reported {
-                    tracing::error!(%error, port = port.name(), "the TLS files changed and can not be used; what they held before stays in force until its certificate ends");
+                    tracing::error!(%error, port = port.name(), "the TLS files changed and cannot be used; what they held before stays in force until its certificate ends");
                     metrics.files_current.get_or_create(&label(port)).set(0);
                     metrics.reloads.get_or_create(&reload(port, "failure")).inc();
                 }

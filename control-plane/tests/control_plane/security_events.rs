@@ -785,7 +785,7 @@ async fn only_a_transmitters_own_credential_opens_it() {
     push(&server, &big).await.expect(413);
 }
 
-/// What one transmitter has disabled can not be told from what another one has.
+/// What one transmitter has disabled cannot be told from what another one has.
 #[tokio::test]
 async fn of_transmitters_that_share_their_principals_none_enables() {
     let place = Place::new();

@@ -534,5 +534,5 @@ async fn a_reload_takes_over_other_files_and_other_certificates_or_nothing() {
     assert!(secured.follows(Some(&secured.authority.issue(OTHER_ENVOY))).await);
 }
 
-/// Files are looked at every two seconds, and a change that can not be used counts once it was seen twice.
+/// Files are looked at every two seconds, and a change that cannot be used counts once it was seen twice.
 const PATIENCE: Duration = Duration::from_secs(15);

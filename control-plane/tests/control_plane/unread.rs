@@ -13,7 +13,7 @@ struct Client(TcpStream);
 // === impl Client ===
 
 impl Client {
-    /// Its own kernel takes over little of what it sends, so that it can not be done before the server has read.
+    /// Its own kernel takes over little of what it sends, so that it cannot be done before the server has read.
     async fn connect(server: &Server) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_send_buffer_size(64 << 10).unwrap();

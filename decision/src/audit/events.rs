@@ -594,7 +594,7 @@ mod tests {
         );
     }
 
-    /// Neither do requests that are denied because they can not be recorded.
+    /// Neither do requests that are denied because they cannot be recorded.
     #[test]
     fn of_many_denials_on_one_chain_the_first_of_a_second_are_events_and_the_rest_are_counted() {
         let scene = Scene::new();

@@ -369,7 +369,7 @@ impl Reporter {
             )));
         }
         if let Err(violation) = self.settle(ring, welcome.acknowledged) {
-            // This source can not be continued: what follows its last durable entry is gone here, or was never here.
+            // This source cannot be continued: what follows its last durable entry is gone here, or was never here.
             self.start_new_source();
             return Err(violation);
         }

@@ -27,7 +27,7 @@ pub(super) fn arguments(
         let at = args.field(name);
         if name.is_empty() || name == "*" || name.len() > MAX_NAME_BYTES {
             at.report(format!(
-                "`{name}` can not name an argument; use up to {MAX_NAME_BYTES} bytes, not `*` alone"
+                "`{name}` cannot name an argument; use up to {MAX_NAME_BYTES} bytes, not `*` alone"
             ));
         }
         let Some(source) = source(&at, argument, template, headers) else {

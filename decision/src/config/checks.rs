@@ -78,11 +78,11 @@ pub(super) fn seconds(at: &Location<'_>, found: Option<&str>, default: u64, rang
     found.as_secs()
 }
 
-/// Reports what can not name a member of a query.
+/// Reports what cannot name a member of a query.
 pub(super) fn query_name(at: &Location<'_>, name: &str) {
     if name.is_empty() || name.len() > MAX_NAME_BYTES {
         at.report(format!(
-            "`{name}` can not name a query member; use 1 to {MAX_NAME_BYTES} bytes"
+            "`{name}` cannot name a query member; use 1 to {MAX_NAME_BYTES} bytes"
         ));
     }
 }
@@ -94,7 +94,7 @@ pub(super) fn alike(at: &Location<'_>, name: &str, other: Option<&str>) {
     }
 }
 
-/// Reports a header that a rule can not read, the carriers of delegation and proof included.
+/// Reports a header that a rule cannot read, the carriers of delegation and proof included.
 pub(super) fn readable_header(at: &Location<'_>, name: &str, carriers: &HeaderNames) {
     header_name(at, name);
     if carriers.matches(name) {

@@ -1,4 +1,4 @@
-//! Turns a configuration as it is written into one that can not be wrong, collecting every mistake on the way.
+//! Turns a configuration as it is written into one that cannot be wrong, collecting every mistake on the way.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -432,7 +432,7 @@ fn limits(at: &Location<'_>, limits: file::Limits, times: Times) -> Limits {
 fn audit(at: &Location<'_>, audit: file::Audit) -> Audit {
     if audit.record == RecordedDecisions::None && audit.on_overflow == Overflow::Deny {
         at.field("on_overflow")
-            .report("`deny` refuses what can not be recorded, and `record: none` records nothing; remove one");
+            .report("`deny` refuses what cannot be recorded, and `record: none` records nothing; remove one");
     }
     Audit {
         record: audit.record,

@@ -144,7 +144,7 @@ impl Description {
     }
 }
 
-/// Every field is named here, so that a new one can not be forgotten.
+/// Every field is named here, so that a new one cannot be forgotten.
 fn rule(written: file::Rule, plugin_audience: &[String], plugin_mode: Mode) -> RuleDescription {
     let file::Rule {
         name,

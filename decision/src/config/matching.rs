@@ -107,7 +107,7 @@ pub(super) fn account_for_query(
     }
 }
 
-/// A list that can not be read must not turn into the empty one, which means "any".
+/// A list that cannot be read must not turn into the empty one, which means "any".
 fn hosts(at: &Location<'_>, hosts: Option<&[String]>) -> Option<Vec<HostPattern>> {
     let Some(hosts) = hosts else {
         return Some(Vec::new());

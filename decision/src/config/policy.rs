@@ -46,7 +46,7 @@ pub struct Policy {
     pub filter_state: Vec<Part>,
     /// Sizes, depths and times.
     pub limits: Limits,
-    /// What is recorded, and what happens if it can not be.
+    /// What is recorded, and what happens if it cannot be.
     pub audit: Audit,
     /// What is no mistake, but may not be what was meant.
     pub notes: Vec<Remark>,
@@ -151,7 +151,7 @@ pub struct Limits {
     pub verification: credence_delegation::Limits,
 }
 
-/// What is recorded, and what happens if it can not be.
+/// What is recorded, and what happens if it cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audit {
     /// Whether decisions are recorded at all.

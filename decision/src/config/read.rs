@@ -12,7 +12,7 @@ impl Policy {
     ///
     /// # Errors
     /// [`ConfigError`] lists the mistakes with their places. A mistake of syntax, type or field name is listed alone,
-    /// since what follows it can not be read.
+    /// since what follows it cannot be read.
     pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
         compile(read(json)?)
     }

@@ -1,6 +1,6 @@
 //! The configuration's JSON Schema (draft 2020-12), for editors and for whoever generates configurations.
 //!
-//! Fields, types and descriptions come from the types in `file`. What those types can not say, the limits that
+//! Fields, types and descriptions come from the types in `file`. What those types cannot say, the limits that
 //! `compile` enforces, stands here by place. The schema is never stricter than the filter: where a limit is in bytes,
 //! or spans several fields, it says less, and `credence config check` says the rest.
 

@@ -552,7 +552,7 @@ fn a_mistake_is_reported_with_its_place_and_cure() {
             r#""item": {"path""#,
             r#""*": {"path""#,
             "rules[1].args.*",
-            "`*` can not name an argument",
+            "`*` cannot name an argument",
         ),
         (
             r#"{"query": "amount", "type": "number"}"#,

@@ -200,7 +200,7 @@ impl Engine {
 
     /// Whether the request would be let through but for what is known of revocations, which is nothing yet, so that it is
     /// worth its while to wait for that. Not where a decision is not carried out: nothing may be delayed there. Nor for
-    /// a body that is to be read: the host can not hold a request first without its body and then for it.
+    /// a body that is to be read: the host cannot hold a request first without its body and then for it.
     pub fn is_unready(verdict: &Verdict<'_>, has_body: bool) -> bool {
         let is_not_ready = matches!(&verdict.decision, Decision::Deny(denial) if denial.reason == Reason::NotReady);
         let reads_body = verdict.rule.is_none_or(|rule| match &rule.access {

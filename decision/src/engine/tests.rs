@@ -1510,7 +1510,7 @@ mod a_chain_that_workers_share {
         assert_eq!(world.store.reads, reads);
     }
 
-    /// Whoever can write to what the workers share can make them work, and can not make them believe.
+    /// Whoever can write to what the workers share can make them work, and cannot make them believe.
     #[test]
     fn is_never_believed_for_what_others_wrote() {
         let world = &mut world_with_keys();

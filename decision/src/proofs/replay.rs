@@ -16,7 +16,7 @@ use crate::shared_store::{SharedStore, StoreFailure};
 #[derive(Debug, Clone)]
 pub struct ReplayMemory {
     secret: [u8; 16],
-    /// When the memory was made: before, it can not say what was used.
+    /// When the memory was made: before, it cannot say what was used.
     born: UnixTime,
     /// Seconds that a holder's clock may be ahead of ours.
     skew: u64,

@@ -94,7 +94,7 @@ impl Lease {
         std::mem::replace(&mut self.max_staleness, max_staleness) != max_staleness
     }
 
-    /// A new stream: echoes of earlier pings can not arrive any more.
+    /// A new stream: echoes of earlier pings cannot arrive any more.
     pub(super) fn forget_pings(&mut self) {
         self.outstanding.clear();
     }

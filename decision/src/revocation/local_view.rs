@@ -23,7 +23,7 @@ pub struct View {
     sweep: Sweep,
 }
 
-/// A snapshot on its way in. It is no `View`, and so can not be consulted before it is complete.
+/// A snapshot on its way in. It is no `View`, and so cannot be consulted before it is complete.
 #[derive(Debug)]
 pub(super) struct Draft {
     hasher: SubjectHasher,
@@ -35,7 +35,7 @@ pub(super) struct Draft {
 pub(super) enum Unapplied {
     /// The control plane sent a record that breaks the contract.
     Invalid(String),
-    /// The view, or the VM's memory, is full: something is revoked that can not be known.
+    /// The view, or the VM's memory, is full: something is revoked that cannot be known.
     NoRoom(String),
 }
 

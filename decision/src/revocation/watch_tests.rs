@@ -1059,7 +1059,7 @@ fn after_the_clock_was_put_back_the_snapshot_is_pulled_anew() {
     let actions = scene.tick();
     assert_eq!(actions, [Action::Cancel, Action::Report(FORGOT_TOO_MUCH.to_owned())]);
     assert_eq!(scene.memory().forgotten_before, floor, "and none until it is there");
-    assert_eq!(scene.reopen().applied, None, "what is held can not be continued");
+    assert_eq!(scene.reopen().applied, None, "what is held cannot be continued");
     let none = scene.hear_violation(welcome(1, None));
     assert!(none.contains(" while "), "{none}");
     assert_eq!(scene.reopen().applied, None);

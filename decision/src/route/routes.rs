@@ -172,7 +172,7 @@ pub struct RouteMatch<'s, 'r, T> {
     pub captures: Captures<'r>,
 }
 
-/// Why a route can not be added.
+/// Why a route cannot be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Unusable {
     /// The route of this position takes every request that this one could match.

@@ -39,7 +39,7 @@ impl PathTemplate {
     /// A trailing slash is significant. `/assets/**` also takes `/assets` and `/assets/`.
     ///
     /// # Errors
-    /// [`TemplateError`] names the segment that can not stand.
+    /// [`TemplateError`] names the segment that cannot stand.
     pub fn parse(source: &str, tolerated: Tolerated) -> Result<Self, TemplateError> {
         if source.len() > MAX_TEMPLATE_BYTES {
             return Err(TemplateError::TooLong);
@@ -360,7 +360,7 @@ impl PartialEq for Captures<'_> {
     }
 }
 
-/// Why a path template can not stand.
+/// Why a path template cannot stand.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TemplateError {
     /// It must start with a slash.
@@ -384,7 +384,7 @@ pub enum TemplateError {
     #[error("capture `{0}` appears twice; give each its own name")]
     DuplicateCapture(String),
     /// A query, a fragment or bytes that a path does not carry.
-    #[error("`{0}` has a character that a path can not carry; percent-encode it, and match queries by `query`")]
+    #[error("`{0}` has a character that a path cannot carry; percent-encode it, and match queries by `query`")]
     Characters(String),
     /// Requests with such a segment are refused, so this would never match.
     #[error("no request can match segment `{segment}`: {cause}")]

@@ -140,7 +140,7 @@ pub enum Fault {
     /// `min` is greater than `max`.
     #[error("\"min\" is greater than \"max\"")]
     EmptyRange,
-    /// A number that JCS can not keep.
+    /// A number that JCS cannot keep.
     #[error("{0}")]
     Inadmissible(#[from] crate::value::InadmissibleNumber),
     /// `all` and `any` nest too deep.

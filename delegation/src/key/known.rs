@@ -8,7 +8,7 @@ pub(crate) enum Known {
     /// Everybody's: this specification prints its private half.
     Printed(&'static str),
     /// Nobody's: the one in the files that we ship, whose private half was never there (docs/configuration.md).
-    Nobodys,
+    Examples,
 }
 
 impl PublicKey {
@@ -21,7 +21,7 @@ impl PublicKey {
             "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U" => Known::Printed("RFC 9421, appendix B.1.4"),
             "oKIywvGUpTVTyxMQ3bwIIeQUudfr_CkLMjCE19ECD-U" => Known::Printed("RFC 7515, appendix A.3"),
             "cn-I_WNMClehiVp51i_0VpOENW1upEerA8sEam5hn-s" => Known::Printed("RFC 7517, appendix A"),
-            "PlvtM7HpwShiXEuo0jfAcFkNoo1Y_A6sI91E4DsqnN8" => Known::Nobodys,
+            "PlvtM7HpwShiXEuo0jfAcFkNoo1Y_A6sI91E4DsqnN8" => Known::Examples,
             _ => return None,
         })
     }
@@ -87,6 +87,6 @@ mod tests {
             key.to_jwk(),
             r#"{"crv":"Ed25519","kty":"OKP","x":"yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc"}"#
         );
-        assert_eq!(key.known(), Some(Known::Nobodys));
+        assert_eq!(key.known(), Some(Known::Examples));
     }
 }

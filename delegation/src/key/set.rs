@@ -28,7 +28,7 @@ pub struct SkippedKey {
     pub why: KeyError,
 }
 
-/// Why a JWK set can not be used.
+/// Why a JWK set cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JwkSetError {
     /// The text is not strict JSON.

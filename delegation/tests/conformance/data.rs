@@ -12,12 +12,12 @@ pub(crate) struct Downloaded {
 }
 
 impl Downloaded {
-    /// The vectors of the Wycheproof project, or why they can not be used.
+    /// The vectors of the Wycheproof project, or why they cannot be used.
     pub(crate) fn wycheproof() -> Result<Self, String> {
         Self::find("vectors-wycheproof", "WYCHEPROOF_VERSION")
     }
 
-    /// The vectors of RFC 8785's author, or why they can not be used.
+    /// The vectors of RFC 8785's author, or why they cannot be used.
     pub(crate) fn json_canonicalization() -> Result<Self, String> {
         Self::find("vectors-jcs", "JCS_VECTORS_VERSION")
     }

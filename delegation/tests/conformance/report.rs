@@ -37,7 +37,7 @@ impl Suite {
         }
     }
 
-    /// A suite that can not run here, and why.
+    /// A suite that cannot run here, and why.
     pub(crate) fn skipped(name: &str, reason: impl Into<String>) -> Self {
         Self {
             skipped: Some(reason.into()),

@@ -122,7 +122,7 @@ fn a_chain_whose_revocation_epoch_is_not_under_the_signature() {
     for epoch in [root().with("rev_epoch", "8"), root()] {
         assert_eq!(denied_at(&[&with_payload(&token, &epoch.json())]), "3b");
     }
-    // A derived token can not move its root's epoch, nor speak for somebody else.
+    // A derived token cannot move its root's epoch, nor speak for somebody else.
     let moved = child(&token).with("rev_epoch", "8").with("sub", "\"eve\"");
     let chain = verify(&[&token, &moved.signed(&alice())]).unwrap();
     assert_eq!((chain.root_epoch(), &chain.principal().subject), (Some(7), &None));

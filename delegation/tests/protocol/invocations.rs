@@ -69,7 +69,7 @@ fn step_6c_takes_a_chain_that_is_meant_for_us() {
     let chain = verify(&[&elsewhere, &narrowed]).unwrap();
     assert!(
         chain.identifies_audience(&policy(false)).is_err(),
-        "a child can not lift its parent's audience"
+        "a child cannot lift its parent's audience"
     );
 }
 

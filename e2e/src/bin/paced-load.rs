@@ -20,7 +20,7 @@ use credence_e2e::Failure;
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let load = Load::from_arguments(&arguments)?;
-    // Sleep to the microsecond; threads inherit it. Where it can not be set, every latency is some 50 µs longer.
+    // Sleep to the microsecond; threads inherit it. Where it cannot be set, every latency is some 50 µs longer.
     let _ = fs::write("/proc/self/timerslack_ns", "1");
     println!("{}", load.run()?);
     Ok(())

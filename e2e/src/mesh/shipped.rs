@@ -40,7 +40,7 @@ pub fn adapted(name: &str, changes: &[Replacement]) -> Result<String, Failure> {
 /// All of them, by path.
 ///
 /// # Errors
-/// If they can not be listed.
+/// If they cannot be listed.
 pub fn all() -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for folder in [folder(), folder().join("control-plane")] {

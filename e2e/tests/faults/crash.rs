@@ -1,5 +1,6 @@
 //! A control plane that is killed (`kill -9`).
 
+use std::thread;
 use std::time::Duration;
 
 use credence_e2e::late_allows::Load;
@@ -13,11 +14,28 @@ use super::request_for;
 /// after the other. Between two system calls nothing leaves the process.
 #[test]
 fn at_every_step_of_a_raise_keeps_what_was_acknowledged_and_halves_nothing() {
-    let mut stack = Stack::start(&StackOptions::quick()).unwrap();
-    let steps = steps_of_a_raise(&stack);
-    let rounds: Vec<Round> = steps.iter().map(|step| Round::killed_at(step, &mut stack)).collect();
+    let stacks = [(); 3].map(|()| Stack::start(&StackOptions::quick()).unwrap());
+    // The first raise writes more than those after it: each stack takes it now.
+    let [steps, ..] = &stacks.each_ref().map(steps_of_a_raise);
+    // Rounds mostly wait: each stack takes its share of the steps, side by side.
+    let shares = stacks.len();
+    let done = thread::scope(|scope| {
+        let started: Vec<_> = (stacks.into_iter().enumerate())
+            .map(|(share, mut stack)| {
+                scope.spawn(move || {
+                    let mine = steps.iter().skip(share).step_by(shares);
+                    let rounds: Vec<Round> = mine.map(|step| Round::killed_at(step, &mut stack)).collect();
+                    (stack, rounds)
+                })
+            })
+            .collect();
+        started
+            .into_iter()
+            .map(|share| share.join().unwrap())
+            .collect::<Vec<_>>()
+    });
 
-    let outcomes: Vec<_> = rounds.iter().map(Round::outcome).collect();
+    let outcomes: Vec<_> = (done.iter().flat_map(|(_, rounds)| rounds).map(Round::outcome)).collect();
     let killed_at = |call| outcomes.iter().filter(move |(step, ..)| step.call == call);
     // Before it is written nothing has happened; from then on the system keeps it, synced or not.
     assert!(
@@ -32,12 +50,14 @@ fn at_every_step_of_a_raise_keeps_what_was_acknowledged_and_halves_nothing() {
     assert!(outcomes.iter().any(|outcome| is_unanswered(&outcome)), "{outcomes:?}");
 
     // For good: after one more restart, and to filters that have seen nothing of it.
-    stack.control_plane.kill().unwrap();
-    stack.control_plane.restart().unwrap();
-    stack.restart_envoy().unwrap();
     let denied = [(); 2].map(|()| Some("revoked_principal".to_owned()));
-    for round in &rounds {
-        assert_eq!(verdicts(&stack, &round.request), denied, "{:?}", round.step);
+    for (mut stack, rounds) in done {
+        stack.control_plane.kill().unwrap();
+        stack.control_plane.restart().unwrap();
+        stack.restart_envoy().unwrap();
+        for round in &rounds {
+            assert_eq!(verdicts(&stack, &round.request), denied, "{:?}", round.step);
+        }
     }
 }
 

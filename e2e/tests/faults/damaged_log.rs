@@ -142,7 +142,7 @@ fn that_is_gone_is_not_replaced_by_an_empty_one_unless_the_operator_says_so() {
     case.stack.control_plane.restart_as_a_new_log().unwrap();
     case.assert_not_believed();
 
-    // He configures them for the new one. It can not know what was revoked, and so voids all that was issued.
+    // He configures them for the new one. It cannot know what was revoked, and so voids all that was issued.
     let new = case.stack.control_plane.log_id();
     assert_ne!(new, old);
     let pinned = |log_id: &str| format!("log_id: {log_id}");

@@ -1,4 +1,4 @@
-//! A disk that is full, or that can not be written.
+//! A disk that is full, or that cannot be written.
 
 use credence_e2e::control_plane::ControlPlane;
 use credence_e2e::operator::Operator;

@@ -154,7 +154,7 @@ impl Follower {
         let (reader, next) = (self.reader.clone(), self.cursor.next);
         let reading = tokio::task::spawn_blocking(move || {
             let held = held(&reader)?;
-            // Records that are gone can not be sent; and a ledger that was restored may be shorter than it was.
+            // Records that are gone cannot be sent; and a ledger that was restored may be shorter than it was.
             let from = next.clamp(held.start, held.end);
             let records = reader.records(from..held.end.min(from.saturating_add(MAX_RECORDS as u64)));
             let mapped = records
@@ -168,7 +168,7 @@ impl Follower {
         let (held, from, mapped): (_, _, Vec<LogRecord>) = reading
             .await
             .map_err(|error| failed(error.to_string()))?
-            .map_err(|error: String| failed(format!("the ledger can not be read: {error}")))?;
+            .map_err(|error: String| failed(format!("the ledger cannot be read: {error}")))?;
         if from > next {
             let missed = from - next;
             self.metrics.missed.inc_by(missed);

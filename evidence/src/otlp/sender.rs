@@ -45,10 +45,10 @@ pub(crate) enum Outcome {
     Refused { message: String },
 }
 
-/// A collector that can not be spoken to.
+/// A collector that cannot be spoken to.
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpError {
-    /// The authorities of `audit.otlp.ca`, or of the system, can not be read.
+    /// The authorities of `audit.otlp.ca`, or of the system, cannot be read.
     #[error("audit.otlp.ca: {0}")]
     Authorities(String),
     /// The endpoint is none.

@@ -56,7 +56,7 @@ pub(crate) enum StepError {
     Record(ReportError),
 }
 
-/// Whether a chain is there can not be told at the moment.
+/// Whether a chain is there cannot be told at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unreadable;
 
@@ -177,7 +177,7 @@ impl<'c> Checker<'c> {
         evidence: &impl Evidence,
         record: impl FnOnce(Vec<Mismatch>) -> Result<(), ReportError>,
     ) -> Result<Option<Findings>, StepError> {
-        // What was pruned can not be checked any more.
+        // What was pruned cannot be checked any more.
         let from = self.next.max(evidence.first());
         if from >= evidence.size() {
             return Ok(None);
@@ -487,7 +487,7 @@ mod tests {
         /// Chains that came before the first record.
         earlier: Vec<String>,
         first: u64,
-        /// Whether chains can not be looked up.
+        /// Whether chains cannot be looked up.
         is_unreadable: bool,
         looks: std::cell::Cell<usize>,
     }

@@ -19,7 +19,7 @@ pub(crate) struct Recorded {
     handover: Arc<Handover>,
     /// How long reading the files has taken since it was last asked for.
     reading: Cell<Duration>,
-    /// Whether it was said that chains can not be looked up.
+    /// Whether it was said that chains cannot be looked up.
     is_unreadable: Cell<bool>,
 }
 
@@ -61,7 +61,7 @@ impl Recorded {
     }
 
     /// Records from index `from` on: as many as fit into a block, whatever is in them. What can be read is not held up by
-    /// what can not.
+    /// what cannot.
     fn stored(&self, from: u64, until: u64) -> Result<Vec<LedgerRecord>, ReadError> {
         let mut stored: Vec<LedgerRecord> = Vec::new();
         let mut bytes = 0;
@@ -136,7 +136,7 @@ impl Evidence for Recorded {
                 // Another one may have it: what is pruned is stored again before its segment goes.
                 Err(error) => {
                     if !self.is_unreadable.replace(true) {
-                        tracing::error!(%error, "delegations can not be looked up to verify them again; what was allowed under them counts as unchecked");
+                        tracing::error!(%error, "delegations cannot be looked up to verify them again; what was allowed under them counts as unchecked");
                     }
                     found = Err(Unreadable);
                 }

@@ -26,7 +26,7 @@ pub(crate) struct Reverification {
     pub reader: LedgerReader,
     pub ledger: LedgerHandle,
     pub handover: Arc<Handover>,
-    /// Absent if they can not be read: then it begins with what is at hand.
+    /// Absent if they cannot be read: then it begins with what is at hand.
     pub cursors: Option<Arc<Cursors>>,
     pub metrics: Arc<Metrics>,
 }
@@ -62,7 +62,7 @@ impl Reverification {
     fn follow(&self, record: Record<'_>, returned: &mut HashMap<SourceName, Vec<u8>>) {
         let progress = self.cursors.as_ref().map(|cursors| cursors.progress()).transpose();
         let progress =
-            progress.inspect_err(|error| tracing::warn!(%error, "how far evidence was verified again can not be read"));
+            progress.inspect_err(|error| tracing::warn!(%error, "how far evidence was verified again cannot be read"));
         let mut saved = progress.ok().flatten().unwrap_or_default();
         let newest = self.reader.segments().first().map_or(0, |segment| segment.first());
         // Without a place to go on, or with one that a restored backup does not reach: what is at hand.
@@ -162,7 +162,7 @@ fn log(mismatches: &[Mismatch]) {
 
 fn say(error: &StepError) {
     match error {
-        StepError::Read(error) => tracing::error!(%error, "evidence can not be read to verify it again"),
+        StepError::Read(error) => tracing::error!(%error, "evidence cannot be read to verify it again"),
         // Nothing is lost: it is found again.
         StepError::Record(ReportError::Stopping) => {}
         StepError::Record(error) => tracing::error!(

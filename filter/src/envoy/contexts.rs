@@ -40,7 +40,7 @@ impl Context for Root {
             // The stream's own sequence check notices what is missing.
             Err(error) => Envoy.log(
                 LogLevel::Error,
-                &format!("credence: a gRPC message can not be read: {error}"),
+                &format!("credence: a gRPC message cannot be read: {error}"),
             ),
         }
     }
@@ -62,7 +62,7 @@ impl RootContext for Root {
         match calls::buffer(BufferType::PluginConfiguration, size) {
             Ok(configuration) => with_plugin(|plugin| plugin.on_configure(self.0, &configuration)).unwrap_or(false),
             Err(error) => {
-                let message = format!("credence: the plugin configuration can not be read: {error}");
+                let message = format!("credence: the plugin configuration cannot be read: {error}");
                 Envoy.log(LogLevel::Error, &message);
                 false
             }

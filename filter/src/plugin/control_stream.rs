@@ -82,7 +82,7 @@ impl<H: Host> ControlStream<H> {
                     Ok(()) => actions.extend(handler.on_open(now)),
                     Err(error) => {
                         self.report(&format!(
-                            "{} can not be reached: {error}; is there a cluster of this name?",
+                            "{} cannot be reached: {error}; is there a cluster of this name?",
                             self.cluster
                         ));
                         actions.extend(handler.on_close(now, UNAVAILABLE, random));

@@ -85,7 +85,7 @@ impl<H: Host> Effects<H> {
         }
     }
 
-    /// Refuses a request whose headers can not be read.
+    /// Refuses a request whose headers cannot be read.
     pub(super) fn refuse_unread(&mut self, denial: &Denial, began: Began) -> Flow {
         self.recorder.record_unread(denial, began);
         deny(&self.host, denial, None, false)
@@ -140,7 +140,7 @@ pub(super) fn deny(host: &impl Host, denial: &Denial, nonce: Option<&str>, is_gr
     Flow::Stop
 }
 
-/// Why a request's trailers can not be made safe.
+/// Why a request's trailers cannot be made safe.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TrailerError {
     #[error(transparent)]

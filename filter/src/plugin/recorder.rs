@@ -83,7 +83,7 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// Records a request whose headers can not be read.
+    /// Records a request whose headers cannot be read.
     pub(super) fn record_unread(&mut self, denial: &Denial, began: Began) {
         self.decisions.count_denials(denial.reason, 1, began.wall);
     }
@@ -168,7 +168,7 @@ fn response_status(host: &impl Host) -> u32 {
     status.map_or(0, |status| u32::try_from(status).unwrap_or(0))
 }
 
-/// Why a configuration without errors can not be served.
+/// Why a configuration without errors cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartError {
     #[error(transparent)]

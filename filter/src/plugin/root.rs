@@ -233,7 +233,7 @@ impl<H: Host> Root<H> {
         self.effects.recorder.on_stream_end(stream);
     }
 
-    /// Records a held request that can not be answered any more.
+    /// Records a held request that cannot be answered any more.
     fn give_up(&mut self, stream: StreamId, waits: HeldRequest) {
         let (verdict, began) = match waits.awaits {
             Awaited::Body(held) => {

@@ -53,7 +53,7 @@ impl<H: Host> Plugin for Vm<H> {
             .map_err(|error| format!("the plugin configuration is refused: {error}"));
         let added = policy.and_then(|policy| {
             self.add_configuration(id, policy)
-                .map_err(|error| format!("the plugin can not start: {error}"))
+                .map_err(|error| format!("the plugin cannot start: {error}"))
         });
         added.inspect_err(|error| self.log_error(error)).is_ok()
     }

@@ -35,7 +35,7 @@ func (own *instance) ed25519(d string) *Signer {
 		err = fmt.Errorf("%d bytes, and a key has %d", len(seed), ed25519.SeedSize)
 	}
 	if err != nil {
-		common.Throw(own.vu.Runtime(), fmt.Errorf("the private key can not be read: %w", err))
+		common.Throw(own.vu.Runtime(), fmt.Errorf("the private key cannot be read: %w", err))
 	}
 	return &Signer{ed25519.NewKeyFromSeed(seed)}
 }

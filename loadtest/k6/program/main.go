@@ -1,4 +1,4 @@
-// k6, and one thing that its WebCrypto can not do: sign with Ed25519, which is what holders of delegations do for each proof.
+// k6, and one thing that its WebCrypto cannot do: sign with Ed25519, which is what holders of delegations do for each proof.
 //
 // scripts/setup-k6.sh builds it from the versions that go.mod and go.sum pin.
 package main

@@ -168,10 +168,7 @@ impl<'a, 'b> Operation<'a, 'b> {
 fn change(attributes: &mut Members, path: &Path, verb: Verb, value: Option<&Json<'_>>) -> Result<(), ScimError> {
     let last = path.name.last;
     if path.name.is_read_only() {
-        return Err(ScimError::bad(
-            "mutability",
-            format!("{} can not be changed", last.name),
-        ));
+        return Err(ScimError::bad("mutability", format!("{} cannot be changed", last.name)));
     }
     if last.mutability == Mutability::WriteOnly {
         return Ok(());
@@ -180,7 +177,7 @@ fn change(attributes: &mut Members, path: &Path, verb: Verb, value: Option<&Json
     if verb == Verb::Remove && last.required {
         return Err(ScimError::bad(
             "mutability",
-            format!("{} is required, and can not be removed", last.name),
+            format!("{} is required, and cannot be removed", last.name),
         ));
     }
     if verb != Verb::Remove && value.is_none() {

@@ -222,7 +222,7 @@ fn encode(user: &User) -> Vec<u8> {
 
 fn read(realm: &str, id: &str, bytes: &[u8]) -> Result<User, Error> {
     User::from_stored(bytes)
-        .ok_or_else(|| Error::Corrupted(format!("the user {id:?} of the realm {realm:?} can not be read")))
+        .ok_or_else(|| Error::Corrupted(format!("the user {id:?} of the realm {realm:?} cannot be read")))
 }
 
 /// By realm and id.

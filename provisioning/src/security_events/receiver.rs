@@ -6,7 +6,7 @@
 //! | was carried out before, to the letter | nothing | 202: its transmitter may have missed the answer |
 //! | has the `jti` of another one that was | nothing | 400 |
 //! | has no event of a type that is known | nothing, but it is remembered | 202 |
-//! | can not be carried out now | it is not remembered, so that it can be sent again | 503 and the like |
+//! | cannot be carried out now | it is not remembered, so that it can be sent again | 503 and the like |
 //!
 //! If we crash between the revocation and remembering it, the transmitter has had no answer and sends the token again:
 //! a raise is then made twice, which voids nothing that a single one would not have.
@@ -239,7 +239,7 @@ impl Receiver {
         match tokio::task::spawn_blocking(move || work(&seen)).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(error)) => Err(NotTaken::Unavailable(format!(
-                "what was received can not be remembered: {error}"
+                "what was received cannot be remembered: {error}"
             ))),
             Err(_) => Err(NotTaken::Unavailable(
                 "a thread broke down; send the token again".to_owned(),

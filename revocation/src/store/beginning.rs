@@ -143,7 +143,7 @@ pub(crate) fn read_chunk(chunk: &[u8], marks: &mut Vec<u64>) -> Result<Vec<(u64,
     }
     marks.extend(found.iter().map(|mark| u64::from_be_bytes(*mark)));
     let records = chunk.seqs.into_iter().zip(chunk.records).map(|(seq, bytes)| {
-        let record = v1::Record::decode(bytes).map_err(|_| "a record that this version can not read")?;
+        let record = v1::Record::decode(bytes).map_err(|_| "a record that this version cannot read")?;
         Ok((seq, record))
     });
     records.collect()

@@ -118,7 +118,7 @@ impl Group {
             None => None,
         };
         let decoded = records.into_iter().map(|bytes| {
-            let record = v1::Record::decode(bytes.clone()).map_err(|_| "a record that this version can not read")?;
+            let record = v1::Record::decode(bytes.clone()).map_err(|_| "a record that this version cannot read")?;
             Ok(EncodedRecord { record, bytes })
         });
         let group = Self::chained(

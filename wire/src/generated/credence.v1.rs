@@ -31,8 +31,8 @@ pub struct WatchHello {
     /// The name Envoy gives its node, for the operator's eyes and to derive `CacheKeys`; never trusted.
     #[prost(string, tag = "3")]
     pub node: ::prost::alloc::string::String,
-    /// SHA-256 of 32 bytes that nobody but this client knows, others for each stream. With them it can show on its next
-    /// stream that it is the same client, and nobody can who has read this on the way.
+    /// SHA-256 of 32 random bytes that only this client knows, new for each stream. They prove on its next stream that it is
+    /// the same client; an eavesdropper that has read this digest cannot.
     #[prost(bytes = "vec", tag = "4")]
     pub secret_digest: ::prost::alloc::vec::Vec<u8>,
     /// The 32 bytes of earlier streams that no server has welcomed since, newest last; at most 8. What those streams owe, this one
@@ -113,7 +113,7 @@ pub struct Welcome {
     /// Sequence number of the last durable entry.
     #[prost(uint64, tag = "2")]
     pub head: u64,
-    /// Present when the client's own state can not be resumed: pull this first.
+    /// Present when the client's own state cannot be resumed: pull this first.
     #[prost(message, optional, tag = "3")]
     pub snapshot: ::core::option::Option<Snapshot>,
     /// Absent if the server gives out none: then the client has none, whatever it was given before.
@@ -133,8 +133,8 @@ pub struct Welcome {
 ///
 /// The server derives them from a secret of its own, the node's name (WatchHello.node) and the current period of
 /// rotation: every VM of a node gets the same ones, another node gets others, a restarted server gives out the same.
-/// That name is not authenticated, and whoever may open a stream can ask for the keys of any node. He can use them only
-/// where he can also write to that node's shared memory, which is inside the proxy.
+/// That name is not authenticated: any client that may open a stream can ask for the keys of any node. It can use them only
+/// if it can also write to that node's shared memory, which is inside the proxy.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 #[prost(skip_debug)]
 pub struct CacheKeys {
@@ -235,7 +235,7 @@ pub struct PrincipalState {
     #[prost(int64, tag = "4")]
     pub raised_at: i64,
     /// Who holds the principal disabled, a bit for each `Disabler`; not 0 if and only if `disabled`. For the control plane
-    /// only: what an operator disabled, an identity provider can not enable.
+    /// only: what an operator disabled, an identity provider cannot enable.
     #[prost(uint32, tag = "5")]
     pub disabled_by: u32,
 }
@@ -266,7 +266,7 @@ pub struct RevokedDelegation {
     #[prost(string, tag = "2")]
     pub id: ::prost::alloc::string::String,
     /// Seconds since the Unix epoch. Once every token that could carry the id has expired (`max_token_lifetime_s`), the
-    /// record means nothing any more, and whoever holds it may forget it. 0 is never forgotten.
+    /// record has no effect any more, and its holder may forget it. 0 is never forgotten.
     #[prost(int64, tag = "3")]
     pub revoked_at: i64,
     /// The jti of every token above this one, root first; at most 8. Empty: the id counts wherever it occurs in a chain of the
@@ -778,8 +778,8 @@ pub struct Event {
     /// is no arguments_hash.
     #[prost(bytes = "vec", tag = "22")]
     pub arguments: ::prost::alloc::vec::Vec<u8>,
-    /// What the client was answered, if that is configured: by the upstream, or by whoever came first. 0 if there was no
-    /// answer, or if it is not to be recorded.
+    /// The response status that the client got, if that is configured: the upstream's, or a local reply's. 0 if there was no
+    /// response, or if it is not to be recorded.
     #[prost(uint32, tag = "23")]
     pub response_status: u32,
 }
@@ -795,7 +795,7 @@ pub struct PresentedChain {
     pub principal: ::core::option::Option<Principal>,
 }
 /// Decisions that are counted and not recorded one by one: denials made before any signature had verified, so that a
-/// flood of garbage can not fill the disk, and requests that no delegation was asked of. Events and counts together are
+/// flood of garbage cannot fill the disk, and requests that no delegation was asked of. Events and counts together are
 /// the requests decided about, exactly.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Aggregate {
@@ -830,7 +830,7 @@ pub struct Gap {
     /// Decisions that could not be counted: as many as the counts that were shed had.
     #[prost(uint64, tag = "4")]
     pub shed_counts: u64,
-    /// Chains that were shed; the events that name them can not be verified again.
+    /// Chains that were shed; the events that name them cannot be verified again.
     #[prost(uint64, tag = "5")]
     pub shed_chains: u64,
 }
@@ -1057,7 +1057,7 @@ pub mod audit_service_client {
         ///
         /// Errors: INVALID_ARGUMENT for a message out of order or a gap in the sequence; UNAUTHENTICATED for a resume token
         /// that is not the source's; RESOURCE_EXHAUSTED for a batch over the limits announced in `welcome`;
-        /// UNAVAILABLE when the ledger can not be written.
+        /// UNAVAILABLE when the ledger cannot be written.
         pub async fn report(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::ReportRequest>,
@@ -1112,7 +1112,7 @@ pub mod audit_service_server {
         ///
         /// Errors: INVALID_ARGUMENT for a message out of order or a gap in the sequence; UNAUTHENTICATED for a resume token
         /// that is not the source's; RESOURCE_EXHAUSTED for a batch over the limits announced in `welcome`;
-        /// UNAVAILABLE when the ledger can not be written.
+        /// UNAVAILABLE when the ledger cannot be written.
         async fn report(
             &self,
             request: tonic::Request<tonic::Streaming<super::ReportRequest>>,

@@ -174,11 +174,7 @@ fn a_mistake_in_a_match_is_reported_with_its_place_and_cure() {
             "duplicate field `x-a`",
         ),
         (headers(&many), "headers", "17 entries; at most 16"),
-        (
-            query(r#""": {"absent": true}"#),
-            "query.",
-            "can not name a query member",
-        ),
+        (query(r#""": {"absent": true}"#), "query.", "cannot name a query member"),
         (
             query(r#""q": {"prefix": "a"}"#),
             "query.q.prefix",

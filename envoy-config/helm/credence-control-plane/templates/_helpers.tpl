@@ -3,7 +3,7 @@
 {{- .Release.Name | trunc 36 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* By what the control plane's pod is known. It can not change in the life of a StatefulSet. */}}
+{{/* By what the control plane's pod is known. It cannot change in the life of a StatefulSet. */}}
 {{- define "credence.selector" -}}
 app: credence
 app.kubernetes.io/component: control-plane

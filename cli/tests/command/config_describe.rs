@@ -1,0 +1,188 @@
+//! `credence config describe`
+
+#![allow(clippy::disallowed_types)] // what our own program prints
+
+use crate::common::{Ran, Workbench};
+use serde_json::{Value, json};
+
+const PLUGIN: &str = r#"
+audience: [https://payments.example, urn:payments]
+trust_anchors:
+  - issuer: https://id.example.com
+    jwk: {kty: OKP, crv: Ed25519, x: 7GJBdyhdiFuT4Q8CbAa5sR1ARWxY0Dtu8OQ6E9AODWg}
+control_plane: {cluster: credence, log_id: 00112233445566778899aabbccddeeff}
+headers: {proof: agent-proof}
+rules:
+  - name: charge
+    match:
+      hosts: [payments.example, "*.pay.example"]
+      methods: [POST, PUT]
+      path: /v1/accounts/{account}/charges
+      headers: {x-version: {prefix: "2."}}
+      query: {dry_run: {absent: true}}
+    tool: payments.charge
+    args:
+      account: {path: account}
+      amount: {query: amount, type: number}
+      region: {header: x-region, optional: true}
+      lines: {body: /order/lines, type: json}
+      service: {host: true}
+    ignore_query: [trace]
+    ignore_members: [/note]
+    nonce: true
+    forward: true
+  - name: events
+    match: {path: /events}
+    tool: events.read
+    audience: [urn:events]
+    proof: mtls
+    peer_validated: true
+    ignore_body: true
+    mode: shadow
+    upgrade: true
+  - {name: health, match: {path: /healthz}, public: true}
+"#;
+
+fn describe(contents: &str, arguments: &[&str]) -> Ran {
+    let bench = Workbench::new();
+    bench.file("plugin.yaml", contents);
+    bench.run(&[&["config", "describe", "plugin.yaml"], arguments].concat())
+}
+
+#[test]
+fn an_agents_author_reads_what_each_rule_asks() {
+    let expected = "\
+A delegation goes into the header delegation, a proof into agent-proof.
+Proofs and derived tokens are signed with Ed25519; a proof's iat is at most 30s off.
+The first rule that matches decides. A request that none matches is denied.
+
+charge
+  request    POST or PUT /v1/accounts/{account}/charges
+  host       payments.example or *.pay.example
+  only if    the header x-version starts with \"2.\"
+  only if    the query's dry_run is not there
+  tool       payments.charge
+  argument   account: text, from {account} in the path
+  argument   amount: number, from amount in the query
+  argument   region: text, from the header x-region, may be left out
+  argument   lines: any JSON, from /order/lines in the JSON body
+  argument   service: text, the host
+  proof      pop: each request is signed with the key that the delegation names
+  nonce      the proof carries the one in a refusal's delegation-nonce header
+  audience   https://payments.example or urn:payments
+  ignored    trace in the query, /note in the JSON body; what is not named denies the request
+  forwarded  the service gets to see the delegation
+
+events
+  request   every method /events
+  host      every host
+  tool      events.read
+  proof     mtls: the client certificate is the one that the delegation names
+  or        the certificate's SPIFFE ID is the one that the delegation names
+  audience  urn:events
+  ignored   the body; what is not named denies the request
+  shadow    decisions are recorded, not carried out
+  upgrade   let through, such as a WebSocket
+
+health
+  request  every method /healthz
+  host     every host
+  public   nothing is asked";
+    assert_eq!(describe(PLUGIN, &[]).succeeded(), expected);
+}
+
+#[test]
+fn a_program_reads_the_same() {
+    let printed: Value = serde_json::from_str(&describe(PLUGIN, &["--json"]).succeeded()).unwrap();
+    let expected = json!([{
+        "default": "deny",
+        "delegation_header": "delegation",
+        "proof_header": "agent-proof",
+        "proof_window_seconds": 30,
+        "holder_algorithms": ["Ed25519"],
+        "rules": [
+            {
+                "name": "charge",
+                "match": {
+                    "hosts": ["payments.example", "*.pay.example"],
+                    "methods": ["POST", "PUT"],
+                    "path": "/v1/accounts/{account}/charges",
+                    "headers": [{"name": "x-version", "test": "prefix", "value": "2."}],
+                    "query": [{"name": "dry_run", "test": "absent"}],
+                },
+                "mode": "enforce",
+                "upgrade": false,
+                "public": false,
+                "asks": {
+                    "tool": "payments.charge",
+                    "arguments": [
+                        {"name": "account", "type": "string", "from": {"place": "path", "name": "account"}, "optional": false},
+                        {"name": "amount", "type": "number", "from": {"place": "query", "name": "amount"}, "optional": false},
+                        {"name": "region", "type": "string", "from": {"place": "header", "name": "x-region"}, "optional": true},
+                        {"name": "lines", "type": "json", "from": {"place": "body", "name": "/order/lines"}, "optional": false},
+                        {"name": "service", "type": "string", "from": {"place": "host"}, "optional": false},
+                    ],
+                    "proof": "pop",
+                    "nonce": true,
+                    "peer_validated": false,
+                    "audience": ["https://payments.example", "urn:payments"],
+                    "ignored": {"query": ["trace"], "body_members": ["/note"], "body": false},
+                    "forward": true,
+                },
+            },
+            {
+                "name": "events",
+                "match": {"hosts": [], "methods": [], "path": "/events", "headers": [], "query": []},
+                "mode": "shadow",
+                "upgrade": true,
+                "public": false,
+                "asks": {
+                    "tool": "events.read",
+                    "arguments": [],
+                    "proof": "mtls",
+                    "nonce": false,
+                    "peer_validated": true,
+                    "audience": ["urn:events"],
+                    "ignored": {"query": [], "body_members": [], "body": true},
+                    "forward": false,
+                },
+            },
+            {
+                "name": "health",
+                "match": {"hosts": [], "methods": [], "path": "/healthz", "headers": [], "query": []},
+                "mode": "enforce",
+                "upgrade": false,
+                "public": true,
+            },
+        ],
+    }]);
+    assert_eq!(printed, expected);
+}
+
+#[test]
+fn what_would_not_load_is_not_described() {
+    let wrong = PLUGIN.replace("tool: events.read", "tools: events.read");
+    for arguments in [&[][..], &["--json"]] {
+        describe(&wrong, arguments).failed(1, &["plugin.yaml:29: rules[1].tools: unknown field", "would not load"]);
+    }
+    describe("a: yes\n", &[]).failed(1, &["plugin.yaml:1: YAML readers disagree"]);
+}
+
+#[test]
+fn a_filter_is_found_in_what_surrounds_it() {
+    // A WasmPlugin has no bodies for a filter to read.
+    let without_body = PLUGIN
+        .replace("      lines: {body: /order/lines, type: json}\n", "")
+        .replace("    ignore_members: [/note]\n", "");
+    let indented = without_body.trim().replace('\n', "\n    ");
+    let resource = |strategy: &str| {
+        format!(
+            "apiVersion: extensions.istio.io/v1alpha1\nkind: WasmPlugin\nmetadata: {{name: credence}}\nspec:\n  url: \
+             file:///credence-filter.wasm\n  failStrategy: {strategy}\n  pluginConfig:\n    {indented}\n"
+        )
+    };
+    let printed = describe(&resource("FAIL_RELOAD"), &["--json"]).succeeded();
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(printed[0]["rules"][2]["name"], "health");
+    describe(&resource("FAIL_OPEN"), &["--json"]).failed(1, &["plugin.yaml:6: spec.failStrategy: "]);
+}

@@ -1,0 +1,362 @@
+//! The manifests of the control plane, as far as they say how `credence` is started and what of it is asked: with the real one.
+//! That Kubernetes takes them is `make lint-kubernetes`'s to say.
+
+#![allow(clippy::disallowed_types)] // manifests of our own
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command};
+use std::time::{Duration, Instant};
+
+use crate::common::Workbench;
+use serde_json::Value;
+
+#[test]
+fn the_first_start_ends_with_a_log_that_the_control_plane_then_serves() {
+    let bench = volumes();
+    let first_start = Container::of("first-start.yaml", "Job", "first-start");
+    let created = bench.run(&strs(&first_start.arguments(&bench, [0; 3]))).succeeded();
+
+    let running = Running::start(&bench);
+    assert_eq!(created, format!("log_id: {}", running.log_id));
+    for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+        let (port, path) = running.container.probe(probe);
+        // As the kubelet does, who asks again.
+        let begin = Instant::now();
+        while running.get(&port, &path).0 != "200" {
+            assert!(begin.elapsed() < Duration::from_secs(10), "{probe}");
+        }
+    }
+    let monitor = manifest("servicemonitor.yaml", "ServiceMonitor");
+    let endpoint = &monitor["spec"]["endpoints"][0];
+    let (status, metrics) = running.get(text(&endpoint["port"]), text(&endpoint["path"]));
+    assert_eq!(status, "200");
+    assert!(metrics.contains("credence_revocation_log_writable 1"), "{metrics}");
+
+    let place = [
+        "--control-plane",
+        &format!("http://127.0.0.1:{}", running.http),
+        "--token-file",
+        "operator/token",
+    ];
+    let revoke = ["revoke", "principal", "--issuer", "https://id.example.com"];
+    bench.run(&[&revoke[..], &place].concat()).succeeded();
+
+    let set = manifest("control-plane.yaml", "StatefulSet");
+    let patience = set["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64();
+    let asked = Instant::now();
+    assert_eq!(running.stop(), 0);
+    assert!(asked.elapsed() < Duration::from_secs(patience.unwrap()));
+    // A successor keeps the promise and comes up with the same log.
+    assert_eq!(format!("log_id: {}", Running::start(&bench).log_id), created);
+}
+
+#[test]
+fn a_first_start_on_a_volume_with_a_log_fails_and_a_control_plane_on_an_empty_one_does_too() {
+    let bench = volumes();
+    let first_start = Container::of("first-start.yaml", "Job", "first-start").arguments(&bench, [0; 3]);
+    let control_plane = Container::of("control-plane.yaml", "StatefulSet", "control-plane");
+    bench
+        .run(&strs(&control_plane.arguments(&bench, [0; 3])))
+        .failed(1, &["start once with --init"]);
+    bench.run(&strs(&first_start)).succeeded();
+    bench
+        .run(&strs(&first_start))
+        .failed(1, &["is already initialised", "start without --init"]);
+}
+
+#[test]
+fn it_is_refused_where_the_operators_token_is_for_all_to_read() {
+    let bench = volumes();
+    let token = bench.path("operator/token");
+    std::fs::set_permissions(token, std::fs::Permissions::from_mode(0o444)).unwrap();
+    let control_plane = Container::of("control-plane.yaml", "StatefulSet", "control-plane");
+    let first_start = Container::of("first-start.yaml", "Job", "first-start");
+    for container in [control_plane, first_start] {
+        let ran = bench.run(&strs(&container.arguments(&bench, [0; 3])));
+        assert_eq!(ran.code, 1, "{ran:?}");
+    }
+}
+
+#[test]
+fn every_option_is_one_of_the_documented_ones() {
+    let documented = std::fs::read_to_string(repository().join("docs/control-plane.md")).unwrap();
+    for container in [
+        Container::of("control-plane.yaml", "StatefulSet", "control-plane"),
+        Container::of("first-start.yaml", "Job", "first-start"),
+    ] {
+        for option in container.args.iter().filter(|arg| arg.starts_with("--")) {
+            let name = option.split('=').next().unwrap();
+            assert!(
+                documented.contains(&format!("| `{name} ")) || documented.contains(&format!("| `{name}`")),
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_the_chart_takes_for_settings_is_what_the_control_plane_does() {
+    let read = |path: &str| -> Value {
+        serde_json::from_str(&std::fs::read_to_string(repository().join(path)).unwrap()).unwrap()
+    };
+    let values = read("envoy-config/helm/credence-control-plane/values.schema.json");
+    let settings = without_escapes(read("docs/control-plane.schema.json"));
+    for member in ["type", "properties", "additionalProperties", "required"] {
+        assert!(
+            values["properties"]["settings"][member] == settings[member],
+            "settings.{member} of values.schema.json is not that of docs/control-plane.schema.json: copy it, but for patterns with \\u"
+        );
+    }
+}
+
+#[test]
+fn every_value_of_the_chart_is_explained_where_it_stands_and_in_its_schema() {
+    let chart = repository().join("envoy-config/helm/credence-control-plane");
+    let text = std::fs::read_to_string(chart.join("values.yaml")).unwrap();
+    let schema: Value =
+        serde_json::from_str(&std::fs::read_to_string(chart.join("values.schema.json")).unwrap()).unwrap();
+    let values: Value = serde_saphyr::from_str(&text).unwrap();
+
+    let mut known = BTreeSet::new();
+    for (name, part) in schema["properties"].as_object().unwrap() {
+        assert!(part["description"].is_string(), "{name}");
+        let is_section = part["properties"].is_object() && name != "settings";
+        if !is_section {
+            known.insert(name.clone());
+        }
+        for (inner, part) in part["properties"]
+            .as_object()
+            .filter(|_| is_section)
+            .into_iter()
+            .flatten()
+        {
+            assert!(part["description"].is_string(), "{name}.{inner}");
+            known.insert(format!("{name}.{inner}"));
+        }
+    }
+    // Not ours: Helm's.
+    known.remove("global");
+
+    let mut set = BTreeSet::new();
+    for (name, value) in values.as_object().unwrap() {
+        match value
+            .as_object()
+            .filter(|_| known.iter().any(|known| known.starts_with(&format!("{name}."))))
+        {
+            Some(section) => set.extend(section.keys().map(|inner| format!("{name}.{inner}"))),
+            None => {
+                set.insert(name.clone());
+            }
+        }
+    }
+    assert_eq!(
+        set, known,
+        "values.yaml and values.schema.json do not name the same values"
+    );
+
+    let lines: Vec<&str> = text.lines().collect();
+    for name in &set {
+        let key = name.rsplit('.').next().unwrap();
+        let indentation = if name.contains('.') { "  " } else { "" };
+        let explained = lines.windows(2).any(|pair| {
+            pair[1].starts_with(&format!("{indentation}{key}:")) && pair[0].starts_with(&format!("{indentation}# "))
+        });
+        assert!(explained, "no comment stands above {name} in values.yaml");
+    }
+}
+
+/// Helm's regular expressions have no `\u`: such a pattern is left to the start to look at.
+fn without_escapes(schema: Value) -> Value {
+    match schema {
+        Value::Object(members) => members
+            .into_iter()
+            .filter(|(name, value)| !(name == "pattern" && value.as_str().is_some_and(|text| text.contains("\\u"))))
+            .map(|(name, value)| (name, without_escapes(value)))
+            .collect(),
+        Value::Array(elements) => elements.into_iter().map(without_escapes).collect(),
+        other => other,
+    }
+}
+
+/// A container of a manifest.
+struct Container {
+    json: Value,
+    args: Vec<String>,
+}
+
+/// The control plane as the StatefulSet has it, killed with the test.
+struct Running {
+    container: Container,
+    child: Child,
+    // Open as long as the server.
+    stdout: BufReader<ChildStdout>,
+    log_id: String,
+    http: u16,
+    grpc: u16,
+    probes: u16,
+}
+
+impl Container {
+    fn of(file: &str, kind: &str, name: &str) -> Self {
+        let json = manifest(file, kind)["spec"]["template"]["spec"]["containers"][0].clone();
+        assert_eq!(json["name"], name);
+        let args = json["args"].as_array().unwrap().iter().map(|arg| text(arg).to_owned());
+        Self {
+            args: args.collect(),
+            json,
+        }
+    }
+
+    /// Its arguments with the mounted paths in the bench's folder, and the ports replaced. Every mount has to be one that the bench
+    /// has.
+    fn arguments(&self, bench: &Workbench, [http, grpc, probes]: [u16; 3]) -> Vec<String> {
+        let mut args = self.args.clone();
+        for mount in self.json["volumeMounts"].as_array().unwrap() {
+            let folder = bench.path(match text(&mount["name"]) {
+                "data" => "data",
+                "settings" => "settings",
+                "operator-token" => "operator",
+                other => panic!("no folder stands for the volume {other}"),
+            });
+            for arg in &mut args {
+                *arg = arg.replace(text(&mount["mountPath"]), folder.to_str().unwrap());
+            }
+        }
+        let folder = bench.path("").to_str().unwrap().to_owned();
+        for arg in &mut args {
+            if let Some((name, path)) = arg.split_once("=/") {
+                assert!(
+                    format!("/{path}").starts_with(&folder),
+                    "{name}: /{path} is not mounted"
+                );
+            }
+            *arg = arg
+                .replace("0.0.0.0:7070", &format!("127.0.0.1:{http}"))
+                .replace("0.0.0.0:7071", &format!("127.0.0.1:{grpc}"))
+                .replace("0.0.0.0:7072", &format!("127.0.0.1:{probes}"));
+        }
+        args
+    }
+
+    /// Port and path.
+    fn probe(&self, name: &str) -> (String, String) {
+        let get = &self.json[name]["httpGet"];
+        (text(&get["port"]).to_owned(), text(&get["path"]).to_owned())
+    }
+}
+
+impl Running {
+    fn start(bench: &Workbench) -> Self {
+        let container = Container::of("control-plane.yaml", "StatefulSet", "control-plane");
+        let [http, grpc, probes] = [free_port(), free_port(), free_port()];
+        let arguments = container.arguments(bench, [http, grpc, probes]);
+        let mut child = bench.command(&strs(&arguments)).spawn().unwrap();
+        // Nobody reads it: that stops nothing.
+        drop(child.stderr.take());
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut announced = |name: &str| {
+            let mut line = String::new();
+            stdout.read_line(&mut line).unwrap();
+            line.strip_prefix(name)
+                .unwrap_or_else(|| panic!("{line:?}"))
+                .trim()
+                .to_owned()
+        };
+        let log_id = announced("log_id: ");
+        announced("http: ");
+        announced("grpc: ");
+        announced("probes: ");
+        Self {
+            container,
+            child,
+            stdout,
+            log_id,
+            http,
+            grpc,
+            probes,
+        }
+    }
+
+    /// Status and body of what the port of this name answers, in HTTP/1.1.
+    fn get(&self, port: &str, path: &str) -> (String, String) {
+        let ports = self.container.json["ports"].as_array().unwrap();
+        let port = ports.iter().find(|known| known["name"] == port).unwrap();
+        let port = match port["containerPort"].as_u64() {
+            Some(7070) => self.http,
+            Some(7071) => self.grpc,
+            Some(7072) => self.probes,
+            other => panic!("{other:?}"),
+        };
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        // By the address, as the kubelet and Prometheus ask.
+        let request = format!("GET {path} HTTP/1.1\r\nhost: 10.0.0.1:{port}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).unwrap().to_owned();
+        let body = answer.split_once("\r\n\r\n").unwrap().1.to_owned();
+        (status, body)
+    }
+
+    /// Asks it to stop, as the kubelet does, and waits; its exit code.
+    fn stop(mut self) -> i32 {
+        let asked = Command::new("kill")
+            .args(["-TERM", &self.child.id().to_string()])
+            .status();
+        assert!(asked.unwrap().success());
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).unwrap();
+        self.child.wait().unwrap().code().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the manifests mount: a fresh volume, the settings, and the operator's token as a Secret with `fsGroup` has it.
+fn volumes() -> Workbench {
+    let bench = Workbench::new();
+    for folder in ["data/lost+found", "settings", "operator"] {
+        std::fs::create_dir_all(bench.path(folder)).unwrap();
+    }
+    let settings = manifest("control-plane.yaml", "ConfigMap");
+    bench.file("settings/credence.yaml", text(&settings["data"]["credence.yaml"]));
+    bench.file("operator/token", &"0123456789abcdef".repeat(4));
+    std::fs::set_permissions(bench.path("operator/token"), std::fs::Permissions::from_mode(0o440)).unwrap();
+    bench
+}
+
+/// The one document of this kind.
+fn manifest(file: &str, kind: &str) -> Value {
+    let text = std::fs::read_to_string(repository().join("envoy-config/kubernetes").join(file)).unwrap();
+    let documents = text
+        .split("\n---\n")
+        .map(|document| serde_saphyr::from_str::<Value>(document).unwrap());
+    let mut found: Vec<Value> = documents.filter(|document| document["kind"] == kind).collect();
+    assert_eq!(found.len(), 1, "{file} has so many of kind {kind}");
+    found.remove(0)
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn text(json: &Value) -> &str {
+    json.as_str().unwrap_or_else(|| panic!("no text: {json}"))
+}
+
+fn strs(strings: &[String]) -> Vec<&str> {
+    strings.iter().map(String::as_str).collect()
+}

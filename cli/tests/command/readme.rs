@@ -1,0 +1,62 @@
+//! The README's commands, in the order in which they stand there.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::Workbench;
+
+#[test]
+fn its_commands_make_the_keys_the_chain_and_the_proof_that_it_goes_on_with() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let (_, section) = readme.split_once("\n## Mint, hand on, prove, revoke\n").unwrap();
+    let (_, shown) = section.split_once("\n```sh\n").unwrap();
+    // What follows needs a running Envoy and control plane: e2e/tests/documentation/walk.rs runs that. Here nothing has just
+    // started, so that nobody has to wait for it.
+    let (offline, _) = shown.split_once("\ncurl ").unwrap();
+    let offline = offline.replace("\nsleep 5\n", "\n");
+    let (_, of_the_issuer) = section.split_once("once there is a key: `").unwrap();
+    let (of_the_issuer, _) = of_the_issuer.split_once('`').unwrap();
+
+    let bench = Workbench::new();
+    let program = Path::new(env!("CARGO_BIN_EXE_credence"));
+    let output = Command::new("sh")
+        .args([
+            "-e",
+            "-c",
+            &format!("{of_the_issuer}\n{offline}\necho \"$NARROWER\" > chain; echo \"$PROOF\" > proof"),
+        ])
+        .env("PATH", format!("{}:/usr/bin:/bin", program.parent().unwrap().display()))
+        .current_dir(bench.path(""))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+
+    let asked = [
+        "verify",
+        "--anchor",
+        "https://id.example.com=issuer.pub",
+        "--chain",
+        "@chain",
+    ];
+    let used = [
+        "--tool",
+        "payments.charge",
+        "--arg",
+        "account=a1",
+        "--arg-json",
+        "amount=15",
+    ];
+    let proven = ["--proof", "@proof", "--audience", "https://payments.example"];
+    let ran = bench.run(&[&asked[..], &used, &proven].concat());
+    assert_eq!(ran.succeeded(), "decision: allow");
+
+    // The programs of the next section read these; a second keygen would refuse to overwrite the first one's keys.
+    let (_, programs) = section.split_once("\n## Mint with what you have\n").unwrap();
+    assert!(!programs.contains("credence keygen --out"));
+    assert!(
+        std::fs::read_to_string(bench.path("planner.pub"))
+            .unwrap()
+            .starts_with('{')
+    );
+}

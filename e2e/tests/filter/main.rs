@@ -1,0 +1,25 @@
+//! The filter in a real Envoy: what it allows, what it denies and why.
+
+mod bodies;
+mod configuration;
+mod decisions;
+mod documented_metrics;
+mod envoy_routes;
+mod headers;
+mod identity;
+mod impostors;
+mod keys;
+mod metrics;
+mod modes;
+mod module_image;
+mod oracles;
+mod overflow;
+mod protocols;
+mod readings;
+mod reasons;
+mod reconfiguration;
+mod replay;
+mod rules;
+mod shared_cache;
+mod starting;
+mod traps;
