@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import comb
 from statistics import median
 from typing import TypeVar
 
@@ -97,7 +98,24 @@ def median_of(samples: list[Taken], member: str) -> float:
 
 def added(samples: list[Taken], base: list[Taken], member: str) -> float:
     """The median difference to what was taken in the same round."""
-    return median(getattr(own, member) - getattr(other, member) for own, other in zip(samples, base, strict=True))
+    return median(differences(samples, base, member))
+
+
+def differences(samples: list[Taken], base: list[Taken], member: str) -> list[float]:
+    """The difference to what was taken in the same round, round by round."""
+    return [getattr(own, member) - getattr(other, member) for own, other in zip(samples, base, strict=True)]
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Where their median is with at least 95 % confidence, whatever the distribution: the binomial interval of order
+    statistics. Fewer than six values give the least and the most, which is less certain."""
+    values, number = sorted(values), len(values)
+
+    def chance_outside(rank: int) -> float:
+        return 2 * sum(comb(number, below) for below in range(rank)) / 2**number
+
+    rank = max((rank for rank in range(1, number // 2 + 1) if chance_outside(rank) <= 0.05), default=1)
+    return values[rank - 1], values[-rank]
 
 
 def print_table(figures: dict[str, Figure]) -> None:

@@ -16,7 +16,12 @@ PEERS = {
     "jwt_cold": ("jwt_authn", "the same, and one Ed25519 signature"),
     "hot": (
         "**Credence, hot (L1)**",
-        "a delegation that this worker knows: tool, arguments, expiry, revocation, identity headers, evidence",
+        "another request each time, with a delegation that this worker knows: rule, tool, arguments, expiry, revocation, "
+        "identity headers, evidence",
+    ),
+    "repeat": (
+        "**Credence, repeat**",
+        "the same request again, byte for byte: the decision cache answers before the rules are searched",
     ),
     "shared": ("**Credence, shared (L2)**", "the same, which another worker has verified: parsed again"),
     "cold": (
@@ -105,11 +110,19 @@ def latency_of_peers(results: Results) -> str:
         [
             called,
             *(f"{figures[f'{name}_{percentile}_ms']:.2f}" for percentile in ("p50", "p99", "p99_9")),
+            at_rate(name, figures),
             memory(name, figures),
         ]
         for name, (called, _) in PEERS.items()
     ]
-    return table(["case", "p50, ms", "p99, ms", "p99.9, ms", "memory, MiB"], rows)
+    return table(["case", "p50, ms", "p99, ms", "p99.9, ms", "adds to Envoy's CPU, µs [95 % interval]", "memory, MiB"], rows)
+
+
+def at_rate(name: str, figures: dict) -> str:
+    if name == "bare":
+        return f"{figures['bare_rate_us']:.1f} (whole)"
+    low, high = (figures[f"{name}_rate_added_{end}_us"] for end in ("low", "high"))
+    return f"{figures[f'{name}_rate_added_us']:.1f} [{low:.1f} to {high:.1f}]"
 
 
 def memory(name: str, figures: dict) -> str:
