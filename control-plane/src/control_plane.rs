@@ -8,18 +8,19 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tonic::service::Routes;
 
 use crate::access::{Access, AccessControl, Gate, Permission, read_operator_token};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::descriptors;
-use crate::grpc;
 use crate::http::{self, Api, Rates};
 use crate::metrics::Metrics;
 use crate::net::BoundedListener;
 use crate::reload::Reloader;
+use crate::server::Server;
 use crate::settings::{Settings, anchors};
-use crate::tls::{self, Port, TlsPorts};
+use crate::tls::{Port, TlsPorts};
 use crate::unusable::Unusable;
 use credence_evidence::{EvidenceError, EvidenceOptions, LedgerSettings, OpenedEvidence, Publisher, with_note_outside};
 use credence_ledger::LedgerReader;
@@ -101,7 +102,7 @@ impl ControlPlane {
     ///
     /// When this returns, both addresses accept connections and everything that was ever acknowledged is in force.
     pub async fn start(config: Config) -> Result<Running, StartError> {
-        config.check()?;
+        config.check().map_err(Unusable::configuration)?;
         let operator = config
             .operator_token_file
             .as_deref()
@@ -110,8 +111,8 @@ impl ControlPlane {
         survive_file_size_limit()?;
         let metrics = Arc::new(Metrics::new());
         note_limits(&config, &metrics);
-        let access = Access::new(&config.settings.access, operator);
-        let access = AccessControl::new(access, config.settings.grpc_access());
+        let access = Access::new(&config.settings.access, config.settings.grpc_access(), operator);
+        let access = AccessControl::new(access);
         let tls = TlsPorts::open(&config.settings.tls, &metrics.tls)?;
         let connections = descriptors::share(config.limits.max_connections)?;
         // Before the addresses: whoever waits for a predecessor to end must not hold them.
@@ -214,30 +215,30 @@ impl ControlPlane {
         });
 
         let mut servers = JoinSet::new();
-        let incoming = |listener, port| tls::connections(listener, tls.of(port), timeouts.hello);
-        let http_incoming = incoming(http_listener, Port::Http);
+        let mut serve = |part, (port, tls), router, listener| {
+            let server = Server {
+                port,
+                tls,
+                router,
+                request_timeout: limits.request_timeout,
+                timeouts,
+                phase: lifecycle.watch(),
+            };
+            servers.spawn(guarded(alarm.guard(part), lifecycle.watch(), server.serve(listener)));
+        };
         if let Some(listener) = probe_listener {
-            let incoming = tls::connections(listener, None, timeouts.hello);
             let router = http::probe_router(Arc::clone(&api));
-            let serving = http::serve(incoming, router, limits.request_timeout, timeouts, lifecycle.watch());
-            servers.spawn(guarded(alarm.guard("the probes' server"), lifecycle.watch(), serving));
+            serve("the probes' server", (Port::Http, None), router, listener);
         }
-        let serving = http::serve(
-            http_incoming,
-            http::router(api),
-            limits.request_timeout,
-            timeouts,
-            lifecycle.watch(),
-        );
-        servers.spawn(guarded(alarm.guard("the HTTP server"), lifecycle.watch(), serving));
+        let of_port = |port| (port, tls.of(port));
+        serve("the HTTP server", of_port(Port::Http), http::router(api), http_listener);
         // Batches beyond the announced limit should get our own answer where that is cheap.
         let report = StreamServer::new(doors.report, config.evidence.batch.bytes + SMALL_MESSAGE_BYTES);
         let watch = StreamServer::new(watch, SMALL_MESSAGE_BYTES);
         let watch = Gate::new(Permission::Watch, access.clone(), Arc::clone(&metrics), watch);
         let report = Gate::new(Permission::Report, access.clone(), Arc::clone(&metrics), report);
-        let grpc_incoming = incoming(grpc_listener, Port::Grpc);
-        let serving = grpc::serve(grpc_incoming, watch, report, timeouts, lifecycle.watch());
-        servers.spawn(guarded(alarm.guard("the gRPC server"), lifecycle.watch(), serving));
+        let streams = Routes::new(watch).add_service(report).into_axum_router();
+        serve("the gRPC server", of_port(Port::Grpc), streams, grpc_listener);
         let mut chores = JoinSet::new();
         chores.spawn(watch_folder(folder.watch(), alarm.clone()));
         // Whoever asks from the first moment on finds a checkpoint.

@@ -8,7 +8,6 @@ mod config;
 mod connections;
 mod control_plane;
 mod descriptors;
-mod grpc;
 mod http;
 #[cfg(test)]
 #[path = "../../evidence/src/memory_tree.rs"]
@@ -16,6 +15,7 @@ mod memory_tree;
 mod metrics;
 mod net;
 mod reload;
+mod server;
 mod settings;
 mod tls;
 mod unusable;

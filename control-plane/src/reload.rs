@@ -28,9 +28,9 @@ impl Reloader {
             .as_deref()
             .map(read_operator_token)
             .transpose()?;
-        let access = Access::new(&settings.access, operator);
+        let access = Access::new(&settings.access, settings.grpc_access(), operator);
         self.tls.replace(&settings.tls)?;
-        self.access.replace(access, settings.grpc_access());
+        self.access.send_replace(access);
         Ok(())
     }
 

@@ -12,11 +12,11 @@ use tonic::server::NamedService;
 use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Status};
 
-use super::session::{Door, Session, SessionEnd};
+use super::session::{Session, SessionEnd};
 use super::supervised::Supervised;
 use super::{AccessControl, Permission, Refusal};
 use crate::metrics::Metrics;
-use crate::tls::Peer;
+use crate::tls::{Peer, Port};
 use credence_runtime::metrics::{code_name, labels};
 use credence_runtime::throttle::Throttle;
 
@@ -47,9 +47,9 @@ impl<S> Gate<S> {
     /// Lets the request in, or says why not.
     fn enter(&self, request: &mut http::Request<Body>) -> Result<Session, Status> {
         let peer = request.extensions().get::<Peer>().cloned();
-        let peer = peer.unwrap_or_else(|| Peer::unknown(None));
+        let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
         let address = peer.address;
-        let session = Session::open(&self.access, (Door::Grpc, self.permission), request.headers(), peer);
+        let session = Session::open(&self.access, (Port::Grpc, self.permission), request.headers(), &peer);
         let session = session.map_err(|refusal| {
             let status = status(self.permission, &refusal);
             count(&self.metrics, &status);
@@ -58,7 +58,7 @@ impl<S> Gate<S> {
                 tracing::warn!(
                     refused,
                     last = %refusal,
-                    peer = ?address,
+                    peer = %address,
                     "gRPC streams without a credential that is good for them were refused since the last such line"
                 );
             }
@@ -75,7 +75,7 @@ impl<S> Gate<S> {
         // What tonic itself looks for.
         extensions.insert(TcpConnectInfo {
             local_addr: None,
-            remote_addr: address,
+            remote_addr: Some(address),
         });
         if let Some(name) = name {
             extensions.insert(name);

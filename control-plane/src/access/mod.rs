@@ -5,7 +5,6 @@
 //! [`Permission`].
 
 mod bearer;
-mod control;
 mod gate;
 mod holders;
 mod operator_token;
@@ -14,10 +13,9 @@ mod permission;
 mod session;
 mod supervised;
 
-pub(crate) use self::control::AccessControl;
 pub(crate) use self::gate::Gate;
-pub(crate) use self::holders::{Access, TokenDigest};
+pub(crate) use self::holders::{Access, AccessControl, TokenDigest};
 pub(crate) use self::operator_token::read_operator_token;
 pub(crate) use self::peer::PeerCertificate;
 pub(crate) use self::permission::{Permission, Refusal};
-pub(crate) use self::session::{Door, Session, SessionEnd};
+pub(crate) use self::session::{Session, SessionEnd};

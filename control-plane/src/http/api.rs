@@ -89,9 +89,13 @@ impl Arrived {
         self.0.store(true, Ordering::Release);
     }
 
+    pub(super) fn is_noted(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
     /// The answer to a request that took too long.
     pub(super) fn timed_out(&self) -> Problem {
-        if self.0.load(Ordering::Acquire) {
+        if self.is_noted() {
             Problem::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 "this took too long and the outcome is unknown; send it again (repeating is harmless)",

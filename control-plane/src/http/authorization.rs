@@ -3,19 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::body::HttpBody as _;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Router};
 
 use super::api::{Api, BODY_UNIT_BYTES};
 use super::problem::Problem;
-use super::rates::ClientAddress;
 use super::sse::RETRY_WHEN_FULL;
-use crate::access::{Door, Permission, Refusal, Session};
-use crate::tls::Peer;
+use crate::access::{Permission, Refusal, Session};
+use crate::tls::{Peer, Port};
 use credence_evidence::Reporter;
 use credence_runtime::client_limits::{Client, NoPlace, Place};
 
@@ -25,15 +24,20 @@ pub(crate) fn requiring(permission: Permission, api: &Arc<Api>, routes: Router<A
     let api = Arc::clone(api);
     routes.route_layer(middleware::from_fn_with_state(
         api,
-        move |state: State<Arc<Api>>, request: Request, next: Next| require(permission, state, request, next),
+        move |state: State<Arc<Api>>, peer: Extension<Peer>, request: Request, next: Next| {
+            require(permission, state, peer, request, next)
+        },
     ))
 }
 
-async fn require(permission: Permission, State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
-    // Its certificate may have stopped counting since the last request of its connection.
-    let peer = request.extensions().get::<Peer>().cloned();
-    let peer = peer.unwrap_or_else(|| Peer::unknown(None));
-    match Session::open(&api.access, (Door::Http, permission), request.headers(), peer) {
+async fn require(
+    permission: Permission,
+    State(api): State<Arc<Api>>,
+    Extension(peer): Extension<Peer>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match Session::open(&api.access, (Port::Http, permission), request.headers(), &peer) {
         Ok(session) => match enter(&api, session, &mut request) {
             Ok(_until_answered) => next.run(request).await,
             Err(problem) => problem.into_response(),
@@ -47,7 +51,7 @@ async fn require(permission: Permission, State(api): State<Arc<Api>>, mut reques
                     "requests without a credential that is good for them were refused since the last such line"
                 );
             }
-            match api.limit_address(&request) {
+            match api.limit_address(peer.address.ip()) {
                 Ok(()) => problem(&refusal).into_response(),
                 Err(problem) => problem.into_response(),
             }
@@ -63,7 +67,7 @@ fn enter(api: &Api, session: Session, request: &mut Request) -> Result<[Place; 2
         return Err(problem(&Refusal::Unknown));
     };
     api.limit_credential(&caller.name)?;
-    let address = request.extensions().get::<ClientAddress>().map(|address| address.0);
+    let address = Some(session.peer.address.ip());
     if let Err(refused) = session.peer.accept(Some(&peer.0)) {
         return Err(Problem::unavailable(refused.to_string(), RETRY_WHEN_FULL).closing());
     }

@@ -10,10 +10,6 @@ use std::time::{Duration, Instant};
 use crate::settings::RateSettings;
 use credence_runtime::client_limits::Network;
 
-/// The address that a connection came from; among the extensions of every request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ClientAddress(pub(crate) IpAddr);
-
 /// Every bucket.
 #[derive(Debug)]
 pub(crate) struct Rates {
@@ -72,13 +68,13 @@ impl Rates {
         self.credentials.take(name, now)
     }
 
-    pub(super) fn stranger(&self, address: Option<ClientAddress>, now: Instant) -> Result<(), Duration> {
-        self.strangers.take(&network(address), now)
+    pub(super) fn stranger(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
+        self.strangers.take(&Network::of(address), now)
     }
 
     /// First the address's own, so that one client does not use up what belongs to all.
-    pub(super) fn statement(&self, address: Option<ClientAddress>, now: Instant) -> Result<(), Duration> {
-        self.statements_of.take(&network(address), now)?;
+    pub(super) fn statement(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
+        self.statements_of.take(&Network::of(address), now)?;
         self.statements.take(&(), now)
     }
 }
@@ -151,10 +147,6 @@ impl Rate {
     }
 }
 
-fn network(address: Option<ClientAddress>) -> Network {
-    Network::of(address.map_or(IpAddr::from([0; 4]), |address| address.0))
-}
-
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -209,7 +201,7 @@ mod tests {
             ..RateSettings::default()
         };
         let rates = Rates::new(&settings, start);
-        let of = |last: u8| rates.statement(Some(ClientAddress(IpAddr::from([192, 0, 2, last]))), start);
+        let of = |last: u8| rates.statement(IpAddr::from([192, 0, 2, last]), start);
         assert_eq!([of(1), of(1), of(2)], [Ok(()); 3]);
         assert!(of(1).is_err() && of(2).is_err() && of(3).is_err());
     }

@@ -21,7 +21,7 @@ use super::api::Api;
 use super::confirmation::{Answer, waits};
 use super::json;
 use super::problem::Problem;
-use super::rates::ClientAddress;
+use crate::tls::Peer;
 use credence_revocation::{
     DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
 };
@@ -32,13 +32,13 @@ use credence_runtime::time::unix_seconds;
 /// Handles the request.
 pub(crate) async fn state(
     State(api): State<Arc<Api>>,
-    address: Option<Extension<ClientAddress>>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Json<Answer>), Problem> {
     let waits = waits(query.as_deref())?;
-    let address = address.map(|Extension(address)| address);
+    let address = peer.address.ip();
     api.limit_statement(address)?;
     let body = json::received(body, max_body(), ", more than any statement", "the statement")?;
     json::check_media_type(&headers, MEDIA_TYPE)?;
@@ -53,7 +53,7 @@ pub(crate) async fn state(
     let verified = verify(&api, statement.trim_ascii_end().to_owned()).await?;
     check_signer(&api, &verified)?;
     let order = order(&verified)?;
-    let client = Client::anonymous(address.map(|address| address.0));
+    let client = Client::anonymous(Some(address));
     let _call = api
         .calls
         .take(&client)

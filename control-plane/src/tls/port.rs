@@ -11,12 +11,14 @@ use super::which_port::Port;
 use crate::settings::{PortTls, TlsSettings};
 use crate::unusable::Unusable;
 use credence_runtime::metrics::{Labels, labels};
+use credence_runtime::throttle::Throttle;
 
 /// What is in force on a port that speaks TLS. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsPort {
     pub(crate) port: Port,
     pub(super) metrics: TlsMetrics,
+    pub(super) failures: Arc<Throttle>,
     current: watch::Sender<Arc<Material>>,
     files: Arc<Mutex<Files>>,
 }
@@ -149,6 +151,7 @@ impl TlsPort {
         let open = Self {
             port,
             metrics: metrics.clone(),
+            failures: Arc::default(),
             current: watch::Sender::new(Arc::clone(&material)),
             files: Arc::new(Mutex::new(Files {
                 settings: settings.clone(),
