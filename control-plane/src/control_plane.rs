@@ -1,6 +1,7 @@
 //! Puts the parts together, starts them in order and stops them in the opposite one.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,16 +9,15 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tonic::service::Routes;
 
-use crate::access::{Access, AccessControl, Gate, Permission, read_operator_token};
+use crate::access::{Access, AccessControl, Permission, read_operator_token};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::descriptors;
+use crate::grpc::{self, Gate};
 use crate::http::{self, Api, Rates};
 use crate::metrics::Metrics;
 use crate::net::BoundedListener;
-use crate::reload::Reloader;
 use crate::server::Server;
 use crate::settings::{Settings, anchors};
 use crate::tls::{Port, TlsPorts};
@@ -30,7 +30,7 @@ use credence_revocation::{
 };
 use credence_runtime::client_limits::{Bounds, Places, SharedLimit};
 use credence_runtime::lifecycle::{Lifecycle, Phase, PhaseWatch};
-use credence_runtime::stream_server::StreamServer;
+use credence_runtime::metrics::labels;
 use credence_runtime::supervision::{Alarm, Failure, Guard, watch_folder};
 use credence_runtime::threads::Threads;
 use credence_runtime::throttle::Throttle;
@@ -52,7 +52,10 @@ pub struct Running {
     drain_promise: Duration,
     alarm: Alarm,
     announced: Arc<AtomicBool>,
-    reloader: Reloader,
+    operator_token_file: Option<PathBuf>,
+    access: AccessControl,
+    tls: TlsPorts,
+    metrics: Arc<Metrics>,
     servers: JoinSet<()>,
     chores: JoinSet<()>,
     log_writer: Option<Threads>,
@@ -71,9 +74,9 @@ pub enum StartError {
     /// The data folder cannot be used.
     #[error(transparent)]
     DataFolder(#[from] DataFolderError),
-    /// The revocation log cannot be read.
+    /// The revocation log cannot be opened.
     #[error(transparent)]
-    RevocationLog(OpenLogError),
+    RevocationLog(#[from] OpenLogError),
     /// The log cannot be declared restored.
     #[error(transparent)]
     Restore(#[from] RestoreError),
@@ -85,16 +88,6 @@ pub enum StartError {
     Identity(#[from] IdentityError),
 }
 
-impl From<OpenLogError> for StartError {
-    fn from(error: OpenLogError) -> Self {
-        match error {
-            OpenLogError::DataFolder(error) => Self::DataFolder(error),
-            OpenLogError::Restore(error) => Self::Restore(error),
-            other => Self::RevocationLog(other),
-        }
-    }
-}
-
 // === impl ControlPlane ===
 
 impl ControlPlane {
@@ -103,18 +96,13 @@ impl ControlPlane {
     /// When this returns, both addresses accept connections and everything that was ever acknowledged is in force.
     pub async fn start(config: Config) -> Result<Running, StartError> {
         config.check().map_err(Unusable::configuration)?;
-        let operator = config
-            .operator_token_file
-            .as_deref()
-            .map(read_operator_token)
-            .transpose()?;
+        let access = access(&config.settings, config.operator_token_file.as_deref())?;
         survive_file_size_limit()?;
         let metrics = Arc::new(Metrics::new());
         note_limits(&config, &metrics);
-        let access = Access::new(&config.settings.access, config.settings.grpc_access(), operator);
         let access = AccessControl::new(access);
         let tls = TlsPorts::open(&config.settings.tls, &metrics.tls)?;
-        let connections = descriptors::share(config.limits.max_connections)?;
+        let (http_connections, grpc_connections) = descriptors::share(config.limits.max_connections)?;
         // Before the addresses: whoever waits for a predecessor to end must not hold them.
         let lock = lock_folder(&config).await?;
         let shares = &config.settings.limits;
@@ -122,16 +110,16 @@ impl ControlPlane {
         let port = |limit, connections| Connections::new(places(limit, connections));
         let timeouts = config.timeouts;
         let silence = timeouts.silence;
-        let of_http = port(SharedLimit::HttpConnections, connections.http);
-        let http_listener = listen(config.http_address, "HTTP", of_http, silence).await?;
-        let of_grpc = port(SharedLimit::GrpcConnections, connections.grpc);
-        let grpc_listener = listen(config.grpc_address, "gRPC", of_grpc, silence).await?;
+        let of_http = port(SharedLimit::HttpConnections, http_connections);
+        let http_listener = BoundedListener::bind(config.http_address, "HTTP", of_http, silence).await?;
+        let of_grpc = port(SharedLimit::GrpcConnections, grpc_connections);
+        let grpc_listener = BoundedListener::bind(config.grpc_address, "gRPC", of_grpc, silence).await?;
         let http_address = http_listener.address;
         let grpc_address = grpc_listener.address;
         let probe_listener = match config.probe_address {
             Some(address) => {
                 let of_probes = port(SharedLimit::ProbeConnections, PROBE_CONNECTIONS);
-                Some(listen(address, "probes", of_probes, silence).await?)
+                Some(BoundedListener::bind(address, "probes", of_probes, silence).await?)
             }
             None => None,
         };
@@ -232,12 +220,16 @@ impl ControlPlane {
         }
         let of_port = |port| (port, tls.of(port));
         serve("the HTTP server", of_port(Port::Http), http::router(api), http_listener);
+        let gate = Arc::new(Gate {
+            access: access.clone(),
+            metrics: Arc::clone(&metrics),
+            refusals: Throttle::default(),
+        });
         // Batches beyond the announced limit should get our own answer where that is cheap.
-        let report = StreamServer::new(doors.report, config.evidence.batch.bytes + SMALL_MESSAGE_BYTES);
-        let watch = StreamServer::new(watch, SMALL_MESSAGE_BYTES);
-        let watch = Gate::new(Permission::Watch, access.clone(), Arc::clone(&metrics), watch);
-        let report = Gate::new(Permission::Report, access.clone(), Arc::clone(&metrics), report);
-        let streams = Routes::new(watch).add_service(report).into_axum_router();
+        let batch_bytes = config.evidence.batch.bytes + SMALL_MESSAGE_BYTES;
+        let streams = grpc::route(&gate, Permission::Watch, watch, SMALL_MESSAGE_BYTES)
+            .merge(grpc::route(&gate, Permission::Report, doors.report, batch_bytes))
+            .fallback(grpc::no_such_method);
         serve("the gRPC server", of_port(Port::Grpc), streams, grpc_listener);
         let mut chores = JoinSet::new();
         chores.spawn(watch_folder(folder.watch(), alarm.clone()));
@@ -258,12 +250,10 @@ impl ControlPlane {
             drain_promise: config.log.drain_promise,
             alarm,
             announced,
-            reloader: Reloader {
-                operator_token_file: config.operator_token_file,
-                access,
-                tls,
-                metrics: metrics.tls.clone(),
-            },
+            operator_token_file: config.operator_token_file,
+            access,
+            tls,
+            metrics,
             servers,
             chores,
             log_writer: Some(log_writer),
@@ -309,8 +299,14 @@ impl Running {
     /// # Errors
     /// Why everything stays as it was.
     pub async fn reload(&self, settings: Settings) -> Result<(), Unusable> {
-        let reloader = self.reloader.clone();
-        let reloading = tokio::task::spawn_blocking(move || reloader.reload(&settings));
+        let (token_file, in_force, tls) = (self.operator_token_file.clone(), self.access.clone(), self.tls.clone());
+        let reloading = tokio::task::spawn_blocking(move || {
+            settings.check().map_err(Unusable::new)?;
+            let access = access(&settings, token_file.as_deref())?;
+            tls.replace(&settings.tls)?;
+            in_force.send_replace(access);
+            Ok(())
+        });
         let reloaded = reloading
             .await
             .unwrap_or_else(|panic| Err(Unusable(format!("reading the settings broke down: {panic}"))));
@@ -320,7 +316,9 @@ impl Running {
 
     /// Counts a reload; one that failed before [`reload`](Self::reload) could be called has to be counted by its caller.
     pub fn note_reload(&self, succeeded: bool) {
-        self.reloader.count(succeeded);
+        let outcome = if succeeded { "success" } else { "failure" };
+        let reloads = &self.metrics.tls.configuration_reloads;
+        reloads.get_or_create(&labels([("outcome", outcome)])).inc();
     }
 
     /// Resolves if a part of the control plane has ended that must not: the process should then end too, with an
@@ -363,6 +361,12 @@ impl Drop for Running {
 }
 
 /// Runs a server that may end only when the process stops.
+/// The credentials of the settings, and the operator's token. Blocks for as long as its file takes to be read.
+fn access(settings: &Settings, operator_token_file: Option<&Path>) -> Result<Access, Unusable> {
+    let operator = operator_token_file.map(read_operator_token).transpose()?;
+    Ok(Access::new(&settings.access, settings.grpc_access(), operator))
+}
+
 async fn guarded(mut guard: Guard, phase: PhaseWatch, serving: impl Future<Output = ()>) {
     serving.await;
     if phase.current() != Phase::Running {
@@ -452,21 +456,6 @@ fn survive_file_size_limit() -> Result<(), Unusable> {
     signal(exceeded)
         .map(drop)
         .map_err(|error| system("handling the signal SIGXFSZ", error))
-}
-
-async fn listen(
-    address: SocketAddr,
-    what: &'static str,
-    connections: Connections,
-    silence: Duration,
-) -> Result<BoundedListener, Unusable> {
-    BoundedListener::bind(address, connections, silence)
-        .await
-        .map_err(|error| {
-            Unusable(format!(
-                "cannot listen on {address} for {what}: {error}. Free the address or configure another one"
-            ))
-        })
 }
 
 fn system(what: &str, error: impl std::fmt::Display) -> Unusable {

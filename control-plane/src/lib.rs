@@ -8,13 +8,13 @@ mod config;
 mod connections;
 mod control_plane;
 mod descriptors;
+mod grpc;
 mod http;
 #[cfg(test)]
 #[path = "../../evidence/src/memory_tree.rs"]
 mod memory_tree;
 mod metrics;
 mod net;
-mod reload;
 mod server;
 mod settings;
 mod tls;

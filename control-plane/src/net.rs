@@ -1,6 +1,5 @@
 //! Listening with a bound on the connections.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::connections::{Connection, Connections};
+use crate::unusable::Unusable;
 use credence_runtime::client_limits::Network;
 
 /// A listener with a bound on its connections.
@@ -26,12 +26,18 @@ pub(crate) struct BoundedListener {
 impl BoundedListener {
     pub(crate) async fn bind(
         address: SocketAddr,
+        what: &str,
         connections: Connections,
         unacknowledged: Duration,
-    ) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
+    ) -> Result<Self, Unusable> {
+        let unusable = |error| {
+            Unusable(format!(
+                "cannot listen on {address} for {what}: {error}. Free the address or configure another one"
+            ))
+        };
+        let listener = TcpListener::bind(address).await.map_err(unusable)?;
         Ok(Self {
-            address: listener.local_addr()?,
+            address: listener.local_addr().map_err(unusable)?,
             listener,
             connections,
             unacknowledged,

@@ -5,7 +5,6 @@
 //! [`Permission`].
 
 mod bearer;
-mod gate;
 mod holders;
 mod operator_token;
 mod peer;
@@ -13,9 +12,9 @@ mod permission;
 mod session;
 mod supervised;
 
-pub(crate) use self::gate::Gate;
 pub(crate) use self::holders::{Access, AccessControl, TokenDigest};
 pub(crate) use self::operator_token::read_operator_token;
 pub(crate) use self::peer::PeerCertificate;
 pub(crate) use self::permission::{Permission, Refusal};
 pub(crate) use self::session::{Session, SessionEnd};
+pub(crate) use self::supervised::Supervised;

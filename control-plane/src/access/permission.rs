@@ -1,5 +1,7 @@
 //! What a caller may do, and why one is turned away.
 
+use strum::VariantArray as _;
+
 use crate::settings::Role;
 
 /// One thing that a caller may or may not do.
@@ -61,11 +63,8 @@ impl Permission {
     }
 
     pub(super) fn roles(self) -> String {
-        let names: Vec<_> = Role::ALL
-            .into_iter()
-            .filter(|role| self.is_of(*role))
-            .map(Role::name)
-            .collect();
+        let roles = Role::VARIANTS.iter().filter(|role| self.is_of(**role));
+        let names: Vec<_> = roles.map(|role| role.name()).collect();
         names.join(", ")
     }
 }

@@ -15,6 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_wire::v1;
 use serde::Serialize;
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
@@ -22,7 +23,7 @@ use super::api::Api;
 use super::problem::Problem;
 use super::query;
 use super::record::{RecordView, concerns};
-use super::sse::{self, ALIVE_INTERVAL, DrainView, Ended, Events};
+use super::sse::{self, ALIVE_INTERVAL, Ended, Events};
 use crate::access::Session;
 use ::credence_revocation as revocation;
 use credence_revocation::{FellBehind, ForeignPosition, RevocationLog};
@@ -79,26 +80,6 @@ struct Following {
     head: watch::Receiver<u64>,
     caller: Arc<Caller>,
     events: Events,
-}
-
-#[derive(Debug, Serialize)]
-struct PositionView<'a> {
-    log_id: &'a str,
-    seq: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct SnapshotView<'a> {
-    log_id: &'a str,
-    seq: u64,
-    records: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct AliveView<'a> {
-    log_id: &'a str,
-    seq: u64,
-    unix_ms: u64,
 }
 
 // === impl From ===
@@ -205,7 +186,7 @@ impl Following {
                     self.catch_up(sent).await?;
                     // Filters hand in what they were promised; of those who follow here nobody knows what they rely on,
                     // and nobody waits for them.
-                    self.event("drain", None, &DrainView { promise_ms: 0 });
+                    self.event("drain", None, &json!({ "promise_ms": 0 }));
                     self.events.flush().await?;
                     return Err(Ended::Drained);
                 }
@@ -265,11 +246,8 @@ impl Following {
             records += chunk.iter().filter(|record| concerns(record, &self.caller)).count();
             tokio::task::yield_now().await;
         }
-        let begin = SnapshotView {
-            log_id: self.log.log_id().as_str(),
-            seq: snapshot.seq,
-            records,
-        };
+        let log_id = self.log.log_id().as_str();
+        let begin = json!({ "log_id": log_id, "seq": snapshot.seq, "records": records });
         self.events.event("snapshot_begin", None, &begin);
         for chunk in snapshot.records() {
             for record in chunk.map_err(unreadable)? {
@@ -295,15 +273,13 @@ impl Following {
     fn position(&mut self, name: &str, seq: u64) {
         let id = self.event_id(seq);
         let log_id = self.log.log_id().as_str();
-        self.events.event(name, id.as_deref(), &PositionView { log_id, seq });
+        self.events
+            .event(name, id.as_deref(), &json!({ "log_id": log_id, "seq": seq }));
     }
 
     fn alive(&mut self, seq: u64) {
-        let view = AliveView {
-            log_id: self.log.log_id().as_str(),
-            seq,
-            unix_ms: sse::unix_ms(),
-        };
+        let log_id = self.log.log_id().as_str();
+        let view = json!({ "log_id": log_id, "seq": seq, "unix_ms": sse::unix_ms() });
         self.events.event("alive", None, &view);
     }
 

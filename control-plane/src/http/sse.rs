@@ -21,7 +21,8 @@ use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::metrics::{Counted, labels};
 
 /// Why a stream ends.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum Ended {
     /// The client has gone.
     Closed,
@@ -35,12 +36,6 @@ pub(crate) enum Ended {
     Withdrawn,
     /// What is to be shown could not be read or made.
     Failed,
-}
-
-/// How long nothing will happen that a client which is told so has not been told of.
-#[derive(Debug, Serialize)]
-pub(crate) struct DrainView {
-    pub(crate) promise_ms: u64,
 }
 
 /// The end of a stream that events are written to.
@@ -78,12 +73,12 @@ where
     tokio::spawn(async move {
         let _place = place;
         let _counted = Counted::new(&metrics.http_subscribers);
-        let ended = while_open(session, following).await;
+        let outcome: &str = while_open(session, following).await.into();
         let caller = caller.as_ref().map(|caller| caller.name.as_str());
-        tracing::info!(caller, permission = ?permission, outcome = ended.name(), "an event stream ended");
+        tracing::info!(caller, permission = ?permission, outcome, "an event stream ended");
         metrics
             .http_streams_ended
-            .get_or_create(&labels([("outcome", ended.name())]))
+            .get_or_create(&labels([("outcome", outcome)]))
             .inc();
     });
     let headers = [
@@ -173,21 +168,6 @@ impl Events {
 pub(crate) fn unix_ms() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
-}
-
-// === impl Ended ===
-
-impl Ended {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Drained => "drained",
-            Self::Slow => "slow",
-            Self::Expired => "expired",
-            Self::Withdrawn => "withdrawn",
-            Self::Failed => "failed",
-        }
-    }
 }
 
 /// How long an EventSource waits before it connects again.
