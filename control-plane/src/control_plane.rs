@@ -1,5 +1,6 @@
 //! Puts the parts together, starts them in order and stops them in the opposite one.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::http::{self, Api, Rates};
 use crate::metrics::Metrics;
 use crate::net::BoundedListener;
 use crate::server::Server;
-use crate::settings::{Settings, anchors};
+use crate::settings::Settings;
 use crate::tls::{Port, TlsPorts};
 use crate::unusable::Unusable;
 use credence_evidence::{EvidenceError, EvidenceOptions, LedgerSettings, OpenedEvidence, Publisher, with_note_outside};
@@ -184,7 +185,7 @@ impl ControlPlane {
             limits: limits.clone(),
             evidence: config.evidence,
             timeouts,
-            anchors: anchors(&config.settings.trust_anchors).map_err(Unusable::configuration)?,
+            anchors: config.settings.anchors().map_err(Unusable::configuration)?,
             audience: config.settings.audience.clone(),
             status: config.settings.status.clone(),
             rates: Rates::new(&config.settings.limits, Instant::now()),
@@ -415,21 +416,24 @@ fn note_limits(config: &Config, metrics: &Metrics) {
 async fn lock_folder(config: &Config) -> Result<FolderLock, StartError> {
     let (taken, lock) = tokio::sync::oneshot::channel();
     let (path, create, standby) = (config.data_folder.clone(), config.log.init.is_some(), config.standby);
-    let waiting = Arc::new(AtomicBool::new(false));
-    let waits = Arc::clone(&waiting);
     std::thread::Builder::new()
         .name("folder-lock".to_owned())
         .spawn(move || {
+            let waited = Cell::new(false);
             let say = |holder: &str| {
-                waits.store(true, Ordering::Release);
+                waited.set(true);
                 tracing::info!(
                     holder,
                     "standing by: another control plane uses the data folder; this one takes over when it has ended"
                 );
             };
             let said: &dyn Fn(&str) = &say;
-            // Whoever wanted it may have gone; then it is free again.
-            let _ = taken.send(take_lock(&path, create, standby.then_some(said)));
+            let lock = take_lock(&path, create, standby.then_some(said));
+            if lock.is_ok() && waited.get() {
+                tracing::info!("the other control plane has ended; taking over");
+            }
+            // The receiver may have gone; then the folder is free again.
+            let _ = taken.send(lock);
         })
         .map_err(|error| system("starting a thread", error))?;
     tokio::pin!(lock);
@@ -437,11 +441,7 @@ async fn lock_folder(config: &Config) -> Result<FolderLock, StartError> {
     loop {
         tokio::select! {
             taken = &mut lock => {
-                let lock = taken.map_err(|error| system("taking the data folder", error))??;
-                if waiting.load(Ordering::Acquire) {
-                    tracing::info!("the other control plane has ended; taking over");
-                }
-                return Ok(lock);
+                return Ok(taken.map_err(|error| system("taking the data folder", error))??);
             }
             _ = reminder.tick() => tracing::info!("still standing by"),
         }

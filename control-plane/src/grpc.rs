@@ -12,7 +12,7 @@ use axum::{Extension, Router};
 use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Status};
 
-use crate::access::{AccessControl, Permission, Refusal, Session, SessionEnd, Supervised};
+use crate::access::{AccessControl, Permission, Refusal, Session, Supervised};
 use crate::metrics::Metrics;
 use crate::tls::{Peer, Port};
 use credence_runtime::metrics::{code_name, labels};
@@ -86,15 +86,13 @@ impl Gate {
     }
 
     /// What the client of a stream is told that cannot go on.
-    fn end_status(&self, permission: Permission, end: &SessionEnd) -> Status {
-        match end {
-            SessionEnd::Refused(refusal) => self.refuse(status(permission, refusal)),
+    fn end_status(&self, permission: Permission, refusal: &Refusal) -> Status {
+        let status = status(permission, refusal);
+        match refusal {
             // Renewed certificates are ordinary: these streams are counted with the connections that end for it
             // (`withdrawn_connections`), and not with those that are refused.
-            SessionEnd::CertificateWithdrawn => Status::permission_denied(
-                "the client certificate that this connection was opened with has ended, or its authority is no longer in \
-                 client_ca; connect again with a new one",
-            ),
+            Refusal::CertificateWithdrawn => status,
+            _ => self.refuse(status),
         }
     }
 
@@ -111,12 +109,9 @@ impl Gate {
 
 fn status(permission: Permission, refusal: &Refusal) -> Status {
     let code = match (permission, refusal) {
-        // A filter that reports takes UNAUTHENTICATED to mean that its source is unknown, and would begin another.
-        (Permission::Report, _)
-        | (_, Refusal::Forbidden { .. } | Refusal::PartOfLog { .. } | Refusal::OtherIssuers { .. }) => {
-            Code::PermissionDenied
-        }
-        (_, Refusal::Unknown | Refusal::Expired { .. }) => Code::Unauthenticated,
+        // Not for reports: there, a filter takes UNAUTHENTICATED to mean that its source is unknown, and would begin another.
+        (Permission::Watch, Refusal::Unknown | Refusal::Expired { .. }) => Code::Unauthenticated,
+        _ => Code::PermissionDenied,
     };
     Status::new(code, refusal.to_string())
 }

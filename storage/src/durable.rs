@@ -23,7 +23,7 @@ pub fn write_path(path: &Path, contents: &[u8]) -> io::Result<()> {
     }
 }
 
-fn create(path: &Path) -> io::Result<File> {
+pub(crate) fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .write(true)
         .create(true)

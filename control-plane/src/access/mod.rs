@@ -16,5 +16,5 @@ pub(crate) use self::holders::{Access, AccessControl, TokenDigest};
 pub(crate) use self::operator_token::read_operator_token;
 pub(crate) use self::peer::PeerCertificate;
 pub(crate) use self::permission::{Permission, Refusal};
-pub(crate) use self::session::{Session, SessionEnd};
+pub(crate) use self::session::Session;
 pub(crate) use self::supervised::Supervised;

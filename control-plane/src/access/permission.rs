@@ -43,6 +43,12 @@ pub(crate) enum Refusal {
     PartOfLog { name: String },
     #[error("the issuers that the credential {name:?} is bound to have changed (access: issuers); connect again")]
     OtherIssuers { name: String },
+    /// A stream ends for it.
+    #[error(
+        "the client certificate that this connection was opened with has ended, or its authority is no longer in \
+         client_ca; connect again with a new one"
+    )]
+    CertificateWithdrawn,
 }
 
 // === impl Permission ===

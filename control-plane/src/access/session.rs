@@ -24,15 +24,6 @@ pub(crate) struct Session {
     port: Port,
 }
 
-/// Why a stream cannot go on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum SessionEnd {
-    /// The credential has expired, or a reload took it or its permission away, or bound it to other issuers.
-    Refused(Refusal),
-    /// The client certificate no longer counts.
-    CertificateWithdrawn,
-}
-
 // === impl Session ===
 
 impl Session {
@@ -72,17 +63,17 @@ impl Session {
     }
 
     /// Resolves once the stream cannot go on.
-    pub(crate) async fn ended(mut self) -> SessionEnd {
+    pub(crate) async fn ended(mut self) -> Refusal {
         // Heard before the first check: no reload falls between the two.
         let mut changes = self.access.subscribe();
         loop {
             if let Err(refusal) = self.check() {
-                return SessionEnd::Refused(refusal);
+                return refusal;
             }
             tokio::select! {
                 // Never an error: `access` sends them.
                 _ = changes.changed() => {}
-                () = self.peer.withdrawn() => return SessionEnd::CertificateWithdrawn,
+                () = self.peer.withdrawn() => return Refusal::CertificateWithdrawn,
                 () = tokio::time::sleep(EXPIRY_CHECK_INTERVAL) => {}
             }
         }

@@ -19,7 +19,7 @@ use credence_evidence::Reporter;
 use credence_runtime::client_limits::{Client, NoPlace, Place};
 
 /// Puts the permission in front of every route of `routes`. Handlers find the [`Caller`](credence_runtime::caller::Caller), in an
-/// [`Arc`], and the [`PeerName`](credence_runtime::caller::PeerName) among the request's extensions.
+/// [`Arc`], their [`Client`] and their [`Session`] among the request's extensions.
 pub(crate) fn requiring(permission: Permission, api: &Arc<Api>, routes: Router<Arc<Api>>) -> Router<Arc<Api>> {
     let api = Arc::clone(api);
     routes.route_layer(middleware::from_fn_with_state(
@@ -79,13 +79,12 @@ fn enter(api: &Api, session: Session, request: &mut Request) -> Result<[Place; 2
         .take_many(&client, body_units(api, request))
         .map_err(refuse)?;
     let reporter = Reporter {
-        peer: peer.clone(),
+        peer,
         caller: Some(Arc::clone(&caller)),
         address,
     };
     let extensions = request.extensions_mut();
     extensions.insert(client);
-    extensions.insert(peer);
     extensions.insert(reporter);
     extensions.insert(caller);
     extensions.insert(session);
@@ -107,8 +106,6 @@ fn problem(refusal: &Refusal) -> Problem {
         Refusal::Expired { .. } => {
             Problem::new(StatusCode::UNAUTHORIZED, refusal.to_string()).challenge("Bearer error=\"invalid_token\"")
         }
-        Refusal::Forbidden { .. } | Refusal::PartOfLog { .. } | Refusal::OtherIssuers { .. } => {
-            Problem::new(StatusCode::FORBIDDEN, refusal.to_string()).insufficient_scope()
-        }
+        _ => Problem::new(StatusCode::FORBIDDEN, refusal.to_string()).insufficient_scope(),
     }
 }

@@ -117,16 +117,10 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
 }
 
 /// Whole seconds since the Unix epoch, before the year 2106.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Seconds(pub(crate) u32);
-
-impl<'de> Deserialize<'de> for Seconds {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let refused = "write whole seconds since the Unix epoch, such as 1800000000, as a number";
-        u32::deserialize(deserializer)
-            .map(Self)
-            .map_err(|_| D::Error::custom(refused))
-    }
+pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    let refused = "write whole seconds since the Unix epoch, such as 1800000000, as a number";
+    let seconds = u32::deserialize(deserializer).map_err(|_| D::Error::custom(refused))?;
+    Ok(seconds.into())
 }
 
 /// In the words of whoever wrote the request.
@@ -164,14 +158,15 @@ mod tests {
 
     #[derive(Debug, serde::Deserialize)]
     struct Inner {
-        at: Seconds,
+        #[serde(deserialize_with = "seconds")]
+        at: i64,
     }
 
     #[test]
     fn objects_with_or_without_their_optional_members_are_read() {
         let sample: Sample = parse(br#"{"name": "n", "inner": {"at": 7}}"#).unwrap();
         assert_eq!(
-            (sample.name.as_deref(), sample.inner.map(|i| i.at.0)),
+            (sample.name.as_deref(), sample.inner.map(|i| i.at)),
             (Some("n"), Some(7))
         );
         let sample: Sample = parse(b"{}").unwrap();

@@ -13,7 +13,7 @@ pub(crate) const RETRY_SOON: Duration = Duration::from_secs(1);
 
 /// JSON of our own making.
 #[allow(clippy::disallowed_types, reason = "written here, never read from anybody")]
-type Output = serde_json::Value;
+pub(crate) type Output = serde_json::Value;
 
 /// An error answer.
 #[derive(Debug)]

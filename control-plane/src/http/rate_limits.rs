@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use credence_runtime::client_limits::Client;
+use credence_runtime::client_limits::{Client, Network};
 use credence_runtime::metrics::labels;
 
 use super::api::Api;
@@ -37,14 +37,16 @@ impl Api {
     /// Counts a request against its address.
     pub(crate) fn limit_address(&self, address: IpAddr) -> Result<(), Problem> {
         self.rates
-            .stranger(address, Instant::now())
+            .strangers
+            .take(&Network::of(address), Instant::now())
             .map_err(|wait| self.too_many(ADDRESS, wait))
     }
 
     /// Counts a request against its credential.
     pub(crate) fn limit_credential(&self, name: &str) -> Result<(), Problem> {
         self.rates
-            .credential(name, Instant::now())
+            .credentials
+            .take(name, Instant::now())
             .map_err(|wait| self.too_many(CREDENTIAL, wait))
     }
 

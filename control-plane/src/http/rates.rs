@@ -13,15 +13,15 @@ use credence_runtime::client_limits::Network;
 /// Every bucket.
 #[derive(Debug)]
 pub(crate) struct Rates {
-    credentials: Table<String>,
-    strangers: Table<Network>,
+    pub(super) credentials: Table<String>,
+    pub(super) strangers: Table<Network>,
     statements_of: Table<Network>,
     statements: Table<()>,
 }
 
 /// Buckets by name, so many and no more.
 #[derive(Debug)]
-struct Table<K> {
+pub(super) struct Table<K> {
     rate: Rate,
     room: usize,
     buckets: Mutex<Buckets<K>>,
@@ -64,14 +64,6 @@ impl Rates {
         }
     }
 
-    pub(super) fn credential(&self, name: &str, now: Instant) -> Result<(), Duration> {
-        self.credentials.take(name, now)
-    }
-
-    pub(super) fn stranger(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
-        self.strangers.take(&Network::of(address), now)
-    }
-
     /// First the address's own, so that one client does not use up what belongs to all.
     pub(super) fn statement(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
         self.statements_of.take(&Network::of(address), now)?;
@@ -96,7 +88,7 @@ impl<K: Eq + Hash> Table<K> {
     }
 
     /// Takes a token; the error is how long there is none.
-    fn take<Q>(&self, name: &Q, now: Instant) -> Result<(), Duration>
+    pub(super) fn take<Q>(&self, name: &Q, now: Instant) -> Result<(), Duration>
     where
         K: Borrow<Q>,
         Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,

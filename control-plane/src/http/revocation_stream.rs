@@ -25,8 +25,7 @@ use super::query;
 use super::record::{RecordView, concerns};
 use super::sse::{self, ALIVE_INTERVAL, Ended, Events};
 use crate::access::Session;
-use ::credence_revocation as revocation;
-use credence_revocation::{FellBehind, ForeignPosition, RevocationLog};
+use credence_revocation::{FellBehind, ForeignPosition, RevocationLog, Start};
 use credence_runtime::caller::Caller;
 use credence_runtime::client_limits::Client;
 
@@ -64,14 +63,6 @@ enum From {
         /// What proves the position; empty in ids of version 0.1.0.
         proof: Vec<u8>,
     },
-}
-
-/// Where its stream starts.
-#[derive(Debug, Clone, Copy)]
-enum Start {
-    Snapshot,
-    Now,
-    After(u64),
 }
 
 /// One client's stream.
@@ -124,13 +115,15 @@ impl From {
         })
     }
 
+    /// Where the stream starts: with what comes next, if nothing is said.
+    ///
     /// A position that is none of this log's is refused: a client that holds it has seen what this log does not know.
-    fn check(self, api: &Api) -> Result<Start, Problem> {
+    fn check(self, api: &Api) -> Result<Option<Start>, Problem> {
         let log = &api.log;
         let conflict = |detail| Problem::new(StatusCode::CONFLICT, detail);
         let (seq, proof) = match self {
-            Self::TheBeginning => return Ok(Start::Snapshot),
-            Self::Now => return Ok(Start::Now),
+            Self::TheBeginning => return Ok(Some(Start::Snapshot)),
+            Self::Now => return Ok(None),
             Self::After { log_id, .. } if log_id != log.log_id().as_str() => {
                 return Err(conflict(format!(
                     "that event is of another log than {}, the only one here; if this is the right control plane and the \
@@ -141,8 +134,7 @@ impl From {
             Self::After { seq, proof, .. } => (seq, proof),
         };
         match log.resume_at_proof(seq, &proof) {
-            Ok(revocation::Start::After(seq)) => Ok(Start::After(seq)),
-            Ok(revocation::Start::Snapshot) => Ok(Start::Snapshot),
+            Ok(start) => Ok(Some(start)),
             Err(ForeignPosition::Ahead { .. }) => Err(foreign(api, seq, "does not reach it")),
             Err(ForeignPosition::Diverged { .. }) => Err(foreign(api, seq, "has another history up to it")),
             Err(ForeignPosition::TooOld { .. }) => Err(conflict(format!(
@@ -167,11 +159,11 @@ fn foreign(api: &Api, seq: u64, why: &str) -> Problem {
 // === impl Following ===
 
 impl Following {
-    async fn follow(&mut self, start: Start) -> Result<std::convert::Infallible, Ended> {
+    async fn follow(&mut self, start: Option<Start>) -> Result<std::convert::Infallible, Ended> {
         let mut sent = match start {
-            Start::After(seq) => seq,
-            Start::Snapshot => self.give_snapshot().await?,
-            Start::Now => {
+            Some(Start::After(seq)) => seq,
+            Some(Start::Snapshot) => self.give_snapshot().await?,
+            None => {
                 let seq = self.log.head();
                 self.position("position", seq);
                 seq

@@ -28,7 +28,7 @@ use serde::Deserialize;
 
 use super::api::Api;
 use super::confirmation::{Answer, waits};
-use super::json::{self, Seconds};
+use super::json;
 use super::problem::{Problem, RETRY_SOON};
 use credence_revocation::{
     DelegationName, Issuer, Operation, Order, PlanError, PrincipalName, Requester, RevokeError, Source, SubjectError,
@@ -98,7 +98,8 @@ struct KeyBody {
 #[serde(deny_unknown_fields)]
 struct IssuerBody {
     issuer: String,
-    issued_up_to: Seconds,
+    #[serde(deserialize_with = "json::seconds")]
+    issued_up_to: i64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -142,7 +143,7 @@ impl Body {
             (None, Some(key), None, None, None) => Ok(Operation::RevokeKey(Thumbprint::parse(key.thumbprint)?)),
             (None, None, Some(floor), None, None) => Ok(Operation::RaiseIssuerFloor {
                 issuer: Issuer::parse(floor.issuer)?,
-                issued_up_to: i64::from(floor.issued_up_to.0),
+                issued_up_to: floor.issued_up_to,
             }),
             (None, None, None, Some(delegation), None) => {
                 let principal = PrincipalName::parse(delegation.issuer, delegation.subject)?;

@@ -15,7 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::api::Api;
 use super::problem::Problem;
-use crate::access::{Refusal, Session, SessionEnd};
+use crate::access::{Refusal, Session};
 use credence_runtime::client_limits::{Client, Places};
 use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::metrics::{Counted, labels};
@@ -96,8 +96,8 @@ async fn while_open(session: Session, follow: impl Future<Output = Result<std::c
         // First, so that a stream with much to say, or whose client does not read, ends too.
         biased;
         end = session.ended() => match end {
-            SessionEnd::Refused(Refusal::Expired { .. }) => Ended::Expired,
-            SessionEnd::Refused(_) | SessionEnd::CertificateWithdrawn => Ended::Withdrawn,
+            Refusal::Expired { .. } => Ended::Expired,
+            _ => Ended::Withdrawn,
         },
         followed = follow => match followed {
             Ok(never) => match never {},

@@ -44,7 +44,7 @@ pub(crate) async fn follow(
     let next = first_of(&headers, asked.rest, api.reader.size())?;
     let query = Arc::new(Query {
         filter: asked.filter,
-        issuers: caller.issuers().map(<[String]>::to_vec),
+        issuers: caller.issuers.clone(),
         ..Query::default()
     });
     let (this, asker) = (Arc::clone(&api), client.clone());
