@@ -302,7 +302,7 @@ impl Running {
     pub async fn reload(&self, settings: Settings) -> Result<(), Unusable> {
         let (token_file, in_force, tls) = (self.operator_token_file.clone(), self.access.clone(), self.tls.clone());
         let reloading = tokio::task::spawn_blocking(move || {
-            settings.check().map_err(Unusable::new)?;
+            settings.check().map_err(|error| Unusable(error.to_string()))?;
             let access = access(&settings, token_file.as_deref())?;
             tls.replace(&settings.tls)?;
             in_force.send_replace(access);

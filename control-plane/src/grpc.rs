@@ -43,8 +43,8 @@ pub(crate) fn route<M: StreamMethod>(
             Err(status) => return status.into_http(),
         };
         let answer = serve_stream(method, max_message_bytes, request).await;
-        let end = async move { gate.end_status(permission, &session.ended().await) };
-        answer.map(|body| Body::new(Supervised::new(body, end)))
+        let end = Box::pin(async move { gate.end_status(permission, &session.ended().await) });
+        answer.map(|body| Body::new(Supervised { body, end: Some(end) }))
     };
     Router::new().route(&format!("/{}/{}", M::SERVICE, M::METHOD), post(serve))
 }

@@ -3,12 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::http::HeaderMap;
 use credence_runtime::caller::Caller;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
-use super::bearer;
 use super::peer::PeerCertificate;
 use super::permission::{Permission, Refusal};
 use crate::settings::{AccessSettings, CertificateSettings, GrpcAccess, Role};
@@ -125,16 +123,6 @@ impl Access {
             .iter()
             .find(|(settings, _)| certificate.is(&settings.subject))
             .map(|(_, holder)| holder)
-    }
-}
-
-// === impl Credentials ===
-
-impl Credentials {
-    /// What comes with a request. Two tokens, or another scheme than Bearer, are as good as a wrong token.
-    pub(crate) fn of(headers: &HeaderMap, certificate: Option<Arc<PeerCertificate>>) -> Result<Self, Refusal> {
-        let token = bearer::token(headers)?.map(TokenDigest::of);
-        Ok(Self { token, certificate })
     }
 }
 

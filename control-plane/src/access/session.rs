@@ -7,7 +7,8 @@ use axum::http::HeaderMap;
 use credence_runtime::caller::{Caller, PeerName};
 use credence_runtime::time::unix_seconds;
 
-use super::holders::{AccessControl, Credentials};
+use super::bearer;
+use super::holders::{AccessControl, Credentials, TokenDigest};
 use super::peer::PeerCertificate;
 use super::permission::{Permission, Refusal};
 use crate::tls::{Peer, Port};
@@ -37,8 +38,11 @@ impl Session {
         let mut session = Self {
             access: access.clone(),
             permission,
-            // The certificate may have stopped counting since the last request of its connection.
-            shown: Credentials::of(headers, peer.certificate().cloned())?,
+            shown: Credentials {
+                token: bearer::token(headers)?.map(TokenDigest::of),
+                // It may have stopped counting since the last request of its connection.
+                certificate: peer.certificate().cloned(),
+            },
             peer: peer.clone(),
             caller: None,
             port,

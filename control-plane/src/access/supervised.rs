@@ -10,21 +10,12 @@ use tonic::codegen::http::HeaderMap;
 
 /// The inner body until `end` resolves; then that status, and nothing more.
 pub(crate) struct Supervised {
-    body: Body,
+    pub(crate) body: Body,
     /// Absent once the body has ended.
-    end: Option<Pin<Box<dyn Future<Output = Status> + Send>>>,
+    pub(crate) end: Option<Pin<Box<dyn Future<Output = Status> + Send>>>,
 }
 
 // === impl Supervised ===
-
-impl Supervised {
-    pub(crate) fn new(body: Body, end: impl Future<Output = Status> + Send + 'static) -> Self {
-        Self {
-            body,
-            end: Some(Box::pin(end)),
-        }
-    }
-}
 
 impl HttpBody for Supervised {
     type Data = Bytes;
