@@ -104,7 +104,7 @@ impl ControlPlane {
         let access = AccessControl::new(access);
         let tls = TlsPorts::open(&config.settings.tls, &metrics.tls)?;
         let (http_connections, grpc_connections) = descriptors::share(config.limits.max_connections)?;
-        // Before the addresses: whoever waits for a predecessor to end must not hold them.
+        // Before the addresses: a control plane that waits for its predecessor to end must not hold them.
         let lock = lock_folder(&config).await?;
         let shares = &config.settings.limits;
         let places = |limit, places| Places::new(limit, Bounds::new(places, shares.shares()), &metrics.shares);
@@ -234,7 +234,7 @@ impl ControlPlane {
         serve("the gRPC server", of_port(Port::Grpc), streams, grpc_listener);
         let mut chores = JoinSet::new();
         chores.spawn(watch_folder(folder.watch(), alarm.clone()));
-        // Whoever asks from the first moment on finds a checkpoint.
+        // So that the first request finds a checkpoint.
         Arc::clone(&evidence.publisher).publish().await;
         chores.spawn(tls.clone().follow_files());
         for chore in log_chores.into_iter().chain(identity.chores).chain(evidence_chores) {
@@ -288,14 +288,13 @@ impl Running {
         &self.log_id
     }
 
-    /// Lets `/readyz` answer "ready": call it once everybody who has to know the log's name and the addresses has
-    /// been told.
+    /// Lets `/readyz` answer "ready": call it once the log's name and the addresses have been told.
     pub fn announce_ready(&self) {
         self.announced.store(true, Ordering::Release);
     }
 
-    /// Takes over other credentials and TLS files, all of them or none. Whoever is served for long under a credential
-    /// that no longer counts is turned away. Everything else in the settings counts from the next start.
+    /// Takes over other credentials and TLS files, all of them or none. Streams that were opened with a credential that no
+    /// longer counts end. Everything else in the settings counts from the next start.
     ///
     /// # Errors
     /// Why everything stays as it was.
@@ -353,7 +352,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After this nobody is acknowledged anything, and only then is the folder's lock released.
+        // After this nothing is acknowledged any more, and only then is the folder's lock released.
         self.lifecycle.enter(Phase::Stopped);
         self.servers.abort_all();
         self.chores.abort_all();

@@ -60,7 +60,7 @@ fn divide(available: u64, wanted: usize) -> Option<Share> {
     Some((wanted.min(room - grpc), grpc))
 }
 
-/// Kept free of connections: for the log, the ledger, queries, the runtime and whatever a library opens.
+/// Kept free of connections: for the log, the ledger, queries, the runtime and what libraries open.
 const RESERVE: u64 = 64;
 /// With fewer, an operator and a handful of filters could not be served.
 const MINIMUM: u64 = RESERVE + 64;

@@ -23,7 +23,7 @@ pub struct Outbox<T> {
 /// What tonic takes the messages from.
 pub type Responses<T> = ReceiverStream<Result<T, Status>>;
 
-/// Why a stream's task ends: with a status for the client, or silently because nobody listens any more.
+/// Why a stream's task ends: with a status for the client, or silently because the client has gone.
 #[derive(Debug)]
 pub enum Ended {
     /// The client is told.
@@ -72,5 +72,5 @@ impl<T> Outbox<T> {
     }
 }
 
-/// Messages between a stream's task and its connection. Small: what waits here is no longer in anybody's control.
+/// Messages between a stream's task and its connection. Small: what waits here can no longer be taken back.
 const CAPACITY: usize = 8;

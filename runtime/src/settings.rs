@@ -76,7 +76,7 @@ impl Field {
 }
 
 /// For a member that may be left out but is not null where it is there: a template that was meant to fill in `client_ca:`
-/// and did not must not mean that nobody is asked.
+/// and did not must not mean that no certificate is asked for.
 ///
 /// # Errors
 /// The value is null, or no `T`.

@@ -25,7 +25,7 @@ pub(crate) struct Access {
 }
 
 /// The SHA-256 of a bearer token: tokens are random, so that nothing slower is needed, and finding a digest in a table
-/// tells nobody anything about the token.
+/// reveals nothing about the token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TokenDigest(pub(crate) [u8; 32]);
 
@@ -92,8 +92,8 @@ impl Access {
         }
     }
 
-    /// Who presents these credentials, if he may do this. A token counts before a certificate; one that is unknown is
-    /// refused, whatever certificate comes with it. `now` is seconds since the Unix epoch.
+    /// Who presents these credentials, if they may do this. A token counts before a certificate; one that is unknown is
+    /// refused, even with a good certificate. `now` is seconds since the Unix epoch.
     fn authorize(
         &self,
         token: Option<TokenDigest>,

@@ -1,7 +1,7 @@
 //! Who may do what: credentials, the roles they are given, and what each role is good for.
 //!
-//! A caller is known by a bearer token, of which only the SHA-256 is stored, or by the certificate that his TLS
-//! connection was opened with. Whoever may watch may not revoke: every route and every gRPC service asks for one
+//! A caller is known by a bearer token, of which only the SHA-256 is stored, or by the certificate that its TLS
+//! connection was opened with. A watcher may not revoke: every route and every gRPC service asks for one
 //! [`Permission`].
 
 mod bearer;

@@ -28,7 +28,7 @@ impl HttpBody for Supervised {
         // First, so that a stream with much to say ends too.
         if let Poll::Ready(status) = end.as_mut().poll(context) {
             self.end = None;
-            // What feeds the body notices that nobody listens any more.
+            // The task that feeds the body notices that its reader has gone.
             self.body = Body::empty();
             let mut trailers = HeaderMap::new();
             status.add_header(&mut trailers)?;

@@ -68,7 +68,7 @@ pub(crate) struct Api {
     pub(crate) query_turns: Turns,
     /// Requests refused for want of a credential.
     pub(crate) refusals: Throttle,
-    /// Set once whoever started the control plane has told its users where it is.
+    /// Set once the operator's process has announced where the control plane is.
     pub(crate) announced: Arc<AtomicBool>,
 }
 

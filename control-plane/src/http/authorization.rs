@@ -62,7 +62,7 @@ async fn require(
 /// Takes what a request holds of what clients share until it is answered, in the client's name, and leaves that among the
 /// request's extensions.
 fn enter(api: &Api, session: Session, request: &mut Request) -> Result<[Place; 2], Problem> {
-    // Over HTTP nobody is let in without either.
+    // Over HTTP every caller has both.
     let (Some(caller), Some(peer)) = (session.caller.clone(), session.peer_name()) else {
         return Err(problem(&Refusal::Unknown));
     };

@@ -123,7 +123,7 @@ pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64,
     Ok(seconds.into())
 }
 
-/// In the words of whoever wrote the request.
+/// In the words of the request.
 fn explain(path: &str, error: &serde_json::Error) -> String {
     match error.classify() {
         serde_json::error::Category::Data if path == "." => format!("in the body: {error}"),

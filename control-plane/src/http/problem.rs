@@ -24,7 +24,7 @@ pub(crate) struct Problem {
     member: Option<(&'static str, Output)>,
 }
 
-/// What a response that was made of a problem says, for whoever has to say it in another form.
+/// What a response that was made of a problem says, for a standard that has another form for it.
 #[derive(Debug, Clone)]
 pub(crate) struct Detail(pub(crate) String);
 

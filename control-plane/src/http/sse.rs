@@ -135,7 +135,7 @@ impl Events {
         let _ = write!(self.text, "event: {name}\ndata: {data}\n\n");
     }
 
-    /// Resolves once the stream is to end: to the promise of a planned stop, or to nothing if there is nobody left to tell.
+    /// Resolves once the stream is to end: to the promise of a planned stop, or to nothing if the client has gone.
     pub(crate) async fn draining(&mut self) -> Result<Duration, Ended> {
         tokio::select! {
             promise = self.phase.draining() => promise.ok_or(Ended::Closed),

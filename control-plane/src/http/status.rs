@@ -231,7 +231,7 @@ impl Question {
             Self::Facts { issuer, .. } => issuer,
             Self::Chain(chain) => chain.issuer(),
         };
-        // One that no log can hold is no secret of anybody's.
+        // A name that no log can hold is no secret.
         if caller.covers(issuer) || Issuer::parse(issuer.to_owned()).is_err() {
             return Ok(());
         }

@@ -9,7 +9,7 @@
 //! | `GET /ledger/tile/entries/<N>[.p/<W>]` | leaves, sealed |
 //! | `GET /ledger/proof/{index}` | a proof of a leaf, with the leaf (C2SP tlog-proof) |
 //!
-//! Only what a published checkpoint covers is served: whoever has a tile can check it.
+//! Only what a published checkpoint covers is served, so that every tile can be checked.
 
 use std::sync::Arc;
 

@@ -32,7 +32,7 @@ struct Kept {
     arrived: Arrived,
 }
 
-/// Where the bodies of one connection go that nobody reads any more.
+/// Where the unread bodies of one connection go.
 #[derive(Debug, Clone)]
 pub(crate) struct Leftovers(mpsc::Sender<Incoming>);
 
@@ -139,5 +139,5 @@ async fn drop_frames(mut body: Incoming) {
 }
 
 /// Bytes of a body that are read and dropped: four times the largest body that any request may have (that of a batch
-/// of status checks), so that whoever errs by less learns of it. It costs no memory.
+/// of status checks), so that a client that exceeds a limit by less reads the answer. It costs no memory.
 const MAX_BYTES: u64 = 4 << 20;

@@ -1,4 +1,4 @@
-//! The configuration file's JSON Schema (draft 2020-12), for editors and for whoever generates configurations.
+//! The configuration file's JSON Schema (draft 2020-12), for editors and for tools that generate configurations.
 //!
 //! Members, types and descriptions come from the types that read the file, limits from the attributes beside them. The
 //! schema is never stricter than [`Settings::check`]: where a limit is in bytes or spans several members it says less, and

@@ -94,7 +94,7 @@ impl Peer {
     /// Resolves once the certificate no longer counts: never, if there is none.
     pub(crate) async fn withdrawn(&mut self) {
         match &mut self.presented {
-            // An error means that nobody watches over it any more.
+            // An error means that its watcher has ended.
             Some(presented) => drop(presented.stands.wait_for(|stands| !stands).await.map(drop)),
             None => std::future::pending().await,
         }

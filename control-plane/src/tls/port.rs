@@ -153,7 +153,7 @@ impl TlsPort {
                 self.put_in_force(material);
             }
             Err(error) => {
-                // Whoever replaces one file after the other is between the two for a moment: that is no news yet.
+                // A replacement of one file after the other is between the two for a moment: that is no news yet.
                 let again = files.unusable.as_ref().filter(|unusable| unusable.contents == contents);
                 let (seen, reported) = (again.is_some(), again.is_some_and(|unusable| unusable.reported));
                 if seen && !reported {

@@ -114,7 +114,7 @@ pub(super) async fn reading<T: Send + 'static>(
         .map_err(Problem::unreadable_ledger)
 }
 
-/// One that could not be opened has no records to show, and is not empty for that: nobody knows what it holds.
+/// One that could not be opened has no records to show, and is not empty for that: what it holds is unknown.
 pub(super) fn check_readable(api: &Api) -> Result<(), Problem> {
     match api.reader.records(0..0) {
         Ok(_) => Ok(()),
