@@ -1,8 +1,6 @@
 //! What a control plane is started with.
 
-use std::fmt;
 use std::net::SocketAddr;
-use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,10 +8,9 @@ use credence_evidence::EvidenceLimits;
 use credence_ledger::{MAX_PAYLOAD, MAX_SEGMENT_BYTES};
 use credence_provisioning::IdentityLimits;
 use credence_revocation::{LogOptions, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE, MAX_STALENESS, MAX_TOKEN_LIFETIME};
-use credence_runtime::settings::Timeouts;
+use credence_runtime::settings::{Field, SettingsError, Timeouts};
 
 use crate::settings::Settings;
-use crate::unusable::Unusable;
 
 /// Everything that [`ControlPlane::start`](crate::ControlPlane::start) needs.
 #[derive(Debug, Clone)]
@@ -83,6 +80,7 @@ const MIN_STALENESS: Duration = Duration::from_secs(2);
 
 /// What is removed sooner was hardly kept.
 const MIN_RETENTION: Duration = Duration::from_secs(60);
+const MOST: usize = u32::MAX as usize;
 
 impl Config {
     /// A configuration on loopback with the defaults of all parts, and no waiting for another control plane to end.
@@ -103,8 +101,8 @@ impl Config {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), Unusable> {
-        self.settings.check().map_err(Unusable::configuration)?;
+    pub(crate) fn check(&self) -> Result<(), SettingsError> {
+        self.settings.check()?;
         let Self {
             log, evidence, limits, ..
         } = self;
@@ -119,10 +117,10 @@ impl Config {
         Field("ledger_segment_bytes", "at most 3 GiB").within(evidence.ledger.segment, ..=MAX_SEGMENT_BYTES)?;
         let lifetimes = Duration::from_secs(60)..=MAX_TOKEN_LIFETIME;
         Field("max_token_lifetime", "60 seconds to 366 days").within(log.max_token_lifetime, lifetimes)?;
-        Field("history_kept", "1 to 1000").within(log.history_kept, ..=1_000)?;
+        Field("history_kept", "1 to 1000").within(log.history_kept, 1..=1_000)?;
         Field("max_batch_bytes", "65536 to 4194304").within(evidence.batch.bytes, MIN_BATCH_BYTES..=MAX_PAYLOAD / 2)?;
-        Field("max_batch_entries", "1 to 100000").within(evidence.batch.entries, ..=100_000)?;
-        Field("ingest_bytes", "at least 1048576").within(evidence.ingest_bytes, 1 << 20..)?;
+        Field("max_batch_entries", "1 to 100000").within(evidence.batch.entries, 1..=100_000)?;
+        Field("ingest_bytes", "1048576 to 4294967295").within(evidence.ingest_bytes, 1 << 20..=MOST)?;
         let positive = [
             ("max_subscribers", log.max_subscribers),
             ("max_http_subscribers", limits.max_http_subscribers),
@@ -130,10 +128,7 @@ impl Config {
             ("history_entries", log.updates.entries),
             ("history_bytes", log.updates.bytes),
             ("max_subjects", log.max_subjects),
-            ("history_kept", log.history_kept),
             ("max_sources", evidence.max_sources),
-            ("max_batch_entries", evidence.batch.entries),
-            ("ingest_bytes", evidence.ingest_bytes),
             ("seen_principals", evidence.seen_principals),
             ("seen_delegations", evidence.seen_delegations),
             ("max_connections", limits.max_connections),
@@ -145,24 +140,7 @@ impl Config {
         ];
         positive
             .into_iter()
-            .try_for_each(|(name, value)| Field(name, "1 to 4294967295").within(value, 1..=u32::MAX as usize))
-    }
-}
-
-/// A field's name, and what it must be.
-struct Field(&'static str, &'static str);
-
-// === impl Field ===
-
-impl Field {
-    fn within<T: PartialOrd + fmt::Debug>(self, value: T, allowed: impl RangeBounds<T>) -> Result<(), Unusable> {
-        let Self(name, expected) = self;
-        match allowed.contains(&value) {
-            true => Ok(()),
-            false => Err(Unusable::configuration(format_args!(
-                "{name} is {value:?}; it must be {expected}"
-            ))),
-        }
+            .try_for_each(|(name, value)| Field(name, "1 to 4294967295").within(value, 1..=MOST))
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Connection {
     connections: Connections,
     number: u64,
     network: Network,
-    evicted: CancellationToken,
+    closing: CancellationToken,
     accepted: Mutex<bool>,
     place: Mutex<Place>,
 }
@@ -85,7 +85,7 @@ impl Connections {
     }
 
     fn enter(&self, network: Network, place: Place) -> Arc<Connection> {
-        let evicted = CancellationToken::new();
+        let closing = CancellationToken::new();
         let mut unaccepted = self.lock();
         unaccepted.last += 1;
         let number = unaccepted.last;
@@ -93,12 +93,12 @@ impl Connections {
             .by_network
             .entry(network)
             .or_default()
-            .insert(number, evicted.clone());
+            .insert(number, closing.clone());
         Arc::new(Connection {
             connections: self.clone(),
             number,
             network,
-            evicted,
+            closing,
             accepted: Mutex::default(),
             place: Mutex::new(place),
         })
@@ -138,9 +138,10 @@ impl Unaccepted {
 // === impl Connection ===
 
 impl Connection {
-    /// Cancelled once the connection has to end in favour of another one: never, if it is accepted before.
-    pub(crate) fn evicted(&self) -> CancellationToken {
-        self.evicted.clone()
+    /// Cancelled once the connection has to end: in favour of another one, unless it is accepted before, or because its
+    /// certificate no longer counts.
+    pub(crate) fn closing(&self) -> &CancellationToken {
+        &self.closing
     }
 
     /// A request over the connection was accepted, with this credential if one was shown. The first one counts.
@@ -200,7 +201,7 @@ mod tests {
     }
 
     fn is_evicted(connection: &Connection) -> bool {
-        connection.evicted().is_cancelled()
+        connection.closing().is_cancelled()
     }
 
     /// Others wait behind it to be accepted.

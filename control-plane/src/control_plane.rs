@@ -1,6 +1,8 @@
 //! Puts the parts together, starts them in order and stops them in the opposite one.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,17 +11,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::access::{Access, AccessControl, Gate, Permission, read_operator_token};
+use crate::access::{Access, AccessControl, Permission, read_operator_token};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::descriptors;
-use crate::grpc;
+use crate::grpc::{self, Gate};
 use crate::http::{self, Api, Rates};
 use crate::metrics::Metrics;
 use crate::net::BoundedListener;
-use crate::reload::Reloader;
-use crate::settings::{Settings, anchors};
-use crate::tls::{self, Port, TlsPorts};
+use crate::server::Server;
+use crate::settings::Settings;
+use crate::tls::{Port, TlsPorts};
 use crate::unusable::Unusable;
 use credence_evidence::{EvidenceError, EvidenceOptions, LedgerSettings, OpenedEvidence, Publisher, with_note_outside};
 use credence_ledger::LedgerReader;
@@ -29,7 +31,7 @@ use credence_revocation::{
 };
 use credence_runtime::client_limits::{Bounds, Places, SharedLimit};
 use credence_runtime::lifecycle::{Lifecycle, Phase, PhaseWatch};
-use credence_runtime::stream_server::StreamServer;
+use credence_runtime::metrics::labels;
 use credence_runtime::supervision::{Alarm, Failure, Guard, watch_folder};
 use credence_runtime::threads::Threads;
 use credence_runtime::throttle::Throttle;
@@ -51,7 +53,10 @@ pub struct Running {
     drain_promise: Duration,
     alarm: Alarm,
     announced: Arc<AtomicBool>,
-    reloader: Reloader,
+    operator_token_file: Option<PathBuf>,
+    access: AccessControl,
+    tls: TlsPorts,
+    metrics: Arc<Metrics>,
     servers: JoinSet<()>,
     chores: JoinSet<()>,
     log_writer: Option<Threads>,
@@ -70,9 +75,9 @@ pub enum StartError {
     /// The data folder cannot be used.
     #[error(transparent)]
     DataFolder(#[from] DataFolderError),
-    /// The revocation log cannot be read.
+    /// The revocation log cannot be opened.
     #[error(transparent)]
-    RevocationLog(OpenLogError),
+    RevocationLog(#[from] OpenLogError),
     /// The log cannot be declared restored.
     #[error(transparent)]
     Restore(#[from] RestoreError),
@@ -84,16 +89,6 @@ pub enum StartError {
     Identity(#[from] IdentityError),
 }
 
-impl From<OpenLogError> for StartError {
-    fn from(error: OpenLogError) -> Self {
-        match error {
-            OpenLogError::DataFolder(error) => Self::DataFolder(error),
-            OpenLogError::Restore(error) => Self::Restore(error),
-            other => Self::RevocationLog(other),
-        }
-    }
-}
-
 // === impl ControlPlane ===
 
 impl ControlPlane {
@@ -101,36 +96,31 @@ impl ControlPlane {
     ///
     /// When this returns, both addresses accept connections and everything that was ever acknowledged is in force.
     pub async fn start(config: Config) -> Result<Running, StartError> {
-        config.check()?;
-        let operator = config
-            .operator_token_file
-            .as_deref()
-            .map(read_operator_token)
-            .transpose()?;
+        config.check().map_err(Unusable::configuration)?;
+        let access = access(&config.settings, config.operator_token_file.as_deref())?;
         survive_file_size_limit()?;
         let metrics = Arc::new(Metrics::new());
         note_limits(&config, &metrics);
-        let access = Access::new(&config.settings.access, operator);
-        let access = AccessControl::new(access, config.settings.grpc_access());
+        let access = AccessControl::new(access);
         let tls = TlsPorts::open(&config.settings.tls, &metrics.tls)?;
-        let connections = descriptors::share(config.limits.max_connections)?;
-        // Before the addresses: whoever waits for a predecessor to end must not hold them.
+        let (http_connections, grpc_connections) = descriptors::share(config.limits.max_connections)?;
+        // Before the addresses: a control plane that waits for its predecessor to end must not hold them.
         let lock = lock_folder(&config).await?;
         let shares = &config.settings.limits;
         let places = |limit, places| Places::new(limit, Bounds::new(places, shares.shares()), &metrics.shares);
         let port = |limit, connections| Connections::new(places(limit, connections));
         let timeouts = config.timeouts;
         let silence = timeouts.silence;
-        let of_http = port(SharedLimit::HttpConnections, connections.http);
-        let http_listener = listen(config.http_address, "HTTP", of_http, silence).await?;
-        let of_grpc = port(SharedLimit::GrpcConnections, connections.grpc);
-        let grpc_listener = listen(config.grpc_address, "gRPC", of_grpc, silence).await?;
+        let of_http = port(SharedLimit::HttpConnections, http_connections);
+        let http_listener = BoundedListener::bind(config.http_address, "HTTP", of_http, silence).await?;
+        let of_grpc = port(SharedLimit::GrpcConnections, grpc_connections);
+        let grpc_listener = BoundedListener::bind(config.grpc_address, "gRPC", of_grpc, silence).await?;
         let http_address = http_listener.address;
         let grpc_address = grpc_listener.address;
         let probe_listener = match config.probe_address {
             Some(address) => {
                 let of_probes = port(SharedLimit::ProbeConnections, PROBE_CONNECTIONS);
-                Some(listen(address, "probes", of_probes, silence).await?)
+                Some(BoundedListener::bind(address, "probes", of_probes, silence).await?)
             }
             None => None,
         };
@@ -195,7 +185,7 @@ impl ControlPlane {
             limits: limits.clone(),
             evidence: config.evidence,
             timeouts,
-            anchors: anchors(&config.settings.trust_anchors).map_err(Unusable::configuration)?,
+            anchors: config.settings.anchors().map_err(Unusable::configuration)?,
             audience: config.settings.audience.clone(),
             status: config.settings.status.clone(),
             rates: Rates::new(&config.settings.limits, Instant::now()),
@@ -214,33 +204,37 @@ impl ControlPlane {
         });
 
         let mut servers = JoinSet::new();
-        let incoming = |listener, port| tls::connections(listener, tls.of(port), timeouts.hello);
-        let http_incoming = incoming(http_listener, Port::Http);
+        let mut serve = |part, (port, tls), router, listener| {
+            let server = Server {
+                port,
+                tls,
+                router,
+                request_timeout: limits.request_timeout,
+                timeouts,
+                phase: lifecycle.watch(),
+            };
+            servers.spawn(guarded(alarm.guard(part), lifecycle.watch(), server.serve(listener)));
+        };
         if let Some(listener) = probe_listener {
-            let incoming = tls::connections(listener, None, timeouts.hello);
             let router = http::probe_router(Arc::clone(&api));
-            let serving = http::serve(incoming, router, limits.request_timeout, timeouts, lifecycle.watch());
-            servers.spawn(guarded(alarm.guard("the probes' server"), lifecycle.watch(), serving));
+            serve("the probes' server", (Port::Http, None), router, listener);
         }
-        let serving = http::serve(
-            http_incoming,
-            http::router(api),
-            limits.request_timeout,
-            timeouts,
-            lifecycle.watch(),
-        );
-        servers.spawn(guarded(alarm.guard("the HTTP server"), lifecycle.watch(), serving));
+        let of_port = |port| (port, tls.of(port));
+        serve("the HTTP server", of_port(Port::Http), http::router(api), http_listener);
+        let gate = Arc::new(Gate {
+            access: access.clone(),
+            metrics: Arc::clone(&metrics),
+            refusals: Throttle::default(),
+        });
         // Batches beyond the announced limit should get our own answer where that is cheap.
-        let report = StreamServer::new(doors.report, config.evidence.batch.bytes + SMALL_MESSAGE_BYTES);
-        let watch = StreamServer::new(watch, SMALL_MESSAGE_BYTES);
-        let watch = Gate::new(Permission::Watch, access.clone(), Arc::clone(&metrics), watch);
-        let report = Gate::new(Permission::Report, access.clone(), Arc::clone(&metrics), report);
-        let grpc_incoming = incoming(grpc_listener, Port::Grpc);
-        let serving = grpc::serve(grpc_incoming, watch, report, timeouts, lifecycle.watch());
-        servers.spawn(guarded(alarm.guard("the gRPC server"), lifecycle.watch(), serving));
+        let batch_bytes = config.evidence.batch.bytes + SMALL_MESSAGE_BYTES;
+        let streams = grpc::route(&gate, Permission::Watch, watch, SMALL_MESSAGE_BYTES)
+            .merge(grpc::route(&gate, Permission::Report, doors.report, batch_bytes))
+            .fallback(grpc::no_such_method);
+        serve("the gRPC server", of_port(Port::Grpc), streams, grpc_listener);
         let mut chores = JoinSet::new();
         chores.spawn(watch_folder(folder.watch(), alarm.clone()));
-        // Whoever asks from the first moment on finds a checkpoint.
+        // So that the first request finds a checkpoint.
         Arc::clone(&evidence.publisher).publish().await;
         chores.spawn(tls.clone().follow_files());
         for chore in log_chores.into_iter().chain(identity.chores).chain(evidence_chores) {
@@ -257,12 +251,10 @@ impl ControlPlane {
             drain_promise: config.log.drain_promise,
             alarm,
             announced,
-            reloader: Reloader {
-                operator_token_file: config.operator_token_file,
-                access,
-                tls,
-                metrics: metrics.tls.clone(),
-            },
+            operator_token_file: config.operator_token_file,
+            access,
+            tls,
+            metrics,
             servers,
             chores,
             log_writer: Some(log_writer),
@@ -296,20 +288,25 @@ impl Running {
         &self.log_id
     }
 
-    /// Lets `/readyz` answer "ready": call it once everybody who has to know the log's name and the addresses has
-    /// been told.
+    /// Lets `/readyz` answer "ready": call it once the log's name and the addresses have been told.
     pub fn announce_ready(&self) {
         self.announced.store(true, Ordering::Release);
     }
 
-    /// Takes over other credentials and TLS files, all of them or none. Whoever is served for long under a credential
-    /// that no longer counts is turned away. Everything else in the settings counts from the next start.
+    /// Takes over other credentials and TLS files, all of them or none. Streams that were opened with a credential that no
+    /// longer counts end. Everything else in the settings counts from the next start.
     ///
     /// # Errors
     /// Why everything stays as it was.
     pub async fn reload(&self, settings: Settings) -> Result<(), Unusable> {
-        let reloader = self.reloader.clone();
-        let reloading = tokio::task::spawn_blocking(move || reloader.reload(&settings));
+        let (token_file, in_force, tls) = (self.operator_token_file.clone(), self.access.clone(), self.tls.clone());
+        let reloading = tokio::task::spawn_blocking(move || {
+            settings.check().map_err(|error| Unusable(error.to_string()))?;
+            let access = access(&settings, token_file.as_deref())?;
+            tls.replace(&settings.tls)?;
+            in_force.send_replace(access);
+            Ok(())
+        });
         let reloaded = reloading
             .await
             .unwrap_or_else(|panic| Err(Unusable(format!("reading the settings broke down: {panic}"))));
@@ -319,7 +316,9 @@ impl Running {
 
     /// Counts a reload; one that failed before [`reload`](Self::reload) could be called has to be counted by its caller.
     pub fn note_reload(&self, succeeded: bool) {
-        self.reloader.count(succeeded);
+        let outcome = if succeeded { "success" } else { "failure" };
+        let reloads = &self.metrics.tls.configuration_reloads;
+        reloads.get_or_create(&labels([("outcome", outcome)])).inc();
     }
 
     /// Resolves if a part of the control plane has ended that must not: the process should then end too, with an
@@ -353,7 +352,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After this nobody is acknowledged anything, and only then is the folder's lock released.
+        // After this nothing is acknowledged any more, and only then is the folder's lock released.
         self.lifecycle.enter(Phase::Stopped);
         self.servers.abort_all();
         self.chores.abort_all();
@@ -362,6 +361,12 @@ impl Drop for Running {
 }
 
 /// Runs a server that may end only when the process stops.
+/// The credentials of the settings, and the operator's token. Blocks for as long as its file takes to be read.
+fn access(settings: &Settings, operator_token_file: Option<&Path>) -> Result<Access, Unusable> {
+    let operator = operator_token_file.map(read_operator_token).transpose()?;
+    Ok(Access::new(&settings.access, settings.grpc_access(), operator))
+}
+
 async fn guarded(mut guard: Guard, phase: PhaseWatch, serving: impl Future<Output = ()>) {
     serving.await;
     if phase.current() != Phase::Running {
@@ -410,21 +415,24 @@ fn note_limits(config: &Config, metrics: &Metrics) {
 async fn lock_folder(config: &Config) -> Result<FolderLock, StartError> {
     let (taken, lock) = tokio::sync::oneshot::channel();
     let (path, create, standby) = (config.data_folder.clone(), config.log.init.is_some(), config.standby);
-    let waiting = Arc::new(AtomicBool::new(false));
-    let waits = Arc::clone(&waiting);
     std::thread::Builder::new()
         .name("folder-lock".to_owned())
         .spawn(move || {
+            let waited = Cell::new(false);
             let say = |holder: &str| {
-                waits.store(true, Ordering::Release);
+                waited.set(true);
                 tracing::info!(
                     holder,
                     "standing by: another control plane uses the data folder; this one takes over when it has ended"
                 );
             };
             let said: &dyn Fn(&str) = &say;
-            // Whoever wanted it may have gone; then it is free again.
-            let _ = taken.send(take_lock(&path, create, standby.then_some(said)));
+            let lock = take_lock(&path, create, standby.then_some(said));
+            if lock.is_ok() && waited.get() {
+                tracing::info!("the other control plane has ended; taking over");
+            }
+            // The receiver may have gone; then the folder is free again.
+            let _ = taken.send(lock);
         })
         .map_err(|error| system("starting a thread", error))?;
     tokio::pin!(lock);
@@ -432,11 +440,7 @@ async fn lock_folder(config: &Config) -> Result<FolderLock, StartError> {
     loop {
         tokio::select! {
             taken = &mut lock => {
-                let lock = taken.map_err(|error| system("taking the data folder", error))??;
-                if waiting.load(Ordering::Acquire) {
-                    tracing::info!("the other control plane has ended; taking over");
-                }
-                return Ok(lock);
+                return Ok(taken.map_err(|error| system("taking the data folder", error))??);
             }
             _ = reminder.tick() => tracing::info!("still standing by"),
         }
@@ -451,21 +455,6 @@ fn survive_file_size_limit() -> Result<(), Unusable> {
     signal(exceeded)
         .map(drop)
         .map_err(|error| system("handling the signal SIGXFSZ", error))
-}
-
-async fn listen(
-    address: SocketAddr,
-    what: &'static str,
-    connections: Connections,
-    silence: Duration,
-) -> Result<BoundedListener, Unusable> {
-    BoundedListener::bind(address, connections, silence)
-        .await
-        .map_err(|error| {
-            Unusable(format!(
-                "cannot listen on {address} for {what}: {error}. Free the address or configure another one"
-            ))
-        })
 }
 
 fn system(what: &str, error: impl std::fmt::Display) -> Unusable {

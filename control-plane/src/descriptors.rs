@@ -4,29 +4,25 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::unusable::Unusable;
 
-/// How many connections each listener may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Connections {
-    pub(crate) http: usize,
-    pub(crate) grpc: usize,
-}
+/// How many connections the HTTP and the gRPC listener may have.
+pub(crate) type Share = (usize, usize);
 
 /// Raises the limit on open files as far as the system lets us, and shares it out: `wanted` for each listener if that
 /// fits, otherwise a quarter for HTTP and the rest for the filters. Each has places of its own, so that neither can
 /// use up the other's.
-pub(crate) fn share(wanted: usize) -> Result<Connections, Unusable> {
+pub(crate) fn share(wanted: usize) -> Result<Share, Unusable> {
     let available = raise()?;
-    let connections = divide(available, wanted).ok_or_else(|| too_few(available))?;
-    if connections.http < wanted || connections.grpc < wanted {
+    let (http, grpc) = divide(available, wanted).ok_or_else(|| too_few(available))?;
+    if http < wanted || grpc < wanted {
         tracing::warn!(
-            http = connections.http,
-            grpc = connections.grpc,
+            http,
+            grpc,
             "the limit of {available} open files leaves room for fewer connections than configured ({wanted} each); \
              raise it (ulimit -n, LimitNOFILE=) to at least {}",
             2 * wanted as u64 + RESERVE
         );
     }
-    Ok(connections)
+    Ok((http, grpc))
 }
 
 /// Raises the soft limit to the hard one, and returns it.
@@ -53,7 +49,7 @@ fn too_few(found: u64) -> Unusable {
     ))
 }
 
-fn divide(available: u64, wanted: usize) -> Option<Connections> {
+fn divide(available: u64, wanted: usize) -> Option<Share> {
     let available = usize::try_from(available).unwrap_or(usize::MAX);
     let room = available.checked_sub(RESERVE as usize)?;
     if available < MINIMUM as usize {
@@ -61,13 +57,10 @@ fn divide(available: u64, wanted: usize) -> Option<Connections> {
     }
     let http = wanted.min(room / 4);
     let grpc = wanted.min(room - http);
-    Some(Connections {
-        http: wanted.min(room - grpc),
-        grpc,
-    })
+    Some((wanted.min(room - grpc), grpc))
 }
 
-/// Kept free of connections: for the log, the ledger, queries, the runtime and whatever a library opens.
+/// Kept free of connections: for the log, the ledger, queries, the runtime and what libraries open.
 const RESERVE: u64 = 64;
 /// With fewer, an operator and a handful of filters could not be served.
 const MINIMUM: u64 = RESERVE + 64;
@@ -79,19 +72,15 @@ mod tests {
     #[test]
     fn connections_and_reserve_always_fit_the_limit() {
         for available in [128, 256, 1024, 20_000, 65_536, u64::MAX] {
-            let shared = divide(available, 16_384).unwrap();
-            assert!((shared.http + shared.grpc) as u64 <= available - RESERVE, "{available}");
-            assert!(shared.http >= 16 && shared.grpc >= 48, "{available}");
+            let (http, grpc) = divide(available, 16_384).unwrap();
+            assert!((http + grpc) as u64 <= available - RESERVE, "{available}");
+            assert!(http >= 16 && grpc >= 48, "{available}");
         }
     }
 
     #[test]
     fn as_many_as_wanted_are_given_where_they_fit() {
-        let wanted = Connections {
-            http: 16_384,
-            grpc: 16_384,
-        };
-        assert_eq!(divide(32_768 + RESERVE, 16_384), Some(wanted));
+        assert_eq!(divide(32_768 + RESERVE, 16_384), Some((16_384, 16_384)));
     }
 
     #[test]

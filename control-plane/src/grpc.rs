@@ -1,51 +1,123 @@
-//! The gRPC server: HTTP/2 connections, each bounded in what it may open and how long it may say nothing.
+//! The routes of the gRPC port. A stream gets through that comes with a credential which is good for it, and ends once
+//! the credential no longer is.
 
-use std::io;
+use std::sync::Arc;
+use std::time::Instant;
 
-use tokio::sync::mpsc;
-use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Server;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use axum::routing::post;
+use axum::{Extension, Router};
+use tonic::transport::server::TcpConnectInfo;
+use tonic::{Code, Status};
 
-use crate::access::Gate;
-use crate::net::BoundedStream;
-use credence_evidence::ReportService;
-use credence_revocation::WatchService;
-use credence_runtime::lifecycle::PhaseWatch;
-use credence_runtime::settings::Timeouts;
-use credence_runtime::stream_server::StreamServer;
+use crate::access::{AccessControl, Permission, Refusal, Session, Supervised};
+use crate::metrics::Metrics;
+use crate::tls::{Peer, Port};
+use credence_runtime::metrics::{code_name, labels};
+use credence_runtime::stream_server::{StreamMethod, serve_stream};
+use credence_runtime::throttle::Throttle;
 
-/// Serves until the drain begins, then lets the streams finish.
-pub(crate) async fn serve(
-    incoming: mpsc::Receiver<BoundedStream>,
-    watch: Gate<StreamServer<WatchService>>,
-    report: Gate<StreamServer<ReportService>>,
-    timeouts: Timeouts,
-    mut phase: PhaseWatch,
-) {
-    let hello_timeout = timeouts.hello;
-    let incoming = ReceiverStream::new(incoming).map(move |stream| {
-        let stream = stream.expecting(PREFACE_BYTES, hello_timeout);
-        io::Result::Ok(stream)
-    });
-    let served = Server::builder()
-        .http2_keepalive_interval(Some(timeouts.hello * 2))
-        .http2_keepalive_timeout(Some(timeouts.hello))
-        .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
-        .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
-        .add_service(watch)
-        .add_service(report)
-        .serve_with_incoming_shutdown(incoming, async move {
-            phase.draining().await;
-        })
-        .await;
-    if let Err(error) = served {
-        tracing::error!(%error, "the gRPC server ended");
+/// What stands before every stream.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub(crate) access: AccessControl,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) refusals: Throttle,
+}
+
+/// The route of a method that asks for this permission, and whose messages have at most so many bytes. The method finds
+/// the [`Caller`](credence_runtime::caller::Caller), if there is one, and the
+/// [`PeerName`](credence_runtime::caller::PeerName) among the request's extensions.
+pub(crate) fn route<M: StreamMethod>(
+    gate: &Arc<Gate>,
+    permission: Permission,
+    method: M,
+    max_message_bytes: usize,
+) -> Router {
+    let (gate, method) = (Arc::clone(gate), Arc::new(method));
+    let serve = async move |Extension(peer): Extension<Peer>, mut request: Request| -> Response {
+        let session = match gate.enter(permission, &peer, &mut request) {
+            Ok(session) => session,
+            Err(status) => return status.into_http(),
+        };
+        let answer = serve_stream(method, max_message_bytes, request).await;
+        let end = Box::pin(async move { gate.end_status(permission, &session.ended().await) });
+        answer.map(|body| Body::new(Supervised { body, end: Some(end) }))
+    };
+    Router::new().route(&format!("/{}/{}", M::SERVICE, M::METHOD), post(serve))
+}
+
+// === impl Gate ===
+
+impl Gate {
+    /// Lets the request in, or says why not.
+    fn enter(&self, permission: Permission, peer: &Peer, request: &mut Request) -> Result<Session, Status> {
+        let session = Session::open(&self.access, (Port::Grpc, permission), request.headers(), peer);
+        let session = session.map_err(|refusal| {
+            // They cost a stranger nothing, so they must not cost us a line each.
+            if let Some(refused) = self.refusals.count(Instant::now()) {
+                tracing::warn!(
+                    refused,
+                    last = %refusal,
+                    peer = %peer.address,
+                    "gRPC streams without a credential that is good for them were refused since the last such line"
+                );
+            }
+            self.refuse(status(permission, &refusal))
+        })?;
+        let name = session.peer_name();
+        let accepted = peer.accept(name.as_ref().map(|name| name.0.as_str()));
+        accepted.map_err(|refused| self.refuse(Status::resource_exhausted(refused.to_string())))?;
+        let extensions = request.extensions_mut();
+        // What tonic itself looks for.
+        extensions.insert(TcpConnectInfo {
+            local_addr: None,
+            remote_addr: Some(peer.address),
+        });
+        if let Some(name) = name {
+            extensions.insert(name);
+        }
+        if let Some(caller) = &session.caller {
+            extensions.insert(Arc::clone(caller));
+        }
+        Ok(session)
+    }
+
+    /// What the client of a stream is told that cannot go on.
+    fn end_status(&self, permission: Permission, refusal: &Refusal) -> Status {
+        let status = status(permission, refusal);
+        match refusal {
+            // Renewed certificates are ordinary: these streams are counted with the connections that end for it
+            // (`withdrawn_connections`), and not with those that are refused.
+            Refusal::CertificateWithdrawn => status,
+            _ => self.refuse(status),
+        }
+    }
+
+    /// Counts a refusal.
+    fn refuse(&self, status: Status) -> Status {
+        let code = code_name(status.code());
+        self.metrics
+            .grpc_refusals
+            .get_or_create(&labels([("code", code)]))
+            .inc();
+        status
     }
 }
 
-/// What every HTTP/2 client says first (RFC 9113 section 3.4). Behind it, pings find whoever is not there any more.
-const PREFACE_BYTES: usize = 24;
-const MAX_HEADER_LIST_BYTES: u32 = 32 << 10;
-/// An Envoy worker multiplexes one watch stream and one audit stream for each plugin configuration.
-const MAX_STREAMS_PER_CONNECTION: u32 = 1024;
+fn status(permission: Permission, refusal: &Refusal) -> Status {
+    let code = match (permission, refusal) {
+        // Not for reports: there, a filter takes UNAUTHENTICATED to mean that its source is unknown, and would begin another.
+        (Permission::Watch, Refusal::Unknown | Refusal::Expired { .. }) => Code::Unauthenticated,
+        _ => Code::PermissionDenied,
+    };
+    Status::new(code, refusal.to_string())
+}
+
+/// The answer to a call of a method that the port does not have.
+pub(crate) async fn no_such_method() -> Response {
+    Status::unimplemented("this port has credence.v1.RevocationService/Watch and credence.v1.AuditService/Report only")
+        .into_http()
+}

@@ -15,7 +15,7 @@ mod http;
 mod memory_tree;
 mod metrics;
 mod net;
-mod reload;
+mod server;
 mod settings;
 mod tls;
 mod unusable;

@@ -10,10 +10,6 @@ pub struct Unusable(pub(crate) String);
 // === impl Unusable ===
 
 impl Unusable {
-    pub(crate) fn new(what: impl Display) -> Self {
-        Self(what.to_string())
-    }
-
     pub(crate) fn configuration(problem: impl Display) -> Self {
         Self(format!("configuration: {problem}"))
     }

@@ -19,7 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use credence_storage::folder_lock::{FolderLock, FolderLockError, FolderWatch, LOCK};
-use credence_storage::small_file::{Contents, SmallFileError};
+use credence_storage::small_file::SmallFileError;
 use credence_storage::{FileError, at, durable, small_file};
 
 use crate::limits::InitOptions;
@@ -299,9 +299,7 @@ fn read_secret(log: &Path, name: &str, cure: &'static str) -> Result<[u8; 32], D
     };
     match small_file::read(log, name, 64) {
         // An operator who replaces a secret writes no first line.
-        Ok(Some(Contents::Checked(secret) | Contents::Plain(secret))) => {
-            secret.try_into().map_err(|_| damaged("it does not hold 32 bytes"))
-        }
+        Ok(Some(secret)) => secret.try_into().map_err(|_| damaged("it does not hold 32 bytes")),
         Err(SmallFileError::Damaged) => Err(damaged("its first line does not match its contents")),
         Ok(None) => Err(DataFolderError::Missing { path, cure }),
         Err(SmallFileError::Io(error)) if error.kind() == io::ErrorKind::FileTooLarge => {

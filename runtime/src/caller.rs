@@ -6,7 +6,7 @@ pub struct Caller {
     /// The credential's configured name.
     pub name: String,
     /// The root issuers whose principals and delegations the caller may revoke and look up; all if absent.
-    issuers: Option<Vec<String>>,
+    pub issuers: Option<Vec<String>>,
 }
 
 /// What stands for the other end of a connection, from one of its connections to the next.
@@ -34,12 +34,6 @@ impl Caller {
     #[must_use]
     pub fn covers_as_much_as(&self, other: &Self) -> bool {
         self.issuers == other.issuers
-    }
-
-    /// The issuers that the caller is bound to; nothing if it is to none.
-    #[must_use]
-    pub fn issuers(&self) -> Option<&[String]> {
-        self.issuers.as_deref()
     }
 
     /// Whether the caller may say something of a principal of this issuer; without an issuer, of a principal that is not

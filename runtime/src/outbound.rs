@@ -1,10 +1,10 @@
-//! Asking others over HTTP: whoever is configured, and nobody that they redirect to.
+//! Asking other servers over HTTP: the configured ones, and none that they redirect to.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why nobody can be asked.
+/// Why no server can be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum OutboundError {
     #[error("no authorities to vouch for https servers were found; name a PEM file as ca")]
@@ -61,7 +61,7 @@ fn read_authorities(ca: Option<&Path>) -> Result<(Vec<u8>, Vec<ureq::tls::Certif
     }
 }
 
-/// Whether nobody on the way to this URL can change what is said.
+/// Whether what is said to this URL cannot be changed on its way.
 pub fn is_safe(url: &str) -> bool {
     if let Some(rest) = url.strip_prefix("https://") {
         return !rest.is_empty();

@@ -1,13 +1,11 @@
 //! The sending half of a gRPC stream: a bounded channel whose writer cannot be held up for ever, and whose last word
 //! (a status) gets out even when the channel is full.
 
-use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio_stream::Stream;
+use tokio::sync::mpsc::OwnedPermit;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use crate::lifecycle::PhaseWatch;
@@ -15,20 +13,17 @@ use crate::lifecycle::PhaseWatch;
 /// Where one stream's task puts its messages.
 #[derive(Debug)]
 pub struct Outbox<T> {
-    messages: mpsc::Sender<T>,
-    last: Arc<OnceLock<Status>>,
+    messages: mpsc::Sender<Result<T, Status>>,
+    /// The place of the status in the channel.
+    last: Option<OwnedPermit<Result<T, Status>>>,
     phase: PhaseWatch,
     send_timeout: Duration,
 }
 
 /// What tonic takes the messages from.
-#[derive(Debug)]
-pub struct Responses<T> {
-    messages: mpsc::Receiver<T>,
-    last: Arc<OnceLock<Status>>,
-}
+pub type Responses<T> = ReceiverStream<Result<T, Status>>;
 
-/// Why a stream's task ends: with a status for the client, or silently because nobody listens any more.
+/// Why a stream's task ends: with a status for the client, or silently because the client has gone.
 #[derive(Debug)]
 pub enum Ended {
     /// The client is told.
@@ -39,20 +34,15 @@ pub enum Ended {
 
 /// A connected outbox and response stream. A send that blocks longer than `send_timeout` ends the stream.
 pub fn outbox<T>(phase: PhaseWatch, send_timeout: Duration) -> (Outbox<T>, Responses<T>) {
-    let (sender, receiver) = mpsc::channel(CAPACITY);
-    let last = Arc::new(OnceLock::new());
-    (
-        Outbox {
-            messages: sender,
-            last: Arc::clone(&last),
-            phase,
-            send_timeout,
-        },
-        Responses {
-            messages: receiver,
-            last,
-        },
-    )
+    let (messages, receiver) = mpsc::channel(CAPACITY + 1);
+    let outbox = Outbox {
+        // A new channel has room.
+        last: messages.clone().try_reserve_owned().ok(),
+        messages,
+        phase,
+        send_timeout,
+    };
+    (outbox, ReceiverStream::new(receiver))
 }
 
 // === impl Outbox ===
@@ -61,7 +51,7 @@ impl<T> Outbox<T> {
     pub async fn send(&mut self, message: T) -> Result<(), Ended> {
         tokio::select! {
             biased;
-            sent = self.messages.send(message) => sent.map_err(|_| Ended::Quietly),
+            sent = self.messages.send(Ok(message)) => sent.map_err(|_| Ended::Quietly),
             () = self.phase.stopped() => Err(Ended::Quietly),
             () = tokio::time::sleep(self.send_timeout) => Err(Ended::With(Status::resource_exhausted(
                 "the client reads too slowly; reconnect and resume",
@@ -76,25 +66,11 @@ impl<T> Outbox<T> {
 
     /// Ends the stream. The client gets what was sent before, then the status.
     pub fn finish(self, ended: Ended) {
-        if let Ended::With(status) = ended {
-            // Only this one call sets it.
-            let _ = self.last.set(status);
+        if let (Ended::With(status), Some(place)) = (ended, self.last) {
+            place.send(Err(status));
         }
     }
 }
 
-// === impl Responses ===
-
-impl<T> Stream for Responses<T> {
-    type Item = Result<T, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Poll::Ready(match ready!(self.messages.poll_recv(context)) {
-            Some(message) => Some(Ok(message)),
-            None => std::mem::take(&mut self.last).get().cloned().map(Err),
-        })
-    }
-}
-
-/// Messages between a stream's task and its connection. Small: what waits here is no longer in anybody's control.
+/// Messages between a stream's task and its connection. Small: what waits here can no longer be taken back.
 const CAPACITY: usize = 8;

@@ -1,5 +1,7 @@
 //! What every part's settings need, and the time that its clients have.
 
+use std::fmt::Debug;
+use std::ops::RangeBounds;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
@@ -53,8 +55,28 @@ impl SettingsError {
     }
 }
 
+/// A member's place, and what its value has to be, in words.
+#[derive(Debug)]
+pub struct Field(pub &'static str, pub &'static str);
+
+// === impl Field ===
+
+impl Field {
+    /// Checks the value.
+    ///
+    /// # Errors
+    /// It is out of range.
+    pub fn within<T: PartialOrd + Debug>(self, value: T, allowed: impl RangeBounds<T>) -> Result<(), SettingsError> {
+        let Self(place, expected) = self;
+        match allowed.contains(&value) {
+            true => Ok(()),
+            false => Err(SettingsError::at(place, format!("{value:?} is not {expected}"))),
+        }
+    }
+}
+
 /// For a member that may be left out but is not null where it is there: a template that was meant to fill in `client_ca:`
-/// and did not must not mean that nobody is asked.
+/// and did not must not mean that no certificate is asked for.
 ///
 /// # Errors
 /// The value is null, or no `T`.

@@ -1,14 +1,12 @@
 //! A gRPC service of one bidirectional method, whose messages need not be those that the contract's types decode to: what was
 //! encoded once is sent as it is, and what is large is looked at before it is decoded.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use prost::Message;
 use tonic::body::Body;
-use tonic::codegen::{BoxFuture, Service, http};
-use tonic::server::{Grpc, NamedService, StreamingService};
+use tonic::codegen::{BoxFuture, StdError, http};
+use tonic::server::{Grpc, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
@@ -27,62 +25,22 @@ pub trait StreamMethod: Send + Sync + 'static {
     fn open(&self, request: Request<Streaming<Self::Incoming>>) -> Result<Response<Responses<Self::Outgoing>>, Status>;
 }
 
-/// Routes requests to a method. Cheap to clone.
-#[derive(Debug)]
-pub struct StreamServer<M> {
+/// Serves a stream, whose incoming messages may have so many bytes.
+pub async fn serve_stream<M: StreamMethod, B>(
     method: Arc<M>,
     max_message_bytes: usize,
+    request: http::Request<B>,
+) -> http::Response<Body>
+where
+    B: tonic::codegen::Body + Send + 'static,
+    B::Error: Into<StdError> + Send,
+{
+    let mut grpc = Grpc::new(ProstCodec::default()).max_decoding_message_size(max_message_bytes);
+    grpc.streaming(Called(method), request).await
 }
 
 /// The method as tonic calls it.
 struct Called<M>(Arc<M>);
-
-// === impl StreamServer ===
-
-impl<M: StreamMethod> StreamServer<M> {
-    /// Incoming messages may have so many bytes.
-    pub fn new(method: M, max_message_bytes: usize) -> Self {
-        let method = Arc::new(method);
-        Self {
-            method,
-            max_message_bytes,
-        }
-    }
-}
-
-impl<M> Clone for StreamServer<M> {
-    fn clone(&self) -> Self {
-        Self {
-            method: Arc::clone(&self.method),
-            ..*self
-        }
-    }
-}
-
-impl<M: StreamMethod> NamedService for StreamServer<M> {
-    const NAME: &'static str = M::SERVICE;
-}
-
-impl<M: StreamMethod> Service<http::Request<Body>> for StreamServer<M> {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Infallible>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let method = request.uri().path().rsplit('/').next();
-        if method != Some(M::METHOD) {
-            let status = Status::unimplemented(format!("{} has only {}", M::SERVICE, M::METHOD));
-            return Box::pin(async { Ok(status.into_http()) });
-        }
-        let called = Called(Arc::clone(&self.method));
-        let mut grpc = Grpc::new(ProstCodec::default()).max_decoding_message_size(self.max_message_bytes);
-        Box::pin(async move { Ok(grpc.streaming(called, request).await) })
-    }
-}
 
 impl<M: StreamMethod> StreamingService<M::Incoming> for Called<M> {
     type Response = M::Outgoing;

@@ -8,9 +8,8 @@
 //!
 //! A file is made aside and renamed, so that a power cut leaves none half made.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -76,12 +75,7 @@ fn make(path: &Path, prepare: &impl Fn(&WriteTransaction) -> Result<(), Error>) 
     };
     let aside = path.with_extension("new");
     // Truncated: an interrupted start may have left a part.
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&aside)?;
+    let file = durable::create(&aside)?;
     let database = Database::builder().create(&aside)?;
     let transaction = database.begin_write()?;
     prepare(&transaction)?;

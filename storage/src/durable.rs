@@ -3,11 +3,11 @@
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Replaces `folder/name` with `contents` (readable by its owner only), all or nothing even if the machine dies.
 pub fn write_file(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
-    let aside = aside(folder, name);
+    let aside = folder.join(format!("{name}.new"));
     let mut file = create(&aside)?;
     file.write_all(contents)?;
     file.sync_all()?;
@@ -23,17 +23,13 @@ pub fn write_path(path: &Path, contents: &[u8]) -> io::Result<()> {
     }
 }
 
-fn create(path: &Path) -> io::Result<File> {
+pub(crate) fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(0o600)
         .open(path)
-}
-
-fn aside(folder: &Path, name: &str) -> PathBuf {
-    folder.join(format!("{name}.new"))
 }
 
 /// Creates a folder that only its owner can enter, and the folders above it. Existing ones are left as they are.

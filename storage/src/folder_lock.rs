@@ -56,20 +56,12 @@ pub struct FolderWatch {
 )]
 pub struct FolderLost {
     path: PathBuf,
-    found: Found,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Found {
-    Nothing,
-    Another,
-    /// The system said this instead.
-    Unknown(String),
+    /// What has become of it.
+    found: String,
 }
 
 /// A file's device and number: no other file has both for as long as one of them is open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Inode(u64, u64);
+type Inode = (u64, u64);
 
 // === impl FolderLock ===
 
@@ -109,11 +101,11 @@ impl FolderLock {
     /// What tells whether the path still leads to what is locked, and to these folders in it.
     pub fn watch(&self, folders: &[&'static str]) -> io::Result<FolderWatch> {
         let mut expected = vec![
-            ("", Inode::of(&self.folder.metadata()?)),
-            (LOCK, Inode::of(&self.file.metadata()?)),
+            ("", inode(&self.folder.metadata()?)),
+            (LOCK, inode(&self.file.metadata()?)),
         ];
         for &folder in folders {
-            expected.push((folder, Inode::of(&std::fs::metadata(self.path.join(folder))?)));
+            expected.push((folder, inode(&std::fs::metadata(self.path.join(folder))?)));
         }
         Ok(FolderWatch {
             path: self.path.as_path().into(),
@@ -165,10 +157,10 @@ impl FolderWatch {
             below => self.path.join(below),
         };
         let found = match std::fs::metadata(&path) {
-            Ok(metadata) if Inode::of(&metadata) == expected => return Ok(()),
-            Ok(_) => Found::Another,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Nothing,
-            Err(error) => Found::Unknown(error.to_string()),
+            Ok(metadata) if inode(&metadata) == expected => return Ok(()),
+            Ok(_) => "was replaced by another one".to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => "was removed".to_owned(),
+            Err(error) => unknown(error),
         };
         Err(FolderLost { path, found })
     }
@@ -181,29 +173,17 @@ impl FolderLost {
     pub fn unanswered(watch: &FolderWatch, waited: Duration) -> Self {
         Self {
             path: watch.path.to_path_buf(),
-            found: Found::Unknown(format!("no answer within {} s", waited.as_secs())),
+            found: unknown(format_args!("no answer within {} s", waited.as_secs())),
         }
     }
 }
 
-// === impl Found ===
-
-impl fmt::Display for Found {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nothing => formatter.write_str("was removed"),
-            Self::Another => formatter.write_str("was replaced by another one"),
-            Self::Unknown(error) => write!(formatter, "could not be looked at ({error})"),
-        }
-    }
+fn inode(metadata: &Metadata) -> Inode {
+    (metadata.dev(), metadata.ino())
 }
 
-// === impl Inode ===
-
-impl Inode {
-    fn of(metadata: &Metadata) -> Self {
-        Self(metadata.dev(), metadata.ino())
-    }
+fn unknown(why: impl fmt::Display) -> String {
+    format!("could not be looked at ({why})")
 }
 
 fn acquire(file: &File, path: &Path, standby: Option<&dyn Fn(&str)>) -> Result<(), FolderLockError> {

@@ -6,22 +6,13 @@
 //! checksum = CRC-32C of name "\n" contents, as 8 lower-case hexadecimal digits
 //! ```
 //!
-//! The name is the file's own, so that one file is never read as another. A file from before this format has no such
-//! line: it is [`Contents::Plain`], and its reader decides what of it to believe.
+//! The name is the file's own, so that one file is never read as another. A file that an operator wrote has no such line:
+//! all of it is its contents, and its reader decides what of them to believe.
 
 use std::io;
 use std::path::Path;
 
 use crate::durable;
-
-/// What a small file holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Contents {
-    /// What was written, checked.
-    Checked(Vec<u8>),
-    /// The whole file, which has no checksum.
-    Plain(Vec<u8>),
-}
 
 /// Why a small file cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -32,18 +23,6 @@ pub enum SmallFileError {
     /// The file is not as it was written.
     #[error("its first line does not match its contents")]
     Damaged,
-}
-
-// === impl Contents ===
-
-impl Contents {
-    /// The contents, and whether a checksum covers them.
-    pub fn into_parts(self) -> (Vec<u8>, bool) {
-        match self {
-            Self::Checked(contents) => (contents, true),
-            Self::Plain(contents) => (contents, false),
-        }
-    }
 }
 
 /// The bytes of a file `name` with these contents.
@@ -65,14 +44,14 @@ pub fn write(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// See [`SmallFileError`].
-pub fn read(folder: &Path, name: &str, limit: u64) -> Result<Option<Contents>, SmallFileError> {
+pub fn read(folder: &Path, name: &str, limit: u64) -> Result<Option<Vec<u8>>, SmallFileError> {
     let first_line_bytes = first_line(name, &[]).len() as u64;
     let file = match durable::read_small_file(&folder.join(name), limit.saturating_add(first_line_bytes)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
     if !file.starts_with(MAGIC.as_bytes()) {
-        return Ok(Some(Contents::Plain(file)));
+        return Ok(Some(file));
     }
     let end = file
         .iter()
@@ -81,7 +60,7 @@ pub fn read(folder: &Path, name: &str, limit: u64) -> Result<Option<Contents>, S
     let (line, contents) = file.split_at(end + 1);
     // Compared as text: every other spelling of the same checksum is damage too.
     match line == first_line(name, contents).as_bytes() {
-        true => Ok(Some(Contents::Checked(contents.to_vec()))),
+        true => Ok(Some(contents.to_vec())),
         false => Err(SmallFileError::Damaged),
     }
 }
@@ -105,17 +84,21 @@ mod tests {
         for contents in [b"1800000000\n".as_slice(), b"", &[0, 10, 255]] {
             write(folder.path(), "clock", contents).unwrap();
             let read = read(folder.path(), "clock", 64).unwrap();
-            assert_eq!(read, Some(Contents::Checked(contents.to_vec())));
+            assert_eq!(read, Some(contents.to_vec()));
         }
     }
 
     #[test]
-    fn no_flipped_bit_and_no_cut_is_read_as_checked_contents() {
+    fn no_flipped_bit_and_no_cut_is_read_as_other_contents() {
         let folder = tempfile::tempdir().unwrap();
         let whole = encode("clock", b"1800000000\n");
         let is_refused = |bytes: &[u8]| {
             std::fs::write(folder.path().join("clock"), bytes).unwrap();
-            !matches!(read(folder.path(), "clock", 64), Ok(Some(Contents::Checked(_))))
+            // Without its mark, the first line is part of the contents, which no reader takes for its own.
+            match read(folder.path(), "clock", 64) {
+                Ok(read) => read.unwrap() == bytes && !bytes.starts_with(MAGIC.as_bytes()),
+                Err(_) => true,
+            }
         };
         for bit in 0..whole.len() * 8 {
             let mut flipped = whole.clone();
@@ -139,7 +122,7 @@ mod tests {
     fn a_file_without_the_first_line_is_plain() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("clock"), "1800000000\n").unwrap();
-        let plain = Contents::Plain(b"1800000000\n".to_vec());
+        let plain = b"1800000000\n".to_vec();
         assert_eq!(read(folder.path(), "clock", 64).unwrap(), Some(plain));
     }
 

@@ -5,22 +5,36 @@ use std::sync::Arc;
 
 use credence_runtime::caller::Caller;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
 
 use super::peer::PeerCertificate;
 use super::permission::{Permission, Refusal};
-use crate::settings::{AccessSettings, CertificateSettings, Role};
+use crate::settings::{AccessSettings, CertificateSettings, GrpcAccess, Role};
+use crate::tls::Port;
+
+/// The credentials in force, which can be replaced while everything runs. All clones are one; a subscriber hears of every
+/// replacement.
+pub(crate) type AccessControl = watch::Sender<Access>;
 
 /// Every credential.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Access {
+    grpc: GrpcAccess,
     by_token: HashMap<TokenDigest, Holder>,
     by_certificate: Vec<(CertificateSettings, Holder)>,
 }
 
 /// The SHA-256 of a bearer token: tokens are random, so that nothing slower is needed, and finding a digest in a table
-/// tells nobody anything about the token.
+/// reveals nothing about the token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TokenDigest(pub(crate) [u8; 32]);
+
+/// What a client has shown once, to be judged again whenever something changes.
+#[derive(Debug, Clone)]
+pub(crate) struct Credentials {
+    pub(crate) token: Option<TokenDigest>,
+    pub(crate) certificate: Option<Arc<PeerCertificate>>,
+}
 
 /// A credential, and what it is good for.
 #[derive(Debug)]
@@ -35,7 +49,7 @@ struct Holder {
 
 impl Access {
     /// The credentials of the settings and, if there is one, the operator's token.
-    pub(crate) fn new(settings: &AccessSettings, operator: Option<TokenDigest>) -> Self {
+    pub(crate) fn new(settings: &AccessSettings, grpc: GrpcAccess, operator: Option<TokenDigest>) -> Self {
         let tokens = settings.tokens.iter().map(|token| {
             let holder = Holder::new(&token.name, &token.roles, token.issuers.as_ref(), token.expires);
             (TokenDigest(token.sha256), holder)
@@ -48,14 +62,39 @@ impl Access {
         });
         let by_certificate = certificates.collect();
         Self {
+            grpc,
             by_token,
             by_certificate,
         }
     }
 
-    /// Who presents these credentials, if he may do this. A token counts before a certificate; one that is unknown is
-    /// refused, whatever certificate comes with it. `now` is seconds since the Unix epoch.
-    pub(crate) fn authorize(
+    /// As [`authorize`](Self::authorize), on this port. Where the gRPC port is open, a caller without a token is let in, as
+    /// an anonymous caller; a token that is shown has to be good for it all the same.
+    ///
+    /// A caller that is bound to issuers may not watch there. Each update carries the digest of the whole history, which
+    /// filters check, so that none can be left out; and a filter that was not told of some revocations would allow what is
+    /// revoked.
+    pub(crate) fn authorize_on(
+        &self,
+        port: Port,
+        shown: &Credentials,
+        permission: Permission,
+        now: i64,
+    ) -> Result<Option<Arc<Caller>>, Refusal> {
+        let authorized = self.authorize(shown.token, shown.certificate.as_deref(), permission, now);
+        match authorized {
+            authorized if port == Port::Http => authorized.map(Some),
+            Err(_) if self.grpc == GrpcAccess::Open && shown.token.is_none() => Ok(None),
+            Ok(caller) if permission == Permission::Watch && !caller.covers_everything() => Err(Refusal::PartOfLog {
+                name: caller.name.clone(),
+            }),
+            authorized => authorized.map(Some),
+        }
+    }
+
+    /// Who presents these credentials, if they may do this. A token counts before a certificate; one that is unknown is
+    /// refused, even with a good certificate. `now` is seconds since the Unix epoch.
+    fn authorize(
         &self,
         token: Option<TokenDigest>,
         certificate: Option<&PeerCertificate>,
@@ -145,7 +184,7 @@ mod tests {
             certificates: vec![envoys()],
             grpc: None,
         };
-        Access::new(&settings, None)
+        Access::new(&settings, GrpcAccess::Required, None)
     }
 
     fn peer(uri: &str) -> PeerCertificate {

@@ -1,12 +1,10 @@
 //! Who may do what: credentials, the roles they are given, and what each role is good for.
 //!
-//! A caller is known by a bearer token, of which only the SHA-256 is stored, or by the certificate that his TLS
-//! connection was opened with. Whoever may watch may not revoke: every route and every gRPC service asks for one
+//! A caller is known by a bearer token, of which only the SHA-256 is stored, or by the certificate that its TLS
+//! connection was opened with. A watcher may not revoke: every route and every gRPC service asks for one
 //! [`Permission`].
 
 mod bearer;
-mod control;
-mod gate;
 mod holders;
 mod operator_token;
 mod peer;
@@ -14,10 +12,9 @@ mod permission;
 mod session;
 mod supervised;
 
-pub(crate) use self::control::AccessControl;
-pub(crate) use self::gate::Gate;
-pub(crate) use self::holders::{Access, TokenDigest};
+pub(crate) use self::holders::{Access, AccessControl, TokenDigest};
 pub(crate) use self::operator_token::read_operator_token;
 pub(crate) use self::peer::PeerCertificate;
 pub(crate) use self::permission::{Permission, Refusal};
-pub(crate) use self::session::{Door, Session, SessionEnd};
+pub(crate) use self::session::Session;
+pub(crate) use self::supervised::Supervised;

@@ -30,7 +30,7 @@ impl PeerCertificate {
         self.uris.first().or(self.dns.first()).map(String::as_str)
     }
 
-    /// Whether the certificate is this subject's. A pattern that ends in `/*` matches whatever lies below; it has to
+    /// Whether the certificate is this subject's. A pattern that ends in `/*` matches everything below; it has to
     /// name all that precedes.
     pub(crate) fn is(&self, subject: &CertificateSubject) -> bool {
         match subject {

@@ -1,5 +1,7 @@
 //! What a caller may do, and why one is turned away.
 
+use strum::VariantArray as _;
+
 use crate::settings::Role;
 
 /// One thing that a caller may or may not do.
@@ -41,6 +43,12 @@ pub(crate) enum Refusal {
     PartOfLog { name: String },
     #[error("the issuers that the credential {name:?} is bound to have changed (access: issuers); connect again")]
     OtherIssuers { name: String },
+    /// A stream ends for it.
+    #[error(
+        "the client certificate that this connection was opened with has ended, or its authority is no longer in \
+         client_ca; connect again with a new one"
+    )]
+    CertificateWithdrawn,
 }
 
 // === impl Permission ===
@@ -61,11 +69,8 @@ impl Permission {
     }
 
     pub(super) fn roles(self) -> String {
-        let names: Vec<_> = Role::ALL
-            .into_iter()
-            .filter(|role| self.is_of(*role))
-            .map(Role::name)
-            .collect();
+        let roles = Role::VARIANTS.iter().filter(|role| self.is_of(**role));
+        let names: Vec<_> = roles.map(|role| role.name()).collect();
         names.join(", ")
     }
 }

@@ -7,10 +7,11 @@ use axum::http::HeaderMap;
 use credence_runtime::caller::{Caller, PeerName};
 use credence_runtime::time::unix_seconds;
 
-use super::control::{AccessControl, Credentials};
+use super::bearer;
+use super::holders::{AccessControl, Credentials, TokenDigest};
 use super::peer::PeerCertificate;
 use super::permission::{Permission, Refusal};
-use crate::tls::Peer;
+use crate::tls::{Peer, Port};
 
 /// What was shown when a stream was opened, to be checked again for as long as it is open.
 #[derive(Debug, Clone)]
@@ -21,54 +22,38 @@ pub(crate) struct Session {
     shown: Credentials,
     /// Whose stream it is, if a credential was shown.
     pub(crate) caller: Option<Arc<Caller>>,
-    /// Which port it was opened on.
-    door: Door,
-}
-
-/// Where a stream was opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Door {
-    Http,
-    Grpc,
-}
-
-/// Why a stream cannot go on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum SessionEnd {
-    /// The credential has expired, or a reload took it or its permission away, or bound it to other issuers.
-    Refused(Refusal),
-    /// The client certificate no longer counts.
-    CertificateWithdrawn,
+    port: Port,
 }
 
 // === impl Session ===
 
 impl Session {
-    /// Of a request that comes with these headers.
+    /// Of a request that comes over this port with these headers.
     pub(crate) fn open(
         access: &AccessControl,
-        (door, permission): (Door, Permission),
+        (port, permission): (Port, Permission),
         headers: &HeaderMap,
-        peer: Peer,
+        peer: &Peer,
     ) -> Result<Self, Refusal> {
         let mut session = Self {
             access: access.clone(),
             permission,
-            shown: Credentials::of(headers, peer.certificate().cloned())?,
-            peer,
+            shown: Credentials {
+                token: bearer::token(headers)?.map(TokenDigest::of),
+                // It may have stopped counting since the last request of its connection.
+                certificate: peer.certificate().cloned(),
+            },
+            peer: peer.clone(),
             caller: None,
-            door,
+            port,
         };
         session.caller = session.authorize()?;
         Ok(session)
     }
 
     fn authorize(&self) -> Result<Option<Arc<Caller>>, Refusal> {
-        let now = unix_seconds();
-        match self.door {
-            Door::Http => self.access.authorize(&self.shown, self.permission, now).map(Some),
-            Door::Grpc => self.access.authorize_grpc(&self.shown, self.permission, now),
-        }
+        let access = self.access.borrow();
+        access.authorize_on(self.port, &self.shown, self.permission, unix_seconds())
     }
 
     /// A certificate's own name, if it is what was shown, for one entry of the settings may stand for many of them; else the
@@ -82,17 +67,17 @@ impl Session {
     }
 
     /// Resolves once the stream cannot go on.
-    pub(crate) async fn ended(mut self) -> SessionEnd {
+    pub(crate) async fn ended(mut self) -> Refusal {
         // Heard before the first check: no reload falls between the two.
-        let mut changes = self.access.changes();
+        let mut changes = self.access.subscribe();
         loop {
             if let Err(refusal) = self.check() {
-                return SessionEnd::Refused(refusal);
+                return refusal;
             }
             tokio::select! {
                 // Never an error: `access` sends them.
                 _ = changes.changed() => {}
-                () = self.peer.withdrawn() => return SessionEnd::CertificateWithdrawn,
+                () = self.peer.withdrawn() => return Refusal::CertificateWithdrawn,
                 () = tokio::time::sleep(EXPIRY_CHECK_INTERVAL) => {}
             }
         }

@@ -10,21 +10,12 @@ use tonic::codegen::http::HeaderMap;
 
 /// The inner body until `end` resolves; then that status, and nothing more.
 pub(crate) struct Supervised {
-    body: Body,
+    pub(crate) body: Body,
     /// Absent once the body has ended.
-    end: Option<Pin<Box<dyn Future<Output = Status> + Send>>>,
+    pub(crate) end: Option<Pin<Box<dyn Future<Output = Status> + Send>>>,
 }
 
 // === impl Supervised ===
-
-impl Supervised {
-    pub(crate) fn new(body: Body, end: impl Future<Output = Status> + Send + 'static) -> Self {
-        Self {
-            body,
-            end: Some(Box::pin(end)),
-        }
-    }
-}
 
 impl HttpBody for Supervised {
     type Data = Bytes;
@@ -37,7 +28,7 @@ impl HttpBody for Supervised {
         // First, so that a stream with much to say ends too.
         if let Poll::Ready(status) = end.as_mut().poll(context) {
             self.end = None;
-            // What feeds the body notices that nobody listens any more.
+            // The task that feeds the body notices that its reader has gone.
             self.body = Body::empty();
             let mut trailers = HeaderMap::new();
             status.add_header(&mut trailers)?;

@@ -68,7 +68,7 @@ pub(crate) struct Api {
     pub(crate) query_turns: Turns,
     /// Requests refused for want of a credential.
     pub(crate) refusals: Throttle,
-    /// Set once whoever started the control plane has told its users where it is.
+    /// Set once the operator's process has announced where the control plane is.
     pub(crate) announced: Arc<AtomicBool>,
 }
 
@@ -89,9 +89,13 @@ impl Arrived {
         self.0.store(true, Ordering::Release);
     }
 
+    pub(super) fn is_noted(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
     /// The answer to a request that took too long.
     pub(super) fn timed_out(&self) -> Problem {
-        if self.0.load(Ordering::Acquire) {
+        if self.is_noted() {
             Problem::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 "this took too long and the outcome is unknown; send it again (repeating is harmless)",

@@ -3,37 +3,41 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::body::HttpBody as _;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Router};
 
 use super::api::{Api, BODY_UNIT_BYTES};
 use super::problem::Problem;
-use super::rates::ClientAddress;
 use super::sse::RETRY_WHEN_FULL;
-use crate::access::{Door, Permission, Refusal, Session};
-use crate::tls::Peer;
+use crate::access::{Permission, Refusal, Session};
+use crate::tls::{Peer, Port};
 use credence_evidence::Reporter;
 use credence_runtime::client_limits::{Client, NoPlace, Place};
 
 /// Puts the permission in front of every route of `routes`. Handlers find the [`Caller`](credence_runtime::caller::Caller), in an
-/// [`Arc`], and the [`PeerName`](credence_runtime::caller::PeerName) among the request's extensions.
+/// [`Arc`], their [`Client`] and their [`Session`] among the request's extensions.
 pub(crate) fn requiring(permission: Permission, api: &Arc<Api>, routes: Router<Arc<Api>>) -> Router<Arc<Api>> {
     let api = Arc::clone(api);
     routes.route_layer(middleware::from_fn_with_state(
         api,
-        move |state: State<Arc<Api>>, request: Request, next: Next| require(permission, state, request, next),
+        move |state: State<Arc<Api>>, peer: Extension<Peer>, request: Request, next: Next| {
+            require(permission, state, peer, request, next)
+        },
     ))
 }
 
-async fn require(permission: Permission, State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
-    // Its certificate may have stopped counting since the last request of its connection.
-    let peer = request.extensions().get::<Peer>().cloned();
-    let peer = peer.unwrap_or_else(|| Peer::unknown(None));
-    match Session::open(&api.access, (Door::Http, permission), request.headers(), peer) {
+async fn require(
+    permission: Permission,
+    State(api): State<Arc<Api>>,
+    Extension(peer): Extension<Peer>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match Session::open(&api.access, (Port::Http, permission), request.headers(), &peer) {
         Ok(session) => match enter(&api, session, &mut request) {
             Ok(_until_answered) => next.run(request).await,
             Err(problem) => problem.into_response(),
@@ -47,7 +51,7 @@ async fn require(permission: Permission, State(api): State<Arc<Api>>, mut reques
                     "requests without a credential that is good for them were refused since the last such line"
                 );
             }
-            match api.limit_address(&request) {
+            match api.limit_address(peer.address.ip()) {
                 Ok(()) => problem(&refusal).into_response(),
                 Err(problem) => problem.into_response(),
             }
@@ -58,12 +62,12 @@ async fn require(permission: Permission, State(api): State<Arc<Api>>, mut reques
 /// Takes what a request holds of what clients share until it is answered, in the client's name, and leaves that among the
 /// request's extensions.
 fn enter(api: &Api, session: Session, request: &mut Request) -> Result<[Place; 2], Problem> {
-    // Over HTTP nobody is let in without either.
+    // Over HTTP every caller has both.
     let (Some(caller), Some(peer)) = (session.caller.clone(), session.peer_name()) else {
         return Err(problem(&Refusal::Unknown));
     };
     api.limit_credential(&caller.name)?;
-    let address = request.extensions().get::<ClientAddress>().map(|address| address.0);
+    let address = Some(session.peer.address.ip());
     if let Err(refused) = session.peer.accept(Some(&peer.0)) {
         return Err(Problem::unavailable(refused.to_string(), RETRY_WHEN_FULL).closing());
     }
@@ -75,13 +79,12 @@ fn enter(api: &Api, session: Session, request: &mut Request) -> Result<[Place; 2
         .take_many(&client, body_units(api, request))
         .map_err(refuse)?;
     let reporter = Reporter {
-        peer: peer.clone(),
+        peer,
         caller: Some(Arc::clone(&caller)),
         address,
     };
     let extensions = request.extensions_mut();
     extensions.insert(client);
-    extensions.insert(peer);
     extensions.insert(reporter);
     extensions.insert(caller);
     extensions.insert(session);
@@ -103,8 +106,6 @@ fn problem(refusal: &Refusal) -> Problem {
         Refusal::Expired { .. } => {
             Problem::new(StatusCode::UNAUTHORIZED, refusal.to_string()).challenge("Bearer error=\"invalid_token\"")
         }
-        Refusal::Forbidden { .. } | Refusal::PartOfLog { .. } | Refusal::OtherIssuers { .. } => {
-            Problem::new(StatusCode::FORBIDDEN, refusal.to_string()).insufficient_scope()
-        }
+        _ => Problem::new(StatusCode::FORBIDDEN, refusal.to_string()).insufficient_scope(),
     }
 }

@@ -16,9 +16,7 @@ use serde::Serialize;
 use super::api::Api;
 use super::problem::Problem;
 use super::query;
-use super::rates::ClientAddress;
 use credence_revocation::{Progress, Receipt};
-use credence_runtime::caller::Caller;
 use credence_runtime::client_limits::Client;
 
 /// The answer to a revocation, and to the question how far it has come.
@@ -38,8 +36,7 @@ pub(crate) async fn show(
     State(api): State<Arc<Api>>,
     Path(seq): Path<String>,
     RawQuery(query): RawQuery,
-    Extension(caller): Extension<Arc<Caller>>,
-    address: Option<Extension<ClientAddress>>,
+    Extension(client): Extension<Client>,
 ) -> Result<(StatusCode, Json<Answer>), Problem> {
     let seq: u64 = seq.parse().map_err(|_| {
         let detail = "the path ends with an entry's number: a decimal number";
@@ -51,12 +48,7 @@ pub(crate) async fn show(
         let detail = format!("the log ends at {head}; nothing has the number {seq} yet");
         return Err(Problem::new(StatusCode::NOT_FOUND, detail));
     }
-    Ok(api.answer(seq, None, waits, &client(&caller, address)).await)
-}
-
-/// The caller, for the limits of each client.
-pub(crate) fn client(caller: &Caller, address: Option<Extension<ClientAddress>>) -> Client {
-    Client::new(Some(&caller.name), address.map(|Extension(address)| address.0))
+    Ok(api.answer(seq, None, waits, &client).await)
 }
 
 impl Api {

@@ -18,7 +18,7 @@ pub(crate) async fn alive() -> Response {
     Json(serde_json::json!({ "status": "up" })).into_response()
 }
 
-/// `GET /readyz`: whoever started the process has announced it, and revocations and evidence can be made durable. Otherwise 503 with every reason.
+/// `GET /readyz`: the start is over and announced, and revocations and evidence can be made durable. Otherwise 503 with every reason.
 pub(crate) async fn ready(State(api): State<Arc<Api>>) -> Response {
     let mut reasons = Vec::new();
     if !api.announced.load(Ordering::Acquire) {

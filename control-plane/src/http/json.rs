@@ -9,7 +9,6 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
-use serde_json::value::RawValue;
 
 use super::problem::Problem;
 
@@ -31,15 +30,20 @@ pub(crate) fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Stri
     Ok(parsed)
 }
 
-/// Reads a part of a body that was found to be JSON already: one object, at this place in the body.
-pub(crate) fn part<'de, V: Visitor<'de>>(text: &'de RawValue, place: &str, visitor: V) -> Result<V::Value, String> {
-    let mut json = serde_json::Deserializer::from_str(text.get());
-    let mut track = serde_path_to_error::Track::new();
-    let read = serde_path_to_error::Deserializer::new(&mut json, &mut track).deserialize_map(visitor);
-    read.map_err(|error| match track.path().to_string().as_str() {
-        "." => format!("at {place}: {}", reason(&error)),
-        path => format!("at {place}.{path}: {}", reason(&error)),
-    })
+/// Reads a part of a body that was found to be JSON already, at this place in the body.
+pub(crate) fn part<'de, T: Deserialize<'de>>(
+    part: impl Deserializer<'de, Error = serde_json::Error>,
+    place: &str,
+) -> Result<T, String> {
+    serde_path_to_error::deserialize(part).map_err(|error| explain_part(place, error.path(), error.inner()))
+}
+
+/// What is wrong at this path of a part.
+pub(crate) fn explain_part(place: &str, path: &serde_path_to_error::Path, error: &serde_json::Error) -> String {
+    match path.to_string().as_str() {
+        "." => format!("at {place}: {}", reason(error)),
+        path => format!("at {place}.{path}: {}", reason(error)),
+    }
 }
 
 /// Without the line and column, which would be those of the part.
@@ -93,18 +97,12 @@ fn content_type(headers: &HeaderMap) -> Option<&str> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ObjectVisitor::default()).map(Self)
+        deserializer.deserialize_map(ObjectVisitor(PhantomData)).map(Self)
     }
 }
 
 /// Reads an object, and nothing that could also be read as one.
-pub(crate) struct ObjectVisitor<T>(PhantomData<T>);
-
-impl<T> Default for ObjectVisitor<T> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
-}
+struct ObjectVisitor<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     type Value = T;
@@ -119,19 +117,13 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
 }
 
 /// Whole seconds since the Unix epoch, before the year 2106.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Seconds(pub(crate) u32);
-
-impl<'de> Deserialize<'de> for Seconds {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let refused = "write whole seconds since the Unix epoch, such as 1800000000, as a number";
-        u32::deserialize(deserializer)
-            .map(Self)
-            .map_err(|_| D::Error::custom(refused))
-    }
+pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    let refused = "write whole seconds since the Unix epoch, such as 1800000000, as a number";
+    let seconds = u32::deserialize(deserializer).map_err(|_| D::Error::custom(refused))?;
+    Ok(seconds.into())
 }
 
-/// In the words of whoever wrote the request.
+/// In the words of the request.
 fn explain(path: &str, error: &serde_json::Error) -> String {
     match error.classify() {
         serde_json::error::Category::Data if path == "." => format!("in the body: {error}"),
@@ -166,14 +158,15 @@ mod tests {
 
     #[derive(Debug, serde::Deserialize)]
     struct Inner {
-        at: Seconds,
+        #[serde(deserialize_with = "seconds")]
+        at: i64,
     }
 
     #[test]
     fn objects_with_or_without_their_optional_members_are_read() {
         let sample: Sample = parse(br#"{"name": "n", "inner": {"at": 7}}"#).unwrap();
         assert_eq!(
-            (sample.name.as_deref(), sample.inner.map(|i| i.at.0)),
+            (sample.name.as_deref(), sample.inner.map(|i| i.at)),
             (Some("n"), Some(7))
         );
         let sample: Sample = parse(b"{}").unwrap();

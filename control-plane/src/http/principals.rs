@@ -80,7 +80,7 @@ fn live(api: &Api, name: &PrincipalName, state: SubjectState) -> Vec<SeenDelegat
         return Vec::new();
     }
     let mut live = api.seen.live(name, unix_seconds());
-    // What was allowed before the raise was granted before it. Whatever was seen in the same second comes back with its
+    // What was allowed before the raise was granted before it. What was seen in the same second comes back with its
     // next use, if it was granted after.
     live.retain(|seen| state.time == 0 || seen.last_seen > state.time);
     api.log.read(|log, _| {

@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{AppendHeaders, IntoResponse, Response};
 
 use credence_runtime::caller::Caller;
 
@@ -13,20 +13,18 @@ pub(crate) const RETRY_SOON: Duration = Duration::from_secs(1);
 
 /// JSON of our own making.
 #[allow(clippy::disallowed_types, reason = "written here, never read from anybody")]
-type Output = serde_json::Value;
+pub(crate) type Output = serde_json::Value;
 
 /// An error answer.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
     detail: String,
-    retry_after: Option<Duration>,
-    challenge: Option<&'static str>,
+    headers: Vec<(HeaderName, HeaderValue)>,
     member: Option<(&'static str, Output)>,
-    closing: bool,
 }
 
-/// What a response that was made of a problem says, for whoever has to say it in another form.
+/// What a response that was made of a problem says, for a standard that has another form for it.
 #[derive(Debug, Clone)]
 pub(crate) struct Detail(pub(crate) String);
 
@@ -61,10 +59,8 @@ impl Problem {
         Self {
             status,
             detail: detail.into(),
-            retry_after: None,
-            challenge: None,
+            headers: Vec::new(),
             member: None,
-            closing: false,
         }
     }
 
@@ -75,7 +71,7 @@ impl Problem {
 
     /// Has the connection closed behind the answer.
     pub(crate) fn closing(self) -> Self {
-        Self { closing: true, ..self }
+        self.header(header::CONNECTION, HeaderValue::from_static("close"))
     }
 
     /// 503: later, the same request may succeed.
@@ -108,10 +104,8 @@ impl Problem {
 
     /// Says when to try again; rounded up to whole seconds.
     pub(crate) fn retry_after(self, wait: Duration) -> Self {
-        Self {
-            retry_after: Some(wait),
-            ..self
-        }
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        self.header(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)))
     }
 
     /// Says one thing more in a member of its own.
@@ -132,10 +126,12 @@ impl Problem {
 
     /// Says how to authenticate (RFC 9110 section 11.6.1).
     pub(crate) fn challenge(self, challenge: &'static str) -> Self {
-        Self {
-            challenge: Some(challenge),
-            ..self
-        }
+        self.header(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
+    }
+
+    fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
     }
 }
 
@@ -150,22 +146,9 @@ impl IntoResponse for Problem {
         if let Some((name, value)) = self.member {
             body[name] = value;
         }
-        let mut response = (self.status, body.to_string()).into_response();
-        let headers = response.headers_mut();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        );
-        if let Some(wait) = self.retry_after {
-            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
-        }
-        if let Some(challenge) = self.challenge {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-        }
-        if self.closing {
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
+        let kind = [(header::CONTENT_TYPE, "application/problem+json")];
+        let headers = AppendHeaders(self.headers);
+        let mut response = (self.status, kind, headers, body.to_string()).into_response();
         response.extensions_mut().insert(Detail(self.detail));
         response
     }

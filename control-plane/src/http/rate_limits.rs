@@ -1,21 +1,31 @@
 //! What becomes of a request that exceeds a rate: 429 (RFC 6585 section 4), with `Retry-After`.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use credence_runtime::client_limits::{Client, Network};
 use credence_runtime::metrics::labels;
 
 use super::api::Api;
 use super::problem::Problem;
-use super::rates::ClientAddress;
+use crate::tls::Peer;
 
 /// For open routes: counts the request against the client's address.
-pub(crate) async fn limit_strangers(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
-    match api.limit_address(&request) {
+pub(crate) async fn limit_strangers(
+    State(api): State<Arc<Api>>,
+    Extension(peer): Extension<Peer>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let address = peer.address.ip();
+    request.extensions_mut().insert(Client::new(None, Some(address)));
+    match api.limit_address(address) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
@@ -25,22 +35,23 @@ pub(crate) async fn limit_strangers(State(api): State<Arc<Api>>, request: Reques
 
 impl Api {
     /// Counts a request against its address.
-    pub(crate) fn limit_address(&self, request: &Request) -> Result<(), Problem> {
-        let address = request.extensions().get::<ClientAddress>().copied();
+    pub(crate) fn limit_address(&self, address: IpAddr) -> Result<(), Problem> {
         self.rates
-            .stranger(address, Instant::now())
+            .strangers
+            .take(&Network::of(address), Instant::now())
             .map_err(|wait| self.too_many(ADDRESS, wait))
     }
 
     /// Counts a request against its credential.
     pub(crate) fn limit_credential(&self, name: &str) -> Result<(), Problem> {
         self.rates
-            .credential(name, Instant::now())
+            .credentials
+            .take(name, Instant::now())
             .map_err(|wait| self.too_many(CREDENTIAL, wait))
     }
 
     /// Counts a revocation statement.
-    pub(crate) fn limit_statement(&self, address: Option<ClientAddress>) -> Result<(), Problem> {
+    pub(crate) fn limit_statement(&self, address: IpAddr) -> Result<(), Problem> {
         self.rates
             .statement(address, Instant::now())
             .map_err(|wait| self.too_many(STATEMENTS, wait))

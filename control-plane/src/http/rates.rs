@@ -10,22 +10,18 @@ use std::time::{Duration, Instant};
 use crate::settings::RateSettings;
 use credence_runtime::client_limits::Network;
 
-/// The address that a connection came from; among the extensions of every request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ClientAddress(pub(crate) IpAddr);
-
 /// Every bucket.
 #[derive(Debug)]
 pub(crate) struct Rates {
-    credentials: Table<String>,
-    strangers: Table<Network>,
+    pub(super) credentials: Table<String>,
+    pub(super) strangers: Table<Network>,
     statements_of: Table<Network>,
     statements: Table<()>,
 }
 
 /// Buckets by name, so many and no more.
 #[derive(Debug)]
-struct Table<K> {
+pub(super) struct Table<K> {
     rate: Rate,
     room: usize,
     buckets: Mutex<Buckets<K>>,
@@ -68,17 +64,9 @@ impl Rates {
         }
     }
 
-    pub(super) fn credential(&self, name: &str, now: Instant) -> Result<(), Duration> {
-        self.credentials.take(name, now)
-    }
-
-    pub(super) fn stranger(&self, address: Option<ClientAddress>, now: Instant) -> Result<(), Duration> {
-        self.strangers.take(&network(address), now)
-    }
-
     /// First the address's own, so that one client does not use up what belongs to all.
-    pub(super) fn statement(&self, address: Option<ClientAddress>, now: Instant) -> Result<(), Duration> {
-        self.statements_of.take(&network(address), now)?;
+    pub(super) fn statement(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
+        self.statements_of.take(&Network::of(address), now)?;
         self.statements.take(&(), now)
     }
 }
@@ -100,7 +88,7 @@ impl<K: Eq + Hash> Table<K> {
     }
 
     /// Takes a token; the error is how long there is none.
-    fn take<Q>(&self, name: &Q, now: Instant) -> Result<(), Duration>
+    pub(super) fn take<Q>(&self, name: &Q, now: Instant) -> Result<(), Duration>
     where
         K: Borrow<Q>,
         Q: ToOwned<Owned = K> + Eq + Hash + ?Sized,
@@ -149,10 +137,6 @@ impl Rate {
         }
         Err(empty_for)
     }
-}
-
-fn network(address: Option<ClientAddress>) -> Network {
-    Network::of(address.map_or(IpAddr::from([0; 4]), |address| address.0))
 }
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -209,7 +193,7 @@ mod tests {
             ..RateSettings::default()
         };
         let rates = Rates::new(&settings, start);
-        let of = |last: u8| rates.statement(Some(ClientAddress(IpAddr::from([192, 0, 2, last]))), start);
+        let of = |last: u8| rates.statement(IpAddr::from([192, 0, 2, last]), start);
         assert_eq!([of(1), of(1), of(2)], [Ok(()); 3]);
         assert!(of(1).is_err() && of(2).is_err() && of(3).is_err());
     }

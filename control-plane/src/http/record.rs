@@ -104,7 +104,7 @@ impl<'a> RecordView<'a> {
 }
 
 /// Whether the record is any business of the caller's: one that is bound to issuers learns of their principals,
-/// delegations and floors, and of what may concern anybody, which is keys and the log's own floor.
+/// delegations and floors, and of what may concern every issuer, which is keys and the log's own floor.
 pub(crate) fn concerns(record: &v1::Record, caller: &Caller) -> bool {
     let issuer = match &record.subject {
         Some(Subject::Principal(state)) => state.principal.as_ref().map(|principal| &principal.issuer),

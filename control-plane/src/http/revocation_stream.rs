@@ -15,6 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_wire::v1;
 use serde::Serialize;
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
@@ -22,10 +23,9 @@ use super::api::Api;
 use super::problem::Problem;
 use super::query;
 use super::record::{RecordView, concerns};
-use super::sse::{self, ALIVE_INTERVAL, DrainView, Ended, Events};
+use super::sse::{self, ALIVE_INTERVAL, Ended, Events};
 use crate::access::Session;
-use ::credence_revocation as revocation;
-use credence_revocation::{FellBehind, ForeignPosition, RevocationLog};
+use credence_revocation::{FellBehind, ForeignPosition, RevocationLog, Start};
 use credence_runtime::caller::Caller;
 use credence_runtime::client_limits::Client;
 
@@ -65,40 +65,12 @@ enum From {
     },
 }
 
-/// Where its stream starts.
-#[derive(Debug, Clone, Copy)]
-enum Start {
-    Snapshot,
-    Now,
-    After(u64),
-}
-
 /// One client's stream.
 struct Following {
     log: RevocationLog,
     head: watch::Receiver<u64>,
     caller: Arc<Caller>,
     events: Events,
-}
-
-#[derive(Debug, Serialize)]
-struct PositionView<'a> {
-    log_id: &'a str,
-    seq: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct SnapshotView<'a> {
-    log_id: &'a str,
-    seq: u64,
-    records: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct AliveView<'a> {
-    log_id: &'a str,
-    seq: u64,
-    unix_ms: u64,
 }
 
 // === impl From ===
@@ -143,13 +115,15 @@ impl From {
         })
     }
 
+    /// Where the stream starts: with what comes next, if nothing is said.
+    ///
     /// A position that is none of this log's is refused: a client that holds it has seen what this log does not know.
-    fn check(self, api: &Api) -> Result<Start, Problem> {
+    fn check(self, api: &Api) -> Result<Option<Start>, Problem> {
         let log = &api.log;
         let conflict = |detail| Problem::new(StatusCode::CONFLICT, detail);
         let (seq, proof) = match self {
-            Self::TheBeginning => return Ok(Start::Snapshot),
-            Self::Now => return Ok(Start::Now),
+            Self::TheBeginning => return Ok(Some(Start::Snapshot)),
+            Self::Now => return Ok(None),
             Self::After { log_id, .. } if log_id != log.log_id().as_str() => {
                 return Err(conflict(format!(
                     "that event is of another log than {}, the only one here; if this is the right control plane and the \
@@ -160,8 +134,7 @@ impl From {
             Self::After { seq, proof, .. } => (seq, proof),
         };
         match log.resume_at_proof(seq, &proof) {
-            Ok(revocation::Start::After(seq)) => Ok(Start::After(seq)),
-            Ok(revocation::Start::Snapshot) => Ok(Start::Snapshot),
+            Ok(start) => Ok(Some(start)),
             Err(ForeignPosition::Ahead { .. }) => Err(foreign(api, seq, "does not reach it")),
             Err(ForeignPosition::Diverged { .. }) => Err(foreign(api, seq, "has another history up to it")),
             Err(ForeignPosition::TooOld { .. }) => Err(conflict(format!(
@@ -186,11 +159,11 @@ fn foreign(api: &Api, seq: u64, why: &str) -> Problem {
 // === impl Following ===
 
 impl Following {
-    async fn follow(&mut self, start: Start) -> Result<std::convert::Infallible, Ended> {
+    async fn follow(&mut self, start: Option<Start>) -> Result<std::convert::Infallible, Ended> {
         let mut sent = match start {
-            Start::After(seq) => seq,
-            Start::Snapshot => self.give_snapshot().await?,
-            Start::Now => {
+            Some(Start::After(seq)) => seq,
+            Some(Start::Snapshot) => self.give_snapshot().await?,
+            None => {
                 let seq = self.log.head();
                 self.position("position", seq);
                 seq
@@ -205,7 +178,7 @@ impl Following {
                     self.catch_up(sent).await?;
                     // Filters hand in what they were promised; of those who follow here nobody knows what they rely on,
                     // and nobody waits for them.
-                    self.event("drain", None, &DrainView { promise_ms: 0 });
+                    self.event("drain", None, &json!({ "promise_ms": 0 }));
                     self.events.flush().await?;
                     return Err(Ended::Drained);
                 }
@@ -265,11 +238,8 @@ impl Following {
             records += chunk.iter().filter(|record| concerns(record, &self.caller)).count();
             tokio::task::yield_now().await;
         }
-        let begin = SnapshotView {
-            log_id: self.log.log_id().as_str(),
-            seq: snapshot.seq,
-            records,
-        };
+        let log_id = self.log.log_id().as_str();
+        let begin = json!({ "log_id": log_id, "seq": snapshot.seq, "records": records });
         self.events.event("snapshot_begin", None, &begin);
         for chunk in snapshot.records() {
             for record in chunk.map_err(unreadable)? {
@@ -295,15 +265,13 @@ impl Following {
     fn position(&mut self, name: &str, seq: u64) {
         let id = self.event_id(seq);
         let log_id = self.log.log_id().as_str();
-        self.events.event(name, id.as_deref(), &PositionView { log_id, seq });
+        self.events
+            .event(name, id.as_deref(), &json!({ "log_id": log_id, "seq": seq }));
     }
 
     fn alive(&mut self, seq: u64) {
-        let view = AliveView {
-            log_id: self.log.log_id().as_str(),
-            seq,
-            unix_ms: sse::unix_ms(),
-        };
+        let log_id = self.log.log_id().as_str();
+        let view = json!({ "log_id": log_id, "seq": seq, "unix_ms": sse::unix_ms() });
         self.events.event("alive", None, &view);
     }
 

@@ -27,22 +27,22 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 
 use super::api::Api;
-use super::confirmation::{Answer, client, waits};
-use super::json::{self, Seconds};
+use super::confirmation::{Answer, waits};
+use super::json;
 use super::problem::{Problem, RETRY_SOON};
-use super::rates::ClientAddress;
 use credence_revocation::{
     DelegationName, Issuer, Operation, Order, PlanError, PrincipalName, Requester, RevokeError, Source, SubjectError,
     Thumbprint,
 };
 use credence_runtime::caller::Caller;
+use credence_runtime::client_limits::Client;
 
 /// Handles the request.
 pub(crate) async fn revoke(
     State(api): State<Arc<Api>>,
     headers: HeaderMap,
     Extension(caller): Extension<Arc<Caller>>,
-    address: Option<Extension<ClientAddress>>,
+    Extension(client): Extension<Client>,
     RawQuery(query): RawQuery,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Json<Answer>), Problem> {
@@ -59,9 +59,7 @@ pub(crate) async fn revoke(
         name: caller.name.clone(),
     };
     let receipt = api.log.perform(Order { operation, by, reason }).await?;
-    Ok(api
-        .answer(receipt.seq, Some(receipt), waits, &client(&caller, address))
-        .await)
+    Ok(api.answer(receipt.seq, Some(receipt), waits, &client).await)
 }
 
 #[derive(Debug, Deserialize)]
@@ -100,7 +98,8 @@ struct KeyBody {
 #[serde(deny_unknown_fields)]
 struct IssuerBody {
     issuer: String,
-    issued_up_to: Seconds,
+    #[serde(deserialize_with = "json::seconds")]
+    issued_up_to: i64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -144,7 +143,7 @@ impl Body {
             (None, Some(key), None, None, None) => Ok(Operation::RevokeKey(Thumbprint::parse(key.thumbprint)?)),
             (None, None, Some(floor), None, None) => Ok(Operation::RaiseIssuerFloor {
                 issuer: Issuer::parse(floor.issuer)?,
-                issued_up_to: i64::from(floor.issued_up_to.0),
+                issued_up_to: floor.issued_up_to,
             }),
             (None, None, None, Some(delegation), None) => {
                 let principal = PrincipalName::parse(delegation.issuer, delegation.subject)?;

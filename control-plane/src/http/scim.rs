@@ -54,7 +54,7 @@ pub(super) fn routes() -> Router<Arc<Api>> {
         .layer(DefaultBodyLimit::max(MAX_BODY))
 }
 
-/// Puts every error of these paths, whoever answers with it, into SCIM's form.
+/// Puts every error of these paths into SCIM's form.
 pub(super) async fn errors_as_scim(request: Request, next: Next) -> Response {
     let is_scim = request.uri().path().starts_with("/scim/");
     let mut response = next.run(request).await;
@@ -249,7 +249,7 @@ async fn schema(id: Identifier) -> Result<Response, Answer> {
 }
 
 fn all_of(resources: Vec<discovery::Output>, query: ListParameters) -> Result<Response, Answer> {
-    // RFC 7644 section 4: nobody is to believe that a filter held here.
+    // RFC 7644 section 4: a client must not believe that its filter was applied.
     if parameters(query)?.filter.is_some() {
         return Err(ScimError::new(StatusCode::FORBIDDEN, "these cannot be filtered").into());
     }

@@ -15,13 +15,14 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::api::Api;
 use super::problem::Problem;
-use crate::access::{Refusal, Session, SessionEnd};
+use crate::access::{Refusal, Session};
 use credence_runtime::client_limits::{Client, Places};
 use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::metrics::{Counted, labels};
 
 /// Why a stream ends.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum Ended {
     /// The client has gone.
     Closed,
@@ -35,12 +36,6 @@ pub(crate) enum Ended {
     Withdrawn,
     /// What is to be shown could not be read or made.
     Failed,
-}
-
-/// How long nothing will happen that a client which is told so has not been told of.
-#[derive(Debug, Serialize)]
-pub(crate) struct DrainView {
-    pub(crate) promise_ms: u64,
 }
 
 /// The end of a stream that events are written to.
@@ -78,12 +73,12 @@ where
     tokio::spawn(async move {
         let _place = place;
         let _counted = Counted::new(&metrics.http_subscribers);
-        let ended = while_open(session, following).await;
+        let outcome: &str = while_open(session, following).await.into();
         let caller = caller.as_ref().map(|caller| caller.name.as_str());
-        tracing::info!(caller, permission = ?permission, outcome = ended.name(), "an event stream ended");
+        tracing::info!(caller, permission = ?permission, outcome, "an event stream ended");
         metrics
             .http_streams_ended
-            .get_or_create(&labels([("outcome", ended.name())]))
+            .get_or_create(&labels([("outcome", outcome)]))
             .inc();
     });
     let headers = [
@@ -101,8 +96,8 @@ async fn while_open(session: Session, follow: impl Future<Output = Result<std::c
         // First, so that a stream with much to say, or whose client does not read, ends too.
         biased;
         end = session.ended() => match end {
-            SessionEnd::Refused(Refusal::Expired { .. }) => Ended::Expired,
-            SessionEnd::Refused(_) | SessionEnd::CertificateWithdrawn => Ended::Withdrawn,
+            Refusal::Expired { .. } => Ended::Expired,
+            _ => Ended::Withdrawn,
         },
         followed = follow => match followed {
             Ok(never) => match never {},
@@ -140,7 +135,7 @@ impl Events {
         let _ = write!(self.text, "event: {name}\ndata: {data}\n\n");
     }
 
-    /// Resolves once the stream is to end: to the promise of a planned stop, or to nothing if there is nobody left to tell.
+    /// Resolves once the stream is to end: to the promise of a planned stop, or to nothing if the client has gone.
     pub(crate) async fn draining(&mut self) -> Result<Duration, Ended> {
         tokio::select! {
             promise = self.phase.draining() => promise.ok_or(Ended::Closed),
@@ -173,21 +168,6 @@ impl Events {
 pub(crate) fn unix_ms() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
-}
-
-// === impl Ended ===
-
-impl Ended {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Drained => "drained",
-            Self::Slow => "slow",
-            Self::Expired => "expired",
-            Self::Withdrawn => "withdrawn",
-            Self::Failed => "failed",
-        }
-    }
 }
 
 /// How long an EventSource waits before it connects again.

@@ -1,6 +1,6 @@
 //! `POST /v1/revocations/statements`: a principal, or an issuer for its subjects, revokes with a signed statement.
 //!
-//! The body is the compact JWS, the media type `application/revocation+jwt`. Nobody needs an account: the signature is
+//! The body is the compact JWS, the media type `application/revocation+jwt`. No account is needed: the signature is
 //! the credential. So strangers are refused at the least cost: for how often they ask, for the type, the size, the shape,
 //! the age and the issuer, before a signature is looked at; and only so many signatures are looked at, at a time.
 
@@ -21,7 +21,7 @@ use super::api::Api;
 use super::confirmation::{Answer, waits};
 use super::json;
 use super::problem::Problem;
-use super::rates::ClientAddress;
+use crate::tls::Peer;
 use credence_revocation::{
     DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
 };
@@ -32,13 +32,13 @@ use credence_runtime::time::unix_seconds;
 /// Handles the request.
 pub(crate) async fn state(
     State(api): State<Arc<Api>>,
-    address: Option<Extension<ClientAddress>>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Json<Answer>), Problem> {
     let waits = waits(query.as_deref())?;
-    let address = address.map(|Extension(address)| address);
+    let address = peer.address.ip();
     api.limit_statement(address)?;
     let body = json::received(body, max_body(), ", more than any statement", "the statement")?;
     json::check_media_type(&headers, MEDIA_TYPE)?;
@@ -53,7 +53,7 @@ pub(crate) async fn state(
     let verified = verify(&api, statement.trim_ascii_end().to_owned()).await?;
     check_signer(&api, &verified)?;
     let order = order(&verified)?;
-    let client = Client::anonymous(address.map(|address| address.0));
+    let client = Client::anonymous(Some(address));
     let _call = api
         .calls
         .take(&client)
@@ -64,7 +64,7 @@ pub(crate) async fn state(
 
 /// Bytes of a statement that are read at all.
 pub(crate) fn max_body() -> usize {
-    // A final line break is nobody's mistake.
+    // A final line break is no error.
     DelegationLimits::default().statement_bytes + 2
 }
 
@@ -92,7 +92,7 @@ async fn verify(api: &Arc<Api>, statement: String) -> Result<VerifiedStatement, 
     }
 }
 
-/// Whoever has stolen a key must not go on to revoke the keys that take its place. That a key revokes itself can be said
+/// A thief of a key must not go on to revoke the keys that take its place. That a key revokes itself can be said
 /// again.
 fn check_signer(api: &Api, statement: &VerifiedStatement) -> Result<(), Problem> {
     let signer = statement.signed_by();

@@ -14,10 +14,11 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use credence_delegation::revocation::{EPOCH_LIMIT, Facts, NamedToken, Void, void_of};
 use credence_delegation::{Limits as DelegationLimits, PresentedChain, Thumbprint, TrustAnchors, UnixTime};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 
 use super::api::Api;
-use super::problem::Problem;
+use super::problem::{Output, Problem};
 use super::{etags, json, query};
 use credence_revocation::{DelegationName, Issuer, Knowledge, PrincipalName};
 use credence_runtime::caller::Caller;
@@ -33,14 +34,16 @@ pub(crate) async fn one(
     let question = Question::of_facts(asked, &api.anchors)?;
     question.check_scope(&caller)?;
     let skew = u64::from(api.status.max_iat_skew);
-    let (status, seq) = api.log.read(|log, seq| (question.answer(log, skew), seq));
+    let (void, seq) = api.log.read(|log, seq| (question.answer(log, skew), seq));
     let log_id = api.log.log_id().as_str();
-    let tag = status.entity_tag(log_id);
-    let unchanged = etags::names(&headers, header::IF_NONE_MATCH, &tag);
-    let response = if unchanged {
+    let tag = entity_tag(log_id, void);
+    let response = if etags::names(&headers, header::IF_NONE_MATCH, &tag) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
-        Json(StatusBody { log_id, seq, status }).into_response()
+        let mut body = view(void);
+        body["log_id"] = log_id.into();
+        body["seq"] = seq.into();
+        Json(body).into_response()
     };
     let fresh = format!("private, max-age={}", api.status.max_age);
     let headers = [(header::ETAG, tag), (header::CACHE_CONTROL, fresh)];
@@ -76,33 +79,11 @@ pub(crate) async fn several(
     }
     let skew = u64::from(api.status.max_iat_skew);
     let (results, seq) = api.log.read(|log, seq| {
-        let results: Vec<_> = questions.iter().map(|question| question.answer(log, skew)).collect();
-        (results, seq)
+        let results = questions.iter().map(|question| view(question.answer(log, skew)));
+        (Vec::from_iter(results), seq)
     });
     let log_id = api.log.log_id().as_str();
-    Ok(Json(BatchBody { log_id, seq, results }).into_response())
-}
-
-#[derive(Debug, Serialize)]
-struct StatusBody<'a> {
-    log_id: &'a str,
-    seq: u64,
-    #[serde(flatten)]
-    status: Status,
-}
-
-#[derive(Debug, Serialize)]
-struct BatchBody<'a> {
-    log_id: &'a str,
-    seq: u64,
-    results: Vec<Status>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-struct Status {
-    status: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
+    Ok(Json(json!({ "log_id": log_id, "seq": seq, "results": results })).into_response())
 }
 
 #[derive(Debug, Deserialize)]
@@ -146,28 +127,6 @@ enum Question {
         ids: Vec<String>,
     },
     Chain(PresentedChain),
-}
-
-// === impl Status ===
-
-impl Status {
-    fn of(void: Result<(), Void>) -> Self {
-        match void {
-            Ok(()) => Self {
-                status: "active",
-                reason: None,
-            },
-            Err(void) => Self {
-                status: "revoked",
-                reason: Some(void.code()),
-            },
-        }
-    }
-
-    /// Weak: the position in the answer moves with every revocation, what it says of the delegation does not.
-    fn entity_tag(self, log_id: &str) -> String {
-        format!("W/\"{log_id}.{}\"", self.reason.unwrap_or(self.status))
-    }
 }
 
 // === impl Asked ===
@@ -272,15 +231,15 @@ impl Question {
             Self::Facts { issuer, .. } => issuer,
             Self::Chain(chain) => chain.issuer(),
         };
-        // One that no log can hold is no secret of anybody's.
+        // A name that no log can hold is no secret.
         if caller.covers(issuer) || Issuer::parse(issuer.to_owned()).is_err() {
             return Ok(());
         }
         Err(Problem::out_of_scope(caller, ""))
     }
 
-    fn answer(&self, log: Knowledge<'_>, skew: u64) -> Status {
-        Status::of(match self {
+    fn answer(&self, log: Knowledge<'_>, skew: u64) -> Result<(), Void> {
+        match self {
             Self::Facts {
                 issuer,
                 subject,
@@ -302,7 +261,20 @@ impl Question {
                 void_of(&facts, keys.iter().copied(), tokens, &log, skew)
             }
             Self::Chain(chain) => chain.void(&log, skew),
-        })
+        }
+    }
+}
+
+/// Weak: the position in the answer moves with every revocation, what it says of the delegation does not.
+fn entity_tag(log_id: &str, void: Result<(), Void>) -> String {
+    format!("W/\"{log_id}.{}\"", void.map_or_else(Void::code, |()| ACTIVE))
+}
+
+/// How a delegation is shown that this voids, or nothing.
+fn view(void: Result<(), Void>) -> Output {
+    match void {
+        Ok(()) => json!({ "status": ACTIVE }),
+        Err(void) => json!({ "status": "revoked", "reason": void.code() }),
     }
 }
 
@@ -312,6 +284,7 @@ fn truth(name: &str, value: &str) -> Result<bool, Problem> {
         .map_err(|_| Problem::bad_request(format!("{name} is true or false")))
 }
 
+const ACTIVE: &str = "active";
 /// Delegations of one `POST`.
 const MAX_BATCH: usize = 1_000;
 /// Keys, and ids, of one chain; chains have at most nine tokens.
@@ -327,14 +300,13 @@ mod tests {
 
     #[test]
     fn the_tag_says_what_the_answer_says() {
-        let active = Status::of(Ok(()));
-        let revoked = Status::of(Err(Void::KeyRevoked));
-        assert_eq!(active.entity_tag("log"), "W/\"log.active\"");
-        assert_eq!(revoked.entity_tag("log"), "W/\"log.revoked_key\"");
+        let active = entity_tag("log", Ok(()));
+        assert_eq!(active, "W/\"log.active\"");
+        assert_eq!(entity_tag("log", Err(Void::KeyRevoked)), "W/\"log.revoked_key\"");
         let known = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::IF_NONE_MATCH, value.parse().unwrap());
-            etags::names(&headers, header::IF_NONE_MATCH, &active.entity_tag("log"))
+            etags::names(&headers, header::IF_NONE_MATCH, &active)
         };
         for value in ["*", "W/\"log.active\"", "\"log.active\"", "\"other\", W/\"log.active\""] {
             assert!(known(value), "{value}");

@@ -9,7 +9,7 @@
 //! | `GET /ledger/tile/entries/<N>[.p/<W>]` | leaves, sealed |
 //! | `GET /ledger/proof/{index}` | a proof of a leaf, with the leaf (C2SP tlog-proof) |
 //!
-//! Only what a published checkpoint covers is served: whoever has a tile can check it.
+//! Only what a published checkpoint covers is served, so that every tile can be checked.
 
 use std::sync::Arc;
 
@@ -28,11 +28,9 @@ use credence_ledger::tree::leaf_hash;
 
 use super::api::Api;
 use super::problem::Problem;
-use super::rates::ClientAddress;
 use credence_evidence::Publisher;
 use credence_evidence::TileAccess;
 use credence_runtime::client_limits::Client;
-use credence_runtime::turns::Turn;
 
 /// The routes.
 pub(crate) fn routes() -> Router<Arc<Api>> {
@@ -63,12 +61,12 @@ async fn key(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
 
 async fn tile(
     State(api): State<Arc<Api>>,
-    client: Option<Extension<Client>>,
-    address: Option<Extension<ClientAddress>>,
+    Extension(client): Extension<Client>,
     Path(path): Path<String>,
 ) -> Result<Response, Problem> {
     let tile: Tile = path.parse().map_err(|error| Problem::bad_request(format!("{error}")))?;
-    let _turn = turn(&api, client, address).await;
+    // As many read the ledger's files at a time as may query it.
+    let _turn = api.query_turns.take(&client, 1).await;
     let publisher = Arc::clone(&api.publisher);
     let contents = blocking(move || read(&publisher, &tile)).await?;
     let sharing = match api.tiles {
@@ -83,8 +81,7 @@ async fn tile(
 
 async fn proof(
     State(api): State<Arc<Api>>,
-    client: Option<Extension<Client>>,
-    address: Option<Extension<ClientAddress>>,
+    Extension(client): Extension<Client>,
     Path(index): Path<String>,
 ) -> Result<Response, Problem> {
     let index: u64 = index.parse().map_err(|_| {
@@ -93,7 +90,7 @@ async fn proof(
             "the path ends with a record's index: a decimal number",
         )
     })?;
-    let _turn = turn(&api, client, address).await;
+    let _turn = api.query_turns.take(&client, 1).await;
     let publisher = Arc::clone(&api.publisher);
     let proof = blocking(move || prove(&publisher, index)).await?;
     Ok(text(proof.to_string(), "no-cache"))
@@ -183,13 +180,6 @@ fn nothing_to_show<T: LogTree>(publisher: &Publisher<T>) -> Problem {
         StatusCode::SERVICE_UNAVAILABLE,
         format!("the ledger has no checkpoint to show: {why}"),
     )
-}
-
-/// As many read the ledger's files at a time as may query it.
-async fn turn(api: &Api, client: Option<Extension<Client>>, address: Option<Extension<ClientAddress>>) -> Turn {
-    let address = address.map(|Extension(ClientAddress(address))| address);
-    let client = client.map_or_else(|| Client::new(None, address), |Extension(client)| client);
-    api.query_turns.take(&client, 1).await
 }
 
 async fn blocking<R: Send + 'static>(work: impl FnOnce() -> Result<R, Problem> + Send + 'static) -> Result<R, Problem> {

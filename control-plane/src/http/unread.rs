@@ -5,38 +5,34 @@
 //! answer (RFC 9112 section 9.6). Here the connection stays open, and of use for the next request, unless the body goes on
 //! beyond [`MAX_BYTES`] or the request timeout.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::Router;
 use axum::http::header::{CONNECTION, EXPECT};
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderValue, request::Parts};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use tokio::sync::{mpsc, oneshot};
+use hyper::service::Service as _;
+use hyper::{Request, Response};
+use hyper_util::service::TowerToHyperService;
+use tokio::sync::mpsc;
 
 use super::api::Arrived;
 
-/// A request's body that is handed back if it is dropped before its end.
+/// A request's body, which is still there when its reader has dropped it.
 #[derive(Debug)]
-pub(crate) struct Returned {
-    /// None once it has ended.
-    body: Option<Incoming>,
-    owner: Option<oneshot::Sender<Incoming>>,
+struct Kept {
+    body: Arc<Mutex<Incoming>>,
     /// Noted at its end.
-    pub(super) arrived: Arrived,
+    arrived: Arrived,
 }
 
-/// Where a [`Returned`] body comes back to.
-#[derive(Debug)]
-pub(crate) struct Unread {
-    body: oneshot::Receiver<Incoming>,
-    /// The client has asked to be told whether to send the body at all.
-    expects_word: bool,
-}
-
-/// Where the bodies of one connection go that nobody reads any more.
+/// Where the unread bodies of one connection go.
 #[derive(Debug, Clone)]
 pub(crate) struct Leftovers(mpsc::Sender<Incoming>);
 
@@ -48,22 +44,11 @@ pub(crate) fn leftovers(patience: Duration) -> (Leftovers, impl Future<Output = 
     (Leftovers(sender), drop_all(bodies, patience))
 }
 
-// === impl Returned ===
+// === impl Kept ===
 
-impl Returned {
-    pub(crate) fn new(body: Incoming, headers: &HeaderMap) -> (Self, Unread) {
-        let (owner, returned) = oneshot::channel();
-        let unread = Unread {
-            body: returned,
-            expects_word: headers.contains_key(EXPECT),
-        };
-        let body = Self {
-            body: Some(body),
-            owner: Some(owner),
-            arrived: Arrived::default(),
-        };
-        body.note_end();
-        (body, unread)
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, Incoming> {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn note_end(&self) {
@@ -73,59 +58,64 @@ impl Returned {
     }
 }
 
-impl Body for Returned {
+impl Body for Kept {
     type Data = Bytes;
     type Error = hyper::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        let Some(body) = &mut self.body else {
-            return Poll::Ready(None);
-        };
-        let frame = Pin::new(body).poll_frame(context);
-        if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
-            self.body = None;
-        }
-        if matches!(frame, Poll::Ready(None | Some(Ok(_)))) {
-            self.note_end();
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        let frame = Pin::new(&mut *self.lock()).poll_frame(context);
+        match &frame {
+            Poll::Ready(None) => self.arrived.note(),
+            Poll::Ready(Some(Ok(_))) => self.note_end(),
+            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
         }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        self.lock().is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let ended = || SizeHint::with_exact(0);
-        self.body.as_ref().map_or_else(ended, Body::size_hint)
-    }
-}
-
-impl Drop for Returned {
-    fn drop(&mut self) {
-        if let (Some(body), Some(owner)) = (self.body.take(), self.owner.take())
-            && !body.is_end_stream()
-        {
-            // Of no use to whoever has answered already; then it is closed as hyper does it.
-            let _ = owner.send(body);
-        }
+        self.lock().size_hint()
     }
 }
 
 // === impl Leftovers ===
 
 impl Leftovers {
-    /// To be called once there is an answer, whose headers these are: what is left of the body is dropped.
-    pub(crate) fn answered(&self, mut unread: Unread, headers: &mut HeaderMap) {
-        let Ok(body) = unread.body.try_recv() else {
-            return;
+    /// Has the request answered. What is left of its body then is dropped.
+    pub(crate) async fn answer(
+        self,
+        mut parts: Parts,
+        body: Incoming,
+        routes: TowerToHyperService<Router>,
+    ) -> Result<Response<axum::body::Body>, Infallible> {
+        let expects_word = parts.headers.contains_key(EXPECT);
+        let arrived = Arrived::default();
+        parts.extensions.insert(arrived.clone());
+        let body = Arc::new(Mutex::new(body));
+        let kept = Kept {
+            body: Arc::clone(&body),
+            arrived: arrived.clone(),
         };
-        // One who has been told not to send the body must not go on with another request, where the body belongs.
-        if unread.expects_word || body.size_hint().lower() > MAX_BYTES {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        kept.note_end();
+        let mut answer = routes.call(Request::from_parts(parts, kept)).await?;
+        // A body that is still being read is of no use; it is closed as hyper does it.
+        if !arrived.is_noted()
+            && let Some(body) = Arc::into_inner(body)
+        {
+            let body = body.into_inner().unwrap_or_else(PoisonError::into_inner);
+            // A client that was told not to send the body must not go on with another request, where the body belongs.
+            if expects_word || body.size_hint().lower() > MAX_BYTES {
+                answer
+                    .headers_mut()
+                    .insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            // There is room, as said above; without, the connection would be closed.
+            let _ = self.0.try_send(body);
         }
-        // There is room, as said above; without, the connection would be closed.
-        let _ = self.0.try_send(body);
+        Ok(answer)
     }
 }
 
@@ -149,5 +139,5 @@ async fn drop_frames(mut body: Incoming) {
 }
 
 /// Bytes of a body that are read and dropped: four times the largest body that any request may have (that of a batch
-/// of status checks), so that whoever errs by less learns of it. It costs no memory.
+/// of status checks), so that a client that exceeds a limit by less reads the answer. It costs no memory.
 const MAX_BYTES: u64 = 4 << 20;

@@ -5,6 +5,7 @@ use credence_runtime::settings::{NO_CONTROLS, SettingsError, present};
 use schemars::JsonSchema;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
+use strum::VariantArray as _;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -96,7 +97,20 @@ pub enum CertificateSubject {
 }
 
 /// What a credential is good for; docs/control-plane.md has the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Deserialize,
+    JsonSchema,
+    Serialize,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "lowercase", parse_err_ty = String, parse_err_fn = no_such_role)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Everything.
@@ -233,46 +247,19 @@ impl CertificateSubject {
 // === impl Role ===
 
 impl Role {
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Admin,
-        Self::Revoker,
-        Self::Watcher,
-        Self::Auditor,
-        Self::Filter,
-        Self::Reporter,
-        Self::Provisioner,
-        Self::Transmitter,
-    ];
-
-    /// As it stands in the file.
+    /// As the configuration names it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Admin => "admin",
-            Self::Revoker => "revoker",
-            Self::Watcher => "watcher",
-            Self::Auditor => "auditor",
-            Self::Filter => "filter",
-            Self::Reporter => "reporter",
-            Self::Provisioner => "provisioner",
-            Self::Transmitter => "transmitter",
-        }
+        self.into()
     }
 
     fn names() -> String {
-        Self::ALL.map(Self::name).join(", ")
+        Vec::from_iter(Self::VARIANTS.iter().map(|role| role.name())).join(", ")
     }
 }
 
-impl std::str::FromStr for Role {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|role| role.name() == name)
-            .ok_or_else(|| format!("there are {}", Self::names()))
-    }
+fn no_such_role(_: &str) -> String {
+    format!("there are {}", Role::names())
 }
 
 fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[u8; 32], D::Error> {

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use credence_runtime::client_limits::Shares;
-use credence_runtime::settings::SettingsError;
+use credence_runtime::settings::{Field, SettingsError};
 
 /// Rates of the HTTP API, and the shares of what clients share. A rate has a bucket that fills at the rate and holds one
 /// second of it, or `burst`; a client that finds it empty gets 429.
@@ -65,36 +65,25 @@ impl RateSettings {
 
     pub(super) fn check(&self) -> Result<(), SettingsError> {
         let positive = [
-            ("requests_per_second", self.requests_per_second),
-            ("burst", self.burst),
+            ("limits.requests_per_second", self.requests_per_second),
+            ("limits.burst", self.burst),
             (
-                "unauthenticated_requests_per_second",
+                "limits.unauthenticated_requests_per_second",
                 self.unauthenticated_requests_per_second,
             ),
-            ("unauthenticated_burst", self.unauthenticated_burst),
-            ("statements_per_second", self.statements_per_second),
+            ("limits.unauthenticated_burst", self.unauthenticated_burst),
+            ("limits.statements_per_second", self.statements_per_second),
             (
-                "statements_per_second_per_address",
+                "limits.statements_per_second_per_address",
                 self.statements_per_second_per_address,
             ),
         ];
-        if let Some((name, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
-            return Err(SettingsError::at(format!("limits.{name}"), "write 1 to 4294967295"));
+        for (place, rate) in positive {
+            Field(place, "1 to 4294967295").within(rate, 1..)?;
         }
-        if !(1..=MOST_COUNTED_APART).contains(&self.counted_apart) {
-            return Err(SettingsError::at(
-                "limits.counted_apart",
-                format!("write 1 to {MOST_COUNTED_APART}"),
-            ));
-        }
-        let shares = [
-            ("credential_share_percent", self.credential_share_percent),
-            ("address_share_percent", self.address_share_percent),
-        ];
-        if let Some((name, _)) = shares.into_iter().find(|(_, share)| !(1..=100).contains(share)) {
-            return Err(SettingsError::at(format!("limits.{name}"), "write 1 to 100"));
-        }
-        Ok(())
+        Field("limits.counted_apart", "1 to 1048576").within(self.counted_apart, 1..=MOST_COUNTED_APART)?;
+        Field("limits.credential_share_percent", "1 to 100").within(self.credential_share_percent, 1..=100)?;
+        Field("limits.address_share_percent", "1 to 100").within(self.address_share_percent, 1..=100)
     }
 }
 
@@ -118,13 +107,8 @@ impl Default for RateSettings {
 
 impl StatusSettings {
     pub(super) fn check(&self) -> Result<(), SettingsError> {
-        if self.max_age > 60 {
-            return Err(SettingsError::at("status.max_age", "write 0 to 60 seconds"));
-        }
-        if self.max_iat_skew > 300 {
-            return Err(SettingsError::at("status.max_iat_skew", "write 0 to 300 seconds"));
-        }
-        Ok(())
+        Field("status.max_age", "0 to 60 seconds").within(self.max_age, ..=60)?;
+        Field("status.max_iat_skew", "0 to 300 seconds").within(self.max_iat_skew, ..=300)
     }
 }
 

@@ -22,7 +22,6 @@ pub use self::limits::{RateSettings, StatusSettings};
 pub use self::schema::settings_schema;
 pub use self::tls::{PortTls, TlsSettings};
 pub use self::trust::TrustAnchorSettings;
-pub(crate) use self::trust::anchors;
 
 /// The whole file.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -59,7 +58,7 @@ impl Settings {
     /// # Errors
     /// The first anchor that is wrong.
     pub fn anchors(&self) -> Result<TrustAnchors, SettingsError> {
-        anchors(&self.trust_anchors)
+        trust::anchors(&self.trust_anchors)
     }
 
     /// What is no mistake, but may not be what was meant.
@@ -82,7 +81,7 @@ impl Settings {
         self.status.check()?;
         self.ledger.check()?;
         self.audit.check()?;
-        anchors(&self.trust_anchors)?;
+        self.anchors()?;
         if self.audience.iter().any(String::is_empty) {
             return Err(SettingsError::at("audience", "a name is not empty"));
         }

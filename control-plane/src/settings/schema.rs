@@ -1,4 +1,4 @@
-//! The configuration file's JSON Schema (draft 2020-12), for editors and for whoever generates configurations.
+//! The configuration file's JSON Schema (draft 2020-12), for editors and for tools that generate configurations.
 //!
 //! Members, types and descriptions come from the types that read the file, limits from the attributes beside them. The
 //! schema is never stricter than [`Settings::check`]: where a limit is in bytes or spans several members it says less, and
@@ -6,7 +6,7 @@
 
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
-use schemars::transform::RecursiveTransform;
+use schemars::transform::{RecursiveTransform, RestrictFormats};
 use serde_json::json;
 
 use super::Settings;
@@ -17,7 +17,8 @@ pub fn settings_schema() -> String {
     let settings = SchemaSettings::draft2020_12()
         .with(|settings| settings.inline_subschemas = true)
         .with_transform(RecursiveTransform(refuse_null))
-        .with_transform(RecursiveTransform(forget_widths));
+        // `uint32` and the like are no formats that validators know, and strict ones refuse them.
+        .with_transform(RestrictFormats::default());
     let mut schema = settings.into_generator().into_root_schema_for::<Settings>();
     schema.insert("title".to_owned(), json!("Configuration of Credence's control plane"));
     schema.insert(
@@ -28,13 +29,6 @@ pub fn settings_schema() -> String {
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text
-}
-
-/// `uint32` and the like are no formats that validators know, and strict ones refuse them. The range says it all.
-fn forget_widths(schema: &mut Schema) {
-    if schema.get("type").is_some_and(|kind| kind == "integer") {
-        schema.remove("format");
-    }
 }
 
 /// A member that may be left out is never null, which schemars takes an `Option` to mean.
@@ -60,5 +54,17 @@ fn refuse_null(schema: &mut Schema) {
             // What is said of the member counts more than what is said of its type.
             schema.ensure_object().entry(keyword).or_insert(value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_have_ranges_and_no_widths() {
+        let schema = settings_schema();
+        assert!(schema.contains("date-time") && schema.contains("4294967295"));
+        assert!(!schema.contains("uint"), "{schema}");
     }
 }

@@ -1,86 +1,45 @@
-//! How connections begin: handshakes run beside each other, bounded in number and in time, and a peer that stalls its
-//! own keeps nobody else waiting.
+//! How a connection begins TLS: within a time, and only as long as it keeps its place.
 
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::pki_types::CertificateDer;
 use rustls::{CertificateError, InvalidMessage};
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
 
 use super::peer::Peer;
 use super::port::TlsPort;
-use crate::net::{BoundedListener, BoundedStream};
 use credence_runtime::metrics::labels;
-use credence_runtime::throttle::Throttle;
 
-/// The connections of a listener, without end, each ready to be spoken on. The listener is closed once the receiver is
-/// dropped. Without `tls` the port speaks plain text.
-pub(crate) fn connections(
-    listener: BoundedListener,
-    tls: Option<TlsPort>,
+/// Has the peer begin TLS within `limit`, and notes the certificate that it shows. Nothing if it fails, which is counted,
+/// or if its connection is evicted before.
+pub(crate) async fn accept(
+    stream: TcpStream,
+    tls: &TlsPort,
+    peer: &mut Peer,
+    evicted: &CancellationToken,
     limit: Duration,
-) -> mpsc::Receiver<BoundedStream> {
-    let (sender, receiver) = mpsc::channel(1);
-    match tls {
-        None => tokio::spawn(accept_plain(listener, sender)),
-        Some(tls) => tokio::spawn(accept_tls(listener, tls, limit, sender)),
-    };
-    receiver
-}
-
-async fn accept_plain(listener: BoundedListener, sender: mpsc::Sender<BoundedStream>) {
-    while let Ok(place) = sender.reserve().await {
-        tokio::select! {
-            stream = listener.accept() => place.send(stream),
-            () = sender.closed() => return,
-        }
-    }
-}
-
-async fn accept_tls(listener: BoundedListener, tls: TlsPort, limit: Duration, sender: mpsc::Sender<BoundedStream>) {
-    let throttle = Arc::new(Throttle::default());
-    let mut running = JoinSet::new();
-    loop {
-        tokio::select! {
-            stream = listener.accept() => {
-                let (tls, throttle, sender) = (tls.clone(), Arc::clone(&throttle), sender.clone());
-                running.spawn(async move {
-                    // Until the end of the handshake nothing reads from the stream, which would notice it.
-                    let evicted = stream.evicted();
-                    let begun = tokio::select! {
-                        begun = tokio::time::timeout(limit, begin(stream, &tls)) => {
-                            begun.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-                        }
-                        () = evicted.cancelled() => Err(io::ErrorKind::QuotaExceeded.into()),
-                    };
-                    match begun {
-                        // An error means that the server has ended.
-                        Ok(stream) => drop(sender.send(stream).await),
-                        Err(error) => report(&tls, &throttle, &error),
-                    }
-                });
-            }
-            Some(_) = running.join_next() => {}
-            () = sender.closed() => return,
-        }
-    }
-}
-
-async fn begin(stream: BoundedStream, tls: &TlsPort) -> io::Result<BoundedStream> {
+) -> Option<TlsStream<TcpStream>> {
     let acceptor = TlsAcceptor::from(Arc::clone(&tls.current().config));
-    stream
-        .secured(acceptor, |address, chain| match chain {
-            Some(chain) => Peer::verified(address, chain, tls),
-            None => (Peer::unknown(address), None),
-        })
-        .await
+    let begun = tokio::select! {
+        begun = tokio::time::timeout(limit, acceptor.accept(stream)) => {
+            begun.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        }
+        () = evicted.cancelled() => Err(io::ErrorKind::QuotaExceeded.into()),
+    };
+    let stream = begun.inspect_err(|error| report(tls, error)).ok()?;
+    if let Some(chain) = stream.get_ref().1.peer_certificates() {
+        peer.show(chain.iter().cloned().map(CertificateDer::into_owned).collect(), tls);
+    }
+    Some(stream)
 }
 
 /// Counts a connection that could not begin, and says why.
-fn report(tls: &TlsPort, throttle: &Throttle, error: &io::Error) {
+fn report(tls: &TlsPort, error: &io::Error) {
     let (reason, cure) = reason(error);
     let port = tls.port.name();
     let failure = labels([("port", port), ("reason", reason)]);
@@ -90,7 +49,7 @@ fn report(tls: &TlsPort, throttle: &Throttle, error: &io::Error) {
         return;
     }
     // `/metrics` counts each of them. They cost a stranger nothing, so they must not cost us a line each.
-    if let Some(failed) = throttle.count(Instant::now()) {
+    if let Some(failed) = tls.failures.count(Instant::now()) {
         tracing::warn!(
             port,
             failed,

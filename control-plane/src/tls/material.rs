@@ -24,7 +24,7 @@ pub(crate) struct Material {
     /// When the port's certificate ends, in seconds since the Unix epoch.
     pub(crate) expires: i64,
     /// Of the files' contents.
-    digest: [u8; 32],
+    pub(crate) digest: [u8; 32],
 }
 
 /// The bytes of one port's files.
@@ -72,6 +72,11 @@ impl Contents {
 // === impl Material ===
 
 impl Material {
+    /// What the files hold now.
+    pub(crate) fn read(port: Port, settings: &PortTls) -> Result<Self, Unusable> {
+        Self::parse(port, settings, &Contents::read(port, settings)?)
+    }
+
     /// Parses the files' contents. `settings` names the files in errors.
     pub(crate) fn parse(port: Port, settings: &PortTls, contents: &Contents) -> Result<Self, Unusable> {
         let unusable = |member, path: &Path, problem: String| unusable(port, member, path, &problem);
@@ -146,11 +151,6 @@ impl Material {
         })
     }
 
-    /// Whether it was made of these contents.
-    pub(crate) fn is_of(&self, contents: &Contents) -> bool {
-        self.digest == contents.digest()
-    }
-
     /// Whether a client's certificate, with the intermediate ones behind it, is still signed by an authority that
     /// counts. `now` is seconds since the Unix epoch.
     pub(crate) fn accepts(&self, chain: &[CertificateDer<'_>], now: i64) -> bool {
@@ -161,12 +161,6 @@ impl Material {
             }
             _ => false,
         }
-    }
-}
-
-impl PartialEq for Material {
-    fn eq(&self, other: &Self) -> bool {
-        self.digest == other.digest
     }
 }
 

@@ -16,8 +16,8 @@ mod port;
 mod validity;
 mod which_port;
 
-pub(crate) use self::handshake::connections;
+pub(crate) use self::handshake::accept;
 pub(crate) use self::metrics::TlsMetrics;
 pub(crate) use self::peer::Peer;
-pub(crate) use self::port::TlsPorts;
+pub(crate) use self::port::{TlsPort, TlsPorts};
 pub(crate) use self::which_port::Port;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use super::port::TlsPort;
 use super::validity::not_after;
@@ -19,8 +18,7 @@ use credence_runtime::time::unix_seconds;
 /// The other end of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
-    /// Absent if it was gone before it could be asked for.
-    pub(crate) address: Option<SocketAddr>,
+    pub(crate) address: SocketAddr,
     presented: Option<Presented>,
     /// Does not keep its place.
     connection: Weak<Connection>,
@@ -37,20 +35,12 @@ struct Presented {
 // === impl Peer ===
 
 impl Peer {
-    /// Somebody who has shown no certificate.
-    pub(crate) fn unknown(address: Option<SocketAddr>) -> Self {
+    /// The other end of this connection, before it has shown a certificate.
+    pub(crate) fn new(address: SocketAddr, connection: &Arc<Connection>) -> Self {
         Self {
             address,
             presented: None,
-            connection: Weak::new(),
-        }
-    }
-
-    /// The same, at the other end of this connection.
-    pub(crate) fn over(self, connection: &Arc<Connection>) -> Self {
-        Self {
             connection: Arc::downgrade(connection),
-            ..self
         }
     }
 
@@ -64,23 +54,18 @@ impl Peer {
         connection.map_or(Ok(()), |connection| connection.accept(credential))
     }
 
-    /// Somebody whose certificate, with the intermediate ones behind it, was verified. From now on it is watched
-    /// whether it still counts.
-    pub(super) fn verified(
-        address: Option<SocketAddr>,
-        chain: Vec<CertificateDer<'static>>,
-        port: &TlsPort,
-    ) -> (Self, Option<CancellationToken>) {
+    /// Notes the peer's certificate, which was verified with the intermediate ones behind it. From now on it is watched
+    /// whether it still counts; the connection ends soon after it no longer does.
+    pub(super) fn show(&mut self, chain: Vec<CertificateDer<'static>>, port: &TlsPort) {
         let Some((certificate, expires)) = chain.first().and_then(|certificate| {
             let names = PeerCertificate::read(certificate)?;
             Some((Arc::new(names), not_after(certificate)?))
         }) else {
-            return (Self::unknown(address), None);
+            return;
         };
         let (standing, stands) = watch::channel(true);
-        // Cancelled once the connection has to end.
-        let cut = CancellationToken::new();
-        let cutting = cut.clone();
+        self.presented = Some(Presented { certificate, stands });
+        let connection = self.connection.clone();
         let mut changes = port.changes();
         let withdrawn = port.metrics.withdrawn.clone();
         let label = labels([("port", port.port.name())]);
@@ -94,15 +79,10 @@ impl Peer {
             standing.send_replace(false);
             // Streams end first, and say why.
             tokio::time::sleep(CUT_DELAY).await;
-            cutting.cancel();
+            if let Some(connection) = connection.upgrade() {
+                connection.closing().cancel();
+            }
         });
-        let presented = Presented { certificate, stands };
-        let peer = Self {
-            address,
-            presented: Some(presented),
-            connection: Weak::new(),
-        };
-        (peer, Some(cut))
     }
 
     /// What the peer has shown, if it still counts.
@@ -114,7 +94,7 @@ impl Peer {
     /// Resolves once the certificate no longer counts: never, if there is none.
     pub(crate) async fn withdrawn(&mut self) {
         match &mut self.presented {
-            // An error means that nobody watches over it any more.
+            // An error means that its watcher has ended.
             Some(presented) => drop(presented.stands.wait_for(|stands| !stands).await.map(drop)),
             None => std::future::pending().await,
         }

@@ -11,22 +11,21 @@ use super::which_port::Port;
 use crate::settings::{PortTls, TlsSettings};
 use crate::unusable::Unusable;
 use credence_runtime::metrics::{Labels, labels};
+use credence_runtime::throttle::Throttle;
 
 /// What is in force on a port that speaks TLS. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsPort {
     pub(crate) port: Port,
     pub(super) metrics: TlsMetrics,
+    pub(super) failures: Arc<Throttle>,
     current: watch::Sender<Arc<Material>>,
     files: Arc<Mutex<Files>>,
 }
 
 /// Both ports, with the files they are kept from.
 #[derive(Debug, Clone)]
-pub(crate) struct TlsPorts {
-    http: Option<TlsPort>,
-    grpc: Option<TlsPort>,
-}
+pub(crate) struct TlsPorts(Vec<TlsPort>);
 
 /// The files that say what is in force on a port.
 #[derive(Debug)]
@@ -61,19 +60,14 @@ impl TlsPort {
 impl TlsPorts {
     /// Reads the files of the ports that speak TLS.
     pub(crate) fn open(settings: &TlsSettings, metrics: &TlsMetrics) -> Result<Self, Unusable> {
-        let open = |port: Port, settings: &Option<PortTls>| {
-            let open = |settings: &PortTls| TlsPort::open(port, settings, metrics);
-            settings.as_ref().map(open).transpose()
-        };
-        Ok(Self {
-            http: open(Port::Http, &settings.http)?,
-            grpc: open(Port::Grpc, &settings.grpc)?,
-        })
+        let open = |port| files_of(settings, port).map(|settings| TlsPort::open(port, settings, metrics));
+        let ports = [Port::Http, Port::Grpc].into_iter().filter_map(open);
+        ports.collect::<Result<_, _>>().map(Self)
     }
 
     /// What is in force on a port; nothing if it speaks plain text.
     pub(crate) fn of(&self, port: Port) -> Option<TlsPort> {
-        self.port(port).clone()
+        self.0.iter().find(|open| open.port == port).cloned()
     }
 
     /// Looks after the files for as long as it is polled: what they hold is in force within [`INTERVAL`]. Their contents
@@ -85,58 +79,32 @@ impl TlsPorts {
             ticks.tick().await;
             let ports = self.clone();
             // Its panic has been reported; the next round tries again.
-            let _ = tokio::task::spawn_blocking(move || ports.look()).await;
+            let _ = tokio::task::spawn_blocking(move || ports.0.iter().for_each(TlsPort::look)).await;
         }
     }
 
     /// Takes over other files, or what the same ones hold now: of both ports, or of none.
     pub(crate) fn replace(&self, settings: &TlsSettings) -> Result<(), Unusable> {
-        let replacements = [
-            self.read(Port::Http, settings.http.as_ref())?,
-            self.read(Port::Grpc, settings.grpc.as_ref())?,
-        ];
-        for (port, settings, material) in replacements.into_iter().flatten() {
-            let mut files = port.files.lock().unwrap_or_else(PoisonError::into_inner);
-            files.settings = settings.clone();
-            files.unusable = None;
-            if *port.current() != material {
-                port.put_in_force(material);
-            }
-        }
-        Ok(())
-    }
-
-    /// What a port could take over; nothing if it speaks plain text and is to go on with that.
-    fn read<'a>(
-        &'a self,
-        port: Port,
-        settings: Option<&'a PortTls>,
-    ) -> Result<Option<(&'a TlsPort, &'a PortTls, Material)>, Unusable> {
-        match (self.port(port), settings) {
-            (Some(open), Some(settings)) => {
-                let contents = Contents::read(port, settings)?;
-                let material = Material::parse(port, settings, &contents)?;
-                Ok(Some((open, settings, material)))
-            }
+        let replacement = |port: Port| match (self.of(port), files_of(settings, port)) {
+            (Some(open), Some(settings)) => Ok(Some((open, settings, Material::read(port, settings)?))),
             (None, None) => Ok(None),
             _ => Err(Unusable(format!(
                 "tls.{}: TLS cannot be switched on or off on a port that is open; restart the control plane for that",
                 port.name()
             ))),
+        };
+        for (port, settings, material) in [replacement(Port::Http)?, replacement(Port::Grpc)?]
+            .into_iter()
+            .flatten()
+        {
+            let mut files = port.files.lock().unwrap_or_else(PoisonError::into_inner);
+            files.settings = settings.clone();
+            files.unusable = None;
+            if port.current().digest != material.digest {
+                port.put_in_force(material);
+            }
         }
-    }
-
-    fn port(&self, port: Port) -> &Option<TlsPort> {
-        match port {
-            Port::Http => &self.http,
-            Port::Grpc => &self.grpc,
-        }
-    }
-
-    fn look(&self) {
-        for port in [&self.http, &self.grpc].into_iter().flatten() {
-            port.look();
-        }
+        Ok(())
     }
 }
 
@@ -144,11 +112,11 @@ impl TlsPorts {
 
 impl TlsPort {
     fn open(port: Port, settings: &PortTls, metrics: &TlsMetrics) -> Result<Self, Unusable> {
-        let contents = Contents::read(port, settings)?;
-        let material = Arc::new(Material::parse(port, settings, &contents)?);
+        let material = Arc::new(Material::read(port, settings)?);
         let open = Self {
             port,
             metrics: metrics.clone(),
+            failures: Arc::default(),
             current: watch::Sender::new(Arc::clone(&material)),
             files: Arc::new(Mutex::new(Files {
                 settings: settings.clone(),
@@ -164,27 +132,28 @@ impl TlsPort {
         let (port, metrics) = (self.port, &self.metrics);
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let contents = Contents::read(port, &files.settings);
-        if contents.as_ref().is_ok_and(|contents| self.current().is_of(contents)) {
+        if contents
+            .as_ref()
+            .is_ok_and(|contents| self.current().digest == contents.digest())
+        {
             if files.unusable.take().is_some() {
                 tracing::info!(port = port.name(), "the TLS files hold again what is in force");
             }
             metrics.files_current.get_or_create(&label(port)).set(1);
             return;
         }
-        let (contents, parsed) = match contents {
-            Ok(contents) => {
-                let parsed = Material::parse(port, &files.settings, &contents);
-                (Some(contents), parsed)
-            }
-            Err(error) => (None, Err(error)),
+        let parsed = match &contents {
+            Ok(contents) => Material::parse(port, &files.settings, contents),
+            Err(error) => Err(error.clone()),
         };
+        let contents = contents.ok();
         match parsed {
             Ok(material) => {
                 files.unusable = None;
                 self.put_in_force(material);
             }
             Err(error) => {
-                // Whoever replaces one file after the other is between the two for a moment: that is no news yet.
+                // A replacement of one file after the other is between the two for a moment: that is no news yet.
                 let again = files.unusable.as_ref().filter(|unusable| unusable.contents == contents);
                 let (seen, reported) = (again.is_some(), again.is_some_and(|unusable| unusable.reported));
                 if seen && !reported {
@@ -220,6 +189,13 @@ impl TlsPort {
             .get_or_create(&label)
             .set(material.expires);
         self.metrics.files_current.get_or_create(&label).set(1);
+    }
+}
+
+fn files_of(settings: &TlsSettings, port: Port) -> Option<&PortTls> {
+    match port {
+        Port::Http => settings.http.as_ref(),
+        Port::Grpc => settings.grpc.as_ref(),
     }
 }
 

@@ -13,7 +13,7 @@ use credence_runtime::caller::Caller;
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     pub(super) filter: Filter,
-    /// What is no condition, for whoever understands it: names and values.
+    /// Parameters that are no conditions, for the route to read: names and values.
     pub(super) rest: Vec<(String, String)>,
 }
 

@@ -56,23 +56,22 @@ pub(crate) async fn event(
             "one record is asked for by its index alone: leave out the query",
         ));
     }
-    let issuers = caller.issuers().map(<[String]>::to_vec);
+    let issuers = caller.issuers.clone();
     let record = reading(&api, &client, move |reader| {
-        let mut records = reader.held_records(index..index.saturating_add(1))?;
-        records.retain(|record| {
-            // A chain is asked for if its index is.
+        let record = reader.held_records(index..index.saturating_add(1))?.pop();
+        Ok(record.filter(|record| {
+            let kind = Some(RecordKind::of(&record.body));
             let filter = Filter {
-                kind: Some(RecordKind::of(&record.body)),
+                kind,
                 ..Filter::default()
             };
             let query = Query {
-                issuers: issuers.clone(),
+                issuers,
                 filter,
                 ..Query::default()
             };
             query.admits(record)
-        });
-        Ok(records.pop())
+        }))
     })
     .await?;
     let missing = || {
@@ -115,7 +114,7 @@ pub(super) async fn reading<T: Send + 'static>(
         .map_err(Problem::unreadable_ledger)
 }
 
-/// One that could not be opened has no records to show, and is not empty for that: nobody knows what it holds.
+/// One that could not be opened has no records to show, and is not empty for that: what it holds is unknown.
 pub(super) fn check_readable(api: &Api) -> Result<(), Problem> {
     match api.reader.records(0..0) {
         Ok(_) => Ok(()),
@@ -142,7 +141,7 @@ fn question(asked: Asked, caller: &Caller) -> Result<Query, Problem> {
         before,
         limit,
         filter: asked.filter,
-        issuers: caller.issuers().map(<[String]>::to_vec),
+        issuers: caller.issuers.clone(),
         deadline: None,
     })
 }

@@ -12,14 +12,14 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use credence_ledger::Query;
 use credence_ledger::record::LedgerRecord;
-use serde::Serialize;
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::super::api::Api;
 use super::super::problem::Problem;
 use super::super::query::{once, whole};
-use super::super::sse::{self, ALIVE_INTERVAL, DrainView, Ended, Events};
+use super::super::sse::{self, ALIVE_INTERVAL, Ended, Events};
 use super::conditions::Asked;
 use super::events::{check_readable, reading};
 use super::view::RecordView;
@@ -44,7 +44,7 @@ pub(crate) async fn follow(
     let next = first_of(&headers, asked.rest, api.reader.size())?;
     let query = Arc::new(Query {
         filter: asked.filter,
-        issuers: caller.issuers().map(<[String]>::to_vec),
+        issuers: caller.issuers.clone(),
         ..Query::default()
     });
     let (this, asker) = (Arc::clone(&api), client.clone());
@@ -99,13 +99,6 @@ struct Following {
     events: Events,
 }
 
-#[derive(Debug, Serialize)]
-struct AliveView {
-    /// The first record that was not looked at.
-    next: u64,
-    unix_ms: u64,
-}
-
 // === impl Following ===
 
 impl Following {
@@ -128,7 +121,7 @@ impl Following {
                     while self.next < held {
                         self.look_at_some(held).await?;
                     }
-                    self.events.event("drain", None, &DrainView { promise_ms });
+                    self.events.event("drain", None, &json!({ "promise_ms": promise_ms }));
                     self.events.flush().await?;
                     return Err(Ended::Drained);
                 }
@@ -161,10 +154,8 @@ impl Following {
     }
 
     fn alive(&mut self) {
-        let view = AliveView {
-            next: self.next,
-            unix_ms: sse::unix_ms(),
-        };
+        // The first record that was not looked at.
+        let view = json!({ "next": self.next, "unix_ms": sse::unix_ms() });
         let id = self.next.checked_sub(1).map(|last| last.to_string());
         self.events.event("alive", id.as_deref(), &view);
     }

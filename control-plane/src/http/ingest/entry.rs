@@ -9,9 +9,10 @@ use credence_delegation::chain_digest;
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as EntryKind;
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, IntoDeserializer as _, MapAccess, Visitor};
+use serde::de::value::MapDeserializer;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use serde_path_to_error::Track;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -20,11 +21,29 @@ use credence_runtime::text::hex;
 
 /// Reads the entry at this place of the body. The error names the place and the member.
 pub(super) fn read(text: &RawValue, place: &str) -> Result<v1::Entry, String> {
-    let Kinded { kind } = json::part(text, place, json::ObjectVisitor::default())?;
-    let (entry, said) = json::part(text, place, kind)?;
+    let Members(members) = json::part(text, place)?;
+    let (kind, others): (Vec<_>, Vec<_>) = members.into_iter().partition(|(name, _)| name == "kind");
+    let Kinded { kind } = json::part(MapDeserializer::new(kind.into_iter()), place)?;
+    let mut track = Track::new();
+    let others = MapDeserializer::new(others.into_iter());
+    let others = serde_path_to_error::Deserializer::new(others, &mut track);
+    let mut said_digest = Vec::new();
+    let entry = match kind {
+        Kind::Decision => Decision::deserialize(others).map(EntryKind::Event),
+        Kind::Aggregate => Aggregate::deserialize(others).map(EntryKind::Aggregate),
+        Kind::Gap => Gap::deserialize(others).map(EntryKind::Gap),
+        Kind::Chain => Chain::deserialize(others).map(|said| {
+            said_digest = said.chain_digest;
+            EntryKind::Chain(v1::PresentedChain {
+                chain: said.chain,
+                principal: said.principal,
+            })
+        }),
+    };
+    let entry = entry.map_err(|error| json::explain_part(place, &track.path(), &error))?;
     if let EntryKind::Chain(chain) = &entry
-        && !said.is_empty()
-        && said != chain_digest(&chain.chain)
+        && !said_digest.is_empty()
+        && said_digest != chain_digest(&chain.chain)
     {
         return Err(format!(
             "at {place}.chain_digest: it is not this chain's; leave it out, or write the SHA-256 over each token's"
@@ -33,7 +52,10 @@ pub(super) fn read(text: &RawValue, place: &str) -> Result<v1::Entry, String> {
     Ok(v1::Entry { entry: Some(entry) })
 }
 
-/// Which the entry is; its other members are read once that is known.
+/// The members of an entry, by name. Their values are read once its kind is known.
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+/// Which the entry is.
 #[derive(Debug, Deserialize)]
 struct Kinded {
     kind: Kind,
@@ -47,12 +69,6 @@ enum Kind {
     Gap,
     Chain,
 }
-
-/// The members of an entry without its `kind`.
-struct WithoutKind<A>(A);
-
-/// Gives a member's name to the seed, or the seed back where the name is `kind`.
-struct UnlessKind<K>(K);
 
 #[derive(Deserialize)]
 #[serde(remote = "v1::Event", deny_unknown_fields)]
@@ -200,62 +216,34 @@ fn enforce() -> i32 {
     v1::Mode::Enforce.into()
 }
 
-// === impl Kind ===
+// === impl Members ===
 
-/// Reads an entry of this kind, and of a chain the digest that is said to be its.
-impl<'de> Visitor<'de> for Kind {
-    type Value = (EntryKind, Vec<u8>);
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Members<'de>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Self::Value, A::Error> {
-        let members = MapAccessDeserializer::new(WithoutKind(members));
-        let entry = match self {
-            Self::Decision => EntryKind::Event(Decision::deserialize(members)?),
-            Self::Aggregate => EntryKind::Aggregate(Aggregate::deserialize(members)?),
-            Self::Gap => EntryKind::Gap(Gap::deserialize(members)?),
-            Self::Chain => {
-                let Chain {
-                    chain,
-                    chain_digest,
-                    principal,
-                } = Chain::deserialize(members)?;
-                return Ok((EntryKind::Chain(v1::PresentedChain { chain, principal }), chain_digest));
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Members<'de>, A::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = object.next_entry()? {
+            if members.len() == MOST_MEMBERS {
+                return Err(A::Error::custom(format_args!(
+                    "an entry has at most {MOST_MEMBERS} members"
+                )));
             }
-        };
-        Ok((entry, Vec::new()))
-    }
-}
-
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for WithoutKind<A> {
-    type Error = A::Error;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
-        match self.0.next_key_seed(UnlessKind(seed))? {
-            None => Ok(None),
-            Some(Ok(name)) => Ok(Some(name)),
-            Some(Err(seed)) => {
-                self.0.next_value::<IgnoredAny>()?;
-                self.next_key_seed(seed)
-            }
+            members.push(member);
         }
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
-        self.0.next_value_seed(seed)
-    }
-}
-
-impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for UnlessKind<K> {
-    type Value = Result<K::Value, K>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        match String::deserialize(deserializer)? {
-            name if name == "kind" => Ok(Err(self.0)),
-            name => self.0.deserialize(name.into_deserializer()).map(Ok),
-        }
+        Ok(Members(members))
     }
 }
 
@@ -365,6 +353,8 @@ fn chain_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::
 }
 
 const TIME_EXPECTED: &str = "write a time as RFC 3339 has it, such as 2027-01-15T08:00:00.5Z, from 1970 to 2554";
+/// More than any kind has, so that what is read first takes little memory.
+const MOST_MEMBERS: usize = 32;
 /// As the contract with the filters bounds it (audit.proto).
 const MAX_CHAIN_BYTES: usize = 60_000;
 

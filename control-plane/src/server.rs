@@ -1,0 +1,174 @@
+//! Serves a port: HTTP/1.1 for the API and the probes, HTTP/2 for the filters' gRPC streams. Each connection is bounded in
+//! what it may send and open, and in how long it may say nothing.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::service::{Service as _, service_fn};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio_io_timeout::TimeoutStream;
+use tokio_util::either::Either;
+
+use crate::connections::Connection;
+use crate::http::{Leftovers, leftovers};
+use crate::net::BoundedListener;
+use crate::tls::{self, Peer, Port, TlsPort};
+use credence_runtime::lifecycle::PhaseWatch;
+use credence_runtime::settings::Timeouts;
+
+/// What a port serves, and within which times. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Server {
+    pub(crate) port: Port,
+    /// Absent: the port speaks plain text.
+    pub(crate) tls: Option<TlsPort>,
+    pub(crate) router: Router,
+    pub(crate) request_timeout: Duration,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) phase: PhaseWatch,
+}
+
+// === impl Server ===
+
+impl Server {
+    /// Serves until the drain begins, then lets running requests and streams finish. Dropping the future ends all
+    /// connections.
+    pub(crate) async fn serve(mut self, listener: BoundedListener) {
+        let mut connections = JoinSet::new();
+        let graceful = GracefulShutdown::new();
+        loop {
+            let (stream, address, connection) = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = self.phase.draining() => break,
+            };
+            // Not in the `select!`, where it would drop a connection that waits for its place.
+            while connections.try_join_next().is_some() {}
+            let peer = Peer::new(address, &connection);
+            let serving = self
+                .clone()
+                .serve_connection(stream, peer, connection, graceful.watcher());
+            connections.spawn(serving);
+        }
+        drop(listener);
+        graceful.shutdown().await;
+    }
+
+    async fn serve_connection(
+        mut self,
+        stream: TcpStream,
+        mut peer: Peer,
+        connection: Arc<Connection>,
+        watcher: Watcher,
+    ) {
+        let closing = connection.closing();
+        let stream = match &self.tls {
+            None => Either::Left(stream),
+            Some(tls) => {
+                let begun = tokio::select! {
+                    begun = tls::accept(stream, tls, &mut peer, closing, self.timeouts.hello) => begun,
+                    _ = self.phase.draining() => None,
+                };
+                let Some(stream) = begun else { return };
+                Either::Right(stream)
+            }
+        };
+        let mut stream = TimeoutStream::new(stream);
+        if self.port == Port::Http {
+            // hyper waits without end for a client that does not read; over HTTP/2, pings find it.
+            stream.set_write_timeout(Some(self.timeouts.send));
+        }
+        let port = self.port.name();
+        let (leftovers, dropping) = leftovers(self.request_timeout);
+        let (begun, beginning) = oneshot::channel::<()>();
+        let begun = Mutex::new(Some(begun));
+        let (server, peer) = (&self, &peer);
+        let service = service_fn(move |request: Request<Incoming>| {
+            // Says that a head has arrived; then there is nothing to say any more.
+            drop(begun.lock().unwrap_or_else(PoisonError::into_inner).take());
+            server.answer(request, peer, leftovers.clone())
+        });
+        let builder = self.builder();
+        let served = watcher.watch(builder.serve_connection(TokioIo::new(Box::pin(stream)), service));
+        let served = async move {
+            if let Err(error) = served.await {
+                tracing::debug!(port, error, "a connection ended early");
+            }
+        };
+        let overdue = async {
+            if tokio::time::timeout(self.timeouts.hello, beginning).await.is_ok() {
+                std::future::pending().await
+            }
+        };
+        tokio::select! {
+            _ = async { tokio::join!(served, dropping) } => {}
+            // While a request is being answered the connection is not read, so that hyper would not notice.
+            () = closing.cancelled() => {
+                tracing::debug!(port, "a connection made room for another one, or its certificate no longer counts");
+            }
+            () = overdue => tracing::debug!(port, "a connection sent no request in time"),
+        }
+    }
+
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: &Peer,
+        leftovers: Leftovers,
+    ) -> impl Future<Output = Result<Response<Body>, Infallible>> + Send + use<> {
+        let (port, routes) = (self.port, TowerToHyperService::new(self.router.clone()));
+        let (mut parts, body) = request.into_parts();
+        parts.extensions.insert(peer.clone());
+        async move {
+            match port {
+                Port::Http => leftovers.answer(parts, body, routes).await,
+                Port::Grpc => routes.call(Request::from_parts(parts, body)).await,
+            }
+        }
+    }
+
+    fn builder(&self) -> auto::Builder<TokioExecutor> {
+        let builder = auto::Builder::new(TokioExecutor::new());
+        match self.port {
+            Port::Http => {
+                let mut builder = builder.http1_only();
+                builder
+                    .http1()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEAD_TIMEOUT)
+                    .max_headers(MAX_HEADERS)
+                    .max_buf_size(MAX_HEAD_BYTES);
+                builder
+            }
+            Port::Grpc => {
+                let mut builder = builder.http2_only();
+                builder
+                    .http2()
+                    .timer(TokioTimer::new())
+                    .keep_alive_interval(self.timeouts.hello * 2)
+                    .keep_alive_timeout(self.timeouts.hello)
+                    .max_header_list_size(MAX_HEAD_BYTES as u32)
+                    .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION);
+                builder
+            }
+        }
+    }
+}
+
+/// Bytes of a request's line and headers together.
+const MAX_HEAD_BYTES: usize = 32 << 10;
+const MAX_HEADERS: usize = 64;
+/// How long a request's head may take, idle time between two requests included.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// An Envoy worker multiplexes one watch stream and one audit stream for each plugin configuration.
+const MAX_STREAMS_PER_CONNECTION: u32 = 1024;
