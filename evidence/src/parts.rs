@@ -15,7 +15,6 @@ use credence_runtime::settings::Timeouts;
 use credence_runtime::supervision::Alarm;
 use credence_runtime::threads::Threads;
 use credence_storage::folder_lock::FolderWatch;
-use tokio::sync::watch;
 
 use crate::budget::Budget;
 use crate::cursors::{self, Cursors};
@@ -156,8 +155,6 @@ pub struct OpenedEvidence {
 pub struct Evidence {
     pub ledger: LedgerHandle,
     pub reader: LedgerReader,
-    /// Changes whenever the ledger has grown.
-    pub growth: watch::Receiver<u64>,
     pub seen: Arc<Seen>,
     pub publisher: Arc<Publisher<LedgerReader>>,
     /// In the order in which they end: what verifies again notes what it finds through the writer.
@@ -255,19 +252,11 @@ impl OpenedEvidence {
             Ok(ledger) => start_threads(ledger, &options, cursors.clone(), &reader, &seen, alarm, metrics)?,
             Err(damage) => (writer::damaged(&damage, metrics), Vec::new()),
         };
-        let growth = growth_of(&reader);
         let exporting = match (&options.otlp, cursors) {
             (Some(otlp), Some(cursors)) => {
                 let sender = Sender::new(otlp)?;
                 let metrics = Arc::clone(otlp_metrics);
-                let follower = Follower::open(
-                    reader.clone(),
-                    growth.clone(),
-                    sender,
-                    cursors,
-                    options.log_id.clone(),
-                    metrics,
-                );
+                let follower = Follower::open(reader.clone(), sender, cursors, options.log_id.clone(), metrics);
                 Some(follower.map_err(unreadable)?)
             }
             _ => None,
@@ -302,7 +291,6 @@ impl OpenedEvidence {
         let evidence = Evidence {
             ledger,
             reader,
-            growth,
             seen,
             publisher,
             threads,
@@ -469,15 +457,6 @@ fn see_again(reader: &LedgerReader, seen: &Seen) {
         seen.note(sightings);
         next = end;
     }
-}
-
-/// Tells whoever follows the ledger that it has grown.
-fn growth_of(reader: &LedgerReader) -> watch::Receiver<u64> {
-    let (sender, receiver) = watch::channel(reader.size());
-    reader.on_growth(move |size| {
-        sender.send_replace(size);
-    });
-    receiver
 }
 
 /// How often evidence is looked at that is older than the retention.

@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 use credence_ledger::entry::{EntryKind, EntryView, EventView};
 use credence_wire::v1;
+use parking_lot::Mutex;
 use prost::bytes::Bytes;
 use serde::Serialize;
 
@@ -110,7 +111,7 @@ impl Seen {
         if sightings.0.is_empty() {
             return;
         }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         for sighting in sightings.0 {
             known.note(&sighting);
             while known.principals.len() > self.max_principals || known.delegations.len() > self.max_delegations {
@@ -121,15 +122,12 @@ impl Seen {
 
     /// Forgets the principal.
     pub(crate) fn forget(&self, principal: &PrincipalName) {
-        self.known
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .forget(principal);
+        self.known.lock().forget(principal);
     }
 
     /// The principal's delegations that have not expired, the most recently seen first.
     pub fn live(&self, principal: &PrincipalName, now: i64) -> Vec<SeenDelegation> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         let of_principal = known.principals.get(principal).into_iter();
         let mut live: Vec<&Delegation> = of_principal
             .flat_map(|principal| &principal.delegations)

@@ -5,8 +5,8 @@
 //! sources, no race between two streams of one source can store an entry twice.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
@@ -15,6 +15,7 @@ use credence_ledger::sources::{MAX_KNOWN_SOURCES, SourceState};
 use credence_ledger::{
     Erased, Ledger, LedgerError, NewItem, Pruned, SourceChange, SourceName, StoredNote, StoredSourceChange,
 };
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::handover::{Appended, Handover};
@@ -181,7 +182,7 @@ pub(crate) fn start(
             true
         };
         if let Some(failure) = unplanned_end("the ledger's writer", run) {
-            lock(&writing.shared.fault).get_or_insert_with(|| failure.to_string());
+            writing.shared.fault.lock().get_or_insert_with(|| failure.to_string());
             writing.metrics.ledger_writable.set(0);
             writing.alarm.raise(failure);
         }
@@ -280,7 +281,7 @@ impl LedgerHandle {
 
     /// Why evidence is refused at the moment, if it is.
     pub fn fault(&self) -> Option<String> {
-        lock(&self.shared.fault).clone()
+        self.shared.fault.lock().clone()
     }
 }
 
@@ -488,7 +489,7 @@ impl Writing {
             Ok(done) => {
                 self.check_folder()?;
                 self.metrics.ledger_writable.set(1);
-                *lock(&self.shared.fault) = None;
+                *self.shared.fault.lock() = None;
                 Ok(done)
             }
             Err(error) => Err(self.refuse(error)),
@@ -498,7 +499,7 @@ impl Writing {
     /// Nothing may be acknowledged that the next start may not find.
     fn check_folder(&self) -> Result<(), ReportError> {
         self.folder.check().map_err(|lost| {
-            *lock(&self.shared.fault) = Some(lost.to_string());
+            *self.shared.fault.lock() = Some(lost.to_string());
             self.metrics.ledger_writable.set(0);
             self.alarm.raise(Failure::FolderLost(lost));
             ReportError::Died
@@ -507,7 +508,7 @@ impl Writing {
 
     fn refuse(&self, error: LedgerError) -> ReportError {
         let text = error.to_string();
-        let known = lock(&self.shared.fault).replace(text.clone());
+        let known = self.shared.fault.lock().replace(text.clone());
         self.metrics.ledger_writable.set(0);
         if known.as_ref() != Some(&text) {
             tracing::error!(%error, "evidence was NOT acknowledged because the ledger cannot be written; filters keep it while they can");
@@ -697,10 +698,6 @@ fn note_size(ledger: &Ledger, metrics: &Metrics) {
         metrics.ledger_disk_free.set(room.free as i64);
         metrics.ledger_disk_reserve.set(room.reserve as i64);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reports that may wait for the disk; then the streams wait, and with them their clients.

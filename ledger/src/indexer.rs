@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::disk_error::DiskError;
 use crate::index::{IndexFile, IndexKey, RUN_PLACES, SegmentIndex};
@@ -118,18 +120,15 @@ impl Drop for Indexer {
 // === impl Queue ===
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn change(&self, change: impl FnOnce(&mut Work)) {
-        change(&mut self.lock());
+        change(&mut self.work.lock());
         self.changed.notify_all();
     }
 
     fn wait_while(&self, condition: impl Fn(&Work) -> bool) -> MutexGuard<'_, Work> {
-        let waited = self.changed.wait_while(self.lock(), |work| condition(work));
-        waited.unwrap_or_else(PoisonError::into_inner)
+        let mut work = self.work.lock();
+        self.changed.wait_while(&mut work, |work| condition(work));
+        work
     }
 
     /// Works until nothing is added any more and all is done. To look through all segments for a principal's rows can take
@@ -152,7 +151,7 @@ impl Queue {
             } else if let Some(mut rows) = work.forgetting.pop_front() {
                 drop(work);
                 if rows.step() {
-                    self.lock().forgetting.push_front(rows);
+                    self.work.lock().forgetting.push_front(rows);
                 }
             } else {
                 return;

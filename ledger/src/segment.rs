@@ -7,9 +7,9 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use credence_storage::at;
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::disk_error::DiskError;
 use crate::group::{LEAF_LENGTH_BYTES, groups_of};
@@ -88,7 +88,7 @@ impl Segment {
 
     /// Its index, for as long as it is looked at; the one who appends waits meanwhile.
     pub fn index(&self) -> RwLockReadGuard<'_, SegmentIndex> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner)
+        self.index.read()
     }
 
     /// Whether it was pruned: then its files, and keys that its leaves were sealed with, may be gone at any moment.
@@ -125,7 +125,7 @@ impl Segment {
 
     /// Changes the index.
     pub(crate) fn with_index<T>(&self, change: impl FnOnce(&mut SegmentIndex) -> T) -> T {
-        change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.index.write())
     }
 
     /// Adds to the index, if it is in memory.

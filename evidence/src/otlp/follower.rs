@@ -8,7 +8,6 @@ use credence_ledger::LedgerReader;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use prost::Message as _;
-use tokio::sync::watch;
 
 use super::mapping::{Origin, log_record};
 use super::metrics::Metrics;
@@ -20,8 +19,6 @@ use crate::cursors::Cursors;
 #[derive(Debug)]
 pub(crate) struct Follower {
     reader: LedgerReader,
-    /// The ledger's size whenever it has grown.
-    growth: watch::Receiver<u64>,
     sender: Sender,
     cursor: Cursor,
     origin: Origin,
@@ -46,7 +43,6 @@ struct Cursor {
 impl Follower {
     pub(crate) fn open(
         reader: LedgerReader,
-        growth: watch::Receiver<u64>,
         sender: Sender,
         cursors: Arc<Cursors>,
         instance: String,
@@ -55,7 +51,6 @@ impl Follower {
         let next = cursors.otlp()?;
         Ok(Self {
             reader,
-            growth,
             sender,
             cursor: Cursor {
                 cursors,
@@ -73,13 +68,14 @@ impl Follower {
     /// Sends for as long as it is polled. It can be dropped at any time: what was taken since the cursor was written is
     /// sent again then.
     pub(crate) async fn follow(mut self) {
+        let mut growth = self.reader.growth();
         let mut wait = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             match self.step().await {
                 Ok(Step::Sent) => wait.reset(),
                 Ok(Step::NothingNew(size)) => {
                     self.cursor.write().await;
-                    if self.growth.wait_for(|now| *now > size).await.is_err() {
+                    if growth.wait_for(|now| *now > size).await.is_err() {
                         // The ledger grows no more.
                         std::future::pending().await
                     }
