@@ -139,7 +139,7 @@ impl Intake {
         self.check_phase()?;
         let ticket = ticket
             .parse()
-            .filter(|ticket| self.tickets.is_of(ticket, &reporter.peer.0));
+            .filter(|ticket| self.tickets.is_of(ticket, Some(&reporter.peer.0)));
         ticket.map(|ticket| ticket.source).ok_or(NotTaken::NoSuchSource)
     }
 

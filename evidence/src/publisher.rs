@@ -4,7 +4,6 @@
 //! whatever has become of the files, no two trees of one origin are ever signed. It is on disk before anybody sees it.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,6 +23,7 @@ use credence_runtime::time::unix_seconds;
 use credence_storage::folder_lock::FolderWatch;
 
 /// Signs checkpoints of a tree, and shows the latest.
+#[derive(Debug)]
 pub struct Publisher<T> {
     /// None if the ledger could not be opened.
     identity: Option<LedgerIdentity>,
@@ -318,15 +318,6 @@ fn last_published<T: LogTree>(identity: &LedgerIdentity, tree: &T) -> Result<Opt
         }
     }
     Ok(published.filter(|published| published.checkpoint().size > 0))
-}
-
-impl<T> fmt::Debug for Publisher<T> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Publisher")
-            .field("identity", &self.identity)
-            .finish_non_exhaustive()
-    }
 }
 
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);

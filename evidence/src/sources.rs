@@ -81,27 +81,32 @@ impl Sources {
     /// already has.
     pub(crate) fn connected(&self, reserved: Reserved, source: &str, generation: u64) -> oneshot::Receiver<()> {
         let (superseded, receiver) = oneshot::channel();
-        let mut present = self.by_name.lock();
-        let newer = present
-            .get(source)
-            .is_some_and(|presence| presence.generation > generation);
-        if !newer {
-            let whereabouts = Whereabouts::Connected {
-                _superseded: superseded,
-            };
-            note(&mut present, source, generation, whereabouts, reserved);
-        }
+        let whereabouts = Whereabouts::Connected {
+            _superseded: superseded,
+        };
+        self.note(reserved, source, generation, whereabouts);
         receiver
     }
 
     /// The source reports without a stream: it is away from now on, until it reports again.
     pub(crate) fn attached(&self, reserved: Reserved, source: &str, generation: u64, now: Instant) {
+        self.note(reserved, source, generation, Whereabouts::Away { since: now });
+    }
+
+    /// A source that is present keeps the place that it has. A newer stream than this one stays.
+    fn note(&self, reserved: Reserved, source: &str, generation: u64, whereabouts: Whereabouts) {
         let mut present = self.by_name.lock();
         let known = present.get(source);
-        if known.is_none_or(|presence| presence.generation <= generation) {
-            let whereabouts = Whereabouts::Away { since: now };
-            note(&mut present, source, generation, whereabouts, reserved);
+        if known.is_some_and(|presence| presence.generation > generation) {
+            return;
         }
+        let place = present.remove(source).and_then(|before| before.place).or(reserved);
+        let presence = Presence {
+            generation,
+            whereabouts,
+            place,
+        };
+        present.insert(source.to_owned(), presence);
     }
 
     /// The source's newest stream, if the source is present and not being given up.
@@ -148,26 +153,6 @@ impl Sources {
             })
             .collect()
     }
-}
-
-/// A source that is present keeps the place that it has.
-fn note(
-    present: &mut HashMap<String, Presence>,
-    source: &str,
-    generation: u64,
-    whereabouts: Whereabouts,
-    reserved: Reserved,
-) {
-    let place = match present.remove(source) {
-        Some(before) => before.place.or(reserved),
-        None => reserved,
-    };
-    let presence = Presence {
-        generation,
-        whereabouts,
-        place,
-    };
-    present.insert(source.to_owned(), presence);
 }
 
 #[cfg(test)]

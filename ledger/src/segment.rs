@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use credence_storage::at;
@@ -19,10 +19,10 @@ use crate::index::{IndexBuilder, IndexKey, RUN_PLACES, SegmentIndex};
 #[derive(Debug)]
 pub struct Segment {
     first: u64,
-    path: PathBuf,
-    index_path: PathBuf,
+    pub(crate) path: PathBuf,
+    pub(crate) index_path: PathBuf,
     /// When its first frame was written, nanoseconds since the Unix epoch.
-    began_unix_nano: u64,
+    pub(crate) began_unix_nano: u64,
     records: AtomicU32,
     bytes: AtomicU64,
     /// Set before its files are removed.
@@ -98,18 +98,6 @@ impl Segment {
 
     pub(crate) fn remove(&self) {
         self.removed.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn began_unix_nano(&self) -> u64 {
-        self.began_unix_nano
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(crate) fn index_path(&self) -> &Path {
-        &self.index_path
     }
 
     /// Size of the file and of the index's.

@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use prost::Message as _;
 
-use super::mapping::{Origin, log_record};
+use super::mapping::{log_record, resource_logs};
 use super::metrics::Metrics;
 use super::sender::{Outcome, Sender};
 use crate::backoff::Backoff;
@@ -21,7 +21,8 @@ pub(crate) struct Follower {
     reader: LedgerReader,
     sender: Sender,
     cursor: Cursor,
-    origin: Origin,
+    /// The log's id.
+    instance: String,
     metrics: Arc<Metrics>,
     /// Records that a request may have; fewer for a while after one was too large.
     at_once: usize,
@@ -58,7 +59,7 @@ impl Follower {
                 written: next,
                 written_at: Instant::now(),
             },
-            origin: Origin { instance },
+            instance,
             metrics,
             at_once: MAX_RECORDS,
             pending: Vec::new(),
@@ -107,7 +108,10 @@ impl Follower {
         }
         let count = self.fitting();
         let request = ExportLogsServiceRequest {
-            resource_logs: vec![self.origin.logs(self.pending.iter().take(count).cloned().collect())],
+            resource_logs: vec![resource_logs(
+                &self.instance,
+                self.pending.iter().take(count).cloned().collect(),
+            )],
         };
         let sent = count as u64;
         match self.sender.send(request).await {

@@ -16,5 +16,4 @@ mod sender;
 
 pub(crate) use self::follower::Follower;
 pub use self::metrics::Metrics as OtlpMetrics;
-pub use self::sender::OtlpError;
 pub(crate) use self::sender::Sender;

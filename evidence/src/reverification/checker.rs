@@ -351,7 +351,7 @@ impl<'c> Checker<'c> {
                 source: source.to_owned(),
                 chain_digest: digest.to_vec(),
                 step: difference.step.to_owned(),
-                reason: format!("{}: {}", difference.kind, difference.reason),
+                reason: format!("{}: {}", difference.kind.name(), difference.reason),
                 other_anchors,
             });
         }

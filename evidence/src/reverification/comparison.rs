@@ -1,7 +1,5 @@
 //! Whether what an event says is what its chain says.
 
-use std::fmt;
-
 use credence_delegation::evidence::EvidenceVerifier;
 use credence_delegation::{Cause, Denial, Limits, Step, UnixTime, VerifiedChain};
 use credence_ledger::entry::{EventView, PrincipalView};
@@ -247,12 +245,6 @@ impl DifferenceKind {
             Self::Expiry => "expiry",
             Self::Tool => "tool",
         }
-    }
-}
-
-impl fmt::Display for DifferenceKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
     }
 }
 
