@@ -162,7 +162,7 @@ impl Intake {
     }
 
     /// Has the ledger name a source, or take it back, and notes that it is there. Both or neither: the request may be given
-    /// up in between, and the ledger would then know a generation that nobody reports under.
+    /// up in between, and the ledger would then know a generation that no client reports under.
     async fn attach(&self, place: Reserved, report: Report) -> Result<Receipt, NotTaken> {
         let answered = self.ledger.submit(report).await?;
         let sources = Arc::clone(&self.sources);

@@ -140,7 +140,7 @@ pub struct OpenedEvidence {
     options: EvidenceOptions,
     /// Or what is wrong with it: revocations go on without it.
     ledger: Result<(Ledger, LedgerIdentity), String>,
-    /// Present if somebody follows the ledger.
+    /// Present if the ledger has a follower: the OpenTelemetry export, or reverification.
     cursors: Option<Result<Arc<Cursors>, redb::Error>>,
     seen: Arc<Seen>,
 }

@@ -1,7 +1,7 @@
 //! What of the ledger the world may know: its latest checkpoint (C2SP tlog-checkpoint).
 //!
 //! A checkpoint is signed at most once a second, over leaves that are durable, and only if it goes on from the one before:
-//! whatever has become of the files, no two trees of one origin are ever signed. It is on disk before anybody sees it.
+//! whatever has become of the files, no two trees of one origin are ever signed. It is on disk before it is shown.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ struct Cosigned {
 
 impl<T: LogTree> Publisher<T> {
     /// Goes on from what was published last. Where the tree does not, there is a fault: the ledger is damaged, nothing is
-    /// signed any more and nobody is shown anything.
+    /// signed or shown any more.
     pub fn open(identity: LedgerIdentity, tree: T, folder: FolderWatch, metrics: Arc<Metrics>) -> Self {
         let (published, fault) = match last_published(&identity, &tree) {
             Ok(published) => (published, None),

@@ -20,7 +20,7 @@ impl TicketKey {
         Self(mac)
     }
 
-    /// For the peer of this name, if it has shown who it is: then nobody else can use it.
+    /// For the peer of this name, if it has shown who it is: then no other peer can use it.
     pub(crate) fn ticket(&self, source: &str, peer: Option<&str>) -> v1::SourceTicket {
         let secret = self.bound(source, peer).finalize().into_bytes().to_vec();
         v1::SourceTicket {
@@ -29,7 +29,7 @@ impl TicketKey {
         }
     }
 
-    /// Whether the ticket is one of ours, and this peer's or nobody's in particular: one that was given out before peers
+    /// Whether the ticket is one of ours, and this peer's or no peer's in particular: one that was given out before peers
     /// had to say who they are goes on. Takes the same time wherever the secret differs.
     pub(crate) fn accepts(&self, ticket: &v1::SourceTicket, peer: Option<&str>) -> bool {
         self.is_of(ticket, None) || peer.is_some() && self.is_of(ticket, peer)

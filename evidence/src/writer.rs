@@ -145,7 +145,7 @@ pub(crate) fn damaged(reason: &str, metrics: &Metrics) -> LedgerHandle {
     }
 }
 
-/// Starts the writer thread over an opened ledger. What it appends is handed over to whoever verifies it again.
+/// Starts the writer thread over an opened ledger. What it appends is handed over to the reverification.
 pub(crate) fn start(
     ledger: Ledger,
     folder: FolderWatch,

@@ -117,7 +117,7 @@ impl Refusal {
         };
         Self {
             step: denial.step.name(),
-            // It may quote the token, which is whatever its maker liked, and goes into the log and the ledger.
+            // It may quote the token, which has any text that its maker liked, and goes into the log and the ledger.
             reason: shorten(denial.cause.to_string()),
             is_about_anchors,
         }
