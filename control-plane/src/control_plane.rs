@@ -172,7 +172,6 @@ impl ControlPlane {
             log,
             ledger: evidence.ledger,
             seen: evidence.seen,
-            ledger_growth: evidence.growth,
             reader: evidence.reader,
             publisher: Arc::clone(&evidence.publisher),
             tiles: config.settings.ledger.tiles,

@@ -23,8 +23,7 @@ mod unusable;
 pub use config::{Config, Limits};
 pub use control_plane::{ControlPlane, Running, StartError};
 pub use credence_evidence::{
-    AuditSettings, EvidenceLimits, LedgerSettings, OtlpError, OtlpHeaders, OtlpProtocol, OtlpSettings, TileAccess,
-    WitnessSettings,
+    AuditSettings, EvidenceLimits, LedgerSettings, OtlpHeaders, OtlpProtocol, OtlpSettings, TileAccess, WitnessSettings,
 };
 pub use credence_provisioning::{
     EventAlgorithm, EventSubject, IdentityError, IdentityLimits, JwksSettings, ScimSettings, ScimSubject,

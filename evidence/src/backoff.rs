@@ -1,4 +1,4 @@
-//! How long to wait before somebody else's service is asked again.
+//! How long to wait before another service is asked again.
 
 use std::time::Duration;
 

@@ -4,10 +4,10 @@
 //! than to compare them. What there is no room for is not handed over, and has to be read from the ledger.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use credence_ledger::{NewItem, SourceName};
+use parking_lot::{Condvar, Mutex};
 
 /// A queue from the writer to one follower.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Handover {
     /// These records are durable. Whoever follows is woken, whether or not there is room for them.
     pub(crate) fn offer(&self, appended: Appended) {
         let bytes = appended.bytes();
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         if queue.bytes + bytes <= self.limit && appended.is_whole() {
             queue.bytes += bytes;
             queue.appended.push_back(appended);
@@ -64,17 +64,17 @@ impl Handover {
 
     /// A source that is known has come back, and says what it trusts.
     pub(crate) fn has_returned(&self, source: SourceName, anchors_digest: Vec<u8>) {
-        self.lock().returned.insert(source, anchors_digest);
+        self.queue.lock().returned.insert(source, anchors_digest);
     }
 
     /// Who has come back since the last time.
     pub(crate) fn take_returned(&self) -> HashMap<SourceName, Vec<u8>> {
-        std::mem::take(&mut self.lock().returned)
+        std::mem::take(&mut self.queue.lock().returned)
     }
 
     /// What is here from index `from` on without a hole, about `records` of it; nothing if the ledger has to be read.
     pub(crate) fn take(&self, from: u64, records: u64) -> Vec<Appended> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         let mut taken: Vec<Appended> = Vec::new();
         let mut next = from;
         while let Some(front) = queue.appended.front() {
@@ -94,35 +94,28 @@ impl Handover {
 
     /// The lowest index that is here.
     pub(crate) fn first(&self) -> Option<u64> {
-        self.lock().appended.front().map(|front| front.first)
+        self.queue.lock().appended.front().map(|front| front.first)
     }
 
     /// Waits until the ledger has grown. False if it is time to stop.
     pub(crate) fn wait(&self) -> bool {
-        let waiting = self
-            .woken
-            .wait_while(self.lock(), |queue| !queue.has_grown && !queue.is_stopping);
-        let mut queue = waiting.unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
+        self.woken
+            .wait_while(&mut queue, |queue| !queue.has_grown && !queue.is_stopping);
         queue.has_grown = false;
         !queue.is_stopping
     }
 
     /// Waits for so long. False if it is time to stop.
     pub(crate) fn pause(&self, pause: Duration) -> bool {
-        let paused = self
-            .woken
-            .wait_timeout_while(self.lock(), pause, |queue| !queue.is_stopping);
-        let (queue, _) = paused.unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
+        self.woken.wait_while_for(&mut queue, |queue| !queue.is_stopping, pause);
         !queue.is_stopping
     }
 
     pub(crate) fn stop(&self) {
-        self.lock().is_stopping = true;
+        self.queue.lock().is_stopping = true;
         self.woken.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

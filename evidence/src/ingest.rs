@@ -39,10 +39,12 @@ pub struct BatchBounds {
 /// A batch whose every part is known to be within bounds. It is never decoded: the ledger keeps its bytes.
 #[derive(Debug)]
 pub(crate) struct BoundedBatch {
-    encoded: Bytes,
-    entries: usize,
-    first_sequence: u64,
-    sightings: Sightings,
+    pub(crate) encoded: Bytes,
+    pub(crate) entries: usize,
+    /// The sequence number of the first entry.
+    pub(crate) first_sequence: u64,
+    /// What is to be noted once it is durable.
+    pub(crate) sightings: Sightings,
 }
 
 /// Why a batch is not taken.
@@ -58,13 +60,17 @@ pub enum IngestError {
     )]
     OtherIssuer { index: usize, name: String },
     #[error("the batch cannot be decoded")]
-    Malformed(#[from] Malformed),
+    Malformed,
 }
 
-/// These bytes are no message of the contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a message of the contract")]
-pub struct Malformed;
+// === impl BatchBounds ===
+
+impl BatchBounds {
+    pub(crate) fn too_large(self) -> IngestError {
+        let Self { entries, bytes } = self;
+        IngestError::TooLarge { entries, bytes }
+    }
+}
 
 // === impl BoundedBatch ===
 
@@ -82,28 +88,24 @@ impl BoundedBatch {
         reporter: Option<&Caller>,
         seen: &mut SeenOfLate,
     ) -> Result<Self, IngestError> {
-        let too_large = || IngestError::TooLarge {
-            entries: bounds.entries,
-            bytes: bounds.bytes,
-        };
         if encoded.len() > bounds.bytes {
-            return Err(too_large());
+            return Err(bounds.too_large());
         }
         let batch = BatchView::of(&encoded);
-        let first_sequence = batch.first_sequence().map_err(|_| Malformed)?;
+        let first_sequence = batch.first_sequence().map_err(|_| IngestError::Malformed)?;
         let mut entries = 0;
         let mut sightings = Sightings::default();
         for entry in batch.entries() {
             entries += 1;
             if entries > bounds.entries {
-                return Err(too_large());
+                return Err(bounds.too_large());
             }
-            match EntryView::parse(entry.map_err(|_| Malformed)?) {
+            match EntryView::parse(entry.map_err(|_| IngestError::Malformed)?) {
                 Ok(entry) => {
                     check_scope(&entry, entries, reporter)?;
                     sightings.add(&encoded, &entry, seen);
                 }
-                Err(EntryError::Malformed) => return Err(Malformed.into()),
+                Err(EntryError::Malformed) => return Err(IngestError::Malformed),
                 Err(EntryError::Refused(reason)) => return Err(IngestError::Entry { index: entries, reason }),
             }
         }
@@ -118,24 +120,6 @@ impl BoundedBatch {
     /// Memory that the batch takes until it is on disk, in bytes: an upper bound.
     pub(crate) fn cost(&self) -> usize {
         2 * self.encoded.len() + self.sightings.cost()
-    }
-
-    pub(crate) fn entries(&self) -> u64 {
-        self.entries as u64
-    }
-
-    /// The sequence number of the first entry.
-    pub(crate) fn first_sequence(&self) -> u64 {
-        self.first_sequence
-    }
-
-    /// What is to be noted once it is durable.
-    pub(crate) fn take_sightings(&mut self) -> Sightings {
-        std::mem::take(&mut self.sightings)
-    }
-
-    pub(crate) fn into_encoded(self) -> Bytes {
-        self.encoded
     }
 }
 
@@ -211,8 +195,8 @@ mod tests {
             entries: entries.clone(),
         };
         let checked = check(entries).unwrap();
-        assert_eq!((checked.first_sequence(), checked.entries()), (7, 2));
-        assert_eq!(checked.into_encoded(), batch.encode_to_vec());
+        assert_eq!((checked.first_sequence, checked.entries), (7, 2));
+        assert_eq!(checked.encoded, batch.encode_to_vec());
     }
 
     #[test]
@@ -250,7 +234,7 @@ mod tests {
     fn what_is_no_message_is_refused() {
         for encoded in [&[0x12, 0x05, 0x00][..], &[0x13], &[0x09, 0x00], &[0xff; 12]] {
             let refused = BoundedBatch::check(Bytes::copy_from_slice(encoded), BOUNDS);
-            assert!(matches!(refused, Err(IngestError::Malformed(_))), "{encoded:?}");
+            assert!(matches!(refused, Err(IngestError::Malformed)), "{encoded:?}");
         }
     }
 

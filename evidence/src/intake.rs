@@ -139,7 +139,7 @@ impl Intake {
         self.check_phase()?;
         let ticket = ticket
             .parse()
-            .filter(|ticket| self.tickets.is_of(ticket, &reporter.peer.0));
+            .filter(|ticket| self.tickets.is_of(ticket, Some(&reporter.peer.0)));
         ticket.map(|ticket| ticket.source).ok_or(NotTaken::NoSuchSource)
     }
 
@@ -162,7 +162,7 @@ impl Intake {
     }
 
     /// Has the ledger name a source, or take it back, and notes that it is there. Both or neither: the request may be given
-    /// up in between, and the ledger would then know a generation that nobody reports under.
+    /// up in between, and the ledger would then know a generation that no client reports under.
     async fn attach(&self, place: Reserved, report: Report) -> Result<Receipt, NotTaken> {
         let answered = self.ledger.submit(report).await?;
         let sources = Arc::clone(&self.sources);

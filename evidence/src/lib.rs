@@ -44,7 +44,7 @@ mod writer;
 pub use ingest::{BatchBounds, IngestError};
 pub use intake::{Intake, NotTaken, Reporter, TicketText};
 pub use metrics::Metrics;
-pub use otlp::{OtlpError, OtlpMetrics};
+pub use otlp::OtlpMetrics;
 pub use parts::{
     Chore, Doors, Evidence, EvidenceError, EvidenceLimits, EvidenceOptions, OpenedEvidence, with_note_outside,
 };

@@ -11,11 +11,10 @@ use credence_ledger::log_identity::{LedgerIdentity, Naming};
 use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName, TornTail};
 use credence_runtime::client_limits::Places;
 use credence_runtime::lifecycle::PhaseWatch;
-use credence_runtime::settings::Timeouts;
+use credence_runtime::settings::{SettingsError, Timeouts};
 use credence_runtime::supervision::Alarm;
 use credence_runtime::threads::Threads;
 use credence_storage::folder_lock::FolderWatch;
-use tokio::sync::watch;
 
 use crate::budget::Budget;
 use crate::cursors::{self, Cursors};
@@ -23,7 +22,7 @@ use crate::handover::Handover;
 use crate::ingest::BatchBounds;
 use crate::intake::Intake;
 use crate::metrics::Metrics;
-use crate::otlp::{Follower, OtlpError, OtlpMetrics, Sender};
+use crate::otlp::{Follower, OtlpMetrics, Sender};
 use crate::publisher::Publisher;
 use crate::reverification::Reverification;
 use crate::seen::{Seen, SeenOfLate, Sightings};
@@ -109,15 +108,10 @@ impl Default for EvidenceLimits {
 /// Why evidence cannot be taken in.
 #[derive(Debug, thiserror::Error)]
 pub enum EvidenceError {
-    /// The latest checkpoint cannot be remembered where it is configured to be.
-    #[error("ledger.published_note: {0}")]
-    PublishedNote(String),
-    /// A witness cannot be asked.
-    #[error("{0}")]
-    Witness(String),
-    /// The OpenTelemetry collector cannot be spoken to.
+    /// The latest checkpoint cannot be remembered where it is configured to be, or a witness or the OpenTelemetry collector
+    /// cannot be asked.
     #[error(transparent)]
-    Otlp(#[from] OtlpError),
+    Settings(#[from] SettingsError),
     /// How far evidence was sent and verified cannot be read.
     #[error(
         "{path}: {problem}. Restore it from a backup, or remove it: then the OpenTelemetry collector is sent every record of \
@@ -146,7 +140,7 @@ pub struct OpenedEvidence {
     options: EvidenceOptions,
     /// Or what is wrong with it: revocations go on without it.
     ledger: Result<(Ledger, LedgerIdentity), String>,
-    /// Present if somebody follows the ledger.
+    /// Present if the ledger has a follower: the OpenTelemetry export, or reverification.
     cursors: Option<Result<Arc<Cursors>, redb::Error>>,
     seen: Arc<Seen>,
 }
@@ -156,8 +150,6 @@ pub struct OpenedEvidence {
 pub struct Evidence {
     pub ledger: LedgerHandle,
     pub reader: LedgerReader,
-    /// Changes whenever the ledger has grown.
-    pub growth: watch::Receiver<u64>,
     pub seen: Arc<Seen>,
     pub publisher: Arc<Publisher<LedgerReader>>,
     /// In the order in which they end: what verifies again notes what it finds through the writer.
@@ -255,19 +247,11 @@ impl OpenedEvidence {
             Ok(ledger) => start_threads(ledger, &options, cursors.clone(), &reader, &seen, alarm, metrics)?,
             Err(damage) => (writer::damaged(&damage, metrics), Vec::new()),
         };
-        let growth = growth_of(&reader);
         let exporting = match (&options.otlp, cursors) {
             (Some(otlp), Some(cursors)) => {
                 let sender = Sender::new(otlp)?;
                 let metrics = Arc::clone(otlp_metrics);
-                let follower = Follower::open(
-                    reader.clone(),
-                    growth.clone(),
-                    sender,
-                    cursors,
-                    options.log_id.clone(),
-                    metrics,
-                );
+                let follower = Follower::open(reader.clone(), sender, cursors, options.log_id.clone(), metrics);
                 Some(follower.map_err(unreadable)?)
             }
             _ => None,
@@ -285,7 +269,11 @@ impl OpenedEvidence {
             patience: options.timeouts.send,
             phase: phase.clone(),
         };
-        let report = ReportService::new(intake.clone(), options.timeouts.hello, Arc::clone(metrics));
+        let report = ReportService {
+            intake: intake.clone(),
+            hello_timeout: options.timeouts.hello,
+            metrics: Arc::clone(metrics),
+        };
 
         let retention = ledger.clone().keep_retention(RETENTION_TICK, publisher.follow());
         let mut chores: Vec<Chore> = vec![
@@ -302,7 +290,6 @@ impl OpenedEvidence {
         let evidence = Evidence {
             ledger,
             reader,
-            growth,
             seen,
             publisher,
             threads,
@@ -348,13 +335,10 @@ fn start_threads(
 }
 
 /// Who is asked to cosign the ledger's checkpoints.
-fn witnesses(settings: &LedgerSettings, metrics: &Arc<Metrics>) -> Result<Vec<Witness>, EvidenceError> {
+fn witnesses(settings: &LedgerSettings, metrics: &Arc<Metrics>) -> Result<Vec<Witness>, SettingsError> {
     let witnesses = settings.witnesses.iter().enumerate();
     witnesses
-        .map(|(index, witness)| {
-            Witness::new(witness, &format!("ledger.witnesses[{index}]"), Arc::clone(metrics))
-                .map_err(|error| EvidenceError::Witness(error.to_string()))
-        })
+        .map(|(index, witness)| Witness::new(witness, &format!("ledger.witnesses[{index}]"), Arc::clone(metrics)))
         .collect()
 }
 
@@ -411,7 +395,7 @@ fn open_ledger(options: &EvidenceOptions) -> Result<(Ledger, LedgerIdentity), St
 /// The file would lie in the data folder, or in a folder that is not there.
 pub fn with_note_outside(data_folder: &Path, mut settings: LedgerSettings) -> Result<LedgerSettings, EvidenceError> {
     if let Some(note) = &mut settings.published_note {
-        *note = outside_of(data_folder, note).map_err(EvidenceError::PublishedNote)?;
+        *note = outside_of(data_folder, note).map_err(|problem| SettingsError::at("ledger.published_note", problem))?;
     }
     Ok(settings)
 }
@@ -469,15 +453,6 @@ fn see_again(reader: &LedgerReader, seen: &Seen) {
         seen.note(sightings);
         next = end;
     }
-}
-
-/// Tells whoever follows the ledger that it has grown.
-fn growth_of(reader: &LedgerReader) -> watch::Receiver<u64> {
-    let (sender, receiver) = watch::channel(reader.size());
-    reader.on_growth(move |size| {
-        sender.send_replace(size);
-    });
-    receiver
 }
 
 /// How often evidence is looked at that is older than the retention.

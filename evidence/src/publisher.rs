@@ -1,12 +1,11 @@
 //! What of the ledger the world may know: its latest checkpoint (C2SP tlog-checkpoint).
 //!
 //! A checkpoint is signed at most once a second, over leaves that are durable, and only if it goes on from the one before:
-//! whatever has become of the files, no two trees of one origin are ever signed. It is on disk before anybody sees it.
+//! whatever has become of the files, no two trees of one origin are ever signed. It is on disk before it is shown.
 
 use std::collections::VecDeque;
-use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use credence_ledger::DiskError;
@@ -16,6 +15,7 @@ use credence_ledger::cosignature::WitnessKey;
 use credence_ledger::log_identity::LedgerIdentity;
 use credence_ledger::note::{NoteError, VerifierKey};
 use credence_ledger::tree::root_of;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::metrics::Metrics;
@@ -23,6 +23,7 @@ use credence_runtime::time::unix_seconds;
 use credence_storage::folder_lock::FolderWatch;
 
 /// Signs checkpoints of a tree, and shows the latest.
+#[derive(Debug)]
 pub struct Publisher<T> {
     /// None if the ledger could not be opened.
     identity: Option<LedgerIdentity>,
@@ -52,7 +53,7 @@ struct Cosigned {
 
 impl<T: LogTree> Publisher<T> {
     /// Goes on from what was published last. Where the tree does not, there is a fault: the ledger is damaged, nothing is
-    /// signed any more and nobody is shown anything.
+    /// signed or shown any more.
     pub fn open(identity: LedgerIdentity, tree: T, folder: FolderWatch, metrics: Arc<Metrics>) -> Self {
         let (published, fault) = match last_published(&identity, &tree) {
             Ok(published) => (published, None),
@@ -140,7 +141,7 @@ impl<T: LogTree> Publisher<T> {
         if self.awaits_witness.load(Ordering::Acquire) {
             return;
         }
-        let _writing = self.writing();
+        let _writing = self.writing.lock();
         if self.folder.check().is_err() {
             return;
         }
@@ -200,7 +201,7 @@ impl<T: LogTree> Publisher<T> {
         witness: &WitnessKey,
         answer: &[u8],
     ) -> Result<(), NoteError> {
-        let _writing = self.writing();
+        let _writing = self.writing.lock();
         if self.folder.check().is_err() {
             return Ok(());
         }
@@ -211,7 +212,7 @@ impl<T: LogTree> Publisher<T> {
             let note = SignedCheckpoint::clone(&recent.get(at)?.checkpoint);
             Some((at, at + 1 == recent.len(), note))
         };
-        let Some((at, is_latest, mut checkpoint)) = find(&self.recent()) else {
+        let Some((at, is_latest, mut checkpoint)) = find(&self.recent.lock()) else {
             return Ok(());
         };
         witness.add_to(&mut checkpoint, answer)?;
@@ -220,7 +221,7 @@ impl<T: LogTree> Publisher<T> {
             tracing::warn!(%error, "a witness's cosignature could not be written down and is not shown");
             return Ok(());
         }
-        let mut recent = self.recent();
+        let mut recent = self.recent.lock();
         let Some(cosigned) = recent.get_mut(at) else {
             return Ok(());
         };
@@ -240,7 +241,7 @@ impl<T: LogTree> Publisher<T> {
     /// Of the checkpoints of the last minute or so, the one with the most cosignatures, and the latest of those.
     pub fn witnessed(&self) -> Option<Arc<SignedCheckpoint>> {
         // Of equals the last, which is the latest.
-        let recent = self.recent();
+        let recent = self.recent.lock();
         let best = recent.iter().max_by_key(|cosigned| cosigned.cosignatures);
         best.map(|best| Arc::clone(&best.checkpoint))
     }
@@ -262,7 +263,7 @@ impl<T: LogTree> Publisher<T> {
 
     /// Why nothing more is signed: the ledger is damaged.
     pub fn fault(&self) -> Option<String> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.fault.lock().clone()
     }
 
     fn show(&self, signed: SignedCheckpoint) {
@@ -270,7 +271,7 @@ impl<T: LogTree> Publisher<T> {
             .ledger_published
             .set(i64::try_from(signed.checkpoint().size).unwrap_or(i64::MAX));
         let checkpoint = Arc::new(signed);
-        let mut recent = self.recent();
+        let mut recent = self.recent.lock();
         if recent.len() >= MAX_RECENT {
             recent.pop_front();
         }
@@ -290,17 +291,9 @@ impl<T: LogTree> Publisher<T> {
         );
         self.metrics.ledger_publish_failures.inc();
         // Neither as one that a witness has cosigned, nor because a witness answers only now.
-        self.recent().clear();
+        self.recent.lock().clear();
         self.latest.send_replace(None);
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
-    }
-
-    fn writing(&self) -> MutexGuard<'_, ()> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn recent(&self) -> MutexGuard<'_, VecDeque<Cosigned>> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.fault.lock() = Some(fault);
     }
 }
 
@@ -325,15 +318,6 @@ fn last_published<T: LogTree>(identity: &LedgerIdentity, tree: &T) -> Result<Opt
         }
     }
     Ok(published.filter(|published| published.checkpoint().size > 0))
-}
-
-impl<T> fmt::Debug for Publisher<T> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Publisher")
-            .field("identity", &self.identity)
-            .finish_non_exhaustive()
-    }
 }
 
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
@@ -540,7 +524,7 @@ mod tests {
         publisher.tree().grow(3..4);
         let hanging = Arc::clone(&publisher);
         let hanging = std::thread::spawn(move || hanging.publish_blocking());
-        while publisher.writing.try_lock().is_ok() {
+        while publisher.writing.try_lock().is_some() {
             std::thread::yield_now();
         }
         let (shown, showing) = std::sync::mpsc::channel();

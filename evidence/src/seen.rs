@@ -5,12 +5,13 @@
 //! a hash and a look-up, and no allocation. Hashes are keyed with a secret of this process; of two
 //! that agree by chance (one in 10^9 that any two of 200,000 do), one delegation would not be shown.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 use credence_ledger::entry::{EntryKind, EntryView, EventView};
 use credence_wire::v1;
+use parking_lot::Mutex;
 use prost::bytes::Bytes;
 use serde::Serialize;
 
@@ -73,9 +74,8 @@ struct Said {
 struct Known {
     /// By [`Said::delegation`].
     delegations: HashMap<u64, Delegation>,
-    principals: HashMap<PrincipalName, Principal>,
-    /// The principals by when they were last seen, the longest ago first, or by an earlier time: see `forget_the_oldest`.
-    order: BTreeMap<u64, PrincipalName>,
+    /// Which of them each principal has.
+    principals: HashMap<PrincipalName, Vec<u64>>,
     noted: u64,
 }
 
@@ -83,13 +83,6 @@ struct Known {
 struct Delegation {
     noted: u64,
     seen: SeenDelegation,
-}
-
-#[derive(Debug)]
-struct Principal {
-    /// Where it is in the order.
-    ordered: u64,
-    delegations: Vec<u64>,
 }
 
 // === impl Seen ===
@@ -110,29 +103,26 @@ impl Seen {
         if sightings.0.is_empty() {
             return;
         }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         for sighting in sightings.0 {
             known.note(&sighting);
             while known.principals.len() > self.max_principals || known.delegations.len() > self.max_delegations {
-                known.forget_the_oldest();
+                known.forget_some();
             }
         }
     }
 
     /// Forgets the principal.
     pub(crate) fn forget(&self, principal: &PrincipalName) {
-        self.known
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .forget(principal);
+        self.known.lock().forget(principal);
     }
 
     /// The principal's delegations that have not expired, the most recently seen first.
     pub fn live(&self, principal: &PrincipalName, now: i64) -> Vec<SeenDelegation> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         let of_principal = known.principals.get(principal).into_iter();
         let mut live: Vec<&Delegation> = of_principal
-            .flat_map(|principal| &principal.delegations)
+            .flatten()
             .filter_map(|delegation| known.delegations.get(delegation))
             .filter(|delegation| delegation.seen.expires_at > now)
             .collect();
@@ -230,16 +220,10 @@ impl Known {
 
     fn take_in(&mut self, name: PrincipalName, delegation: u64, seen: SeenDelegation) {
         let noted = self.noted;
-        let principal = self.principals.entry(name).or_insert_with_key(|name| {
-            self.order.insert(noted, name.clone());
-            Principal {
-                ordered: noted,
-                delegations: Vec::new(),
-            }
-        });
+        let of_principal = self.principals.entry(name).or_default();
         // Batches of several filters arrive in any order: what expired by the newest event's time is gone.
         let delegations = &mut self.delegations;
-        principal.delegations.retain(|known| {
+        of_principal.retain(|known| {
             let lives = delegations
                 .get(known)
                 .is_some_and(|delegation| delegation.seen.expires_at > seen.last_seen);
@@ -248,47 +232,34 @@ impl Known {
             }
             lives
         });
-        if principal.delegations.len() >= MAX_DELEGATIONS_PER_PRINCIPAL {
+        if of_principal.len() >= MAX_DELEGATIONS_PER_PRINCIPAL {
             let noted = |known: &u64| delegations.get(known).map_or(0, |delegation| delegation.noted);
-            if let Some((oldest, _)) = principal
-                .delegations
-                .iter()
-                .enumerate()
-                .min_by_key(|(_, known)| noted(known))
-            {
-                delegations.remove(&principal.delegations.swap_remove(oldest));
+            let numbered = of_principal.iter().enumerate();
+            if let Some((oldest, _)) = numbered.min_by_key(|(_, known)| noted(known)) {
+                delegations.remove(&of_principal.swap_remove(oldest));
             }
         }
-        principal.delegations.push(delegation);
+        of_principal.push(delegation);
         delegations.insert(delegation, Delegation { noted, seen });
     }
 
     fn forget(&mut self, name: &PrincipalName) {
-        if let Some(principal) = self.principals.remove(name) {
-            self.order.remove(&principal.ordered);
-            for delegation in principal.delegations {
-                self.delegations.remove(&delegation);
-            }
+        for delegation in self.principals.remove(name).into_iter().flatten() {
+            self.delegations.remove(&delegation);
         }
     }
 
-    /// What is known already does not move its principal in the order, which would cost every event: a principal that has
-    /// come to the front takes the place that is due to it, until one comes that is there rightly.
-    fn forget_the_oldest(&mut self) {
-        while let Some((ordered, name)) = self.order.pop_first() {
-            let Some(principal) = self.principals.get_mut(&name) else {
-                continue;
-            };
-            let delegations = principal.delegations.iter();
-            let noted = delegations.filter_map(|known| self.delegations.get(known).map(|delegation| delegation.noted));
-            match noted.max().filter(|noted| *noted > ordered) {
-                Some(noted) => {
-                    principal.ordered = noted;
-                    self.order.insert(noted, name);
-                }
-                None => return self.forget(&name),
-            }
-        }
+    /// Forgets the principals that were seen the longest ago; a sixteenth at once, because all are looked at.
+    fn forget_some(&mut self) {
+        let noted = |known: &u64| self.delegations.get(known).map_or(0, |delegation| delegation.noted);
+        let principals = self.principals.iter();
+        let mut by_age: Vec<_> = principals
+            .map(|(name, delegations)| (delegations.iter().map(noted).max(), name))
+            .collect();
+        let last = by_age.len() / 16;
+        by_age.select_nth_unstable_by_key(last, |(noted, _)| *noted);
+        let oldest: Vec<PrincipalName> = by_age.iter().take(last + 1).map(|(_, name)| (*name).clone()).collect();
+        oldest.iter().for_each(|name| self.forget(name));
     }
 }
 

@@ -1,16 +1,18 @@
 //! `AuditService.Report`: one stream for each source.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use credence_wire::v1;
 use credence_wire::v1::audit_service_server::SERVICE_NAME;
 use credence_wire::v1::report_response::Message as Outgoing;
+use futures_util::stream::FuturesOrdered;
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::RecvError;
+use tokio_stream::StreamExt as _;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::ingest::{BatchBounds, BoundedBatch, Incoming, IngestError, IngestRequest};
+use super::ingest::{BoundedBatch, Incoming, IngestError, IngestRequest};
 use super::intake::Intake;
 use super::seen::SeenOfLate;
 use super::sources::{Reserved, Sources};
@@ -27,23 +29,12 @@ use credence_runtime::text::shorten;
 /// Takes evidence in from streams.
 #[derive(Debug)]
 pub struct ReportService {
-    intake: Intake,
-    hello_timeout: Duration,
-    metrics: Arc<Metrics>,
+    pub(crate) intake: Intake,
+    pub(crate) hello_timeout: Duration,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 // === impl ReportService ===
-
-impl ReportService {
-    /// A stream that has not said hello after `hello_timeout` ends.
-    pub fn new(intake: Intake, hello_timeout: Duration, metrics: Arc<Metrics>) -> Self {
-        Self {
-            intake,
-            hello_timeout,
-            metrics,
-        }
-    }
-}
 
 impl StreamMethod for ReportService {
     const SERVICE: &'static str = SERVICE_NAME;
@@ -137,9 +128,9 @@ struct ReportStream {
     seen: SeenOfLate,
 }
 
-/// Batches that are on their way to the disk, oldest first.
-#[derive(Debug, Default)]
-struct InFlight(VecDeque<oneshot::Receiver<Result<Receipt, ReportError>>>);
+/// Batches on their way to the disk, the oldest first.
+type InFlight = FuturesOrdered<oneshot::Receiver<Answer>>;
+type Answer = Result<Receipt, ReportError>;
 
 // === impl ReportStream ===
 
@@ -222,12 +213,12 @@ impl ReportStream {
                     Some(_) => self.settle(&mut in_flight).await.err().unwrap_or(ReportError::Stopping.into()),
                     None => ReportError::Stopping.into(),
                 }),
-                answer = in_flight.next() => self.acknowledge(answer).await,
-                message = self.inbound.message(), if in_flight.has_room() => match message {
+                Some(answer) = in_flight.next() => self.acknowledge(answer).await,
+                message = self.inbound.message(), if in_flight.len() < MAX_IN_FLIGHT => match message {
                     Ok(Some(message)) => self.take(source, message, &mut in_flight).await,
                     Ok(None) => Err(self.settle(&mut in_flight).await.err().unwrap_or(Ended::Quietly)),
                     // What tonic says of a message beyond the decoding limit.
-                    Err(status) if status.code() == Code::OutOfRange => Err(self.too_large()),
+                    Err(status) if status.code() == Code::OutOfRange => Err(self.intake.bounds.too_large().into()),
                     Err(_) => Err(Ended::Quietly),
                 },
                 () = self.outbox.closed() => Err(Ended::Quietly),
@@ -251,7 +242,7 @@ impl ReportStream {
                     batch,
                     room: Some(room),
                 };
-                in_flight.0.push_back(self.intake.ledger.submit(report).await?);
+                in_flight.push_back(self.intake.ledger.submit(report).await?);
                 Ok(())
             }
             Some(Incoming::Bye(v1::Bye {})) => {
@@ -270,22 +261,16 @@ impl ReportStream {
         }
     }
 
-    fn too_large(&self) -> Ended {
-        let BatchBounds { entries, bytes } = self.intake.bounds;
-        IngestError::TooLarge { entries, bytes }.into()
-    }
-
     /// Waits until everything in flight is on disk, and acknowledges it.
     async fn settle(&mut self, in_flight: &mut InFlight) -> Result<(), Ended> {
-        while !in_flight.0.is_empty() {
-            let answer = in_flight.next().await;
+        while let Some(answer) = in_flight.next().await {
             self.acknowledge(answer).await?;
         }
         Ok(())
     }
 
-    async fn acknowledge(&mut self, answer: Result<Receipt, ReportError>) -> Result<(), Ended> {
-        let through = answer?.last_sequence;
+    async fn acknowledge(&mut self, answer: Result<Answer, RecvError>) -> Result<(), Ended> {
+        let through = answer.unwrap_or(Err(ReportError::Died))?.last_sequence;
         self.send(Outgoing::Acknowledgement(v1::Acknowledgement { through }))
             .await
     }
@@ -295,33 +280,13 @@ impl ReportStream {
     }
 }
 
-// === impl InFlight ===
-
-impl InFlight {
-    fn has_room(&self) -> bool {
-        self.0.len() < MAX_IN_FLIGHT
-    }
-
-    /// The oldest batch's answer; never, if there is no batch. Dropping the future loses nothing.
-    async fn next(&mut self) -> Result<Receipt, ReportError> {
-        match self.0.front_mut() {
-            Some(oldest) => {
-                let answer = oldest.await.unwrap_or(Err(ReportError::Died));
-                self.0.pop_front();
-                answer
-            }
-            None => std::future::pending().await,
-        }
-    }
-}
-
 impl From<IngestError> for Ended {
     fn from(error: IngestError) -> Self {
         let text = error.to_string();
         Self::With(match error {
             IngestError::TooLarge { .. } => Status::resource_exhausted(text),
             IngestError::OtherIssuer { .. } => Status::permission_denied(text),
-            IngestError::Entry { .. } | IngestError::Malformed(_) => Status::invalid_argument(text),
+            IngestError::Entry { .. } | IngestError::Malformed => Status::invalid_argument(text),
         })
     }
 }

@@ -1,9 +1,9 @@
 //! Which sources are here, which may come back, and since when.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use credence_runtime::client_limits::{Client, NoPlace, Place, Places};
@@ -62,7 +62,7 @@ impl Sources {
 
     /// Takes a place for another source of this client, or for this one again.
     pub(crate) fn reserve(&self, returning: Option<&str>, client: &Client, now: Instant) -> Result<Reserved, NoPlace> {
-        let mut present = self.lock();
+        let mut present = self.by_name.lock();
         if let Some(presence) = returning.and_then(|source| present.get_mut(source)) {
             // It has come back, so that its place is not given up while its stream begins.
             if let Whereabouts::Away { since } = &mut presence.whereabouts {
@@ -81,39 +81,44 @@ impl Sources {
     /// already has.
     pub(crate) fn connected(&self, reserved: Reserved, source: &str, generation: u64) -> oneshot::Receiver<()> {
         let (superseded, receiver) = oneshot::channel();
-        let mut present = self.lock();
-        let newer = present
-            .get(source)
-            .is_some_and(|presence| presence.generation > generation);
-        if !newer {
-            let whereabouts = Whereabouts::Connected {
-                _superseded: superseded,
-            };
-            note(&mut present, source, generation, whereabouts, reserved);
-        }
+        let whereabouts = Whereabouts::Connected {
+            _superseded: superseded,
+        };
+        self.note(reserved, source, generation, whereabouts);
         receiver
     }
 
     /// The source reports without a stream: it is away from now on, until it reports again.
     pub(crate) fn attached(&self, reserved: Reserved, source: &str, generation: u64, now: Instant) {
-        let mut present = self.lock();
+        self.note(reserved, source, generation, Whereabouts::Away { since: now });
+    }
+
+    /// A source that is present keeps the place that it has. A newer stream than this one stays.
+    fn note(&self, reserved: Reserved, source: &str, generation: u64, whereabouts: Whereabouts) {
+        let mut present = self.by_name.lock();
         let known = present.get(source);
-        if known.is_none_or(|presence| presence.generation <= generation) {
-            let whereabouts = Whereabouts::Away { since: now };
-            note(&mut present, source, generation, whereabouts, reserved);
+        if known.is_some_and(|presence| presence.generation > generation) {
+            return;
         }
+        let place = present.remove(source).and_then(|before| before.place).or(reserved);
+        let presence = Presence {
+            generation,
+            whereabouts,
+            place,
+        };
+        present.insert(source.to_owned(), presence);
     }
 
     /// The source's newest stream, if the source is present and not being given up.
     pub(crate) fn generation(&self, source: &str) -> Option<u64> {
-        let present = self.lock();
+        let present = self.by_name.lock();
         let known = present.get(source)?;
         (!matches!(known.whereabouts, Whereabouts::GivenUp)).then_some(known.generation)
     }
 
     /// The stream has ended without Bye.
     pub(crate) fn disconnected(&self, source: &str, generation: u64, now: Instant) {
-        if let Some(presence) = self.lock().get_mut(source)
+        if let Some(presence) = self.by_name.lock().get_mut(source)
             && presence.generation == generation
         {
             presence.whereabouts = Whereabouts::Away { since: now };
@@ -122,7 +127,7 @@ impl Sources {
 
     /// The source has ended for good, or has been given up.
     pub(crate) fn remove(&self, source: &str, generation: u64) {
-        let mut present = self.lock();
+        let mut present = self.by_name.lock();
         if present
             .get(source)
             .is_some_and(|presence| presence.generation == generation)
@@ -139,7 +144,7 @@ impl Sources {
             Whereabouts::GivenUp => true,
             Whereabouts::Connected { .. } => false,
         };
-        let mut present = self.lock();
+        let mut present = self.by_name.lock();
         let found = present.iter_mut().filter(|(_, presence)| overdue(presence));
         found
             .map(|(source, presence)| {
@@ -148,30 +153,6 @@ impl Sources {
             })
             .collect()
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Presence>> {
-        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A source that is present keeps the place that it has.
-fn note(
-    present: &mut HashMap<String, Presence>,
-    source: &str,
-    generation: u64,
-    whereabouts: Whereabouts,
-    reserved: Reserved,
-) {
-    let place = match present.remove(source) {
-        Some(before) => before.place.or(reserved),
-        None => reserved,
-    };
-    let presence = Presence {
-        generation,
-        whereabouts,
-        place,
-    };
-    present.insert(source.to_owned(), presence);
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ impl TicketKey {
         Self(mac)
     }
 
-    /// For the peer of this name, if it has shown who it is: then nobody else can use it.
+    /// For the peer of this name, if it has shown who it is: then no other peer can use it.
     pub(crate) fn ticket(&self, source: &str, peer: Option<&str>) -> v1::SourceTicket {
         let secret = self.bound(source, peer).finalize().into_bytes().to_vec();
         v1::SourceTicket {
@@ -29,21 +29,17 @@ impl TicketKey {
         }
     }
 
-    /// Whether the ticket is one of ours, and this peer's or nobody's in particular: one that was given out before peers
+    /// Whether the ticket is one of ours, and this peer's or no peer's in particular: one that was given out before peers
     /// had to say who they are goes on. Takes the same time wherever the secret differs.
     pub(crate) fn accepts(&self, ticket: &v1::SourceTicket, peer: Option<&str>) -> bool {
-        let is_of = |peer| self.bound(&ticket.source, peer).verify_slice(&ticket.secret).is_ok();
-        // A source's name has no zero byte, which stands before the peer's.
-        !ticket.source.contains('\0') && (is_of(None) || peer.is_some() && is_of(peer))
+        self.is_of(ticket, None) || peer.is_some() && self.is_of(ticket, peer)
     }
 
-    /// Whether the ticket was given to this peer and to nobody else.
-    pub(crate) fn is_of(&self, ticket: &v1::SourceTicket, peer: &str) -> bool {
-        !ticket.source.contains('\0')
-            && self
-                .bound(&ticket.source, Some(peer))
-                .verify_slice(&ticket.secret)
-                .is_ok()
+    /// Whether the ticket was given to this peer and to no other, or to a peer without a name.
+    pub(crate) fn is_of(&self, ticket: &v1::SourceTicket, peer: Option<&str>) -> bool {
+        let bound = self.bound(&ticket.source, peer);
+        // A source's name has no zero byte, which stands before the peer's.
+        !ticket.source.contains('\0') && bound.verify_slice(&ticket.secret).is_ok()
     }
 
     fn bound(&self, source: &str, peer: Option<&str>) -> Hmac<Sha256> {
@@ -90,8 +86,8 @@ mod tests {
         assert!(key.accepts(&ticket, Some("spiffe://mesh/a")));
         assert!(!key.accepts(&ticket, Some("spiffe://mesh/b")));
         assert!(!key.accepts(&ticket, None));
-        assert!(key.is_of(&ticket, "spiffe://mesh/a") && !key.is_of(&ticket, "spiffe://mesh/b"));
-        assert!(!key.is_of(&key.ticket("source", None), "spiffe://mesh/a"));
+        assert!(key.is_of(&ticket, Some("spiffe://mesh/a")) && !key.is_of(&ticket, Some("spiffe://mesh/b")));
+        assert!(!key.is_of(&key.ticket("source", None), Some("spiffe://mesh/a")));
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! Nothing waits for a witness. It is asked about the latest checkpoint, as soon as it has answered about the one before;
 //! one that cannot be reached is asked again, at growing intervals.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use credence_ledger::continuation::LogTree;
 use credence_ledger::cosignature::WitnessKey;
 use credence_ledger::note::NoteError;
 use credence_ledger::proof::consistency;
+use parking_lot::Mutex;
 
 use super::publisher::Publisher;
 use crate::backoff::Backoff;
@@ -22,7 +22,6 @@ use crate::metrics::Metrics;
 use crate::settings::WitnessSettings;
 use credence_runtime::metrics::labels;
 use credence_runtime::outbound;
-use credence_runtime::outbound::OutboundError;
 use credence_runtime::settings::SettingsError;
 
 /// A witness, and how much of the ledger it has seen.
@@ -32,17 +31,8 @@ pub(crate) struct Witness {
     key: WitnessKey,
     agent: ureq::Agent,
     /// The size of the last checkpoint that it cosigned, as far as we know.
-    seen: u64,
+    seen: Mutex<u64>,
     metrics: Arc<Metrics>,
-}
-
-/// Why a witness cannot be asked at all.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum WitnessConfigError {
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    #[error("ledger.witnesses: {0}")]
-    Outbound(#[from] OutboundError),
 }
 
 /// Why there is no cosignature.
@@ -73,13 +63,10 @@ enum WitnessError {
 
 impl Witness {
     /// `place` is where in the configuration it stands.
-    pub(crate) fn new(
-        settings: &WitnessSettings,
-        place: &str,
-        metrics: Arc<Metrics>,
-    ) -> Result<Self, WitnessConfigError> {
-        let ca: Option<&Path> = settings.ca.as_deref();
+    pub(crate) fn new(settings: &WitnessSettings, place: &str, metrics: Arc<Metrics>) -> Result<Self, SettingsError> {
         let key = settings.key(place)?;
+        let agent = outbound::agent(&settings.url, settings.ca.as_deref(), TIMEOUT);
+        let agent = agent.map_err(|error| SettingsError::at(format!("{place}.ca"), error.to_string()))?;
         // Seen with the first of its kind, not from the second on.
         let witness = key.name().to_string();
         metrics
@@ -95,18 +82,18 @@ impl Witness {
         Ok(Self {
             url: format!("{}/add-checkpoint", settings.url.trim_end_matches('/')),
             key,
-            agent: outbound::agent(&settings.url, ca, TIMEOUT)?,
-            seen: 0,
+            agent,
+            seen: Mutex::new(0),
             metrics,
         })
     }
 
     /// Has it cosign checkpoints for as long as it is polled.
-    pub(crate) async fn follow<T: LogTree + Send + Sync + 'static>(mut self, publisher: Arc<Publisher<T>>) {
-        let Some(confirmed) = self.confirm(&publisher).await else {
+    pub(crate) async fn follow<T: LogTree + Send + Sync + 'static>(self, publisher: Arc<Publisher<T>>) {
+        let this = Arc::new(self);
+        if !this.confirm(&publisher).await {
             return;
-        };
-        self = confirmed;
+        }
         let mut latest = publisher.follow();
         let mut cosigned = None;
         let mut wait = Backoff::new(MIN_WAIT, MAX_WAIT);
@@ -119,13 +106,11 @@ impl Witness {
                 }
                 continue;
             };
-            let asked = Arc::clone(&publisher);
-            let shown = Arc::clone(&checkpoint);
-            let Some((this, outcome)) = self.on_a_thread(move |this| this.ask(&shown, &asked)).await else {
-                return;
-            };
-            self = this;
-            self.count(&outcome);
+            let (asking, asked, shown) = (Arc::clone(&this), Arc::clone(&publisher), Arc::clone(&checkpoint));
+            let asking = tokio::task::spawn_blocking(move || asking.ask(&shown, &asked));
+            // A panic has been reported.
+            let Ok(outcome) = asking.await else { return };
+            this.count(&outcome);
             match outcome {
                 Ok(()) => {
                     wait.reset();
@@ -133,23 +118,23 @@ impl Witness {
                 }
                 Err(error) => {
                     let what = "a witness did not cosign the ledger's checkpoint";
-                    self.wait(wait.next(), &error, what).await;
+                    this.wait(wait.next(), &error, what).await;
                 }
             }
         }
     }
 
-    /// Asks what it has cosigned, before the ledger's next checkpoint is signed; again until it answers. None if it has
+    /// Asks what it has cosigned, before the ledger's next checkpoint is signed; again until it answers. False if it has
     /// cosigned what this ledger does not have: then nothing is signed any more.
-    async fn confirm<T: LogTree + Send + Sync + 'static>(mut self, publisher: &Arc<Publisher<T>>) -> Option<Self> {
+    async fn confirm<T: LogTree>(self: &Arc<Self>, publisher: &Publisher<T>) -> bool {
         let mut wait = Backoff::new(MIN_WAIT, MAX_WAIT);
         while publisher.is_to_be_confirmed() {
             let Some(checkpoint) = publisher.last_signed() else {
                 break;
             };
-            let asking = self.on_a_thread(move |this| this.ask_what_it_has_seen(&checkpoint));
-            let (this, outcome) = asking.await?;
-            self = this;
+            let asking = Arc::clone(self);
+            let asking = tokio::task::spawn_blocking(move || asking.ask_what_it_has_seen(&checkpoint));
+            let Ok(outcome) = asking.await else { return false };
             if outcome.is_err() {
                 self.count(&outcome);
             }
@@ -157,7 +142,7 @@ impl Witness {
                 Ok(()) => break,
                 Err(error @ (WitnessError::Ahead { .. } | WitnessError::OtherTree { .. })) => {
                     publisher.give_up(format!("the witness {}: {error}", self.key.name()));
-                    return None;
+                    return false;
                 }
                 Err(error) => {
                     let what = "a witness did not say what it has cosigned; until one does, no checkpoint is signed";
@@ -166,19 +151,7 @@ impl Witness {
             }
         }
         publisher.confirm();
-        Some(self)
-    }
-
-    /// Asks where it may take as long as it takes. None after a panic, which has been reported.
-    async fn on_a_thread<R: Send + 'static>(
-        mut self,
-        ask: impl FnOnce(&mut Self) -> R + Send + 'static,
-    ) -> Option<(Self, R)> {
-        let asking = tokio::task::spawn_blocking(move || {
-            let answer = ask(&mut self);
-            (self, answer)
-        });
-        asking.await.ok()
+        true
     }
 
     async fn wait(&self, wait: Duration, error: &WitnessError, what: &str) {
@@ -188,7 +161,7 @@ impl Witness {
     }
 
     /// Shows it the last checkpoint that was signed as if it had cosigned just that: it says so, or what else it has seen.
-    fn ask_what_it_has_seen(&mut self, checkpoint: &SignedCheckpoint) -> Result<(), WitnessError> {
+    fn ask_what_it_has_seen(&self, checkpoint: &SignedCheckpoint) -> Result<(), WitnessError> {
         let size = checkpoint.checkpoint().size;
         let other_tree = Err(WitnessError::OtherTree { size });
         match self.post(&format!("old {size}\n\n{}", checkpoint.note())) {
@@ -196,13 +169,13 @@ impl Witness {
                 self.key
                     .add_to(&mut checkpoint.clone(), &answer)
                     .map_err(WitnessError::False)?;
-                self.seen = size;
+                *self.seen.lock() = size;
                 Ok(())
             }
             Ok(Answer::Seen(seen)) if seen > size => Err(WitnessError::Ahead { seen, size }),
             Ok(Answer::Seen(seen)) if seen == size && size > 0 => other_tree,
             Ok(Answer::Seen(seen)) => {
-                self.seen = seen;
+                *self.seen.lock() = seen;
                 Ok(())
             }
             Err(WitnessError::Refused { status: 422, .. }) if size > 0 => other_tree,
@@ -214,24 +187,25 @@ impl Witness {
     }
 
     /// Asks, at most twice more if it has seen another checkpoint than we thought.
-    fn ask<T: LogTree>(&mut self, checkpoint: &SignedCheckpoint, publisher: &Publisher<T>) -> Result<(), WitnessError> {
+    fn ask<T: LogTree>(&self, checkpoint: &SignedCheckpoint, publisher: &Publisher<T>) -> Result<(), WitnessError> {
         let size = checkpoint.checkpoint().size;
+        let mut known = self.seen.lock();
         for _ in 0..3 {
-            if self.seen > size {
+            if *known > size {
                 // Said once, by mistake or on purpose, it must not keep us from ever asking again.
-                let seen = std::mem::take(&mut self.seen);
+                let seen = std::mem::take(&mut *known);
                 return Err(WitnessError::Ahead { seen, size });
             }
-            let request = request(self.seen, checkpoint, publisher.tree())?;
+            let request = request(*known, checkpoint, publisher.tree())?;
             match self.post(&request)? {
                 Answer::Cosigned(answer) => {
                     publisher
                         .add_cosignature(checkpoint.checkpoint(), &self.key, &answer)
                         .map_err(WitnessError::False)?;
-                    self.seen = size;
+                    *known = size;
                     return Ok(());
                 }
-                Answer::Seen(seen) => self.seen = seen,
+                Answer::Seen(seen) => *known = seen,
             }
         }
         Err(WitnessError::Refused {
@@ -283,7 +257,7 @@ impl Witness {
             self.metrics
                 .ledger_witnessed
                 .get_or_create(&labels([("witness", &witness)]))
-                .set(i64::try_from(self.seen).unwrap_or(i64::MAX));
+                .set(i64::try_from(*self.seen.lock()).unwrap_or(i64::MAX));
         }
         let outcome = match outcome {
             Ok(()) => "cosigned",
@@ -629,7 +603,7 @@ mod tests {
         let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), true);
         let (listener, address) = listen().await;
         tokio::spawn(serve(Arc::clone(&real), listener));
-        let mut witness = bench.witness(&real, address);
+        let witness = bench.witness(&real, address);
         bench.grow(300..310).await;
         let checkpoint = bench.shown(310, 1).await;
         let publisher = Arc::clone(&bench.publisher);
@@ -648,7 +622,7 @@ mod tests {
         real.seen.lock().unwrap().0 = 5_000;
         let (listener, address) = listen().await;
         tokio::spawn(serve(Arc::clone(&real), listener));
-        let mut witness = bench.witness(&real, address);
+        let witness = bench.witness(&real, address);
         bench.grow(300..310).await;
         let checkpoint = bench.shown(310, 1).await;
         let publisher = Arc::clone(&bench.publisher);
@@ -674,7 +648,7 @@ mod tests {
         let checkpoint = bench.shown(310, 1).await;
         // Each start asks about the checkpoint that was published last, whoever has cosigned it before.
         for _ in 0..3 {
-            let mut witness = bench.witness(&real, address);
+            let witness = bench.witness(&real, address);
             let (checkpoint, publisher) = (Arc::clone(&checkpoint), Arc::clone(&bench.publisher));
             let asked = tokio::task::spawn_blocking(move || witness.ask(&checkpoint, &publisher));
             asked.await.unwrap().unwrap();

@@ -5,8 +5,8 @@
 //! sources, no race between two streams of one source can store an entry twice.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use credence_ledger::checkpoint::{Checkpoint, SignedCheckpoint};
@@ -15,6 +15,7 @@ use credence_ledger::sources::{MAX_KNOWN_SOURCES, SourceState};
 use credence_ledger::{
     Erased, Ledger, LedgerError, NewItem, Pruned, SourceChange, SourceName, StoredNote, StoredSourceChange,
 };
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::handover::{Appended, Handover};
@@ -71,7 +72,7 @@ pub struct Receipt {
 }
 
 /// Why a report was refused. If a part of it is stored all the same, the source's last sequence number says so.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum ReportError {
     #[error("the control plane is stopping; reconnect and resume")]
     Stopping,
@@ -82,7 +83,7 @@ pub enum ReportError {
     #[error("the ledger cannot be written, nothing was acknowledged; send it again later. {0}")]
     Storage(Arc<LedgerError>),
     #[error("no randomness to name a source: {0}")]
-    Random(std::io::Error),
+    Random(String),
     #[error("this ledger has no such source any more; open a new one")]
     UnknownSource,
     #[error("a newer stream of this source has taken over")]
@@ -99,7 +100,7 @@ struct Known {
     generation: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     fault: Mutex<Option<String>>,
     stopping: AtomicBool,
@@ -137,14 +138,14 @@ pub(crate) fn damaged(reason: &str, metrics: &Metrics) -> LedgerHandle {
     LedgerHandle {
         shared: Arc::new(Shared {
             fault: Mutex::new(Some(format!("the ledger is damaged: {reason}"))),
-            stopping: AtomicBool::new(false),
             damaged: Some(reason.into()),
+            ..Shared::default()
         }),
         reports,
     }
 }
 
-/// Starts the writer thread over an opened ledger. What it appends is handed over to whoever verifies it again.
+/// Starts the writer thread over an opened ledger. What it appends is handed over to the reverification.
 pub(crate) fn start(
     ledger: Ledger,
     folder: FolderWatch,
@@ -154,11 +155,7 @@ pub(crate) fn start(
     alarm: &Alarm,
 ) -> std::io::Result<(LedgerHandle, Threads)> {
     let (reports, queue) = mpsc::channel(QUEUE);
-    let shared = Arc::new(Shared {
-        fault: Mutex::new(None),
-        stopping: AtomicBool::new(false),
-        damaged: None,
-    });
+    let shared = Arc::<Shared>::default();
     let handle = LedgerHandle {
         shared: Arc::clone(&shared),
         reports,
@@ -181,7 +178,7 @@ pub(crate) fn start(
             true
         };
         if let Some(failure) = unplanned_end("the ledger's writer", run) {
-            lock(&writing.shared.fault).get_or_insert_with(|| failure.to_string());
+            writing.shared.fault.lock().get_or_insert_with(|| failure.to_string());
             writing.metrics.ledger_writable.set(0);
             writing.alarm.raise(failure);
         }
@@ -221,9 +218,7 @@ impl LedgerHandle {
 
     /// Erases what is known of a principal, if anything is.
     pub async fn erase(&self, erase: Erase) -> Result<Option<Erased>, ReportError> {
-        let (answer, answered) = oneshot::channel();
-        self.send(Message::Erase(erase, answer)).await?;
-        answered.await.unwrap_or_else(|_| Err(self.gone()))
+        self.ask(|answer| Message::Erase(erase, answer)).await?
     }
 
     /// Has what is older than the retention and published removed, now and from time to time, for as long as it is
@@ -239,13 +234,18 @@ impl LedgerHandle {
             let mut is_more = true;
             // Ends: what is written down for it lies beyond this checkpoint.
             while is_more {
-                let (answer, answered) = oneshot::channel();
-                if self.send(Message::Retain(Arc::clone(&latest), answer)).await.is_err() {
-                    return;
-                }
-                is_more = answered.await.unwrap_or(false);
+                let retain = |answer| Message::Retain(Arc::clone(&latest), answer);
+                let Ok(more) = self.ask(retain).await else { return };
+                is_more = more;
             }
         }
+    }
+
+    /// Queues a message and waits for its answer.
+    async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> Message) -> Result<T, ReportError> {
+        let (answer, answered) = oneshot::channel();
+        self.send(message(answer)).await?;
+        answered.await.map_err(|_| self.gone())
     }
 
     async fn send(&self, message: Message) -> Result<(), ReportError> {
@@ -266,7 +266,7 @@ impl LedgerHandle {
 
     /// Queues a report and waits until it is durable.
     pub(crate) async fn perform(&self, report: Report) -> Result<Receipt, ReportError> {
-        self.submit(report).await?.await.unwrap_or_else(|_| Err(self.gone()))
+        self.ask(|answer| Message::Report(report, answer)).await?
     }
 
     /// Why there is no writer any more.
@@ -280,7 +280,7 @@ impl LedgerHandle {
 
     /// Why evidence is refused at the moment, if it is.
     pub fn fault(&self) -> Option<String> {
-        lock(&self.shared.fault).clone()
+        self.shared.fault.lock().clone()
     }
 }
 
@@ -391,7 +391,7 @@ impl Writing {
         };
         if let Err(error) = stored {
             for (answer, _) in group.answers {
-                let _ = answer.send(Err(error.again()));
+                let _ = answer.send(Err(error.clone()));
             }
             return;
         }
@@ -488,7 +488,7 @@ impl Writing {
             Ok(done) => {
                 self.check_folder()?;
                 self.metrics.ledger_writable.set(1);
-                *lock(&self.shared.fault) = None;
+                *self.shared.fault.lock() = None;
                 Ok(done)
             }
             Err(error) => Err(self.refuse(error)),
@@ -498,7 +498,7 @@ impl Writing {
     /// Nothing may be acknowledged that the next start may not find.
     fn check_folder(&self) -> Result<(), ReportError> {
         self.folder.check().map_err(|lost| {
-            *lock(&self.shared.fault) = Some(lost.to_string());
+            *self.shared.fault.lock() = Some(lost.to_string());
             self.metrics.ledger_writable.set(0);
             self.alarm.raise(Failure::FolderLost(lost));
             ReportError::Died
@@ -507,7 +507,7 @@ impl Writing {
 
     fn refuse(&self, error: LedgerError) -> ReportError {
         let text = error.to_string();
-        let known = lock(&self.shared.fault).replace(text.clone());
+        let known = self.shared.fault.lock().replace(text.clone());
         self.metrics.ledger_writable.set(0);
         if known.as_ref() != Some(&text) {
             tracing::error!(%error, "evidence was NOT acknowledged because the ledger cannot be written; filters keep it while they can");
@@ -520,18 +520,6 @@ impl Writing {
             state: self.ledger.source(source)?,
             generation: self.generations.get(source).copied().unwrap_or(0),
         })
-    }
-}
-
-// === impl ReportError ===
-
-impl ReportError {
-    /// The same once more, for another one who waits for the same group.
-    fn again(&self) -> Self {
-        match self {
-            Self::Storage(error) => Self::Storage(Arc::clone(error)),
-            _ => Self::Died,
-        }
     }
 }
 
@@ -548,7 +536,7 @@ impl Group {
                 anchors_digest,
             } => {
                 let mut name = [0; 16];
-                getrandom::fill(&mut name).map_err(|error| ReportError::Random(std::io::Error::other(error)))?;
+                getrandom::fill(&mut name).map_err(|error| ReportError::Random(error.to_string()))?;
                 let known = Known {
                     state: SourceState::default(),
                     generation: 1,
@@ -580,7 +568,7 @@ impl Group {
             Report::Store {
                 source,
                 generation,
-                mut batch,
+                batch,
                 room,
             } => {
                 self.rooms.extend(room);
@@ -588,12 +576,12 @@ impl Group {
                 let (skip, fresh) = known.continue_with(&batch)?;
                 self.duplicates += skip;
                 if fresh > 0 {
-                    self.sightings.append(batch.take_sightings());
+                    self.sightings.append(batch.sightings);
                     self.entries += fresh;
                     self.batches += 1;
                     self.push(NewItem::Entries {
                         source,
-                        batch: batch.into_encoded(),
+                        batch: batch.encoded,
                         skip: skip as usize,
                         first_sequence: known.state.last_sequence + 1,
                     });
@@ -659,7 +647,7 @@ impl Group {
 impl Known {
     /// How many of the batch's entries are stored already, and how many are not.
     fn continue_with(&self, batch: &BoundedBatch) -> Result<(u64, u64), ReportError> {
-        let (first, count) = (batch.first_sequence(), batch.entries());
+        let (first, count) = (batch.first_sequence, batch.entries as u64);
         let plausible = first > 0 && first <= 1 << 63 && count > 0;
         if !plausible {
             return Err(ReportError::Malformed);
@@ -697,10 +685,6 @@ fn note_size(ledger: &Ledger, metrics: &Metrics) {
         metrics.ledger_disk_free.set(room.free as i64);
         metrics.ledger_disk_reserve.set(room.reserve as i64);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reports that may wait for the disk; then the streams wait, and with them their clients.

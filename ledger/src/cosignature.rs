@@ -27,7 +27,7 @@ impl WitnessKey {
     }
 
     /// Adds the witness's cosignature in its answer to the checkpoint that it was asked about: the latest, in place of
-    /// what it had said before. However often it is asked, and whatever it answers, a note has one line of each witness,
+    /// what it had said before. However often it is asked, and with any answer, a note has one line of each witness,
     /// and stays one that can be read. What others signed in the answer is left out.
     pub fn add_to(&self, checkpoint: &mut SignedCheckpoint, answer: &[u8]) -> Result<u64, NoteError> {
         let answer = str::from_utf8(answer).map_err(|_| NoteError::Malformed("it is not UTF-8"))?;

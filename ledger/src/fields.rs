@@ -53,7 +53,7 @@ pub enum Value<'a> {
     Nanoseconds(u64),
     /// An instant in seconds since the Unix epoch.
     Seconds(i64),
-    /// Whose authority it was, if it was anybody's.
+    /// The principal whose authority it was, if there was one.
     Principal(Option<PrincipalView<'a>>),
 }
 

@@ -10,7 +10,7 @@
 //! look like a frame, and a frame that a disk put in the wrong place does not verify.
 //!
 //! **A file has its name only once its first frame is in it**, and from then on **one frame at a time is not yet
-//! durable**: [`FrameFile::append`] returns only after `fdatasync`, so whatever precedes the last frame was on disk
+//! durable**: [`FrameFile::append`] returns only after `fdatasync`, so everything before the last frame was on disk
 //! before the last frame was begun. That is what lets [`FrameFile::open`] tell a write that a crash interrupted (cut
 //! it) from damage to acknowledged data (refuse to start).
 
@@ -170,7 +170,7 @@ impl FrameFile {
         self.end
     }
 
-    /// Makes what the file holds durable before anybody relies on it, and cuts off what is behind the last whole frame.
+    /// Makes what the file holds durable before it is relied on, and cuts off what is behind the last whole frame.
     ///
     /// Where a sync failed, of this process or of the previous one, the last frame may sit in the page cache, clean, and
     /// never reach the disk. Writing it again makes it dirty again, and only then does a sync mean anything. What a

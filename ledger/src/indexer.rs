@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::disk_error::DiskError;
 use crate::index::{IndexFile, IndexKey, RUN_PLACES, SegmentIndex};
@@ -31,23 +33,18 @@ struct Work {
     failed: Vec<Arc<Segment>>,
     /// Why that of the last one could not.
     error: Option<DiskError>,
-    forgetting: VecDeque<Forgetting>,
+    forgetting: VecDeque<ErasedRows>,
     /// Nothing is added any more.
     has_ended: bool,
 }
 
-/// Rows that are being dropped.
-#[derive(Debug)]
-struct Forgetting {
-    /// Yet to be looked through.
-    segments: std::vec::IntoIter<Arc<Segment>>,
-    rows: ErasedRows,
-    failed: bool,
-}
-
 /// The rows of records that cannot be opened any more.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct ErasedRows {
+    /// What is yet to be looked through.
+    pub(crate) segments: std::vec::IntoIter<Arc<Segment>>,
+    /// Whether some rows could not be dropped.
+    pub(crate) failed: bool,
     /// The principal that they are about: issuer and subject. After a crash it is not known, and every leaf's key is looked at.
     pub(crate) principal: Option<(String, Option<String>)>,
     /// What those records were sealed with.
@@ -95,14 +92,9 @@ impl Indexer {
         }
     }
 
-    /// Drops rows from these segments' indexes in a while.
-    pub(crate) fn forget(&self, segments: Vec<Arc<Segment>>, rows: ErasedRows) {
-        let forgetting = Forgetting {
-            segments: segments.into_iter(),
-            rows,
-            failed: false,
-        };
-        self.queue.change(|work| work.forgetting.push_back(forgetting));
+    /// Drops rows from their segments' indexes in a while.
+    pub(crate) fn forget(&self, rows: ErasedRows) {
+        self.queue.change(|work| work.forgetting.push_back(rows));
     }
 }
 
@@ -118,18 +110,15 @@ impl Drop for Indexer {
 // === impl Queue ===
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn change(&self, change: impl FnOnce(&mut Work)) {
-        change(&mut self.lock());
+        change(&mut self.work.lock());
         self.changed.notify_all();
     }
 
     fn wait_while(&self, condition: impl Fn(&Work) -> bool) -> MutexGuard<'_, Work> {
-        let waited = self.changed.wait_while(self.lock(), |work| condition(work));
-        waited.unwrap_or_else(PoisonError::into_inner)
+        let mut work = self.work.lock();
+        self.changed.wait_while(&mut work, |work| condition(work));
+        work
     }
 
     /// Works until nothing is added any more and all is done. To look through all segments for a principal's rows can take
@@ -152,7 +141,7 @@ impl Queue {
             } else if let Some(mut rows) = work.forgetting.pop_front() {
                 drop(work);
                 if rows.step() {
-                    self.lock().forgetting.push_front(rows);
+                    self.work.lock().forgetting.push_front(rows);
                 }
             } else {
                 return;
@@ -161,20 +150,20 @@ impl Queue {
     }
 }
 
-// === impl Forgetting ===
+// === impl ErasedRows ===
 
-impl Forgetting {
+impl ErasedRows {
     /// Looks through one more segment, and says whether there was one. What cannot be dropped finds what cannot be opened,
     /// no more than that something was there; the next start tries again.
     fn step(&mut self) -> bool {
         let Some(segment) = self.segments.next() else {
             if !self.failed {
                 // One that stays costs the next start a look.
-                let _ = std::fs::remove_file(&self.rows.pending);
+                let _ = std::fs::remove_file(&self.pending);
             }
             return false;
         };
-        self.failed |= forget(&segment, &self.rows).is_err() && !segment.is_removed();
+        self.failed |= forget(&segment, self).is_err() && !segment.is_removed();
         true
     }
 }
@@ -185,7 +174,7 @@ pub(crate) fn finish(segment: &Segment) -> Result<(), DiskError> {
         return Ok(());
     }
     let file = match &*segment.index() {
-        SegmentIndex::Growing(builder) => IndexFile::write(builder, segment.index_path())?,
+        SegmentIndex::Growing(builder) => IndexFile::write(builder, &segment.index_path)?,
         SegmentIndex::File(_) => return Ok(()),
     };
     segment.with_index(|index| *index = SegmentIndex::File(file));
@@ -197,7 +186,7 @@ pub(crate) fn finish(segment: &Segment) -> Result<(), DiskError> {
 fn remove_with_its_segment(segment: &Segment) {
     if segment.is_removed() {
         // What stays is removed by the next start.
-        let _ = std::fs::remove_file(segment.index_path());
+        let _ = std::fs::remove_file(&segment.index_path);
     }
 }
 
@@ -283,10 +272,12 @@ mod tests {
         Arc::new(segment)
     }
 
-    fn rows(folder: &Path) -> ErasedRows {
+    fn rows(folder: &Path, segments: Vec<Arc<Segment>>) -> ErasedRows {
         let pending = folder.join("erasing-3");
         std::fs::write(&pending, []).unwrap();
         ErasedRows {
+            segments: segments.into_iter(),
+            failed: false,
             principal: Some(("https://id".to_owned(), Some("ada".to_owned()))),
             key: KEY,
             pending,
@@ -306,9 +297,9 @@ mod tests {
         let indexer = Arc::new(Indexer::start(Vec::new()).unwrap());
         // For as long as they are looked at, no row of them can be dropped.
         let held: Vec<_> = old.iter().map(|segment| segment.index()).collect();
-        let rows = rows(folder.path());
+        let rows = rows(folder.path(), old.clone());
         let pending = rows.pending.clone();
-        indexer.forget(old.clone(), rows);
+        indexer.forget(rows);
         for number in 3..5 {
             indexer.finish(segment(folder.path(), number * 256, "bob"));
         }
@@ -341,7 +332,7 @@ mod tests {
         assert_eq!(finds(&full), 1);
         std::fs::remove_dir(&obstacle).unwrap();
         indexer.make_room().unwrap();
-        assert!(full.index_path().exists());
+        assert!(full.index_path.exists());
         assert_eq!(finds(&full), 1);
     }
 
@@ -351,6 +342,6 @@ mod tests {
         let removed = segment(folder.path(), 0, "ada");
         removed.remove();
         finish(&removed).unwrap();
-        assert!(!removed.index_path().exists());
+        assert!(!removed.index_path.exists());
     }
 }

@@ -1,6 +1,6 @@
 //! The chains that the ledger has, as far as memory goes: each is stored once, however many clients present it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,8 +10,6 @@ use serde::Deserialize;
 #[derive(Debug, Default)]
 pub(crate) struct KnownChains {
     by_digest: HashMap<[u8; 32], Stored>,
-    /// The longest known first.
-    order: VecDeque<[u8; 32]>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -28,32 +26,25 @@ impl KnownChains {
         self.by_digest.get(digest).is_some_and(|stored| stored.key == key)
     }
 
-    /// The record of this index holds the chain. Beyond the limit the one that is known for the longest is forgotten: if it
-    /// is presented again, it is stored again.
+    /// The record of this index holds the chain. Beyond the limit a sixteenth is forgotten, those that were stored first:
+    /// a chain of them that is presented again is stored again.
     pub(crate) fn add(&mut self, digest: [u8; 32], index: u64, key: u32) {
-        if self.by_digest.insert(digest, Stored { index, key }).is_none() {
-            self.order.push_back(digest);
-        }
-        if self.order.len() > MAX_KNOWN_CHAINS
-            && let Some(forgotten) = self.order.pop_front()
-        {
-            self.by_digest.remove(&forgotten);
+        self.by_digest.insert(digest, Stored { index, key });
+        if self.by_digest.len() > MAX_KNOWN_CHAINS {
+            let mut indexes: Vec<u64> = self.by_digest.values().map(|stored| stored.index).collect();
+            let (_, first, _) = indexes.select_nth_unstable(MAX_KNOWN_CHAINS / 16);
+            self.forget_before(*first);
         }
     }
 
     /// Forgets what was stored before this index.
     pub(crate) fn forget_before(&mut self, first: u64) {
-        self.retain(|stored| stored.index >= first);
+        self.by_digest.retain(|_, stored| stored.index >= first);
     }
 
     /// Forgets what was sealed with this key.
     pub(crate) fn forget_key(&mut self, key: u32) {
-        self.retain(|stored| stored.key != key);
-    }
-
-    fn retain(&mut self, keeps: impl Fn(&Stored) -> bool) {
-        self.by_digest.retain(|_, stored| keeps(stored));
-        self.order.retain(|digest| self.by_digest.contains_key(digest));
+        self.by_digest.retain(|_, stored| stored.key != key);
     }
 }
 
@@ -101,7 +92,7 @@ mod tests {
         chains.forget_key(1);
         assert!(!chains.contains(&[1; 32], 1));
         chains.forget_before(7);
-        assert!(!chains.contains(&[2; 32], 2) && chains.order.is_empty());
+        assert!(!chains.contains(&[2; 32], 2) && chains.by_digest.is_empty());
     }
 
     #[test]
@@ -112,7 +103,8 @@ mod tests {
             digest[..8].copy_from_slice(&number.to_be_bytes());
             chains.add(digest, number, 0);
         }
-        assert_eq!(chains.by_digest.len(), MAX_KNOWN_CHAINS);
-        assert!(!chains.contains(&[0; 32], 0));
+        assert_eq!(chains.by_digest.len(), MAX_KNOWN_CHAINS + 1 - MAX_KNOWN_CHAINS / 16);
+        let oldest = chains.by_digest.values().map(|stored| stored.index).min();
+        assert_eq!(oldest, Some(MAX_KNOWN_CHAINS as u64 / 16));
     }
 }

@@ -80,26 +80,14 @@ impl SourceName {
 
     /// Reads 32 hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
-        let digits: &[u8; 32] = text.as_bytes().try_into().ok()?;
-        let mut name = [0; 16];
-        for (byte, pair) in name.iter_mut().zip(digits.chunks_exact(2)) {
-            for digit in pair {
-                // Names are written with small letters, and there is one text for each.
-                let value = match digit {
-                    b'0'..=b'9' => digit - b'0',
-                    b'a'..=b'f' => digit - b'a' + 10,
-                    _ => return None,
-                };
-                *byte = *byte << 4 | value;
-            }
-        }
-        Some(Self(name))
+        let name = Self(u128::from_str_radix(text, 16).ok()?.to_be_bytes());
+        (name.to_string() == text).then_some(name)
     }
 }
 
 impl std::fmt::Display for SourceName {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+        write!(formatter, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 

@@ -23,7 +23,7 @@ use crate::options::{LedgerOptions, MAX_SEGMENT_BYTES, Retention};
 use crate::principal_quota::{Counted, Shares};
 use crate::reader::{LedgerReader, Shared};
 use crate::record::{Erasure, Note, Pruning, RecordBody, SourceChange, StoredEntry, StoredNote, StoredSourceChange};
-use crate::reserve::{Reserve, Room};
+use crate::reserve::{Room, reserve_for};
 use crate::seal::{MAX_LEAF_BYTES, SEAL_OVERHEAD, Sealer};
 use crate::segment::{Paths, Segment};
 use crate::sources::{KnownSources, SourceMark, SourceState};
@@ -48,7 +48,7 @@ pub struct Ledger {
     pub(crate) piece: Piece,
     /// Bytes that had been used when it was last counted, without the segment that is being appended to.
     pub(crate) settled_bytes: u64,
-    pub(crate) reserve: Reserve,
+    pub(crate) reserve: u64,
     /// Entries that were counted instead of recorded, since the start.
     pub(crate) counted: u64,
 }
@@ -124,14 +124,21 @@ impl Ledger {
                 limit: self.options.bounds.total,
             });
         }
-        self.reserve.allows(&self.paths.0, needed)?;
+        if self.reserve > 0
+            && let Some(room) = self.room().filter(|room| !room.is_left(needed))
+        {
+            return Err(LedgerError::Reserved {
+                path: self.paths.0.clone(),
+                room,
+            });
+        }
         self.append_always(items)
     }
 
     /// Leaves so many bytes free on its file system, or a sixteenth of it if that is less: what is appended beyond that is
     /// refused. With a retention some are left in any case.
     pub fn leave_free(&mut self, bytes: u64) {
-        self.reserve = Reserve::with(bytes, self.options.retention);
+        self.reserve = reserve_for(self.options.retention, bytes);
     }
 
     /// No principal's evidence may fill more than so many hundredths of what the ledger may hold (see `principal_quota`).
@@ -148,7 +155,7 @@ impl Ledger {
 
     /// What is free on its file system, and what of that it leaves to others; nothing where the system does not say.
     pub fn room(&self) -> Option<Room> {
-        self.reserve.room(&self.paths.0)
+        Room::of(&self.paths.0, self.reserve)
     }
 
     /// Destroys the principal's data key: what is known of the principal cannot be read any more, and every proof
@@ -180,12 +187,13 @@ impl Ledger {
         // A key that was overwritten and could not be synced is not known any more: its rows are not asked for again.
         if self.keys.is_erased(name) {
             self.chains.forget_key(name);
-            let rows = ErasedRows {
+            self.indexer.forget(ErasedRows {
+                segments: self.shared.segments().into_iter(),
+                failed: false,
                 principal: Some((principal.issuer.to_owned(), principal.subject.map(str::to_owned))),
                 key: name,
                 pending,
-            };
-            self.indexer.forget(self.shared.segments(), rows);
+            });
         }
         destroyed?;
         Ok(Some(Erased {
@@ -247,7 +255,7 @@ impl Ledger {
         for (segment, next) in segments.iter().zip(segments.iter().skip(1)) {
             // Nothing in a segment is newer than the beginning of the next.
             let is_published = published.is_none_or(|(size, _)| next.first() <= size);
-            if !is_published || (excess == 0 && next.began_unix_nano() >= horizon) || removed >= at_once {
+            if !is_published || (excess == 0 && next.began_unix_nano >= horizon) || removed >= at_once {
                 break;
             }
             excess = excess.saturating_sub(segment.bytes());
@@ -422,19 +430,12 @@ impl Ledger {
         if records == 0 {
             return false;
         }
-        let age = self
-            .options
-            .retention
-            .age
-            .map(|age| age.as_nanos() / SEGMENTS_IN_RETENTION);
-        let is_old = age.is_some_and(|age| {
-            u128::from(
-                piece
-                    .head
-                    .received_unix_nano
-                    .saturating_sub(self.segment.began_unix_nano()),
-            ) > age
-        });
+        let lived = piece
+            .head
+            .received_unix_nano
+            .saturating_sub(self.segment.began_unix_nano);
+        let age = self.options.retention.age;
+        let is_old = age.is_some_and(|age| u128::from(lived) > age.as_nanos() / SEGMENTS_IN_RETENTION);
         let bytes = self.current.end() + piece.bundle.len() as u64;
         let limit = self.options.bounds.segment.min(MAX_SEGMENT_BYTES);
         is_old || bytes >= limit || records + UNIT > u64::from(MAX_PLACES) || self.segment.index().is_full()
@@ -603,7 +604,7 @@ impl Ledger {
         let now = (now() / 1_000_000_000) as i64;
         let mut opener = self.shared.opener();
         let mut living = Vec::new();
-        for group in groups_of(segment.path())? {
+        for group in groups_of(&segment.path)? {
             let group = group?;
             let is_chain = |place: u32| group.head.chains.contains(&place);
             for (_, leaf) in (0..).zip(group.leaves()).filter(|(place, _)| is_chain(*place)) {
@@ -624,7 +625,7 @@ impl Ledger {
     pub(crate) fn remove_before(&mut self, first: u64) -> Result<(usize, usize), LedgerError> {
         let removed = self.shared.prune(first);
         for segment in &removed {
-            for file in [segment.index_path(), segment.path()] {
+            for file in [&segment.index_path, &segment.path] {
                 durable::remove_if_present(file).map_err(at(file))?;
             }
         }

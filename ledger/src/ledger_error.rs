@@ -1,11 +1,13 @@
 //! Why something was not recorded.
 
+use std::path::PathBuf;
+
 use credence_storage::FileError;
 
 use crate::disk_error::DiskError;
 use crate::entry::EntryError;
 use crate::frames::AppendError;
-use crate::reserve::Reserved;
+use crate::reserve::Room;
 
 /// Why the ledger cannot be opened, or something was not appended, or not all of it: what was is durable, and the sources'
 /// states say how far it goes.
@@ -27,8 +29,17 @@ pub enum LedgerError {
         limit: u64,
     },
     /// What room there is, is for others.
-    #[error(transparent)]
-    Reserved(#[from] Reserved),
+    #[error(
+        "{path}: the file system has {free} bytes free, and {reserve} are left to what shares it with the ledger. Make room, or \
+         start the control plane with a smaller --ledger-reserve or with a --ledger-retention; until then the filters keep \
+         the evidence while they have room", path = path.display(), free = room.free, reserve = room.reserve
+    )]
+    Reserved {
+        /// The ledger's folder.
+        path: PathBuf,
+        /// What room there is.
+        room: Room,
+    },
     /// There are as many data keys as there may be.
     #[error(
         "the ledger has {limit} data keys, which is the limit, and evidence is about another principal. Start the control \

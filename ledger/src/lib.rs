@@ -69,4 +69,4 @@ pub use reader::{LedgerReader, ReadError};
 pub use record::{
     LedgerRecord, Note, RecordBody, RecordKind, SourceChange, StoredEntry, StoredNote, StoredSourceChange,
 };
-pub use reserve::{Reserved, Room};
+pub use reserve::Room;

@@ -17,6 +17,7 @@ use crate::note::{KeyName, NoteSigner, VerifierKey};
 use crate::tree::empty_root;
 
 /// The ledger's origin and key.
+#[derive(Debug)]
 pub struct LedgerIdentity {
     folder: PathBuf,
     /// The tree's origins, the first one first, each with the log beside which the tree had it.
@@ -207,16 +208,6 @@ impl LedgerIdentity {
     }
 }
 
-/// The key stays unsaid.
-impl fmt::Debug for LedgerIdentity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LedgerIdentity")
-            .field("folder", &self.folder)
-            .field("origins", &self.origins)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The origins that a ledger's folder says its tree had, the present one last.
 pub fn origins_of(folder: &Path) -> Result<Vec<KeyName>, DiskError> {
     let origins = read_origins(&folder.join(ORIGIN))?;
@@ -241,11 +232,8 @@ impl Naming<'_> {
         let is_unused = |name: &KeyName| origins.iter().all(|origin| origin.name != *name);
         let log_id = self.log_id;
         let configured = self.origin.cloned();
-        let apart = match self.origin {
-            Some(origin) => format!("{origin}/{log_id}"),
-            None => format!("{DEFAULT_ORIGIN}/{log_id}"),
-        };
-        // A log's name is hexadecimal digits: what comes of it is a key's name too.
+        let name = self.origin.map_or(DEFAULT_ORIGIN, KeyName::as_str);
+        let apart = format!("{name}/{log_id}");
         let apart = apart.parse().ok().filter(is_unused);
         configured
             .filter(is_unused)

@@ -62,6 +62,7 @@ pub struct PublicKey<T> {
 pub type VerifierKey = PublicKey<OfNotes>;
 
 /// A key that signs notes.
+#[derive(Debug)]
 pub struct NoteSigner {
     name: KeyName,
     key: SigningKey,
@@ -334,15 +335,6 @@ impl NoteSigner {
             signature: self.key.sign(text.as_bytes()).to_bytes().to_vec(),
         };
         Ok(format!("{text}\n{signature}"))
-    }
-}
-
-/// The key stays unsaid.
-impl fmt::Debug for NoteSigner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NoteSigner")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
     }
 }
 

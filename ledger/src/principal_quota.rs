@@ -14,7 +14,7 @@ use std::time::Duration;
 use credence_wire::v1;
 use prost::Message as _;
 
-use crate::entry::{AggregateView, EntryKind, EntryView, PrincipalView};
+use crate::entry::{EntryKind, EntryView, PrincipalView};
 use crate::group::KeyShare;
 use crate::options::Retention;
 
@@ -189,44 +189,41 @@ impl Counted {
     /// Counts an entry that is about a principal, taken in at `received` (seconds since the Unix epoch).
     pub(crate) fn add(&mut self, principal: PrincipalView<'_>, entry: &EntryView<'_>, received: i64) {
         self.entries += 1;
-        let counted = match &entry.kind {
-            EntryKind::Event(event) => AggregateView {
-                second: (event.time_unix_nano / NANOS) as i64,
-                rule: event.rule,
-                reason: event.reason,
-                count: 1,
-                decision: event.decision,
-                mode: event.mode,
-                principal: None,
-            },
-            EntryKind::Aggregate(aggregate) => *aggregate,
+        let aggregate = |second, rule: &str, reason: &str, decision, mode| v1::Aggregate {
+            second,
+            rule: rule.to_owned(),
+            reason: reason.to_owned(),
+            decision,
+            mode,
+            ..Default::default()
+        };
+        let (key, count) = match &entry.kind {
+            EntryKind::Event(event) => {
+                let second = (event.time_unix_nano / NANOS) as i64;
+                (
+                    aggregate(second, event.rule, event.reason, event.decision, event.mode),
+                    1,
+                )
+            }
+            EntryKind::Aggregate(counted) => {
+                let (second, decision, mode) = (counted.second, counted.decision, counted.mode);
+                (
+                    aggregate(second, counted.rule, counted.reason, decision, mode),
+                    counted.count,
+                )
+            }
             EntryKind::Chain(_) | EntryKind::Gap(_) => {
                 self.chains += 1;
                 return;
             }
         };
-        let aggregate = v1::Aggregate {
-            second: counted.second,
-            rule: counted.rule.to_owned(),
-            reason: counted.reason.to_owned(),
-            decision: counted.decision,
-            mode: counted.mode,
-            ..Default::default()
-        };
         let counts = self.principals.entry(principal.to_wire()).or_default();
-        let key = match counts.len() < MAX_COUNTS || counts.contains_key(&aggregate) {
-            true => aggregate,
-            false => v1::Aggregate {
-                second: received,
-                rule: OTHER.to_owned(),
-                reason: OTHER.to_owned(),
-                decision: aggregate.decision().into(),
-                mode: aggregate.mode().into(),
-                ..Default::default()
-            },
+        let key = match counts.len() < MAX_COUNTS || counts.contains_key(&key) {
+            true => key,
+            false => aggregate(received, OTHER, OTHER, key.decision().into(), key.mode().into()),
         };
         let sum = counts.entry(key).or_default();
-        *sum = sum.saturating_add(counted.count);
+        *sum = sum.saturating_add(count);
     }
 
     /// How many entries were counted, and the encoded entries that stand in their place.

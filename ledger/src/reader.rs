@@ -2,8 +2,11 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
 
 use crate::disk_error::DiskError;
 use crate::group::LEAF_LENGTH_BYTES;
@@ -19,6 +22,7 @@ use crate::tree::{Hash, Hashes, leaf_hash, root_of};
 pub struct LedgerReader(Result<Arc<Shared>, Arc<str>>);
 
 /// What the one who appends shares with those who read.
+#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) origin: String,
     pub(crate) keys: Arc<KeyFile>,
@@ -26,13 +30,10 @@ pub(crate) struct Shared {
     /// Oldest first.
     pub(crate) segments: RwLock<Vec<Arc<Segment>>>,
     first: AtomicU64,
-    size: AtomicU64,
-    listeners: Mutex<Vec<Listener>>,
+    size: watch::Sender<u64>,
     /// The indexes of records that were found not to be readable, at most [`MAX_UNREADABLE`] of them.
     unreadable: Mutex<HashSet<u64>>,
 }
-
-type Listener = Box<dyn Fn(u64) + Send + Sync>;
 
 /// Why something cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +92,7 @@ impl LedgerReader {
 
     /// Records that are durable and in the tree, those that were pruned included.
     pub fn size(&self) -> u64 {
-        self.0.as_ref().map_or(0, |shared| shared.size.load(Ordering::Acquire))
+        self.0.as_ref().map_or(0, |shared| *shared.size.borrow())
     }
 
     /// The lowest index that is still held; the size, if none is.
@@ -99,12 +100,12 @@ impl LedgerReader {
         self.0.as_ref().map_or(0, |shared| shared.first.load(Ordering::Acquire))
     }
 
-    /// Calls `listener` with the new size whenever the ledger has grown, on the thread that appends: it must be quick.
-    pub fn on_growth(&self, listener: impl Fn(u64) + Send + Sync + 'static) {
-        if let Ok(shared) = &self.0 {
-            let mut listeners = shared.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-            listeners.push(Box::new(listener));
-        }
+    /// The size, and each new one when the ledger has grown. If the ledger could not be opened, it never changes.
+    pub fn growth(&self) -> watch::Receiver<u64> {
+        let of_nothing = |_: &Arc<str>| watch::channel(0).1;
+        self.0
+            .as_ref()
+            .map_or_else(of_nothing, |shared| shared.size.subscribe())
     }
 
     /// What is held, newest first.
@@ -128,7 +129,7 @@ impl LedgerReader {
     /// How many records were found that cannot be read, as far as they were asked for; of the first
     /// [`MAX_UNREADABLE`] each counts once.
     pub fn unreadable(&self) -> usize {
-        self.0.as_ref().map_or(0, |shared| shared.unreadable().len())
+        self.0.as_ref().map_or(0, |shared| shared.unreadable.lock().len())
     }
 
     /// The records of these indexes, in order; [`RecordBody::Unreadable`] stands for each that cannot be read. What is
@@ -283,8 +284,7 @@ impl Shared {
             hashes,
             segments: RwLock::default(),
             first: AtomicU64::new(0),
-            size: AtomicU64::new(0),
-            listeners: Mutex::default(),
+            size: watch::Sender::new(0),
             unreadable: Mutex::default(),
         }
     }
@@ -299,11 +299,11 @@ impl Shared {
         match opened {
             Ok(opened) => {
                 // The disk may have answered another time.
-                self.unreadable().remove(&index);
+                self.unreadable.lock().remove(&index);
                 Ok(opened)
             }
             Err(OpenError::Damaged { .. } | OpenError::Unknown { .. }) if !segment.is_removed() => {
-                let mut unreadable = self.unreadable();
+                let mut unreadable = self.unreadable.lock();
                 if unreadable.len() < MAX_UNREADABLE {
                     unreadable.insert(index);
                 }
@@ -313,21 +313,17 @@ impl Shared {
         }
     }
 
-    fn unreadable(&self) -> MutexGuard<'_, HashSet<u64>> {
-        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn opener(&self) -> Opener {
         Opener::new(&self.origin, Arc::clone(&self.keys))
     }
 
     /// Oldest first.
     pub(crate) fn segments(&self) -> Vec<Arc<Segment>> {
-        self.segments.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.segments.read().clone()
     }
 
     pub(crate) fn begin(&self, segment: Arc<Segment>) {
-        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        let mut segments = self.segments.write();
         if segments.is_empty() {
             self.first.store(segment.first(), Ordering::Release);
         }
@@ -336,7 +332,7 @@ impl Shared {
 
     /// Readers find nothing before this index any more. Returns the segments that are to be removed.
     pub(crate) fn prune(&self, first: u64) -> Vec<Arc<Segment>> {
-        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        let mut segments = self.segments.write();
         self.first.store(first, Ordering::Release);
         let kept = segments.partition_point(|segment| segment.first() < first);
         let removed: Vec<_> = segments.drain(..kept).collect();
@@ -349,18 +345,7 @@ impl Shared {
     }
 
     pub(crate) fn grown(&self, size: u64) {
-        self.size.store(size, Ordering::Release);
-        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        listeners.iter().for_each(|listener| listener(size));
-    }
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Shared")
-            .field("origin", &self.origin)
-            .finish_non_exhaustive()
+        self.size.send_replace(size);
     }
 }
 

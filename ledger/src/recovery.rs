@@ -24,7 +24,6 @@ use crate::options::LedgerOptions;
 use crate::principal_quota::Shares;
 use crate::reader::Shared;
 use crate::record::{LedgerRecord, Note, RecordBody};
-use crate::reserve::Reserve;
 use crate::seal::{Opener, Sealer, key_name};
 use crate::segment::{Paths, Segment, parse_segment_name};
 use crate::sources::KnownSources;
@@ -88,12 +87,18 @@ impl Ledger {
             shared,
             piece: Piece::default(),
             settled_bytes: 0,
-            reserve: Reserve::default(),
+            reserve: 0,
             counted: 0,
         };
         ledger.settle_bytes();
         ledger.complete_erasures(&replay.erased)?;
-        ledger.complete_pruning(held_from, replay.first_held)?;
+        if replay.first_held > held_from {
+            // What a note says is pruned, and a crash kept from being removed.
+            ledger.remove_before(replay.first_held)?;
+        } else {
+            // The segments may be gone, and the keys not yet.
+            ledger.keys.destroy_unused(replay.first_held)?;
+        }
         Ok((ledger, replay.opened))
     }
 
@@ -111,27 +116,17 @@ impl Ledger {
         for key in unfinished {
             let pending = self.paths.erasing(key);
             if self.keys.is_erased(key) {
-                let rows = ErasedRows {
+                self.indexer.forget(ErasedRows {
+                    segments: self.shared.segments().into_iter(),
+                    failed: false,
                     principal: None,
                     key,
                     pending,
-                };
-                self.indexer.forget(self.shared.segments(), rows);
+                });
             } else {
                 // It was asked for and never noted.
                 std::fs::remove_file(&pending).map_err(at(&pending))?;
             }
-        }
-        Ok(())
-    }
-
-    /// Removes what a note says is pruned, where a crash kept that from being done.
-    fn complete_pruning(&mut self, held_from: u64, first_held: u64) -> Result<(), LedgerError> {
-        if first_held > held_from {
-            self.remove_before(first_held)?;
-        } else {
-            // The segments may be gone, and the keys not yet.
-            self.keys.destroy_unused(first_held)?;
         }
         Ok(())
     }
@@ -222,11 +217,11 @@ impl Replay {
     /// Reads the last segment, and cuts off a write that a crash interrupted.
     fn run(&mut self) -> Result<FrameFile, LedgerError> {
         let segment = Arc::clone(&self.segment);
-        let (file, torn) = FrameFile::open(segment.path(), |frame| {
-            let group = Group::read(segment.path(), frame)?;
+        let (file, torn) = FrameFile::open(&segment.path, |frame| {
+            let group = Group::read(&segment.path, frame)?;
             if group.head.first_index != self.tree.size() {
                 let found = "its records do not follow the ones before them";
-                return Err(DiskError::damaged(segment.path(), found).at_byte(group.offset).into());
+                return Err(DiskError::damaged(&segment.path, found).at_byte(group.offset).into());
             }
             self.take(&group)
         })?;
@@ -376,7 +371,7 @@ fn restore_tree(
         tree.flush()?;
     }
     for segment in segments {
-        for group in groups_of(segment.path())? {
+        for group in groups_of(&segment.path)? {
             for leaf in group?.leaves() {
                 tree.push(leaf_hash(leaf.sealed));
             }

@@ -1,15 +1,8 @@
 //! What the ledger leaves free on its disk, for what shares it: revocations are written to the same data folder.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::options::Retention;
-
-/// How much is left free.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Reserve {
-    /// Bytes; on a small file system a sixteenth of it, if that is less.
-    pub(crate) bytes: u64,
-}
 
 /// What is free on the ledger's file system, and what of that is left to what shares it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,75 +13,36 @@ pub struct Room {
     pub reserve: u64,
 }
 
-/// What room there is, is for others.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{path}: the file system has {free} bytes free, and {reserve} are left to what shares it with the ledger. Make room, or \
-     start the control plane with a smaller --ledger-reserve or with a --ledger-retention; until then the filters keep \
-     the evidence while they have room", path = path.display()
-)]
-pub struct Reserved {
-    /// The ledger's folder.
-    path: PathBuf,
-    free: u64,
-    reserve: u64,
-}
-
-// === impl Reserve ===
-
-impl Reserve {
-    /// So much, and enough for what a retention writes down before it removes anything: on a disk that is full to the last
-    /// byte, nothing could be removed any more.
-    pub(crate) fn with(bytes: u64, retention: Retention) -> Self {
-        let needed = match retention == Retention::default() {
-            true => 0,
-            false => ROOM_TO_PRUNE,
-        };
-        Self {
-            bytes: bytes.max(needed),
-        }
-    }
-
-    /// Whether so many bytes more leave as much free as they should. Where the system does not say, it is the disk that
-    /// refuses what it has no room for.
-    pub(crate) fn allows(self, folder: &Path, needed: u64) -> Result<(), Reserved> {
-        if self.bytes == 0 {
-            return Ok(());
-        }
-        match self.room(folder) {
-            Some(room) if !room.is_left(needed) => Err(Reserved {
-                path: folder.to_owned(),
-                free: room.free,
-                reserve: room.reserve,
-            }),
-            _ => Ok(()),
-        }
-    }
-
-    /// How it is now; nothing where the system does not say.
-    pub(crate) fn room(self, folder: &Path) -> Option<Room> {
+impl Room {
+    /// How it is now, with so many bytes to leave free; nothing where the system does not say.
+    pub(crate) fn of(folder: &Path, reserve: u64) -> Option<Self> {
         let status = rustix::fs::statvfs(folder).ok()?;
         let total = status.f_blocks.saturating_mul(status.f_frsize);
-        Some(Room {
+        Some(Self {
             // What is free for us: some file systems keep blocks for root alone.
             free: status.f_bavail.saturating_mul(status.f_frsize),
-            reserve: self.of(total),
+            reserve: reserve_on(total, reserve),
         })
     }
 
-    /// What of a file system of this size is left free.
-    fn of(self, total: u64) -> u64 {
-        self.bytes.min(total / SMALLEST_PART)
+    /// Whether the reserve is left once so many bytes more are used.
+    pub(crate) fn is_left(self, needed: u64) -> bool {
+        self.free >= self.reserve.saturating_add(needed)
     }
 }
 
-// === impl Room ===
-
-impl Room {
-    /// Whether the reserve is left once so many bytes more are used.
-    fn is_left(self, needed: u64) -> bool {
-        self.free >= self.reserve.saturating_add(needed)
+/// Bytes to leave free: so many, and enough for what a retention writes down before it removes anything. On a disk that is
+/// full to the last byte, nothing could be removed any more.
+pub(crate) fn reserve_for(retention: Retention, bytes: u64) -> u64 {
+    match retention == Retention::default() {
+        true => bytes,
+        false => bytes.max(ROOM_TO_PRUNE),
     }
+}
+
+/// What of a file system of this size is left free.
+fn reserve_on(total: u64, bytes: u64) -> u64 {
+    bytes.min(total / SMALLEST_PART)
 }
 
 /// For a note, and for the chains of a segment that have not expired.
@@ -102,7 +56,6 @@ mod tests {
 
     #[test]
     fn what_is_left_free_is_what_was_asked_for_or_a_sixteenth_of_a_small_disk() {
-        let reserve = Reserve { bytes: 256 << 20 };
         let cases: [(u64, u64, u64, bool); 5] = [
             (100 << 30, 300 << 20, 44 << 20, true),
             (100 << 30, 300 << 20, 45 << 20, false),
@@ -113,7 +66,7 @@ mod tests {
         for (total, free, needed, expected) in cases {
             let room = Room {
                 free,
-                reserve: reserve.of(total),
+                reserve: reserve_on(total, 256 << 20),
             };
             assert_eq!(room.is_left(needed), expected, "{needed} bytes of {free}");
         }
@@ -129,20 +82,14 @@ mod tests {
             (Retention::default(), [0, 1 << 30]),
             (by_size, [ROOM_TO_PRUNE, 1 << 30]),
         ] {
-            assert_eq!(
-                [0, 1 << 30].map(|bytes| Reserve::with(bytes, retention).bytes),
-                expected
-            );
+            assert_eq!([0, 1 << 30].map(|bytes| reserve_for(retention, bytes)), expected);
         }
     }
 
     #[test]
     fn a_disk_with_room_refuses_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(Reserve { bytes: 1 }.room(folder.path()).unwrap().reserve == 1);
-        assert!(Reserve { bytes: 1 }.allows(folder.path(), 0).is_ok());
-        let refused = Reserve { bytes: 1 }.allows(folder.path(), u64::MAX).unwrap_err();
-        assert!(refused.to_string().contains("--ledger-reserve"), "{refused}");
-        assert!(Reserve { bytes: 0 }.allows(folder.path(), u64::MAX).is_ok());
+        let room = Room::of(folder.path(), 1).unwrap();
+        assert!(room.reserve == 1 && room.is_left(0) && !room.is_left(u64::MAX));
     }
 }

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use credence_storage::at;
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::disk_error::DiskError;
 use crate::group::{LEAF_LENGTH_BYTES, groups_of};
@@ -19,10 +19,10 @@ use crate::index::{IndexBuilder, IndexKey, RUN_PLACES, SegmentIndex};
 #[derive(Debug)]
 pub struct Segment {
     first: u64,
-    path: PathBuf,
-    index_path: PathBuf,
+    pub(crate) path: PathBuf,
+    pub(crate) index_path: PathBuf,
     /// When its first frame was written, nanoseconds since the Unix epoch.
-    began_unix_nano: u64,
+    pub(crate) began_unix_nano: u64,
     records: AtomicU32,
     bytes: AtomicU64,
     /// Set before its files are removed.
@@ -88,7 +88,7 @@ impl Segment {
 
     /// Its index, for as long as it is looked at; the one who appends waits meanwhile.
     pub fn index(&self) -> RwLockReadGuard<'_, SegmentIndex> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner)
+        self.index.read()
     }
 
     /// Whether it was pruned: then its files, and keys that its leaves were sealed with, may be gone at any moment.
@@ -98,18 +98,6 @@ impl Segment {
 
     pub(crate) fn remove(&self) {
         self.removed.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn began_unix_nano(&self) -> u64 {
-        self.began_unix_nano
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(crate) fn index_path(&self) -> &Path {
-        &self.index_path
     }
 
     /// Size of the file and of the index's.
@@ -125,7 +113,7 @@ impl Segment {
 
     /// Changes the index.
     pub(crate) fn with_index<T>(&self, change: impl FnOnce(&mut SegmentIndex) -> T) -> T {
-        change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.index.write())
     }
 
     /// Adds to the index, if it is in memory.

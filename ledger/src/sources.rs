@@ -1,6 +1,6 @@
 //! The sources of evidence that have not ended, and how far each has come.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use prost::Message;
 
@@ -10,9 +10,8 @@ use crate::record::SourceChange;
 /// What the ledger knows of the sources that have not ended.
 #[derive(Debug, Default)]
 pub(crate) struct KnownSources {
-    by_name: HashMap<SourceName, (SourceState, Age)>,
-    /// The same sources, those first that can be forgotten first: lost ones, then the oldest.
-    by_age: BTreeMap<Age, SourceName>,
+    /// With the place of each in the order in which they began.
+    by_name: HashMap<SourceName, (SourceState, u64)>,
     next: u64,
 }
 
@@ -39,13 +38,6 @@ pub(crate) struct SourceMark {
     pub(crate) change: i32,
 }
 
-/// In the order in which sources are forgotten.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Age {
-    awaited: bool,
-    born: u64,
-}
-
 // === impl KnownSources ===
 
 impl KnownSources {
@@ -62,26 +54,30 @@ impl KnownSources {
     /// Takes in what a group says.
     pub(crate) fn apply(&mut self, mark: &SourceMark) {
         let Some(source) = mark.name() else { return };
-        let known = self.get(&source).unwrap_or_default();
-        let lost = match mark.change() {
-            SourceChange::Ended => return self.remove(&source),
-            SourceChange::Started | SourceChange::Returned => false,
-            SourceChange::Lost => true,
-            SourceChange::Unspecified => known.lost,
-        };
-        let last_sequence = mark.last_sequence;
-        // Nearly every mark moves a number only.
-        match self.by_name.get_mut(&source) {
-            Some((state, _)) if state.lost == lost => state.last_sequence = last_sequence,
-            _ => self.set(source, SourceState { last_sequence, lost }),
+        if mark.change() == SourceChange::Ended {
+            self.by_name.remove(&source);
+            return;
+        }
+        let (state, _) = self.by_name.entry(source).or_insert_with(|| {
+            self.next += 1;
+            (SourceState::default(), self.next)
+        });
+        state.last_sequence = mark.last_sequence;
+        match mark.change() {
+            SourceChange::Started | SourceChange::Returned => state.lost = false,
+            SourceChange::Lost => state.lost = true,
+            SourceChange::Unspecified | SourceChange::Ended => {}
+        }
+        if self.by_name.len() > MAX_KNOWN_SOURCES {
+            self.forget_some();
         }
     }
 
     /// As marks, so that applying them all to nothing gives the same again.
     pub(crate) fn marks(&self) -> Vec<SourceMark> {
         let mut by_birth: Vec<_> = self.by_name.iter().collect();
-        by_birth.sort_unstable_by_key(|(_, (_, age))| age.born);
-        let mark = |(source, (state, _)): (&SourceName, &(SourceState, Age))| SourceMark {
+        by_birth.sort_unstable_by_key(|(_, (_, born))| *born);
+        let mark = |(source, (state, _)): (&SourceName, &(SourceState, u64))| SourceMark {
             name: source.0.to_vec(),
             last_sequence: state.last_sequence,
             change: if state.lost {
@@ -94,32 +90,16 @@ impl KnownSources {
         by_birth.into_iter().map(mark).collect()
     }
 
-    /// Bounds what is remembered: one that is forgotten and does come back is told to open a new source.
-    fn set(&mut self, source: SourceName, state: SourceState) {
-        let born = match self.by_name.get(&source) {
-            Some((_, age)) => age.born,
-            None => {
-                self.next += 1;
-                self.next
-            }
-        };
-        self.remove(&source);
-        let age = Age {
-            awaited: !state.lost,
-            born,
-        };
-        self.by_age.insert(age, source);
-        self.by_name.insert(source, (state, age));
-        if self.by_name.len() > MAX_KNOWN_SOURCES
-            && let Some((_, forgotten)) = self.by_age.pop_first()
-        {
-            self.by_name.remove(&forgotten);
-        }
-    }
-
-    fn remove(&mut self, source: &SourceName) {
-        if let Some((_, age)) = self.by_name.remove(source) {
-            self.by_age.remove(&age);
+    /// Bounds what is remembered: one that is forgotten and does come back is told to open a new source. Lost ones are
+    /// forgotten first, then the oldest; many at once, because all are looked at.
+    fn forget_some(&mut self) {
+        let known = self.by_name.iter();
+        let mut by_age: Vec<_> = known
+            .map(|(source, (state, born))| (!state.lost, *born, *source))
+            .collect();
+        by_age.select_nth_unstable(FORGOTTEN_AT_ONCE);
+        for (.., source) in by_age.iter().take(FORGOTTEN_AT_ONCE) {
+            self.by_name.remove(source);
         }
     }
 }
@@ -134,6 +114,7 @@ impl SourceMark {
 
 /// Sources that are remembered, at about 100 bytes each, and at about 30 in every segment.
 pub const MAX_KNOWN_SOURCES: usize = 200_000;
+const FORGOTTEN_AT_ONCE: usize = MAX_KNOWN_SOURCES / 64;
 
 #[cfg(test)]
 mod tests {
@@ -181,9 +162,27 @@ mod tests {
             let name = SourceName([source; 16]);
             assert_eq!(again.get(&name), sources.get(&name));
         }
-        assert_eq!(
-            again.by_age.values().collect::<Vec<_>>(),
-            sources.by_age.values().collect::<Vec<_>>()
-        );
+        assert_eq!(again.marks(), sources.marks());
+    }
+
+    #[test]
+    fn lost_sources_are_forgotten_first_then_the_oldest() {
+        let name = |source: u32| [[0; 12].as_slice(), &source.to_be_bytes()].concat();
+        let mut sources = KnownSources::default();
+        let mut apply = |source, change: SourceChange| {
+            sources.apply(&SourceMark {
+                name: name(source),
+                last_sequence: 0,
+                change: change.into(),
+            });
+        };
+        let count = MAX_KNOWN_SOURCES as u32;
+        (0..count).for_each(|source| apply(source, SourceChange::Started));
+        apply(count - 1, SourceChange::Lost);
+        apply(count, SourceChange::Started);
+        let is_known = |source| sources.get(&SourceName(name(source).try_into().unwrap())).is_some();
+        let forgotten = FORGOTTEN_AT_ONCE as u32 - 1;
+        assert!(!is_known(0) && !is_known(forgotten - 1) && is_known(forgotten) && is_known(count));
+        assert!(!is_known(count - 1), "it was lost");
     }
 }

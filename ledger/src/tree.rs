@@ -151,16 +151,10 @@ fn complete_subtree<H: Hashes>(height: u32, first: u64, hashes: &H) -> Result<Ha
     let mut row = hashes.read(level as u8, first >> (level * HEIGHT_OF_A_TILE), count)?;
     debug_assert_eq!(row.len(), count, "as many hashes as were asked for");
     while row.len() > 1 {
-        row = row.chunks(2).map(pair).collect();
+        let (pairs, _) = row.as_chunks();
+        row = pairs.iter().map(|[left, right]| node_hash(left, right)).collect();
     }
     Ok(row.pop().unwrap_or_default())
-}
-
-fn pair(of_hashes: &[Hash]) -> Hash {
-    match of_hashes {
-        [left, right] => node_hash(left, right),
-        other => other.first().copied().unwrap_or_default(),
-    }
 }
 
 /// Tiles are 256 hashes wide.

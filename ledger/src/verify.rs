@@ -72,7 +72,7 @@ pub struct Problem {
 pub fn verify(folder: &Path, against: &Against) -> io::Result<Findings> {
     std::fs::read_dir(folder)?;
     let mut checking = Checking {
-        folder,
+        paths: Paths(folder.to_owned()),
         findings: Findings::default(),
     };
     let key = checking.key(against);
@@ -90,8 +90,8 @@ pub fn verify(folder: &Path, against: &Against) -> io::Result<Findings> {
     Ok(checking.findings)
 }
 
-struct Checking<'a> {
-    folder: &'a Path,
+struct Checking {
+    paths: Paths,
     findings: Findings,
 }
 
@@ -121,9 +121,9 @@ struct LevelFile {
 
 // === impl Checking ===
 
-impl Checking<'_> {
+impl Checking {
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+        self.paths.0.join(name)
     }
 
     fn problem(&mut self, file: PathBuf, offset: Option<u64>, found: impl fmt::Display) {
@@ -146,7 +146,7 @@ impl Checking<'_> {
 
     /// The log's key, and whether the folder's own is the same.
     fn key(&mut self, against: &Against) -> Option<VerifierKey> {
-        let own = match verifier_key_of(self.folder) {
+        let own = match verifier_key_of(&self.paths.0) {
             Ok(own) => Some(own),
             // Who may check the evidence need not be able to sign it.
             Err(DiskError::Io(FileError { path, error })) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -160,7 +160,7 @@ impl Checking<'_> {
             }
         };
         let Some(key) = &against.key else { return own };
-        let origins = origins_of(self.folder).unwrap_or_default();
+        let origins = origins_of(&self.paths.0).unwrap_or_default();
         if let Some(own) = own.filter(|own| own != key) {
             let path = match origins.last() == Some(key.name()) {
                 true => self.path("log-key"),
@@ -193,7 +193,7 @@ impl Checking<'_> {
     /// Every leaf, every hash, and every root that was signed.
     fn tree(&mut self, against: &Against, losses: &mut Option<LossCheck>) {
         let mut growing = self.growing(against);
-        let segments = match self.segments() {
+        let segments = match self.paths.held_segments() {
             Ok(segments) => segments,
             Err(error) => return self.problem(self.path("segments"), None, error),
         };
@@ -219,14 +219,10 @@ impl Checking<'_> {
     }
 
     /// Every leaf of these segments; whether they follow one another.
-    fn leaves(
-        &mut self,
-        mut segments: VecDeque<(u64, PathBuf)>,
-        growing: &mut Growing,
-        losses: &mut Option<LossCheck>,
-    ) -> bool {
+    fn leaves(&mut self, mut segments: VecDeque<u64>, growing: &mut Growing, losses: &mut Option<LossCheck>) -> bool {
         self.begin(&segments, growing);
-        while let Some((first, path)) = segments.pop_front() {
+        while let Some(first) = segments.pop_front() {
+            let path = self.paths.segment(first);
             let size = growing.frontier.size();
             if first != size {
                 let found = format!("it begins with record {first}, but the one before it ends with {size}");
@@ -250,7 +246,7 @@ impl Checking<'_> {
 
     fn growing(&self, against: &Against) -> Growing {
         let level = |level: u32| {
-            let path = self.folder.join("hashes").join(level.to_string());
+            let path = self.paths.hashes().join(level.to_string());
             LevelFile {
                 file: File::open(&path)
                     .ok()
@@ -279,22 +275,14 @@ impl Checking<'_> {
         }
     }
 
-    /// The segments by their first index, in order.
-    fn segments(&self) -> io::Result<Vec<(u64, PathBuf)>> {
-        let paths = Paths(self.folder.to_owned());
-        let held = paths.held_segments()?.into_iter();
-        Ok(held.map(|first| (first, paths.segment(first))).collect())
-    }
-
     /// The segments that are held, if a running control plane has pruned the one that begins with `first`.
-    fn held_instead_of(&self, first: u64) -> Option<VecDeque<(u64, PathBuf)>> {
-        let segments = self.segments().ok()?;
-        let (held, _) = segments.first()?;
-        (*held > first).then(|| segments.into())
+    fn held_instead_of(&self, first: u64) -> Option<VecDeque<u64>> {
+        let segments = self.paths.held_segments().ok()?;
+        (*segments.first()? > first).then(|| segments.into())
     }
 
-    fn begin(&mut self, segments: &VecDeque<(u64, PathBuf)>, growing: &mut Growing) {
-        let first = segments.front().map_or(0, |(first, _)| *first);
+    fn begin(&mut self, segments: &VecDeque<u64>, growing: &mut Growing) {
+        let first = segments.front().copied().unwrap_or(0);
         self.findings.first = first;
         self.pruned(first, growing);
     }
@@ -395,11 +383,11 @@ impl Checking<'_> {
 
 // === impl Checking: what is made to read the leaves ===
 
-impl Checking<'_> {
+impl Checking {
     /// None if the keys cannot be read, of which [`Checking::keys`] tells.
     fn losses(&mut self) -> Option<LossCheck> {
         let path = self.path("keys");
-        let origins = origins_of(self.folder).ok()?;
+        let origins = origins_of(&self.paths.0).ok()?;
         match LossCheck::open(&path, origins.first()?.as_str()) {
             Ok(losses) => Some(losses),
             Err(DiskError::Io(FileError { error, .. })) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -414,17 +402,14 @@ impl Checking<'_> {
     fn report_losses(&mut self, losses: &LossCheck) {
         let first = self.findings.first;
         if !losses.excuses(first) {
-            let path = self.path("segments").join(format!("{first:020}"));
+            let path = self.paths.segment(first);
             let found = format!(
                 "it is the oldest, but no note in the ledger says that the records before {first} were removed; restore \
                  them from a backup"
             );
             self.problem(path, None, found);
         }
-        let held = || {
-            let segments = self.segments()?;
-            Ok::<_, io::Error>(segments.first().map_or(0, |(first, _)| *first))
-        };
+        let held = || Ok::<_, io::Error>(self.paths.held_segments()?.first().copied().unwrap_or(0));
         let path = self.path("keys");
         match losses.unaccounted(held) {
             Ok(unaccounted) => {
@@ -470,16 +455,17 @@ impl Checking<'_> {
             Err(error) => return self.findings.problems.push(error.into()),
         };
         let keys = Arc::new(keys);
-        let origins = origins_of(self.folder).unwrap_or_default();
-        let (Some(origin), Ok(segments)) = (origins.first(), self.segments()) else {
+        let origins = origins_of(&self.paths.0).unwrap_or_default();
+        let (Some(origin), Ok(segments)) = (origins.first(), self.paths.held_segments()) else {
             return;
         };
         // The last one has no index yet.
         for pair in segments.windows(2) {
-            let [(first, segment), (next, _)] = pair else { continue };
+            let [first, next] = pair else { continue };
+            let segment = self.paths.segment(*first);
             let check = || {
                 let opener = Opener::new(origin.as_str(), Arc::clone(&keys));
-                self.index(*first, *next, segment, &secret, opener)
+                self.index(*first, *next, &segment, &secret, opener)
             };
             let mut checked = check();
             let mut erasing = None;
@@ -506,9 +492,8 @@ impl Checking<'_> {
 
     /// A file that is there while rows of what was erased may still be in the index.
     fn erasing(&self) -> Option<PathBuf> {
-        let paths = Paths(self.folder.to_owned());
-        let key = paths.being_erased().ok()?.into_iter().next()?;
-        Some(paths.erasing(key))
+        let key = self.paths.being_erased().ok()?.into_iter().next()?;
+        Some(self.paths.erasing(key))
     }
 
     /// Whether it is whole, and whether it says what the records give.
@@ -520,7 +505,7 @@ impl Checking<'_> {
         secret: &IndexSecret,
         opener: Opener,
     ) -> Result<Result<(), Problem>, Problem> {
-        let path = Paths(self.folder.to_owned()).index(first);
+        let path = self.paths.index(first);
         let file = match IndexFile::open(&path, secret) {
             // That of a segment which has just become full is being written.
             Err(_) if !path.exists() => return Ok(Ok(())),
@@ -628,10 +613,10 @@ mod tests {
             .append(&vec![NewItem::Note(StoredNote::default()); 1000])
             .unwrap();
         let mut checking = Checking {
-            folder: folder.path(),
+            paths: Paths(folder.path().to_owned()),
             findings: Findings::default(),
         };
-        let segments = checking.segments().unwrap();
+        let segments = checking.paths.held_segments().unwrap();
         let pruned = ledger.prune(600, None).unwrap();
         assert_eq!((pruned.first, pruned.segments), (512, 2));
         let mut growing = checking.growing(&Against::default());

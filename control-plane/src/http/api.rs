@@ -15,7 +15,7 @@ use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::settings::Timeouts;
 use credence_runtime::throttle::Throttle;
 use credence_runtime::turns::Turns;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
 use super::problem::Problem;
 use super::rates::Rates;
@@ -31,8 +31,6 @@ pub(crate) struct Api {
     pub(crate) ledger: LedgerHandle,
     pub(crate) seen: Arc<Seen>,
     pub(crate) reader: LedgerReader,
-    /// Changes whenever the ledger has grown.
-    pub(crate) ledger_growth: watch::Receiver<u64>,
     pub(crate) publisher: Arc<Publisher<LedgerReader>>,
     /// Who may read what is published.
     pub(crate) tiles: TileAccess,

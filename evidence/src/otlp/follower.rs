@@ -8,9 +8,8 @@ use credence_ledger::LedgerReader;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use prost::Message as _;
-use tokio::sync::watch;
 
-use super::mapping::{Origin, log_record};
+use super::mapping::{log_record, resource_logs};
 use super::metrics::Metrics;
 use super::sender::{Outcome, Sender};
 use crate::backoff::Backoff;
@@ -20,11 +19,10 @@ use crate::cursors::Cursors;
 #[derive(Debug)]
 pub(crate) struct Follower {
     reader: LedgerReader,
-    /// The ledger's size whenever it has grown.
-    growth: watch::Receiver<u64>,
     sender: Sender,
     cursor: Cursor,
-    origin: Origin,
+    /// The log's id.
+    instance: String,
     metrics: Arc<Metrics>,
     /// Records that a request may have; fewer for a while after one was too large.
     at_once: usize,
@@ -46,7 +44,6 @@ struct Cursor {
 impl Follower {
     pub(crate) fn open(
         reader: LedgerReader,
-        growth: watch::Receiver<u64>,
         sender: Sender,
         cursors: Arc<Cursors>,
         instance: String,
@@ -55,7 +52,6 @@ impl Follower {
         let next = cursors.otlp()?;
         Ok(Self {
             reader,
-            growth,
             sender,
             cursor: Cursor {
                 cursors,
@@ -63,7 +59,7 @@ impl Follower {
                 written: next,
                 written_at: Instant::now(),
             },
-            origin: Origin { instance },
+            instance,
             metrics,
             at_once: MAX_RECORDS,
             pending: Vec::new(),
@@ -73,13 +69,14 @@ impl Follower {
     /// Sends for as long as it is polled. It can be dropped at any time: what was taken since the cursor was written is
     /// sent again then.
     pub(crate) async fn follow(mut self) {
+        let mut growth = self.reader.growth();
         let mut wait = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             match self.step().await {
                 Ok(Step::Sent) => wait.reset(),
                 Ok(Step::NothingNew(size)) => {
                     self.cursor.write().await;
-                    if self.growth.wait_for(|now| *now > size).await.is_err() {
+                    if growth.wait_for(|now| *now > size).await.is_err() {
                         // The ledger grows no more.
                         std::future::pending().await
                     }
@@ -111,7 +108,10 @@ impl Follower {
         }
         let count = self.fitting();
         let request = ExportLogsServiceRequest {
-            resource_logs: vec![self.origin.logs(self.pending.iter().take(count).cloned().collect())],
+            resource_logs: vec![resource_logs(
+                &self.instance,
+                self.pending.iter().take(count).cloned().collect(),
+            )],
         };
         let sent = count as u64;
         match self.sender.send(request).await {

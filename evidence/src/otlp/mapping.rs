@@ -11,37 +11,28 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, Instrumentati
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs, SeverityNumber};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
-/// Who says so: the same in every request.
-#[derive(Debug, Clone)]
-pub(crate) struct Origin {
-    /// The log's id, which tells one control plane's ledger from another's.
-    pub(crate) instance: String,
-}
-
-// === impl Origin ===
-
-impl Origin {
-    pub(crate) fn logs(&self, log_records: Vec<LogRecord>) -> ResourceLogs {
-        let mut attributes = Attributes::default();
-        attributes.text("service.name", "credence");
-        attributes.text("service.version", env!("CARGO_PKG_VERSION"));
-        attributes.text("service.instance.id", &self.instance);
-        ResourceLogs {
-            resource: Some(Resource {
-                attributes: attributes.0,
+/// Log records with what says them, the same in every request. `instance` is the log's id, which tells one control plane's
+/// ledger from another's.
+pub(crate) fn resource_logs(instance: &str, log_records: Vec<LogRecord>) -> ResourceLogs {
+    let mut attributes = Attributes::default();
+    attributes.text("service.name", "credence");
+    attributes.text("service.version", env!("CARGO_PKG_VERSION"));
+    attributes.text("service.instance.id", instance);
+    ResourceLogs {
+        resource: Some(Resource {
+            attributes: attributes.0,
+            ..Default::default()
+        }),
+        scope_logs: vec![ScopeLogs {
+            scope: Some(InstrumentationScope {
+                name: "credence.ledger".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
                 ..Default::default()
             }),
-            scope_logs: vec![ScopeLogs {
-                scope: Some(InstrumentationScope {
-                    name: "credence.ledger".to_owned(),
-                    version: env!("CARGO_PKG_VERSION").to_owned(),
-                    ..Default::default()
-                }),
-                log_records,
-                ..Default::default()
-            }],
+            log_records,
             ..Default::default()
-        }
+        }],
+        ..Default::default()
     }
 }
 
@@ -55,7 +46,7 @@ pub(crate) fn log_record(record: &LedgerRecord) -> LogRecord {
         },
         observed_time_unix_nano: record.received_unix_nano,
         severity_number: said.severity.into(),
-        severity_text: severity_text(said.severity).to_owned(),
+        severity_text: said.severity.as_str_name().replace(SEVERITY, ""),
         body: Some(text(said.body)),
         attributes: Attributes::of(record).0,
         trace_id: said.trace_id,
@@ -272,15 +263,8 @@ fn severity(decision: v1::Decision) -> SeverityNumber {
     }
 }
 
-fn severity_text(severity: SeverityNumber) -> &'static str {
-    match severity {
-        SeverityNumber::Debug => "DEBUG",
-        SeverityNumber::Warn => "WARN",
-        SeverityNumber::Error => "ERROR",
-        _ => "INFO",
-    }
-}
-
+/// What the names of the severities begin with.
+const SEVERITY: &str = "SEVERITY_NUMBER_";
 const NEWER: &str = "written by a newer version";
 
 #[cfg(test)]

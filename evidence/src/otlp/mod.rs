@@ -6,7 +6,7 @@
 //! | `mapping` | what a record says in OpenTelemetry's words |
 //! | `sender` | one request, and what the answer means (OTLP 1.x, "Failures") |
 //!
-//! The ledger knows nothing of it: a collector that is slow, dead or wrong delays nobody and loses nothing that retention
+//! The ledger knows nothing of it: a slow, dead or wrong collector delays no request and loses nothing that retention
 //! does not take away first. docs/otlp.md has the table of attributes.
 
 mod follower;
@@ -16,5 +16,4 @@ mod sender;
 
 pub(crate) use self::follower::Follower;
 pub use self::metrics::Metrics as OtlpMetrics;
-pub use self::sender::OtlpError;
 pub(crate) use self::sender::Sender;

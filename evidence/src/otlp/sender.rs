@@ -1,5 +1,6 @@
 //! One request to a collector, and what its answer means: OTLP/gRPC and OTLP/HTTP, sections "Failures".
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,16 +12,15 @@ use prost::Message as _;
 use tonic::metadata::{MetadataKey, MetadataMap, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
 
 use crate::settings::{OtlpProtocol, OtlpSettings};
-use credence_runtime::outbound::{OutboundError, authorities, authorities_text};
+use credence_runtime::outbound::{self, OutboundError, authorities_text};
+use credence_runtime::settings::SettingsError;
 
 /// Sends requests to one collector. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Sender(Transport);
-
-#[derive(Debug, Clone)]
-enum Transport {
+pub(crate) enum Sender {
     Grpc {
         client: LogsServiceClient<Channel>,
         metadata: MetadataMap,
@@ -28,7 +28,7 @@ enum Transport {
     Http {
         agent: ureq::Agent,
         url: String,
-        headers: Arc<[(String, String)]>,
+        headers: Arc<BTreeMap<String, String>>,
     },
 }
 
@@ -45,34 +45,23 @@ pub(crate) enum Outcome {
     Refused { message: String },
 }
 
-/// A collector that cannot be spoken to.
-#[derive(Debug, thiserror::Error)]
-pub enum OtlpError {
-    /// The authorities of `audit.otlp.ca`, or of the system, cannot be read.
-    #[error("audit.otlp.ca: {0}")]
-    Authorities(String),
-    /// The endpoint is none.
-    #[error("audit.otlp.endpoint: {0}")]
-    Endpoint(String),
-}
-
 // === impl Sender ===
 
 impl Sender {
     /// Reads the authorities; connects when there is something to send.
-    pub(crate) fn new(settings: &OtlpSettings) -> Result<Self, OtlpError> {
-        let no_authorities = |error: OutboundError| OtlpError::Authorities(error.to_string());
-        let is_tls = settings.endpoint.starts_with("https://");
+    pub(crate) fn new(settings: &OtlpSettings) -> Result<Self, SettingsError> {
+        let no_authorities = |error: OutboundError| SettingsError::at("audit.otlp.ca", error.to_string());
         let headers = &settings.headers.0;
-        let transport = match settings.protocol {
+        match settings.protocol {
             OtlpProtocol::Grpc => {
-                let no_endpoint = |error: tonic::transport::Error| OtlpError::Endpoint(error.to_string());
+                let no_endpoint =
+                    |error: tonic::transport::Error| SettingsError::at("audit.otlp.endpoint", error.to_string());
                 let mut endpoint = Endpoint::from_shared(settings.endpoint.clone())
                     .map_err(no_endpoint)?
                     .connect_timeout(CONNECT_TIMEOUT)
                     .timeout(TIMEOUT)
                     .http2_keep_alive_interval(KEEP_ALIVE);
-                if is_tls {
+                if settings.endpoint.starts_with("https://") {
                     let text = authorities_text(settings.ca.as_deref()).map_err(no_authorities)?;
                     let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(text));
                     endpoint = endpoint.tls_config(tls).map_err(no_endpoint)?;
@@ -89,40 +78,22 @@ impl Sender {
                 }
                 let client =
                     LogsServiceClient::new(endpoint.connect_lazy()).max_decoding_message_size(MAX_ANSWER_BYTES);
-                Transport::Grpc { client, metadata }
+                Ok(Self::Grpc { client, metadata })
             }
             OtlpProtocol::Http => {
-                let mut config = ureq::Agent::config_builder()
-                    .timeout_global(Some(TIMEOUT))
-                    .timeout_connect(Some(CONNECT_TIMEOUT))
-                    .max_redirects(0)
-                    .http_status_as_error(false)
-                    .user_agent(USER_AGENT);
-                if is_tls {
-                    let roots = authorities(settings.ca.as_deref()).map_err(no_authorities)?;
-                    let provider = Arc::new(rustls::crypto::ring::default_provider());
-                    let tls = ureq::tls::TlsConfig::builder()
-                        .unversioned_rustls_crypto_provider(provider)
-                        .root_certs(ureq::tls::RootCerts::Specific(Arc::new(roots)))
-                        .build();
-                    config = config.https_only(true).tls_config(tls);
-                }
-                Transport::Http {
-                    agent: config.build().into(),
+                let agent = outbound::agent(&settings.endpoint, settings.ca.as_deref(), TIMEOUT);
+                Ok(Self::Http {
+                    agent: agent.map_err(no_authorities)?,
                     url: with_path(&settings.endpoint),
-                    headers: headers
-                        .iter()
-                        .map(|(name, value)| (name.clone(), value.clone()))
-                        .collect(),
-                }
+                    headers: Arc::new(headers.clone()),
+                })
             }
-        };
-        Ok(Self(transport))
+        }
     }
 
     pub(crate) async fn send(&self, request: ExportLogsServiceRequest) -> Outcome {
-        match &self.0 {
-            Transport::Grpc { client, metadata } => {
+        match self {
+            Self::Grpc { client, metadata } => {
                 let mut request = tonic::Request::new(request);
                 *request.metadata_mut() = metadata.clone();
                 match client.clone().export(request).await {
@@ -130,7 +101,7 @@ impl Sender {
                     Err(status) => of_status(&status),
                 }
             }
-            Transport::Http { agent, url, headers } => {
+            Self::Http { agent, url, headers } => {
                 let (agent, url, headers) = (agent.clone(), url.clone(), Arc::clone(headers));
                 let sending = tokio::task::spawn_blocking(move || post(&agent, &url, &headers, &request));
                 sending.await.unwrap_or_else(|error| Outcome::Later {
@@ -152,8 +123,16 @@ fn with_path(endpoint: &str) -> String {
     }
 }
 
-fn post(agent: &ureq::Agent, url: &str, headers: &[(String, String)], request: &ExportLogsServiceRequest) -> Outcome {
-    let mut post = agent.post(url).content_type("application/x-protobuf");
+fn post(
+    agent: &ureq::Agent,
+    url: &str,
+    headers: &BTreeMap<String, String>,
+    request: &ExportLogsServiceRequest,
+) -> Outcome {
+    let mut post = agent
+        .post(url)
+        .content_type("application/x-protobuf")
+        .header("user-agent", USER_AGENT);
     for (name, value) in headers {
         post = post.header(name, value);
     }
@@ -178,7 +157,7 @@ fn post(agent: &ureq::Agent, url: &str, headers: &[(String, String)], request: &
         Err(error) => return later(error.to_string()),
     };
     let message = || {
-        let said = RpcStatus::decode(body.as_slice()).map(|status| status.message);
+        let said = tonic_types::Status::decode(body.as_slice()).map(|status| status.message);
         format!("HTTP {status}: {}", said.unwrap_or_default())
     };
     match status {
@@ -212,7 +191,7 @@ fn taken(answer: ExportLogsServiceResponse) -> Outcome {
 
 fn of_status(status: &Status) -> Outcome {
     let message = format!("{:?}: {}", status.code(), status.message());
-    let after = retry_delay(status.details());
+    let after = status.get_details_retry_info().and_then(|info| info.retry_delay);
     match status.code() {
         // Without a delay it is no throttling: the message has more bytes than the collector takes.
         Code::ResourceExhausted | Code::OutOfRange if after.is_none() => Outcome::TooLarge { message },
@@ -220,31 +199,6 @@ fn of_status(status: &Status) -> Outcome {
         // Those that OTLP names as passing, and those that are about the configuration, and not about what is sent.
         _ => Outcome::Later { after, message },
     }
-}
-
-/// `google.rpc.RetryInfo` among a status's details.
-fn retry_delay(details: &[u8]) -> Option<Duration> {
-    let status = RpcStatus::decode(details).ok()?;
-    let info = status
-        .details
-        .iter()
-        .find(|detail| detail.type_url == "type.googleapis.com/google.rpc.RetryInfo")?;
-    Duration::try_from(RetryInfo::decode(info.value.as_slice()).ok()?.retry_delay?).ok()
-}
-
-/// `google.rpc.Status`, which OTLP answers errors with.
-#[derive(Clone, PartialEq, prost::Message)]
-struct RpcStatus {
-    #[prost(string, tag = "2")]
-    message: String,
-    #[prost(message, repeated, tag = "3")]
-    details: Vec<prost_types::Any>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct RetryInfo {
-    #[prost(message, optional, tag = "1")]
-    retry_delay: Option<prost_types::Duration>,
 }
 
 const USER_AGENT: &str = concat!("credence/", env!("CARGO_PKG_VERSION"));
@@ -256,6 +210,8 @@ const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
+    use tonic_types::ErrorDetails;
+
     use super::*;
 
     #[test]
@@ -271,17 +227,8 @@ mod tests {
 
     #[test]
     fn statuses_mean_what_otlp_says() {
-        let info = RetryInfo {
-            retry_delay: Some(prost_types::Duration { seconds: 3, nanos: 0 }),
-        };
-        let details = RpcStatus {
-            message: String::new(),
-            details: vec![prost_types::Any {
-                type_url: "type.googleapis.com/google.rpc.RetryInfo".to_owned(),
-                value: info.encode_to_vec(),
-            }],
-        };
-        let throttled = Status::with_details(Code::ResourceExhausted, "slow down", details.encode_to_vec().into());
+        let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(3)));
+        let throttled = Status::with_error_details(Code::ResourceExhausted, "slow down", details);
         let three = Some(Duration::from_secs(3));
         assert!(matches!(of_status(&throttled), Outcome::Later { after, .. } if after == three));
         let too_large = Status::resource_exhausted("message too large");

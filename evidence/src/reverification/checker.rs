@@ -221,7 +221,7 @@ impl<'c> Checker<'c> {
         }
     }
 
-    /// These have not been recorded after all: whoever finds them again is to say so.
+    /// These have not been recorded after all: they are told of when they are found again.
     fn forget_told(&mut self, mismatches: &[Mismatch]) {
         self.told.retain(|(source, digest, _)| {
             let is_of = |mismatch: &Mismatch| mismatch.source == *source && mismatch.chain_digest == digest;
@@ -351,7 +351,7 @@ impl<'c> Checker<'c> {
                 source: source.to_owned(),
                 chain_digest: digest.to_vec(),
                 step: difference.step.to_owned(),
-                reason: format!("{}: {}", difference.kind, difference.reason),
+                reason: format!("{}: {}", difference.kind.name(), difference.reason),
                 other_anchors,
             });
         }

@@ -1,7 +1,5 @@
 //! Whether what an event says is what its chain says.
 
-use std::fmt;
-
 use credence_delegation::evidence::EvidenceVerifier;
 use credence_delegation::{Cause, Denial, Limits, Step, UnixTime, VerifiedChain};
 use credence_ledger::entry::{EventView, PrincipalView};
@@ -119,7 +117,7 @@ impl Refusal {
         };
         Self {
             step: denial.step.name(),
-            // It may quote the token, which is whatever its maker liked, and goes into the log and the ledger.
+            // It may quote the token, which has any text that its maker liked, and goes into the log and the ledger.
             reason: shorten(denial.cause.to_string()),
             is_about_anchors,
         }
@@ -247,12 +245,6 @@ impl DifferenceKind {
             Self::Expiry => "expiry",
             Self::Tool => "tool",
         }
-    }
-}
-
-impl fmt::Display for DifferenceKind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
     }
 }
 

@@ -94,7 +94,7 @@ impl Reverification {
                     has_recorded = !findings.mismatches.is_empty();
                     findings.report(&self.metrics);
                     self.note_lag(&evidence, &checker);
-                    // What is read from the disk is caught up with in half of the time, so that a backlog slows nobody.
+                    // What is read from the disk is caught up with in half of the time, so that a backlog slows no request.
                     self.handover.pause(evidence.take_reading())
                 }
                 Ok(None) => self.handover.wait(),

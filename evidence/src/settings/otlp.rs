@@ -19,7 +19,7 @@ pub struct AuditSettings {
     pub otlp: Option<OtlpSettings>,
 }
 
-/// An OpenTelemetry collector, or whatever takes OTLP logs.
+/// An OpenTelemetry collector, or another receiver of OTLP logs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OtlpSettings {

@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! file    = header (128 bytes) | part* | entry*
-//! header  = magic "CRDIDX03" | its length and fields as protobuf has them | zeros | crc
-//! part    = varint (the distance of a number from the one before; of the first one, from 0)* | crc
-//! entry   = where the part begins | earliest | latest (u64 LE each) | crc
+//! header  = magic "CRDIDX04" | its length and fields as protobuf has them | zeros | crc
+//! part    = varint (the distance of a number from the one before, modulo 2^64; of the first one, from 0)* | crc
+//! entry   = where the part begins (u64 LE) | crc
 //! ```
 //!
 //! The first `2^bucket bits` parts are buckets. Their numbers are rows: a hash of 32 bits, and below it a place of 24. A
 //! bucket has the rows whose hashes begin with its number.
 //!
-//! Behind them is a part for each run of 256 places, whose numbers say where its leaves begin in the segment's file, and
-//! whose entry says the earliest and the latest instant that its records are about. One more entry says where the last part
-//! ends. A crc is a CRC-32C of where in the file what it ends begins (u64 LE), and of its bytes: so a part that lies in
+//! Behind them is a part for each run of 256 places, whose numbers say where its leaves begin in the segment's file. The
+//! numbers of the last part are the earliest and the latest instant that the records of each run are about. One more entry
+//! says where that part ends. A crc is a CRC-32C of where in the file what it ends begins (u64 LE), and of its bytes: so a part that lies in
 //! another's place is found out.
 
 use std::fs::File;
@@ -64,13 +64,6 @@ struct Parts<'a> {
     path: &'a Path,
     file: File,
     header: Header,
-}
-
-/// Where a part begins, and the earliest and the latest instant that it is about.
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    begin: u64,
-    times: (u64, u64),
 }
 
 // === impl IndexFile ===
@@ -147,7 +140,8 @@ impl IndexFile {
         let parts = Parts::open(&self.path)?;
         let rows = parts.rows()?.len() as u64;
         let places = parts.all_offsets()?.len() as u64;
-        if rows == parts.header.rows && places == u64::from(parts.header.places) {
+        let runs = parts.run_times()?.len();
+        if rows == parts.header.rows && places == u64::from(parts.header.places) && runs == parts.header.runs() {
             return Ok(());
         }
         Err(damaged(
@@ -202,26 +196,23 @@ fn encode(mut header: Header, rows: impl Iterator<Item = u64>, offsets: &[u32], 
     for bucket in 0..1_u64 << bucket_bits {
         let is_of_bucket = |row: &u64| bucket_of(*row, bucket_bits) == bucket;
         let of_bucket = std::iter::from_fn(|| rows.next_if(is_of_bucket));
-        entries.push(write_part(&mut bytes, of_bucket, (0, 0)));
+        entries.push(write_part(&mut bytes, of_bucket));
     }
     drop(rows);
-    for (offsets, times) in offsets.chunks(RUN_PLACES as usize).zip(times) {
+    for offsets in offsets.chunks(RUN_PLACES as usize) {
         let offsets = offsets.iter().map(|offset| u64::from(*offset));
-        entries.push(write_part(&mut bytes, offsets, *times));
+        entries.push(write_part(&mut bytes, offsets));
     }
+    let instants = times.iter().flat_map(|(earliest, latest)| [*earliest, *latest]);
+    entries.push(write_part(&mut bytes, instants));
     header.places = offsets.len() as u32;
     header.earliest = times.iter().map(|(earliest, _)| *earliest).min().unwrap_or(0);
     header.latest = times.iter().map(|(_, latest)| *latest).max().unwrap_or(0);
     header.entries_at = bytes.len() as u64;
-    entries.push(Entry {
-        begin: header.entries_at,
-        times: (0, 0),
-    });
-    for Entry { begin, times } in entries {
+    entries.push(header.entries_at);
+    for begin in entries {
         let entry = bytes.len();
-        for value in [begin, times.0, times.1] {
-            bytes.extend(value.to_le_bytes());
-        }
+        bytes.extend(begin.to_le_bytes());
         seal(&mut bytes, entry);
     }
     let mut sealed = [MAGIC, &header.encode_length_delimited_to_vec()].concat();
@@ -231,18 +222,15 @@ fn encode(mut header: Header, rows: impl Iterator<Item = u64>, offsets: &[u32], 
     bytes
 }
 
-fn write_part(bytes: &mut Vec<u8>, numbers: impl Iterator<Item = u64>, times: (u64, u64)) -> Entry {
+fn write_part(bytes: &mut Vec<u8>, numbers: impl Iterator<Item = u64>) -> u64 {
     let begin = bytes.len();
     let mut before = 0;
     for number in numbers {
-        encode_varint(number - before, bytes);
+        encode_varint(number.wrapping_sub(before), bytes);
         before = number;
     }
     seal(bytes, begin);
-    Entry {
-        begin: begin as u64,
-        times,
-    }
+    begin as u64
 }
 
 fn bucket_of(row: u64, bucket_bits: u32) -> u64 {
@@ -268,7 +256,7 @@ impl Header {
 
     /// The file's size.
     fn end(&self) -> u64 {
-        self.entries_at + ((self.buckets() + self.runs() + 1) * ENTRY_BYTES) as u64
+        self.entries_at + ((self.buckets() + self.runs() + 2) * ENTRY_BYTES) as u64
     }
 }
 
@@ -327,36 +315,31 @@ impl<'a> Parts<'a> {
 
     /// The earliest and the latest instant of each run.
     fn run_times(&self) -> Result<Vec<(u64, u64)>, DiskError> {
-        let entries = self.entries(self.header.buckets(), self.header.runs())?;
-        Ok(entries.into_iter().map(|entry| entry.times).collect())
+        let instants = self.part(self.header.buckets() + self.header.runs())?;
+        let (times, _) = instants.as_chunks();
+        Ok(times.iter().map(|[earliest, latest]| (*earliest, *latest)).collect())
     }
 
     fn part(&self, number: usize) -> Result<Vec<u64>, DiskError> {
         self.numbers(&self.entries(number, 2)?)
     }
 
-    fn entries(&self, first: usize, count: usize) -> Result<Vec<Entry>, DiskError> {
+    fn entries(&self, first: usize, count: usize) -> Result<Vec<u64>, DiskError> {
         let from = self.header.entries_at + (first * ENTRY_BYTES) as u64;
         let bytes = self.read(from, count * ENTRY_BYTES)?;
         let places = (from..).step_by(ENTRY_BYTES);
-        let entries = bytes.chunks(ENTRY_BYTES).zip(places).map(|(bytes, at)| {
-            let (values, _) = unseal(bytes, at)?.as_chunks();
-            let [begin, earliest, latest] = values else { return None };
-            Some(Entry {
-                begin: u64::from_le_bytes(*begin),
-                times: (u64::from_le_bytes(*earliest), u64::from_le_bytes(*latest)),
-            })
-        });
+        let entries = bytes.chunks(ENTRY_BYTES).zip(places);
+        let entries = entries.map(|(bytes, at)| Some(u64::from_le_bytes(unseal(bytes, at)?.try_into().ok()?)));
         entries.collect::<Option<_>>().ok_or_else(|| self.damaged())
     }
 
     /// The numbers of the part between two entries.
-    fn numbers(&self, entries: &[Entry]) -> Result<Vec<u64>, DiskError> {
-        let [Entry { begin, .. }, next] = entries else {
+    fn numbers(&self, entries: &[u64]) -> Result<Vec<u64>, DiskError> {
+        let [begin, next] = entries else {
             return Err(self.damaged());
         };
-        let length = next.begin.checked_sub(*begin);
-        let length = length.filter(|_| next.begin <= self.header.entries_at);
+        let length = next.checked_sub(*begin);
+        let length = length.filter(|_| *next <= self.header.entries_at);
         let bytes = self.read(*begin, length.ok_or_else(|| self.damaged())? as usize)?;
         let mut rest = unseal(&bytes, *begin).ok_or_else(|| self.damaged())?;
         let mut numbers = Vec::new();
@@ -395,10 +378,10 @@ fn crc_of(bytes: &[u8], begin: u64) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&begin.to_le_bytes()), bytes)
 }
 
-const MAGIC: &[u8] = b"CRDIDX03";
+const MAGIC: &[u8] = b"CRDIDX04";
 const HEADER_BYTES: usize = 128;
 const CRC_BYTES: usize = 4;
-const ENTRY_BYTES: usize = 3 * 8 + CRC_BYTES;
+const ENTRY_BYTES: usize = 8 + CRC_BYTES;
 /// So that a bucket is about half a page of the disk.
 const ROWS_A_BUCKET: usize = 512;
 

@@ -1,8 +1,5 @@
 //! What is kept: records, the tree over them, sources and their sequence numbers, chains.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use credence_ledger::index::IndexKey;
 use credence_ledger::proof;
 use credence_ledger::tree::{Frontier, leaf_hash};
@@ -187,13 +184,10 @@ fn events_are_found_by_the_index_of_full_and_of_growing_segments() {
 fn who_listens_learns_of_growth() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
-    let heard = Arc::new(AtomicU64::new(0));
-    let listener = Arc::clone(&heard);
-    ledger
-        .reader()
-        .on_growth(move |size| listener.store(size, Ordering::SeqCst));
+    let mut growth = ledger.reader().growth();
     fill(&mut ledger, "a", 3);
-    assert_eq!(heard.load(Ordering::SeqCst), 3);
+    assert!(growth.has_changed().unwrap());
+    assert_eq!(*growth.borrow_and_update(), 3);
 }
 
 #[test]

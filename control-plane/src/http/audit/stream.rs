@@ -40,7 +40,7 @@ pub(crate) async fn follow(
     asked.check_scope(&caller)?;
     check_readable(&api)?;
     // Asked first: what is recorded in between is shown.
-    let growth = api.ledger_growth.clone();
+    let growth = api.reader.growth();
     let next = first_of(&headers, asked.rest, api.reader.size())?;
     let query = Arc::new(Query {
         filter: asked.filter,
