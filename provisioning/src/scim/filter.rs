@@ -104,14 +104,14 @@ impl Filter {
     pub(crate) fn exemplar(&self) -> Option<Members> {
         match self {
             Self::Compare(name, Comparison::Equal, Literal::Text(text)) => {
-                Some([(name.last.name.as_str(), Value::text(text))].into())
+                Some([(name.last.name.clone(), Value::text(text))].into())
             }
             Self::Compare(name, Comparison::Equal, Literal::Bool(value)) => {
-                Some([(name.last.name.as_str(), Value::Bool(*value))].into())
+                Some([(name.last.name.clone(), Value::Bool(*value))].into())
             }
             Self::All(one, two) => {
                 let mut members = one.exemplar()?;
-                members.merge(two.exemplar()?);
+                members.extend(two.exemplar()?);
                 Some(members)
             }
             _ => None,
@@ -459,8 +459,8 @@ mod tests {
                        {"value": "al@home.example", "type": "home"}],
             "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User": {"department": "Tools"}}"#;
         let mut resource = read_attributes(Json::parse(json).unwrap().as_object().unwrap()).unwrap();
-        let meta = [("lastModified", Value::text("2026-05-13T04:42:34Z"))];
-        resource.set("meta", Value::Complex(meta.into()));
+        let meta = [("lastModified".to_owned(), Value::text("2026-05-13T04:42:34Z"))];
+        resource.insert("meta".to_owned(), Value::Complex(meta.into()));
         resource
     }
 

@@ -209,7 +209,7 @@ impl Change<'_, '_> {
         let Some((attribute, parts)) = path.split_first() else {
             return Ok(());
         };
-        let held = holder.take(&attribute.name);
+        let held = holder.remove(&attribute.name);
         let held = if attribute.multi_valued {
             let mut values = match held {
                 Some(Value::List(values)) => values,
@@ -225,7 +225,7 @@ impl Change<'_, '_> {
             Some(Value::Complex(members))
         };
         if let Some(held) = held.filter(|held| !held.is_empty()) {
-            holder.set(&attribute.name, held);
+            holder.insert(attribute.name.clone(), held);
         }
         Ok(())
     }
@@ -250,7 +250,7 @@ impl Change<'_, '_> {
                     name.map_or(Ok(()), |name| part.at(&mut members, &name.path))?;
                 }
             }
-            _ => members.merge(complex(written)),
+            _ => members.extend(complex(written)),
         }
         Ok(Some(Value::Complex(members)))
     }
@@ -348,7 +348,7 @@ impl Change<'_, '_> {
                 _ if !parts.is_empty() => self.at(&mut members, parts)?,
                 (Verb::Remove, _) => members = Members::default(),
                 (Verb::Replace, Some(Value::Complex(written))) => members = written.clone(),
-                (_, Some(Value::Complex(written))) => members.merge(written.clone()),
+                (_, Some(Value::Complex(written))) => members.extend(written.clone()),
                 _ => {}
             }
             *held = Value::Complex(members);
@@ -385,7 +385,7 @@ fn keep_one_primary(values: &mut [Value], changed: usize) {
     let kept = primaries.iter().copied().find(|&place| place >= changed);
     for place in primaries.into_iter().filter(|&place| Some(place) != kept) {
         if let Some(Value::Complex(members)) = values.get_mut(place) {
-            members.set("primary", Value::Bool(false));
+            members.insert("primary".to_owned(), Value::Bool(false));
         }
     }
 }
@@ -404,6 +404,7 @@ const MAX_OPERATIONS: usize = 100;
 #[allow(clippy::disallowed_types, reason = "tests look into users of any shape")]
 mod tests {
     use super::super::user::read_attributes;
+    use super::super::value::text;
     use super::*;
 
     const USER: &str = r#"{"userName": "alice", "active": true, "displayName": "Alice",
@@ -645,7 +646,7 @@ mod tests {
         let user = patched(
             r#"{"op": "replace", "path": "title", "value": "A"}, {"op": "replace", "path": "title", "value": "B"}"#,
         );
-        assert_eq!(user.unwrap().text("title"), Some("B"));
+        assert_eq!(text(&user.unwrap(), "title"), Some("B"));
     }
 
     #[test]

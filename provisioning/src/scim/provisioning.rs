@@ -22,7 +22,7 @@ use super::error::ScimError;
 use super::filter::Filter;
 use super::store::{Store, StoreError};
 use super::user::{User, is_active, read_attributes};
-use super::value::{Members, Value};
+use super::value::{Members, Value, text};
 use super::{patch, schema};
 use crate::metrics::Metrics;
 use crate::settings::{ScimSettings, ScimSubject};
@@ -157,8 +157,8 @@ impl Provisioning {
 
     pub async fn create(self: &Arc<Self>, realm: &Arc<Realm>, body: &Object<'_>) -> Result<User, Refused> {
         let mut attributes = read_attributes(body)?;
-        if !attributes.contains("active") {
-            attributes.set("active", Value::Bool(true));
+        if !attributes.contains_key("active") {
+            attributes.insert("active".to_owned(), Value::Bool(true));
         }
         require_user_name(&attributes)?;
         let id = new_id().map_err(|error| unavailable(format!("no randomness for the user's id: {error}")))?;
@@ -179,10 +179,10 @@ impl Provisioning {
     ) -> Result<User, Refused> {
         let mut attributes = read_attributes(body)?;
         self.change(realm, id, if_match, |before| {
-            if !attributes.contains("active")
+            if !attributes.contains_key("active")
                 && let Some(active) = before.get("active")
             {
-                attributes.set("active", active.clone());
+                attributes.insert("active".to_owned(), active.clone());
             }
             Ok(attributes)
         })
@@ -398,8 +398,8 @@ impl Realm {
     fn subject(&self, id: &str, attributes: &Members) -> Result<Option<String>, ScimError> {
         let subject = match self.settings.subject {
             ScimSubject::Id => Some(id),
-            ScimSubject::UserName => attributes.text("userName"),
-            ScimSubject::ExternalId => attributes.text("externalId"),
+            ScimSubject::UserName => text(attributes, "userName"),
+            ScimSubject::ExternalId => text(attributes, "externalId"),
             ScimSubject::PrimaryEmail => primary_email(attributes),
         };
         match subject {
@@ -427,11 +427,11 @@ fn primary_email(attributes: &Members) -> Option<&str> {
         [only] => Some(only),
         _ => None,
     };
-    primary.or(only)?.as_complex()?.text("value")
+    text(primary.or(only)?.as_complex()?, "value")
 }
 
 fn require_user_name(attributes: &Members) -> Result<(), ScimError> {
-    match attributes.text("userName") {
+    match text(attributes, "userName") {
         Some(name) if !name.trim().is_empty() => Ok(()),
         _ => Err(ScimError::bad("invalidValue", "a user needs a userName")),
     }

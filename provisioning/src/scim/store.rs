@@ -9,6 +9,7 @@ use redb::{Database, Error, ReadableDatabase as _, ReadableTable as _, TableDefi
 
 use super::filter::Key;
 use super::user::User;
+use super::value::text;
 use credence_storage::database;
 use credence_storage::folder_lock::{FolderLost, FolderWatch};
 
@@ -172,7 +173,7 @@ impl Store {
                 .transpose()?;
             if let Some(before) = &before {
                 user_names.remove((realm, before.user_name().to_lowercase().as_str()))?;
-                if let Some(external_id) = before.attributes.text("externalId") {
+                if let Some(external_id) = text(&before.attributes, "externalId") {
                     external_ids.remove((realm, external_id, id))?;
                 }
                 if let Some(subject) = &before.subject {
@@ -183,7 +184,7 @@ impl Store {
                 Some(user) => {
                     users.insert((realm, id), encode(user).as_slice())?;
                     user_names.insert((realm, user.user_name().to_lowercase().as_str()), id)?;
-                    if let Some(external_id) = user.attributes.text("externalId") {
+                    if let Some(external_id) = text(&user.attributes, "externalId") {
                         external_ids.insert((realm, external_id, id), ())?;
                     }
                     if let Some(subject) = &user.subject {
@@ -221,8 +222,8 @@ fn encode(user: &User) -> Vec<u8> {
 }
 
 fn read(realm: &str, id: &str, bytes: &[u8]) -> Result<User, Error> {
-    User::from_stored(bytes)
-        .ok_or_else(|| Error::Corrupted(format!("the user {id:?} of the realm {realm:?} cannot be read")))
+    serde_json::from_slice(bytes)
+        .map_err(|_| Error::Corrupted(format!("the user {id:?} of the realm {realm:?} cannot be read")))
 }
 
 /// By realm and id.
@@ -243,7 +244,8 @@ mod tests {
     use super::*;
 
     fn user(id: &str, name: &str) -> User {
-        let attributes = Members::from([("userName", Value::text(name)), ("externalId", Value::text("x"))]);
+        let attributes = [("userName", Value::text(name)), ("externalId", Value::text("x"))];
+        let attributes = attributes.map(|(name, value)| (name.to_owned(), value)).into();
         User::new(id.to_owned(), attributes, Some(name.to_owned()))
     }
 
