@@ -24,8 +24,8 @@ use credence_storage::{FileError, at, durable, small_file};
 
 use crate::limits::InitOptions;
 use crate::log_id::LogId;
-use crate::store::embedded::{self, EmbeddedStore};
-use crate::store::{LogStore as _, StoreError};
+use crate::store::embedded;
+use crate::store::{LogStore, StoreError};
 
 /// A locked, initialised data folder. Dropping it releases the lock.
 pub struct DataFolder {
@@ -118,7 +118,7 @@ impl DataFolder {
         if let Some(options) = init {
             if log.is_dir() {
                 refuse_other_layout(path)?;
-                let store = EmbeddedStore::open(&log.join(STATE), lock.watch(&[LOG]).map_err(at(path))?)?;
+                let store = LogStore::open(&log.join(STATE), lock.watch(&[LOG]).map_err(at(path))?)?;
                 return Err(DataFolderError::AlreadyInitialised {
                     path: path.to_owned(),
                     log_id: store.log_id(),
@@ -151,8 +151,8 @@ impl DataFolder {
     }
 
     /// Opens the log.
-    pub(crate) fn open_store(&self) -> Result<EmbeddedStore, StoreError> {
-        EmbeddedStore::open(&self.path.join(LOG).join(STATE), self.watch())
+    pub(crate) fn open_store(&self) -> Result<LogStore, StoreError> {
+        LogStore::open(&self.path.join(LOG).join(STATE), self.watch())
     }
 
     pub fn path(&self) -> &Path {

@@ -5,12 +5,13 @@ use std::path::Path;
 use crate::compaction::is_worth_compacting;
 use crate::data_folder::{DataFolder, take_lock};
 use crate::limits::InitOptions;
+use crate::plan::{Plan, Room};
 use crate::provenance::Provenance;
-use crate::state::{EpochStep, Now, Plan, Room, State};
-use crate::store::LogStore as _;
+use crate::state::State;
 use crate::store::group::{EncodedRecord, Group};
 use crate::subject::{Operation, Order, PrincipalName, Requester, Source};
 use credence_runtime::time::unix_seconds;
+use prost::Message as _;
 
 /// Initialises an empty data folder and raises so many principals of `issuer`, `user-0000000` and so on, `rounds` times
 /// each. Returns what went wrong, as a control plane's start would say it.
@@ -73,14 +74,12 @@ fn fill(
                     max_subjects: usize::MAX,
                     planned: 0,
                 };
-                let now = Now { wall: now, stamp: now };
-                let step = EpochStep::from_random(number as u32);
-                let plan = state.plan(&order.operation, order.by.source, now, step, room);
+                let plan = state.plan(&order.operation, order.by.source, now, number as u32, room);
                 if let Plan::Change { record, .. } = plan.map_err(|error| words(&error))? {
                     seq += 1;
                     records.push(EncodedRecord::from(record.clone()));
                     state.apply(seq, record)?;
-                    provenance.push(Provenance::of(&order, now.wall));
+                    provenance.push(Provenance::of(&order, now).encode_to_vec().into());
                 }
             }
             let group = Group::following(head, records, provenance);

@@ -10,7 +10,6 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use credence_storage::database;
-use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 use prost::Message as _;
 use redb::{Database, Durability, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
@@ -77,8 +76,6 @@ pub(crate) struct Histories {
 struct Orders {
     /// The log has grown.
     file: bool,
-    /// What is filed is to be made durable now.
-    sync: bool,
     /// The log does not grow any more.
     end: bool,
     /// Up to which record the index is durable.
@@ -91,7 +88,7 @@ pub(crate) struct HistoryIndexer {
     path: PathBuf,
     /// Entries kept for one principal.
     kept: usize,
-    store: Arc<dyn LogStore>,
+    store: Arc<LogStore>,
     histories: Histories,
     metrics: Arc<Metrics>,
 }
@@ -108,7 +105,7 @@ impl Histories {
             Ok(Err(_)) | Err(_) => None,
         };
         let database = database.ok_or(HistoryError::Behind)?;
-        let key = key_of(name);
+        let key = name.to_wire().encode_to_vec();
         tokio::task::spawn_blocking(move || database::guarded(|| read(&database, &key, limit)))
             .await
             .map_err(|error| HistoryError::Unreadable(error.to_string()))?
@@ -120,13 +117,9 @@ impl Histories {
         self.order(|orders| orders.file = true);
     }
 
-    /// Whether the index has everything up to this record on disk. If not, it soon will.
-    pub(crate) fn want_durable(&self, seq: u64) -> bool {
-        self.order(|orders| {
-            let is_durable = orders.durable >= seq;
-            orders.sync |= !is_durable;
-            is_durable
-        })
+    /// Whether the index has everything up to this record on disk. If not, it will within [`SYNC_INTERVAL`].
+    pub(crate) fn is_durable(&self, seq: u64) -> bool {
+        self.order(|orders| orders.durable >= seq)
     }
 
     /// The log does not grow any more.
@@ -176,12 +169,7 @@ fn row_of(bytes: &[u8]) -> Result<Row, redb::Error> {
 
 impl HistoryIndexer {
     /// Of the log in `store`. The file lies at `path`.
-    pub(crate) fn new(
-        path: PathBuf,
-        kept: usize,
-        store: Arc<dyn LogStore>,
-        metrics: Arc<Metrics>,
-    ) -> (Self, Histories) {
+    pub(crate) fn new(path: PathBuf, kept: usize, store: Arc<LogStore>, metrics: Arc<Metrics>) -> (Self, Histories) {
         let histories = Histories {
             index: watch::Sender::new(None),
             orders: Arc::default(),
@@ -238,8 +226,7 @@ impl HistoryIndexer {
             self.metrics.history_indexed_seq.set(filed.seq as i64);
             *pause = FIRST_PAUSE;
             let due = synced.elapsed() >= SYNC_INTERVAL || (has_ended && is_caught_up);
-            let wanted = self.histories.order(|orders| std::mem::take(&mut orders.sync));
-            if unsynced && (due || wanted) {
+            if unsynced && due {
                 database::guarded(|| sync(&database))?;
                 synced = Instant::now();
                 unsynced = false;
@@ -254,8 +241,7 @@ impl HistoryIndexer {
                     return Ok(());
                 }
                 let at_most = if unsynced { SYNC_INTERVAL } else { LONGEST_PAUSE };
-                self.histories
-                    .wait(at_most, |orders| orders.file || orders.sync || orders.end);
+                self.histories.wait(at_most, |orders| orders.file || orders.end);
                 // Groups that come soon after one another share a transaction.
                 std::thread::sleep(GATHERING);
             }
@@ -381,13 +367,13 @@ fn prepare(transaction: &WriteTransaction) -> Result<(), redb::Error> {
 
 /// What a group says about principals, each by the key of its row.
 fn entries_of(group: Group) -> impl Iterator<Item = (Vec<u8>, StoredEntry)> {
-    let provenance = group.provenance.into_iter().map(Some).chain(std::iter::repeat(None));
+    let provenance = group.provenance.into_iter().map(|from| Provenance::decode(from).ok());
+    let provenance = provenance.chain(std::iter::repeat(None));
     let records = (group.first_seq..).zip(group.records).zip(provenance);
     records.filter_map(|((seq, encoded), provenance)| {
         let Some(Subject::Principal(state)) = encoded.record.subject else {
             return None;
         };
-        let name = PrincipalName::try_from(state.principal?).ok()?;
         let entry = StoredEntry {
             seq,
             epoch: state.epoch,
@@ -395,24 +381,8 @@ fn entries_of(group: Group) -> impl Iterator<Item = (Vec<u8>, StoredEntry)> {
             raised_at: state.raised_at,
             provenance,
         };
-        Some((key_of(&name), entry))
+        Some((state.principal?.encode_to_vec(), entry))
     })
-}
-
-/// The issuer behind its length, and the subject behind a byte that says whether there is one.
-fn key_of(name: &PrincipalName) -> Vec<u8> {
-    let v1::Principal { issuer, subject } = name.to_wire();
-    let mut key = Vec::with_capacity(issuer.len() + 3 + subject.as_ref().map_or(0, String::len));
-    // An issuer has at most 2,048 bytes.
-    key.extend_from_slice(&(issuer.len() as u16).to_be_bytes());
-    key.extend_from_slice(issuer.as_bytes());
-    if let Some(subject) = subject {
-        key.push(1);
-        key.extend_from_slice(subject.as_bytes());
-    } else {
-        key.push(0);
-    }
-    key
 }
 
 /// Whether it is what the file holds, and not the disk, that is wrong.

@@ -12,16 +12,17 @@ use prost::Message as _;
 use tokio::sync::{oneshot, watch};
 
 use crate::clock::Forgetting;
+use crate::digest_history::ForeignPosition;
 use crate::history::{Histories, History, HistoryError};
 use crate::leases::Leases;
 use crate::log_id::LogId;
-use crate::log_view::{FellBehind, ForeignPosition, LogView, Start};
+use crate::log_view::{FellBehind, LogView, Start};
+use crate::plan::PlanError;
 use crate::snapshot::Snapshot;
-use crate::state::PlanError;
+use crate::state::SubjectState;
 use crate::status::Knowledge;
 use crate::store::StoreError;
 use crate::subject::{Order, PrincipalName, SubjectName};
-use crate::subject_table::SubjectState;
 
 /// The log as the services see it. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -191,15 +192,19 @@ impl RevocationLog {
     pub async fn snapshot(&self) -> Result<Arc<Snapshot>, tokio::task::JoinError> {
         let mut cached = self.shared.snapshot.lock().await;
         if let Some((snapshot, made)) = cached.as_ref()
-            && self.shared.read().is_recent(snapshot.seq)
-            && (snapshot.seq == self.head() || made.elapsed() < SNAPSHOT_INTERVAL)
+            && self.shared.read().is_recent(snapshot.seq())
+            && (snapshot.seq() == self.head() || made.elapsed() < SNAPSHOT_INTERVAL)
         {
             return Ok(Arc::clone(snapshot));
         }
         // Its memory is free for the next one, unless a stream still reads it.
         *cached = None;
-        let frozen = self.shared.read().freeze();
-        let snapshot = Arc::new(tokio::task::spawn_blocking(move || Snapshot::of(&frozen)).await?);
+        let (position, state) = {
+            let view = self.shared.read();
+            (view.position(), view.state().freeze())
+        };
+        let made = tokio::task::spawn_blocking(move || Snapshot::of(position, state));
+        let snapshot = Arc::new(made.await?);
         *cached = Some((Arc::clone(&snapshot), Instant::now()));
         Ok(snapshot)
     }

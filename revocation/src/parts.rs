@@ -112,7 +112,7 @@ pub enum OpenLogError {
 #[derive(Debug)]
 pub struct OpenedLog {
     folder: DataFolder,
-    store: Arc<dyn LogStore>,
+    store: Arc<LogStore>,
     view: LogView,
     forgetting: Forgetting,
     /// How long filters of earlier processes may be fresh.
@@ -144,7 +144,7 @@ impl OpenedLog {
     pub fn open(lock: FolderLock, options: LogOptions) -> Result<Self, OpenLogError> {
         let begun = Instant::now();
         let folder = DataFolder::open(lock, options.init, unix_seconds())?;
-        let store: Arc<dyn LogStore> = Arc::new(folder.open_store()?);
+        let store: Arc<LogStore> = Arc::new(folder.open_store()?);
         if let Some(named) = &options.restored {
             restored::declare(&*store, named, unix_seconds())?;
         }

@@ -47,7 +47,7 @@ pub enum RestoreError {
 }
 
 /// Gives the log, which is called `named`, another name and a floor of `now` (seconds since the Unix epoch).
-pub(crate) fn declare(store: &dyn LogStore, named: &str, now: i64) -> Result<(), RestoreError> {
+pub(crate) fn declare(store: &LogStore, named: &str, now: i64) -> Result<(), RestoreError> {
     let old = store.log_id();
     if named != old.as_str() {
         return Err(RestoreError::OtherLog {
@@ -90,18 +90,18 @@ mod tests {
     use credence_storage::folder_lock::FolderWatch;
 
     use super::*;
-    use crate::digest_history::Standing;
+    use crate::digest_history::ForeignPosition;
     use crate::store::Notes;
-    use crate::store::embedded::{EmbeddedStore, create};
+    use crate::store::embedded::create;
     use crate::store::group::EncodedRecord;
 
     const NOW: i64 = 4_000_000_000;
 
     /// An opened log with one revoked key.
-    fn log(folder: &std::path::Path) -> EmbeddedStore {
+    fn log(folder: &std::path::Path) -> LogStore {
         let path = folder.join("state.redb");
         create(&path, &LogId::random().unwrap(), None).unwrap();
-        let store = EmbeddedStore::open(&path, FolderWatch::of_nothing()).unwrap();
+        let store = LogStore::open(&path, FolderWatch::of_nothing()).unwrap();
         let record = v1::Record {
             subject: Some(Subject::Key(v1::RevokedKey {
                 thumbprint: "A".repeat(43),
@@ -113,7 +113,7 @@ mod tests {
         store
     }
 
-    fn view(store: &EmbeddedStore) -> LogView {
+    fn view(store: &LogStore) -> LogView {
         let mut view = LogView::new(&store.log_id(), HistoryBounds { entries: 9, bytes: 999 });
         store.replay(&mut view).unwrap();
         view
@@ -127,14 +127,14 @@ mod tests {
         let old = store.log_id();
         declare(&store, old.as_str(), NOW).unwrap();
         drop(store);
-        let store = EmbeddedStore::open(&folder.path().join("state.redb"), FolderWatch::of_nothing()).unwrap();
+        let store = LogStore::open(&folder.path().join("state.redb"), FolderWatch::of_nothing()).unwrap();
         assert_ne!(store.log_id(), old);
         let view = view(&store);
         assert_eq!((view.state().subjects(), view.state().floor_of_all()), (1, Some(NOW)));
         assert_eq!((before.seq, view.head()), (1, 2));
         assert_eq!(
-            view.digests().standing(before.seq, before.digest.as_bytes()),
-            Standing::Diverged
+            view.digests().check(before.seq, before.digest.as_bytes()),
+            Err(ForeignPosition::Diverged { applied: before.seq })
         );
         assert!(view.updates_after(1, 9).is_ok_and(|updates| updates.len() == 1));
         assert!(

@@ -17,9 +17,10 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::answer::{Outgoing, WatchAnswer};
 use crate::cache_keys::CacheKeys;
+use crate::digest_history::ForeignPosition;
 use crate::leases::{Echo, SecretDigest, StreamLease, StreamStart};
 use crate::log::RevocationLog;
-use crate::log_view::{FellBehind, ForeignPosition, Start};
+use crate::log_view::{FellBehind, Start};
 use crate::metrics::Metrics;
 use crate::snapshot::Snapshot;
 use credence_runtime::caller::PeerName;
@@ -195,7 +196,7 @@ impl WatchStream {
                 let snapshot = self.log.snapshot().await;
                 let snapshot = snapshot
                     .map_err(|error| Ended::With(Status::internal(format!("no snapshot could be made: {error}"))))?;
-                let seq = snapshot.seq;
+                let seq = snapshot.seq();
                 (Some(Pulling { snapshot, next: 0 }), seq)
             }
         };
@@ -323,7 +324,7 @@ impl WatchStream {
                     changed.map_err(|_| Ended::Quietly)?;
                     // A snapshot lasts no longer than the updates that lead on from it: otherwise clients that never
                     // come to an end would each hold another one in memory.
-                    if let Some(pulling) = &pulling && !self.log.covers(pulling.snapshot.seq) {
+                    if let Some(pulling) = &pulling && !self.log.covers(pulling.snapshot.seq()) {
                         return Err(fell_behind());
                     }
                 }

@@ -1,6 +1,7 @@
 //! What can be revoked, parsed into types that cannot be wrong.
 
 use credence_wire::v1;
+use credence_wire::v1::record::Subject;
 
 /// A request to change the log, and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +106,33 @@ pub enum SubjectError {
     DelegationId,
     #[error("a delegation hangs under at most {MAX_UNDER} others (under); a chain has no more")]
     TooManyAbove,
+}
+
+// === impl SubjectName ===
+
+impl SubjectName<'_> {
+    /// As records name it, without anything that can change.
+    pub(crate) fn to_wire(self) -> Subject {
+        match self {
+            Self::Principal(name) => Subject::Principal(v1::PrincipalState {
+                principal: Some(name.to_wire()),
+                ..v1::PrincipalState::default()
+            }),
+            Self::Key(thumbprint) => Subject::Key(v1::RevokedKey {
+                thumbprint: thumbprint.0.clone(),
+            }),
+            Self::Issuer(issuer) => Subject::IssuerFloor(v1::IssuerFloor {
+                issuer: issuer.0.clone(),
+                issued_up_to: 0,
+            }),
+            Self::Delegation(name) => Subject::Delegation(v1::RevokedDelegation {
+                principal: Some(name.principal.to_wire()),
+                id: name.id.clone(),
+                revoked_at: 0,
+                under: name.under.clone(),
+            }),
+        }
+    }
 }
 
 // === impl Operation ===
@@ -250,10 +278,6 @@ impl Thumbprint {
         let valid = text.len() == 43 && text.bytes().all(alphabet) && canonical;
         valid.then_some(Self(text)).ok_or(SubjectError::Thumbprint)
     }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 // === impl DelegationName ===
@@ -268,27 +292,6 @@ impl DelegationName {
             return Err(SubjectError::DelegationId);
         }
         Ok(Self { principal, under, id })
-    }
-
-    pub(crate) fn principal(&self) -> &PrincipalName {
-        &self.principal
-    }
-
-    pub(crate) fn id(&self) -> &str {
-        &self.id
-    }
-
-    pub(crate) fn under(&self) -> &[String] {
-        &self.under
-    }
-
-    pub(crate) fn to_wire(&self, revoked_at: i64) -> v1::RevokedDelegation {
-        v1::RevokedDelegation {
-            principal: Some(self.principal.to_wire()),
-            id: self.id.clone(),
-            revoked_at,
-            under: self.under.clone(),
-        }
     }
 }
 

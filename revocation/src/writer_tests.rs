@@ -9,13 +9,13 @@ use crate::history::{History, HistoryError};
 use crate::log_id::LogId;
 use crate::log_view::HistoryBounds;
 use crate::restored;
+use crate::store::embedded;
 use crate::store::embedded::tests::Failing;
-use crate::store::embedded::{self, EmbeddedStore};
 use crate::subject::{PrincipalName, Requester, Source};
 
 /// A log that is written, in a folder of its own.
 struct Running {
-    store: Arc<EmbeddedStore>,
+    store: Arc<LogStore>,
     log: RevocationLog,
     writer: Threads,
     metrics: Arc<Metrics>,
@@ -31,7 +31,7 @@ impl Running {
         if !path.exists() {
             embedded::create(&path, &LogId::random().unwrap(), None).unwrap();
         }
-        let store = Arc::new(EmbeddedStore::open(&path, FolderWatch::of_nothing()).unwrap());
+        let store = Arc::new(LogStore::open(&path, FolderWatch::of_nothing()).unwrap());
         let mut view = LogView::new(&store.log_id(), ALL);
         store.replay(&mut view).unwrap();
         let metrics = Arc::new(Metrics::new(&mut Registry::default()));
@@ -51,8 +51,14 @@ impl Running {
             history_path: histories_in(folder.path()),
             history_kept: 8,
         };
-        let shared_store: Arc<dyn LogStore> = Arc::clone(&store) as _;
-        let (log, writer) = start(shared_store, view, options, Arc::clone(&metrics), &Alarm::default()).unwrap();
+        let (log, writer) = start(
+            Arc::clone(&store),
+            view,
+            options,
+            Arc::clone(&metrics),
+            &Alarm::default(),
+        )
+        .unwrap();
         Self {
             store,
             log,
@@ -214,7 +220,7 @@ async fn histories_go_on_in_a_log_that_was_declared_restored() {
     running.raise("alice").await.unwrap();
     let old = running.log.log_id().clone();
     running.stop().await;
-    let store = EmbeddedStore::open(&folder.path().join("state.redb"), FolderWatch::of_nothing()).unwrap();
+    let store = LogStore::open(&folder.path().join("state.redb"), FolderWatch::of_nothing()).unwrap();
     restored::declare(&store, old.as_str(), NOW + 60).unwrap();
     drop(store);
     let running = Running::start(&folder);

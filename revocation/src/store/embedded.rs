@@ -26,16 +26,17 @@ use redb::{
     Database, Error, ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction,
 };
 
-use super::beginning::{Beginning, Cut, read_chunk};
+use super::beginning::{Beginning, Chunk, Cut};
 use super::group::{Group, stored_head};
 use super::reserve_file::ReserveFile;
-use super::{AppendError, FollowError, LogStore, Notes, Replay, StoreError};
+use super::{AppendError, FollowError, Notes, StoreError};
 use crate::digest::{Digest, Head};
 use crate::digest_history::DigestHistory;
 use crate::log_id::LogId;
+use crate::log_view::LogView;
 
 #[derive(Debug)]
-pub(crate) struct EmbeddedStore {
+pub(crate) struct LogStore {
     path: PathBuf,
     folder: FolderWatch,
     reserve: ReserveFile,
@@ -97,9 +98,9 @@ pub(crate) fn create(path: &Path, log_id: &LogId, floor: Option<i64>) -> Result<
     write().map_err(failed)
 }
 
-// === impl EmbeddedStore ===
+// === impl LogStore ===
 
-impl EmbeddedStore {
+impl LogStore {
     /// Opens a file that [`create`] has made. It is opened anew only while `folder` is where it was.
     pub(crate) fn open(path: &Path, folder: FolderWatch) -> Result<Self, StoreError> {
         let database = open_database(path)?;
@@ -250,18 +251,19 @@ impl EmbeddedStore {
             Ok(left == 0)
         })
     }
-}
 
-impl LogStore for EmbeddedStore {
-    fn replay(&self, replay: &mut dyn Replay) -> Result<(), StoreError> {
-        let (head, bytes) = self.read(|transaction| replay_all(transaction, replay))?;
+    /// Hands everything to `view`, and checks the chain of digests over all of it.
+    pub(crate) fn replay(&self, view: &mut LogView) -> Result<(), StoreError> {
+        let (head, bytes) = self.read(|transaction| replay_all(transaction, view))?;
         let mut known = self.known();
         known.head = head;
         known.bytes = bytes;
         Ok(())
     }
 
-    fn append(&self, after: Head, group: &Group) -> Result<(), AppendError> {
+    /// Appends a group if the log ends at `after`. The group is durable on return. Only one thread appends and compacts; any
+    /// may follow.
+    pub(crate) fn append(&self, after: Head, group: &Group) -> Result<(), AppendError> {
         self.reopen().map_err(AppendError::NotDone)?;
         let head = self.known().head;
         if head != after {
@@ -286,7 +288,9 @@ impl LogStore for EmbeddedStore {
         }
     }
 
-    fn follow(&self, after: Head, limit: usize) -> Result<Vec<Group>, FollowError> {
+    /// The groups after a position: at least one unless it is the last, and about `limit` records. Checks that they
+    /// continue the history of that position.
+    pub(crate) fn follow(&self, after: Head, limit: usize) -> Result<Vec<Group>, FollowError> {
         let beginning = self.beginning();
         if after.seq < beginning.seq {
             return Err(FollowError::NotContinued);
@@ -317,11 +321,14 @@ impl LogStore for EmbeddedStore {
         groups.ok_or(FollowError::NotContinued)
     }
 
-    fn beginning(&self) -> Head {
+    /// Where the groups begin.
+    pub(crate) fn beginning(&self) -> Head {
         self.known().beginning
     }
 
-    fn compact(&self, cut: &mut Cut) -> Result<bool, StoreError> {
+    /// Does the next bounded part of putting `cut` into the place of the groups up to it. Returns whether more is left to
+    /// do. After an error the log is what it was.
+    pub(crate) fn compact(&self, cut: &mut Cut) -> Result<bool, StoreError> {
         let seq = cut.head().seq;
         if let Some((index, chunk)) = cut.next_chunk() {
             self.write(|transaction| {
@@ -342,21 +349,26 @@ impl LogStore for EmbeddedStore {
         Ok(true)
     }
 
-    fn log_id(&self) -> LogId {
+    /// The log's name.
+    pub(crate) fn log_id(&self) -> LogId {
         self.known().log_id.clone()
     }
 
-    fn notes(&self) -> Notes {
+    /// What is noted besides the groups.
+    pub(crate) fn notes(&self) -> Notes {
         self.known().notes
     }
 
-    fn write_notes(&self, notes: Notes) -> Result<(), StoreError> {
+    /// Durable on return.
+    pub(crate) fn write_notes(&self, notes: Notes) -> Result<(), StoreError> {
         self.write(|transaction| insert_row(transaction, NOTES_ROW, &notes.encode_to_vec()))?;
         self.known().notes = notes;
         Ok(())
     }
 
-    fn seal(&self) -> Result<(), StoreError> {
+    /// Protects the last group as well as those before it against damage, and keeps room on the disk for those to come.
+    /// Called when there is time.
+    pub(crate) fn seal(&self) -> Result<(), StoreError> {
         let sealed = self.with_database(|database| Ok(database.begin_write()?.commit()?));
         self.close_after(&sealed);
         sealed?;
@@ -366,7 +378,8 @@ impl LogStore for EmbeddedStore {
         Ok(())
     }
 
-    fn bytes(&self) -> u64 {
+    /// About how many bytes the log takes.
+    pub(crate) fn bytes(&self) -> u64 {
         self.known().bytes
     }
 }
@@ -449,33 +462,42 @@ fn required_row(transaction: &ReadTransaction, name: &str) -> Result<Vec<u8>, Er
 }
 
 /// Returns the last position, and about how many bytes the log takes.
-fn replay_all(transaction: &ReadTransaction, replay: &mut dyn Replay) -> Result<(Head, u64), Error> {
-    let (mut bytes, mut records, mut marks) = (0, 0, Vec::new());
+fn replay_all(transaction: &ReadTransaction, view: &mut LogView) -> Result<(Head, u64), Error> {
+    let (mut bytes, mut chunks, mut marks) = (0, 0, Vec::new());
     let beginning = read_beginning(transaction)?;
     let mut head = beginning.head().map_err(damaged)?;
-    let chunks = (head.seq, 0)..(head.seq, beginning.chunks);
-    for row in transaction.open_table(BEGINNING)?.range(chunks)? {
+    let rows = (head.seq, 0)..(head.seq, beginning.chunks);
+    for row in transaction.open_table(BEGINNING)?.range(rows)? {
         let chunk = row?.1;
         bytes += chunk.value().len() as u64;
-        for (seq, record) in read_chunk(chunk.value(), &mut marks).map_err(damaged)? {
-            replay.state(seq, record).map_err(damaged)?;
-            records += 1;
+        let chunk = Chunk::decode(chunk.value())
+            .map_err(|_| damaged("a row that does not hold a part of the log's beginning"))?;
+        for (seq, record) in chunk.seqs.into_iter().zip(chunk.records) {
+            view.restore(seq, record).map_err(damaged)?;
         }
+        marks.extend(chunk.marks);
+        chunks += 1;
     }
-    replay.begin(beginning.digests(records, &marks).map_err(damaged)?);
+    if chunks != beginning.chunks {
+        return Err(damaged("the compacted beginning of the log is not whole"));
+    }
+    view.begin(match marks.is_empty() {
+        true => DigestHistory::starting_at(head),
+        false => DigestHistory::resume(head, marks).map_err(damaged)?,
+    });
     for row in transaction.open_table(GROUPS)?.range(head.seq + 1..)? {
         let (first_seq, group) = row?;
         bytes += group.value().len() as u64 + ROW_BYTES;
-        let group = Group::decode_records(first_seq.value(), group.value(), head).map_err(damaged)?;
+        let group = Group::decode(first_seq.value(), group.value(), head).map_err(damaged)?;
         if group.renamed.is_some() {
-            replay.begin(DigestHistory::starting_at(group.begins_at(head)));
+            view.begin(DigestHistory::starting_at(group.begins_at(head)));
         }
         head = group.head().unwrap_or(head);
         for (record, digest) in group.records.into_iter().zip(group.digests) {
-            replay.record(record, digest).map_err(damaged)?;
+            view.replay(record, digest).map_err(damaged)?;
         }
     }
-    replay.end();
+    view.end_replay();
     Ok((head, bytes))
 }
 

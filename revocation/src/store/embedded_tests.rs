@@ -3,7 +3,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::clock::Forgotten;
-use crate::digest_history::Standing;
+use crate::digest_history::ForeignPosition;
 use crate::log_view::{HistoryBounds, LogView};
 use crate::provenance::Provenance;
 use crate::store::group::EncodedRecord;
@@ -20,7 +20,7 @@ pub(crate) enum Failing {
     Present,
 }
 
-impl EmbeddedStore {
+impl LogStore {
     pub(crate) fn fail_next(&self, failing: Failing) {
         *self.failing.lock().unwrap() = Some(failing);
     }
@@ -42,7 +42,7 @@ impl EmbeddedStore {
 /// A log in a folder of its own, with the view of all that was acknowledged.
 struct Log {
     folder: TempDir,
-    store: EmbeddedStore,
+    store: LogStore,
     view: LogView,
 }
 
@@ -95,8 +95,11 @@ impl Log {
     }
 
     fn cut(&self) -> Cut {
-        let frozen = self.view.freeze();
-        Cut::new(frozen.state, frozen.digests, self.store.bytes())
+        Cut::new(
+            self.view.state().freeze(),
+            self.view.digests().clone(),
+            self.store.bytes(),
+        )
     }
 
     fn compact(&self) {
@@ -126,11 +129,11 @@ fn path_in(folder: &TempDir) -> PathBuf {
     folder.path().join("state.redb")
 }
 
-fn open(path: &Path) -> Result<EmbeddedStore, StoreError> {
-    EmbeddedStore::open(path, FolderWatch::of_nothing())
+fn open(path: &Path) -> Result<LogStore, StoreError> {
+    LogStore::open(path, FolderWatch::of_nothing())
 }
 
-fn read(store: &EmbeddedStore) -> Result<LogView, StoreError> {
+fn read(store: &LogStore) -> Result<LogView, StoreError> {
     let mut view = LogView::new(&store.log_id(), ALL);
     store.replay(&mut view)?;
     Ok(view)
@@ -259,7 +262,11 @@ fn what_stands_beside_a_record_is_read_with_it() {
         },
         reason: Some("lost".to_owned()),
     };
-    let group = Group::following(log.head(), vec![nth_key(3)], vec![Provenance::of(&order, 77)]);
+    let group = Group::following(
+        log.head(),
+        vec![nth_key(3)],
+        vec![Provenance::of(&order, 77).encode_to_vec().into()],
+    );
     log.store.append(log.head(), &group).unwrap();
     assert_eq!(log.store.follow(log.head(), 9).unwrap(), [group]);
 }
@@ -483,9 +490,10 @@ fn a_log_that_was_compacted_twice_still_knows_every_position() {
     log.compact();
     log.raise(1);
     let view = read(&log.store).unwrap();
-    let standing = |seq| view.digests().standing(seq, earlier.digest.as_bytes());
-    assert_eq!(standing(earlier.seq), Standing::Ours);
-    assert_eq!(standing(earlier.seq + 1), Standing::Diverged);
+    let check = |seq| view.digests().check(seq, earlier.digest.as_bytes());
+    assert_eq!(check(earlier.seq), Ok(()));
+    let applied = earlier.seq + 1;
+    assert_eq!(check(applied), Err(ForeignPosition::Diverged { applied }));
     assert_eq!(view.head(), 10_001);
 }
 

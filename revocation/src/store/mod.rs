@@ -1,73 +1,18 @@
 //! Where the log is kept: groups of records in a chain of digests, the compacted beginning before them, and a few notes.
 //!
-//! [`LogStore`] is what the rest of the log needs of a store. [`embedded`] keeps it in one redb file.
+//! [`embedded`] keeps all of it in one redb file.
 
 pub(crate) mod beginning;
 pub(crate) mod embedded;
 pub(crate) mod group;
 mod reserve_file;
 
-use std::fmt::Debug;
+pub(crate) use embedded::LogStore;
+
 use std::io;
 use std::path::PathBuf;
 
-use credence_wire::v1;
-
 use crate::clock::Forgotten;
-use crate::digest::{Digest, Head};
-use crate::digest_history::DigestHistory;
-use crate::log_id::LogId;
-
-use beginning::Cut;
-use group::{EncodedRecord, Group};
-
-/// Keeps a log. Only one thread appends and compacts; any may follow.
-pub(crate) trait LogStore: Debug + Send + Sync {
-    /// Hands everything to `replay`, and checks the chain of digests over all of it.
-    fn replay(&self, replay: &mut dyn Replay) -> Result<(), StoreError>;
-
-    /// Appends a group if the log ends at `after`. The group is durable on return.
-    fn append(&self, after: Head, group: &Group) -> Result<(), AppendError>;
-
-    /// The groups after a position: at least one unless it is the last, and about `limit` records. Checks that they
-    /// continue the history of that position.
-    fn follow(&self, after: Head, limit: usize) -> Result<Vec<Group>, FollowError>;
-
-    /// Where the groups begin.
-    fn beginning(&self) -> Head;
-
-    /// Does the next bounded part of putting `cut` into the place of the groups up to it. Returns whether more is left to
-    /// do. After an error the log is what it was.
-    fn compact(&self, cut: &mut Cut) -> Result<bool, StoreError>;
-
-    /// The log's name.
-    fn log_id(&self) -> LogId;
-
-    /// What is noted besides the groups.
-    fn notes(&self) -> Notes;
-
-    /// Durable on return.
-    fn write_notes(&self, notes: Notes) -> Result<(), StoreError>;
-
-    /// Protects the last group as well as those before it against damage, and keeps room on the disk for those to come.
-    /// Called when there is time.
-    fn seal(&self) -> Result<(), StoreError>;
-
-    /// About how many bytes the log takes.
-    fn bytes(&self) -> u64;
-}
-
-/// Takes in a log that is being opened.
-pub(crate) trait Replay {
-    /// A record of the state that the log begins with.
-    fn state(&mut self, seq: u64, record: v1::Record) -> Result<(), &'static str>;
-    /// Every position that is known so far. Called after the state, and again where the log got another name.
-    fn begin(&mut self, digests: DigestHistory);
-    /// The next record, and the digest of the history up to it.
-    fn record(&mut self, record: EncodedRecord, digest: Digest) -> Result<(), &'static str>;
-    /// The log has no more records.
-    fn end(&mut self);
-}
 
 /// What is noted beside the groups, in the same store.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
@@ -135,7 +80,7 @@ pub(crate) enum AppendError {
     /// The log does not have it.
     #[error(transparent)]
     NotDone(StoreError),
-    /// The log may have it: [`LogStore::follow`] tells, once it succeeds.
+    /// The log may have it: [`follow`](embedded::LogStore::follow) tells, once it succeeds.
     #[error(transparent)]
     Unknown(StoreError),
 }
