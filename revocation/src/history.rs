@@ -20,29 +20,23 @@ use crate::digest::{Digest, Head};
 use crate::metrics::Metrics;
 use crate::provenance::Provenance;
 use crate::store::group::Group;
-use crate::store::{FollowError, LogStore, StoreError};
+use crate::store::{FollowError, LogStore};
 use crate::subject::PrincipalName;
 
-/// One thing that was done to a principal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// One thing that was done to a principal, as it is kept and shown.
+#[derive(Clone, PartialEq, Eq, prost::Message, Serialize)]
 pub struct HistoryEntry {
     /// The record's number in the log.
+    #[prost(uint64, tag = "1")]
     pub(crate) seq: u64,
-    /// Seconds since the Unix epoch.
-    #[serde(rename = "at")]
-    pub(crate) time: i64,
-    /// `raise`, `disable` or `enable`; absent, as what follows, where a version wrote the log that did not note it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) operation: Option<&'static str>,
     /// What it came to.
-    pub(crate) epoch: u64,
-    pub(crate) disabled: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) source: Option<&'static str>,
-    #[serde(rename = "by", skip_serializing_if = "Option::is_none")]
-    pub(crate) requester: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<String>,
+    #[prost(uint64, tag = "2")]
+    epoch: u64,
+    #[prost(bool, tag = "3")]
+    disabled: bool,
+    #[prost(message, required, tag = "4")]
+    #[serde(flatten)]
+    provenance: Provenance,
 }
 
 /// What is known of what was done to a principal.
@@ -150,13 +144,7 @@ fn read(database: &Database, key: &[u8], limit: usize) -> Result<History, redb::
     };
     let complete_from = read_filed(database)?.map_or(0, |filed| filed.complete_from);
     Ok(History {
-        entries: row
-            .entries
-            .into_iter()
-            .rev()
-            .take(limit)
-            .map(HistoryEntry::from)
-            .collect(),
+        entries: row.entries.into_iter().rev().take(limit).collect(),
         complete_from: Some(complete_from).filter(|seq| *seq != 0),
     })
 }
@@ -254,7 +242,7 @@ impl HistoryIndexer {
             Ok((database, filed)) => match self.store.follow(filed.head()?, 1) {
                 Ok(_) => return Ok((database, filed)),
                 Err(FollowError::NotContinued) => self.warn_of_gap("it does not continue this log"),
-                Err(FollowError::Store(error)) => return Err(error.into()),
+                Err(error) => return Err(error.into()),
             },
             Err(redb::Error::Corrupted(found)) => self.warn_of_gap(&found),
             Err(redb::Error::Io(error)) if is_of_contents(&error) => self.warn_of_gap(&error.to_string()),
@@ -366,20 +354,17 @@ fn prepare(transaction: &WriteTransaction) -> Result<(), redb::Error> {
 }
 
 /// What a group says about principals, each by the key of its row.
-fn entries_of(group: Group) -> impl Iterator<Item = (Vec<u8>, StoredEntry)> {
-    let provenance = group.provenance.into_iter().map(|from| Provenance::decode(from).ok());
-    let provenance = provenance.chain(std::iter::repeat(None));
-    let records = (group.first_seq..).zip(group.records).zip(provenance);
+fn entries_of(group: Group) -> impl Iterator<Item = (Vec<u8>, HistoryEntry)> {
+    let records = (group.first_seq..).zip(group.records).zip(group.provenance);
     records.filter_map(|((seq, encoded), provenance)| {
         let Some(Subject::Principal(state)) = encoded.record.subject else {
             return None;
         };
-        let entry = StoredEntry {
+        let entry = HistoryEntry {
             seq,
             epoch: state.epoch,
             disabled: state.disabled,
-            raised_at: state.raised_at,
-            provenance,
+            provenance: Provenance::decode(provenance).ok()?,
         };
         Some((state.principal?.encode_to_vec(), entry))
     })
@@ -394,21 +379,7 @@ fn is_of_contents(error: &io::Error) -> bool {
 #[derive(Clone, PartialEq, prost::Message)]
 struct Row {
     #[prost(message, repeated, tag = "1")]
-    entries: Vec<StoredEntry>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct StoredEntry {
-    #[prost(uint64, tag = "1")]
-    seq: u64,
-    #[prost(uint64, tag = "2")]
-    epoch: u64,
-    #[prost(bool, tag = "3")]
-    disabled: bool,
-    #[prost(int64, tag = "4")]
-    raised_at: i64,
-    #[prost(message, optional, tag = "5")]
-    provenance: Option<Provenance>,
+    entries: Vec<HistoryEntry>,
 }
 
 /// How far the index goes.
@@ -433,22 +404,6 @@ impl Filed {
     }
 }
 
-impl From<StoredEntry> for HistoryEntry {
-    fn from(entry: StoredEntry) -> Self {
-        let from = entry.provenance;
-        Self {
-            seq: entry.seq,
-            epoch: entry.epoch,
-            disabled: entry.disabled,
-            time: from.as_ref().map_or(entry.raised_at, |from| from.time),
-            operation: from.as_ref().and_then(Provenance::operation),
-            source: from.as_ref().and_then(Provenance::source),
-            requester: from.as_ref().map(|from| from.requester.clone()),
-            reason: from.and_then(|from| from.reason),
-        }
-    }
-}
-
 /// Why the index cannot be kept at the moment.
 #[derive(Debug, thiserror::Error)]
 enum IndexError {
@@ -456,8 +411,6 @@ enum IndexError {
     Database(#[from] redb::Error),
     #[error(transparent)]
     Log(#[from] FollowError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
     #[error(transparent)]
     Io(#[from] io::Error),
 }

@@ -45,6 +45,7 @@ mod writer;
 
 pub use limits::*;
 
+pub use credence_delegation::Thumbprint;
 pub use data_folder::{DataFolder, DataFolderError, take_lock};
 pub use digest_history::ForeignPosition;
 pub use fill::{fill_log, fill_log_to_the_brim};
@@ -61,6 +62,4 @@ pub use service::WatchService;
 pub use state::SubjectState;
 pub use status::Knowledge;
 pub use store::StoreError;
-pub use subject::{
-    DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
-};
+pub use subject::{DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError};

@@ -27,8 +27,8 @@ use crate::subject::{Order, PrincipalName, SubjectName};
 /// The log as the services see it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct RevocationLog {
-    shared: Arc<Shared>,
-    requests: SyncSender<Request>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) requests: SyncSender<Request>,
 }
 
 /// What a durable, broadcast operation came to.
@@ -71,15 +71,15 @@ pub enum RevokeError {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) log_id: LogId,
-    view: RwLock<LogView>,
-    head: watch::Sender<u64>,
-    leases: Leases,
+    pub(crate) view: RwLock<LogView>,
+    pub(crate) head: watch::Sender<u64>,
+    pub(crate) leases: Leases,
     pub(crate) forgetting: Forgetting,
-    histories: Histories,
+    pub(crate) histories: Histories,
     /// A recent snapshot, shared by every stream that starts from it, and when it was made.
-    snapshot: tokio::sync::Mutex<Option<(Arc<Snapshot>, Instant)>>,
+    pub(crate) snapshot: tokio::sync::Mutex<Option<(Arc<Snapshot>, Instant)>>,
     /// Why nothing can be written, if so.
-    fault: Mutex<Option<String>>,
+    pub(crate) fault: Mutex<Option<String>>,
     pub(crate) stopping: AtomicBool,
 }
 
@@ -96,10 +96,6 @@ pub(crate) enum Request {
 // === impl RevocationLog ===
 
 impl RevocationLog {
-    pub(crate) fn new(shared: Arc<Shared>, requests: SyncSender<Request>) -> Self {
-        Self { shared, requests }
-    }
-
     pub fn log_id(&self) -> &LogId {
         &self.shared.log_id
     }
@@ -192,8 +188,8 @@ impl RevocationLog {
     pub async fn snapshot(&self) -> Result<Arc<Snapshot>, tokio::task::JoinError> {
         let mut cached = self.shared.snapshot.lock().await;
         if let Some((snapshot, made)) = cached.as_ref()
-            && self.shared.read().is_recent(snapshot.seq())
-            && (snapshot.seq() == self.head() || made.elapsed() < SNAPSHOT_INTERVAL)
+            && self.shared.read().is_recent(snapshot.seq)
+            && (snapshot.seq == self.head() || made.elapsed() < SNAPSHOT_INTERVAL)
         {
             return Ok(Arc::clone(snapshot));
         }
@@ -241,26 +237,6 @@ impl RevocationLog {
 // === impl Shared ===
 
 impl Shared {
-    pub(crate) fn new(
-        log_id: LogId,
-        view: LogView,
-        leases: Leases,
-        forgetting: Forgetting,
-        histories: Histories,
-    ) -> Self {
-        Self {
-            log_id,
-            head: watch::Sender::new(view.head()),
-            view: RwLock::new(view),
-            leases,
-            forgetting,
-            histories,
-            snapshot: tokio::sync::Mutex::new(None),
-            fault: Mutex::new(None),
-            stopping: AtomicBool::new(false),
-        }
-    }
-
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, LogView> {
         // Nothing panics while it holds the lock for writing; and if it did, the view is only ever appended to.
         self.view.read().unwrap_or_else(PoisonError::into_inner)

@@ -146,7 +146,7 @@ impl OpenedLog {
         let folder = DataFolder::open(lock, options.init, unix_seconds())?;
         let store: Arc<LogStore> = Arc::new(folder.open_store()?);
         if let Some(named) = &options.restored {
-            restored::declare(&*store, named, unix_seconds())?;
+            restored::declare(&store, named, unix_seconds())?;
         }
         let mut notes = store.notes();
         if options.reset_clock {

@@ -154,10 +154,11 @@ const MAX_FLOOR_AHEAD: i64 = 300;
 
 #[cfg(test)]
 mod tests {
+    use credence_delegation::Thumbprint;
     use credence_wire::v1::record::Subject;
 
     use super::*;
-    use crate::subject::{DelegationName, Issuer, PrincipalName, Thumbprint};
+    use crate::subject::{DelegationName, Issuer, PrincipalName};
 
     const NOW: i64 = 1_800_000_000;
     const OPERATOR: Source = Source::Operator;
@@ -272,7 +273,7 @@ mod tests {
 
     #[test]
     fn repeating_what_is_already_so_changes_nothing_and_names_the_record() {
-        let key = Thumbprint::parse("A".repeat(43)).unwrap();
+        let key = Thumbprint::parse(&"A".repeat(43)).unwrap();
         let delegation = DelegationName::parse(alice(), Vec::new(), "jti".to_owned()).unwrap();
         let operations = [
             (Operation::Disable(alice()), Some(7)),
@@ -390,7 +391,7 @@ mod tests {
         perform(
             &mut state,
             3,
-            &Operation::RevokeKey(Thumbprint::parse("A".repeat(43)).unwrap()),
+            &Operation::RevokeKey(Thumbprint::parse(&"A".repeat(43)).unwrap()),
             NOW,
         );
         perform(

@@ -196,7 +196,7 @@ impl WatchStream {
                 let snapshot = self.log.snapshot().await;
                 let snapshot = snapshot
                     .map_err(|error| Ended::With(Status::internal(format!("no snapshot could be made: {error}"))))?;
-                let seq = snapshot.seq();
+                let seq = snapshot.seq;
                 (Some(Pulling { snapshot, next: 0 }), seq)
             }
         };
@@ -324,7 +324,7 @@ impl WatchStream {
                     changed.map_err(|_| Ended::Quietly)?;
                     // A snapshot lasts no longer than the updates that lead on from it: otherwise clients that never
                     // come to an end would each hold another one in memory.
-                    if let Some(pulling) = &pulling && !self.log.covers(pulling.snapshot.seq()) {
+                    if let Some(pulling) = &pulling && !self.log.covers(pulling.snapshot.seq) {
                         return Err(fell_behind());
                     }
                 }

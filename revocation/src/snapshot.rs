@@ -9,6 +9,7 @@ use crate::state::FrozenState;
 /// The chunks, and the position that a client has reached with them.
 #[derive(Debug)]
 pub struct Snapshot {
+    pub seq: u64,
     position: v1::Position,
     subjects: usize,
     chunks: Vec<Bytes>,
@@ -38,15 +39,11 @@ impl Snapshot {
             chunks.push(chunk.encode_to_vec().into());
         }
         Self {
+            seq: position.seq,
             position,
             subjects,
             chunks,
         }
-    }
-
-    /// The last record that it holds.
-    pub fn seq(&self) -> u64 {
-        self.position.seq
     }
 
     pub(crate) fn announcement(&self) -> v1::Snapshot {

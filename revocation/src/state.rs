@@ -8,11 +8,12 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
+use credence_delegation::Thumbprint;
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 use prost::Message as _;
 
-use crate::subject::{DelegationName, Issuer, PrincipalName, SubjectName, Thumbprint};
+use crate::subject::{DelegationName, Issuer, PrincipalName, SubjectName};
 
 /// The state of every subject.
 #[derive(Debug)]
@@ -90,7 +91,7 @@ impl State {
                 self.put(SubjectName::Principal(&name), value);
             }
             Subject::Key(key) => {
-                let thumbprint = Thumbprint::parse(key.thumbprint).map_err(|_| "a key that is no thumbprint")?;
+                let thumbprint = Thumbprint::parse(&key.thumbprint).ok_or("a key that is no thumbprint")?;
                 self.put_once(SubjectName::Key(&thumbprint), since(0));
             }
             Subject::IssuerFloor(floor) => {

@@ -8,9 +8,9 @@
 //! and forgets what is over.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use credence_runtime::metrics::labels;
@@ -19,7 +19,7 @@ use credence_runtime::threads::Threads;
 use credence_runtime::time::unix_seconds;
 use credence_storage::folder_lock::{FolderLost, FolderWatch};
 use prost::Message as _;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::clock::{Forgetting, Forgotten, LogClock};
 use crate::compaction::Compactor;
@@ -62,7 +62,7 @@ pub(crate) fn start(
 ) -> std::io::Result<(RevocationLog, Threads)> {
     let began = Instant::now();
     let mut forgetting = options.forgetting;
-    if let Some(due) = note_time(&*store, &mut forgetting, None) {
+    if let Some(due) = note_time(&store, &mut forgetting, None) {
         let forgotten = view
             .state_mut()
             .forget(0..State::SHARDS, |revoked_at| due.covers(revoked_at));
@@ -83,15 +83,22 @@ pub(crate) fn start(
         Arc::clone(&store),
         Arc::clone(&metrics),
     );
-    let shared = Arc::new(Shared::new(
-        store.log_id(),
-        view,
-        options.leases,
+    let shared = Arc::new(Shared {
+        log_id: store.log_id(),
+        head: watch::Sender::new(view.head()),
+        view: RwLock::new(view),
+        leases: options.leases,
         forgetting,
-        histories.clone(),
-    ));
+        histories: histories.clone(),
+        snapshot: tokio::sync::Mutex::default(),
+        fault: Mutex::default(),
+        stopping: AtomicBool::new(false),
+    });
     let (requests, queue) = sync_channel(QUEUE);
-    let log = RevocationLog::new(Arc::clone(&shared), requests);
+    let log = RevocationLog {
+        shared: Arc::clone(&shared),
+        requests,
+    };
     let mut writing = Writing {
         compactor: Compactor::new(
             Arc::clone(&store),
@@ -280,7 +287,7 @@ impl Writing {
                 .leases_from
                 .take_if(|(from, _)| *from <= now)
                 .map(|(_, leases)| leases);
-            if let Some(due) = note_time(&*self.store, &mut self.forgetting, leases) {
+            if let Some(due) = note_time(&self.store, &mut self.forgetting, leases) {
                 // However many requests there are.
                 self.seal();
                 self.forget(due);
@@ -291,7 +298,7 @@ impl Writing {
 
     /// What a planned stop still writes.
     fn finish(&mut self) {
-        note_time(&*self.store, &mut self.forgetting, None);
+        note_time(&self.store, &mut self.forgetting, None);
         self.seal();
     }
 

@@ -23,7 +23,7 @@ use super::json;
 use super::problem::Problem;
 use super::rates::ClientAddress;
 use credence_revocation::{
-    DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
+    DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError,
 };
 use credence_runtime::client_limits::Client;
 use credence_runtime::text::shorten;
@@ -114,7 +114,7 @@ fn order(statement: &VerifiedStatement) -> Result<Order, SubjectError> {
         Revocation::Delegation { under, id } => {
             Operation::RevokeDelegation(DelegationName::parse(principal()?, under.clone(), id.clone())?)
         }
-        Revocation::Key(key) => Operation::RevokeKey(Thumbprint::parse(key.to_string())?),
+        Revocation::Key(key) => Operation::RevokeKey(*key),
         Revocation::IssuedUntil(until) => Operation::RaiseIssuerFloor {
             issuer: Issuer::parse(by.issuer.clone())?,
             issued_up_to: until.0,

@@ -21,7 +21,7 @@ use super::value::{Members, Value};
 /// Applies a request to the attributes of a user; on an error they are half changed and no use.
 pub(crate) fn apply(attributes: &mut Members, request: &Object<'_>) -> Result<(), ScimError> {
     for operation in operations(request)? {
-        Operation::parse(operation)?.apply(attributes)?;
+        apply_one(attributes, operation)?;
     }
     Ok(())
 }
@@ -89,79 +89,61 @@ impl Verb {
     }
 }
 
-struct Operation<'a, 'b> {
-    verb: Verb,
-    path: Option<&'a str>,
-    value: Option<&'a Json<'b>>,
-}
-
-// === impl Operation ===
-
-impl<'a, 'b> Operation<'a, 'b> {
-    fn parse(json: &'a Json<'b>) -> Result<Self, ScimError> {
-        let object = json
-            .as_object()
-            .ok_or_else(|| ScimError::bad("invalidSyntax", "an operation is an object with op, path and value"))?;
-        let op = member(object, "op")?.and_then(Json::as_str).unwrap_or_default();
-        let verb = match op.to_ascii_lowercase().as_str() {
-            "add" => Verb::Add,
-            "replace" => Verb::Replace,
-            "remove" => Verb::Remove,
-            _ => {
-                return Err(ScimError::bad(
-                    "invalidSyntax",
-                    format!("op is {op:?}; it must be add, replace or remove"),
-                ));
-            }
-        };
-        let path = match member(object, "path")? {
-            None | Some(Json::Null) => None,
-            Some(path) => Some(
-                path.as_str()
-                    .ok_or_else(|| ScimError::bad("invalidPath", "a path is a string"))?,
-            ),
-        };
-        Ok(Self {
-            verb,
-            path: path.filter(|path| !path.is_empty()),
-            value: member(object, "value")?,
-        })
-    }
-
-    fn apply(&self, attributes: &mut Members) -> Result<(), ScimError> {
-        match self.path {
-            Some(path) => match Target::parse(path)? {
-                Target::Foreign => Ok(()),
-                Target::Attribute(path) => change(attributes, &path, self.verb, self.value),
-            },
-            None => self.apply_each(attributes),
-        }
-    }
-
-    /// A value without a path: each of its members is the path of a change.
-    fn apply_each(&self, attributes: &mut Members) -> Result<(), ScimError> {
-        if self.verb == Verb::Remove {
+/// Applies one operation.
+fn apply_one(attributes: &mut Members, operation: &Json<'_>) -> Result<(), ScimError> {
+    let object = operation
+        .as_object()
+        .ok_or_else(|| ScimError::bad("invalidSyntax", "an operation is an object with op, path and value"))?;
+    let op = member(object, "op")?.and_then(Json::as_str).unwrap_or_default();
+    let verb = match op.to_ascii_lowercase().as_str() {
+        "add" => Verb::Add,
+        "replace" => Verb::Replace,
+        "remove" => Verb::Remove,
+        _ => {
             return Err(ScimError::bad(
-                "noTarget",
-                "remove needs a path (RFC 7644 section 3.5.2.2)",
+                "invalidSyntax",
+                format!("op is {op:?}; it must be add, replace or remove"),
             ));
         }
-        let changes = self
-            .value
-            .and_then(Json::as_object)
-            .ok_or_else(|| ScimError::bad("invalidValue", "without a path, value must be an object of attributes"))?;
-        for (name, value) in changes.iter() {
-            match Target::parse(name) {
-                // What is ours comes along unchanged from clients that send back what they have read.
-                Ok(Target::Attribute(path)) if path.name.is_read_only() => {}
-                Ok(Target::Attribute(path)) => change(attributes, &path, self.verb, Some(value))?,
-                Ok(Target::Foreign) => {}
-                Err(error) if name.contains('[') => return Err(error),
-                Err(_) => {}
-            }
-        }
-        Ok(())
+    };
+    let value = member(object, "value")?;
+    let path = match member(object, "path")?.unwrap_or(&Json::Null) {
+        Json::Null => "",
+        path => path
+            .as_str()
+            .ok_or_else(|| ScimError::bad("invalidPath", "a path is a string"))?,
+    };
+    if path.is_empty() {
+        return apply_each(attributes, verb, value);
     }
+    match Target::parse(path)? {
+        Target::Foreign => Ok(()),
+        Target::Attribute(path) => change(attributes, &path, verb, value),
+    }
+}
+
+/// A value without a path: each of its members is the path of a change.
+fn apply_each(attributes: &mut Members, verb: Verb, value: Option<&Json<'_>>) -> Result<(), ScimError> {
+    if verb == Verb::Remove {
+        return Err(ScimError::bad(
+            "noTarget",
+            "remove needs a path (RFC 7644 section 3.5.2.2)",
+        ));
+    }
+    let changes = value
+        .and_then(Json::as_object)
+        .ok_or_else(|| ScimError::bad("invalidValue", "without a path, value must be an object of attributes"))?;
+    for (name, value) in changes.iter() {
+        match Target::parse(name) {
+            // What is ours comes along unchanged from clients that send back what they have read.
+            Ok(Target::Attribute(path)) if path.name.is_read_only() => {}
+            Ok(Target::Attribute(path)) => change(attributes, &path, verb, Some(value))?,
+            Ok(Target::Foreign) => {}
+            Err(error) if name.contains('[') => return Err(error),
+            Err(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Changes what the path leads to.

@@ -240,7 +240,7 @@ const CACHE_BYTES: usize = 16 << 20;
 
 #[cfg(test)]
 mod tests {
-    use super::super::value::{Members, Value};
+    use super::super::value::Value;
     use super::*;
 
     fn user(id: &str, name: &str) -> User {

@@ -1,3 +1,4 @@
+use credence_delegation::Thumbprint;
 use credence_wire::v1::RevokedKey;
 use tempfile::TempDir;
 
@@ -7,7 +8,7 @@ use crate::digest_history::ForeignPosition;
 use crate::log_view::{HistoryBounds, LogView};
 use crate::provenance::Provenance;
 use crate::store::group::EncodedRecord;
-use crate::subject::{Operation, Order, Requester, Source, Thumbprint};
+use crate::subject::{Operation, Order, Requester, Source};
 
 /// How a transaction fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,7 +256,7 @@ fn who_follows_at_once_is_never_ahead_of_the_log() {
 fn what_stands_beside_a_record_is_read_with_it() {
     let log = Log::of(2);
     let order = Order {
-        operation: Operation::RevokeKey(Thumbprint::parse("A".repeat(43)).unwrap()),
+        operation: Operation::RevokeKey(Thumbprint::parse(&"A".repeat(43)).unwrap()),
         by: Requester {
             source: Source::Operator,
             name: "ci".to_owned(),
