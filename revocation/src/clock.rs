@@ -8,12 +8,12 @@
 //! - a revocation is stamped with this clock or the wall clock, whichever is later;
 //! - it is forgotten when this clock has gone beyond the stamp by a lifetime and an allowance.
 //!
-//! Between the two, at least a lifetime and the allowance have really passed, whatever the wall clock did before,
+//! Between the two, at least a lifetime and the allowance have really passed, independently of the wall clock before,
 //! between and after. What the clock loses while no process runs only lets ids be kept longer.
 //!
 //! **The lifetime may be raised** from one run to the next. An id that was forgotten under the shorter one could then
 //! be carried again, by a token that lives longer and was refused until now. So it is noted, before anything is
-//! forgotten, up to which stamp ids may be. Whatever was forgotten had been revoked before that stamp, and a token that
+//! forgotten, up to which stamp ids may be. All that was forgotten had been revoked before that stamp, and a token that
 //! carries it issued no later than the allowance after: one that lives no longer than what has really passed since then
 //! has expired. Filters are therefore told no longer lifetime than that ([`Forgetting::announced`]): at first the shorter one, then, second by
 //! second, more, up to the one that was configured.

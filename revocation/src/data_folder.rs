@@ -205,7 +205,7 @@ pub fn take_lock(path: &Path, create: bool, standby: Option<&dyn Fn(&str)>) -> R
     Ok(FolderLock::take(path, standby)?)
 }
 
-/// A name in the folder that initialising would not expect: it may be somebody's data.
+/// A name in the folder that initialising would not expect: it may be other data.
 fn stranger(path: &Path) -> io::Result<Option<String>> {
     let entries = match std::fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -129,7 +129,7 @@ impl RevocationLog {
                 TrySendError::Disconnected(_) if self.shared.stopping.load(Ordering::Acquire) => RevokeError::Stopping,
                 TrySendError::Disconnected(_) => RevokeError::Unknown,
             })?;
-        // A writer that stops as planned answers whatever still waits; only one that broke down says nothing.
+        // A writer that stops as planned answers the requests that still wait; only one that broke down does not.
         answered.await.unwrap_or(Err(RevokeError::Unknown))
     }
 

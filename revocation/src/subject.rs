@@ -25,9 +25,9 @@ pub struct Requester {
 /// Where a change comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// Somebody with a token or certificate for the operator API.
+    /// A caller with a token or certificate for the operator API.
     Operator,
-    /// A statement that the principal, or the issuer on his behalf, has signed.
+    /// A statement that the principal, or the issuer on its behalf, has signed.
     Statement,
     /// The identity provider, by SCIM (RFC 7644).
     Provisioning,
@@ -147,7 +147,7 @@ impl Operation {
         }
     }
 
-    /// Whose tokens the operation concerns; a key may occur in anybody's.
+    /// Whose tokens the operation concerns; a key may occur in those of any issuer.
     pub fn issuer(&self) -> Option<&Issuer> {
         match self.subject() {
             SubjectName::Principal(name) => Some(&name.issuer),
@@ -284,7 +284,7 @@ fn fits(text: &str, limit: usize) -> bool {
 
 // A record of the largest names stays well below the 64 KiB of a snapshot chunk.
 const MAX_ISSUER_BYTES: usize = 2048;
-// What tokens may carry: whatever can be presented must be possible to revoke.
+// What tokens may carry: each that can be presented can be revoked.
 const MAX_SUBJECT_BYTES: usize = 256;
 const MAX_ID_BYTES: usize = 256;
 // A chain has at most nine tokens.

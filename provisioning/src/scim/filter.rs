@@ -90,7 +90,7 @@ impl Filter {
         }
     }
 
-    /// Whoever meets the filter is found by this.
+    /// Every user who meets the filter is found by this.
     pub(crate) fn indexed(&self) -> Option<Key<'_>> {
         match self {
             Self::Compare(name, Comparison::Eq, Literal::Text(text)) if name.path.len() == 1 => {

@@ -104,7 +104,7 @@ fn each_complex(value: &mut Value, mut change: impl FnMut(&mut Members)) {
     }
 }
 
-/// Returned whatever is asked for (RFC 7643 sections 3 and 3.1).
+/// Always returned (RFC 7643 sections 3 and 3.1).
 const ALWAYS: [&str; 2] = ["id", "schemas"];
 const MAX_NAMES: usize = 100;
 

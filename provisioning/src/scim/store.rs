@@ -1,7 +1,7 @@
 //! The users, on disk: crash-safe, and found by id, name, external id and subject without reading all of them.
 //!
 //! What is lost here takes no revocation back: those are in the revocation log, and stay in force until the identity
-//! provider says, of a user whom it creates or activates, that he is to have his authority again.
+//! provider says, of a user that it creates or activates, that this user is to have authority again.
 
 use std::path::Path;
 
@@ -146,7 +146,7 @@ impl Store {
         Ok(total)
     }
 
-    /// Keeps the user, in the place of what was kept of him before. Durable on return.
+    /// Keeps the user, in the place of what was kept before. Durable on return.
     pub(crate) fn put(&self, realm: &str, user: &User) -> Result<(), StoreError> {
         self.check(realm, user)?;
         self.write(realm, &user.id, Some(user))?;

@@ -1,4 +1,4 @@
-//! One user as he is kept, and as he is shown.
+//! One user, as stored and as shown.
 
 use credence_delegation::json::{Json, Object};
 use serde::{Deserialize, Serialize};
@@ -21,8 +21,8 @@ pub struct User {
     pub(crate) created: String,
     /// RFC 3339.
     pub(crate) modified: String,
-    /// Whose authority this user's is: the principal's subject that was last revoked or enabled for him. Kept, because
-    /// the configuration may name another attribute by the time that he changes.
+    /// Whose authority this user's is: the principal's subject that was last revoked or enabled for this user. Kept,
+    /// because the configuration may name another attribute by the time of the next change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) subject: Option<String>,
     pub(crate) attributes: Members,

@@ -156,10 +156,9 @@ fn found_in(file: &[u8]) -> Result<Contents, StoreError> {
 
 /// The key that is revoked as record number `seq`: each is another.
 fn nth_key(seq: u64) -> EncodedRecord {
-    use base64::Engine as _;
     let mut thumbprint = [0; 32];
     thumbprint[..8].copy_from_slice(&seq.to_be_bytes());
-    let thumbprint = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(thumbprint);
+    let thumbprint = Thumbprint::from_bytes(thumbprint).to_string();
     v1::Record {
         subject: Some(Subject::Key(RevokedKey { thumbprint })),
     }
