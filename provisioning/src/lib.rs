@@ -1,6 +1,6 @@
 //! What identity providers tell: who their users are ([`scim`]), and what has happened to them ([`security_events`]).
 //!
-//! Both end in the revocation log: whoever loses access there loses authority everywhere.
+//! Both end in the revocation log: a user who loses access there loses authority everywhere.
 
 #![allow(
     missing_docs,

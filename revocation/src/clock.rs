@@ -8,15 +8,24 @@
 //! - a revocation is stamped with this clock or the wall clock, whichever is later;
 //! - it is forgotten when this clock has gone beyond the stamp by a lifetime and an allowance.
 //!
-//! Between the two, at least a lifetime and the allowance have really passed, whatever the wall clock did before,
+//! Between the two, at least a lifetime and the allowance have really passed, independently of the wall clock before,
 //! between and after. What the clock loses while no process runs only lets ids be kept longer.
 //!
 //! **The lifetime may be raised** from one run to the next. An id that was forgotten under the shorter one could then
 //! be carried again, by a token that lives longer and was refused until now. So it is noted, before anything is
-//! forgotten, up to which stamp ids may be. Whatever was forgotten had been revoked before that stamp, and a token that
+//! forgotten, up to which stamp ids may be. All that was forgotten had been revoked before that stamp, and a token that
 //! carries it issued no later than the allowance after: one that lives no longer than what has really passed since then
 //! has expired. Filters are therefore told no longer lifetime than that ([`Forgetting::announced`]): at first the shorter one, then, second by
 //! second, more, up to the one that was configured.
+
+//!
+//! **What else is dated**: a token without `rev_epoch` is invalid if it was issued before its principal was last raised.
+//! Were that raise dated by a wall clock that has been set back, the token that it was to take away would seem younger
+//! than it. So revocations are dated by a clock that begins at the wall clock's time, but no earlier than this clock shows
+//! ([`LogClock::dating`]), and does not go back while the process runs. A process that is *started* with a slow wall clock
+//! can therefore date a raise too early only by as long as no control plane ran since the log was begun. The latest stamp
+//! in the log would be nearer, and is not believed: a wall clock that was years ahead for a minute would have every later
+//! raise void fresh tokens for years.
 
 use std::time::Instant;
 
@@ -71,7 +80,24 @@ impl LogClock {
         self.showed.saturating_add(i64::try_from(passed).unwrap_or(i64::MAX))
     }
 
-    /// What a revocation is stamped with.
+    /// The clock by which revocations are dated: it shows the wall clock's time now, or this one's if that is later.
+    pub(crate) fn dating(self, wall: i64, now: Instant) -> Self {
+        let behind = self.at(now).saturating_sub(wall);
+        if behind > NOTEWORTHY {
+            tracing::warn!(
+                behind_s = behind,
+                "the wall clock is behind the log's own, by which revocations are dated until it has caught up. Set the \
+                 wall clock right; if it is, the log was begun with a clock that was ahead: start once with --reset-clock"
+            );
+        }
+        Self {
+            showed: self.showed.saturating_sub(behind.min(0)),
+            ..self
+        }
+    }
+
+    /// What a revocation is stamped with. A wall clock that is set forward is believed: what is invalid too early is minted
+    /// anew.
     pub(crate) fn stamp(&self, wall: i64, now: Instant) -> i64 {
         self.at(now).max(wall)
     }
@@ -122,6 +148,9 @@ fn seconds(lifetime: u64) -> i64 {
 /// How far the clocks of those who issue and those who check tokens may be apart, on top of a token's lifetime, in
 /// seconds.
 const CLOCK_ALLOWANCE: i64 = 300;
+
+/// Seconds by which clocks differ that are kept right.
+const NOTEWORTHY: i64 = 300;
 
 #[cfg(test)]
 mod tests {
@@ -236,5 +265,23 @@ mod tests {
         assert_eq!(LogClock::beginning(None, WALL - YEAR, Some(WALL)), WALL - YEAR);
         let noted = WALL + 3 * YEAR;
         assert_eq!(LogClock::beginning(Some(noted), WALL, Some(WALL)), noted);
+    }
+
+    #[test]
+    fn time_begins_no_earlier_than_the_logs_own_clock() {
+        let begun = Instant::now();
+        let clock = LogClock::showing(WALL, begun);
+        assert_eq!(clock.dating(WALL - 3_600, begun).stamp(WALL - 3_600, begun), WALL);
+        assert_eq!(clock.dating(WALL + 3_600, begun).stamp(WALL, begun), WALL + 3_600);
+    }
+
+    #[test]
+    fn time_goes_on_though_the_wall_clock_is_set_back() {
+        let begun = Instant::now();
+        let dates = LogClock::showing(0, begun).dating(1_000_000, begun);
+        let minute = after(begun, 60);
+        assert_eq!(dates.stamp(1_000_060, minute), 1_000_060);
+        assert_eq!(dates.stamp(996_400, minute), 1_000_060, "set back by an hour");
+        assert_eq!(dates.stamp(1_003_660, minute), 1_003_660, "set forward by an hour");
     }
 }

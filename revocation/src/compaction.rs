@@ -12,7 +12,6 @@ use crate::metrics::Metrics;
 use crate::store::LogStore;
 use crate::store::beginning::Cut;
 
-#[derive(Debug)]
 pub(crate) struct Compactor {
     store: Arc<dyn LogStore>,
     histories: Histories,
@@ -24,7 +23,6 @@ pub(crate) struct Compactor {
     not_before: Instant,
 }
 
-#[derive(Debug)]
 struct Compaction {
     cut: Cut,
     begun: Instant,
@@ -50,12 +48,11 @@ impl Compactor {
         if self.running.is_some() || Instant::now() < self.not_before {
             return;
         }
-        let needed = view.state().stored_bytes() + view.digests().len() as u64 * 8;
+        let needed = view.state().stored_bytes() + view.digests().marks.len() as u64 * 8;
         let bytes = self.store.bytes();
         if is_worth_compacting(bytes, needed, self.above) {
-            let frozen = view.freeze();
             self.running = Some(Compaction {
-                cut: Cut::new(frozen.state, frozen.digests, bytes),
+                cut: Cut::new(view.state().freeze(), view.digests().clone(), bytes),
                 begun: Instant::now(),
                 longest_step: Duration::ZERO,
             });
@@ -74,7 +71,7 @@ impl Compactor {
         };
         let begun = Instant::now();
         // What is compacted away is not in the log any more for the histories to be filed from.
-        if !running.cut.is_moved && !self.histories.want_durable(running.cut.head().seq) {
+        if !running.cut.is_moved && !self.histories.is_durable(running.cut.head().seq) {
             if running.begun.elapsed() > HISTORIES_TIMEOUT {
                 self.fail(&"the histories are not filed up to the cut");
             } else {

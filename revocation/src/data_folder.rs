@@ -24,7 +24,8 @@ use credence_storage::{FileError, at, durable, small_file};
 
 use crate::limits::InitOptions;
 use crate::log_id::LogId;
-use crate::store::embedded::{self, EmbeddedStore};
+use crate::store::embedded;
+use crate::store::embedded::EmbeddedStore;
 use crate::store::{LogStore as _, StoreError};
 
 /// A locked, initialised data folder. Dropping it releases the lock.
@@ -84,21 +85,13 @@ pub enum DataFolderError {
     /// The log's file cannot be used.
     #[error("the revocation log: {0}")]
     Store(#[from] StoreError),
-    /// A file of ours does not hold what we wrote.
-    #[error("{path} is damaged: {found}. {cure}", path = path.display())]
-    Damaged {
+    /// A file of ours is not there, or does not hold what we wrote.
+    #[error("{path} is {found}. {cure}", path = path.display())]
+    Unusable {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         found: &'static str,
-        /// What to do.
-        cure: &'static str,
-    },
-    /// A file of ours is not there.
-    #[error("{path} is missing. {cure}", path = path.display())]
-    Missing {
-        /// The file.
-        path: PathBuf,
         /// What to do.
         cure: &'static str,
     },
@@ -135,8 +128,9 @@ impl DataFolder {
         refuse_other_layout(path)?;
         for needed in [path.join(LEDGER), path.join(IDENTITY), log.join(STATE)] {
             if !needed.try_exists().map_err(at(&needed))? {
-                return Err(DataFolderError::Missing {
+                return Err(DataFolderError::Unusable {
                     path: needed,
+                    found: MISSING,
                     cure: RESTORE_FOLDER,
                 });
             }
@@ -212,7 +206,7 @@ pub fn take_lock(path: &Path, create: bool, standby: Option<&dyn Fn(&str)>) -> R
     Ok(FolderLock::take(path, standby)?)
 }
 
-/// A name in the folder that initialising would not expect: it may be somebody's data.
+/// A name in the folder that initialising would not expect: it may be other data.
 fn stranger(path: &Path) -> io::Result<Option<String>> {
     let entries = match std::fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -292,23 +286,23 @@ fn read_or_make_cache_secret(log: &Path) -> Result<[u8; 32], DataFolderError> {
 /// Reads a secret, and says what to do where that cannot be.
 fn read_secret(log: &Path, name: &str, cure: &'static str) -> Result<[u8; 32], DataFolderError> {
     let path = log.join(name);
-    let damaged = |found| DataFolderError::Damaged {
-        path: path.clone(),
-        found,
-        cure,
-    };
-    match small_file::read(log, name, 64) {
+    let found = match small_file::read(log, name, 64) {
         // An operator who replaces a secret writes no first line.
-        Ok(Some(secret)) => secret.try_into().map_err(|_| damaged("it does not hold 32 bytes")),
-        Err(SmallFileError::Damaged) => Err(damaged("its first line does not match its contents")),
-        Ok(None) => Err(DataFolderError::Missing { path, cure }),
+        Ok(Some(secret)) => match secret.try_into() {
+            Ok(secret) => return Ok(secret),
+            Err(_) => "damaged: it does not hold 32 bytes",
+        },
+        Err(SmallFileError::Damaged) => "damaged: its first line does not match its contents",
+        Ok(None) => MISSING,
         Err(SmallFileError::Io(error)) if error.kind() == io::ErrorKind::FileTooLarge => {
-            Err(damaged("it is larger than any that was ever written"))
+            "damaged: it is larger than any that was ever written"
         }
-        Err(SmallFileError::Io(error)) => Err(at(&path)(error).into()),
-    }
+        Err(SmallFileError::Io(error)) => return Err(at(&path)(error).into()),
+    };
+    Err(DataFolderError::Unusable { path, found, cure })
 }
 
+const MISSING: &str = "missing";
 const RESTORE_FOLDER: &str = "Restore the data folder from a backup, and start once with --restored \
                               (docs/revocation.md#backups)";
 const RESTORE_SOURCE_KEY: &str = "Restore this file from a backup of this folder, or put 32 random bytes in its place: \
@@ -402,7 +396,7 @@ mod tests {
         std::fs::write(folder.path().join(LOG).join(CACHE_SECRET), "short").unwrap();
         assert!(matches!(
             open(folder.path(), None),
-            Err(DataFolderError::Damaged { .. })
+            Err(DataFolderError::Unusable { found, .. }) if found.starts_with("damaged")
         ));
     }
 
@@ -419,7 +413,7 @@ mod tests {
                 std::fs::write(&path, flipped).unwrap();
                 let refused = open(folder.path(), None).unwrap_err();
                 assert!(
-                    matches!(&refused, DataFolderError::Damaged { path: named, .. } if *named == path),
+                    matches!(&refused, DataFolderError::Unusable { path: named, found, .. } if *named == path && found.starts_with("damaged")),
                     "{name}, bit {bit}"
                 );
             }
@@ -505,7 +499,10 @@ mod tests {
             drop(open(folder.path(), INIT).unwrap());
             std::fs::rename(folder.path().join(part), folder.path().join("elsewhere")).unwrap();
             let refused = open(folder.path(), None).unwrap_err();
-            assert!(matches!(refused, DataFolderError::Missing { .. }), "{part}: {refused}");
+            assert!(
+                matches!(refused, DataFolderError::Unusable { found: MISSING, .. }),
+                "{part}: {refused}"
+            );
         }
     }
 

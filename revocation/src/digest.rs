@@ -40,11 +40,7 @@ impl Digest {
         Self::start(log_id).after(&self.0)
     }
 
-    pub(crate) fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
-
-    /// As it is stored.
+    /// As it is stored, and on the wire.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }

@@ -5,42 +5,37 @@ use std::path::Path;
 use crate::compaction::is_worth_compacting;
 use crate::data_folder::{DataFolder, take_lock};
 use crate::limits::InitOptions;
+use crate::plan::{Plan, Room};
 use crate::provenance::Provenance;
-use crate::state::{EpochStep, Now, Plan, Room, State};
+use crate::state::State;
 use crate::store::LogStore as _;
 use crate::store::group::{EncodedRecord, Group};
 use crate::subject::{Operation, Order, PrincipalName, Requester, Source};
 use credence_runtime::time::unix_seconds;
+use prost::Message as _;
 
 /// Initialises an empty data folder and raises so many principals of `issuer`, `user-0000000` and so on, `rounds` times
 /// each. Returns what went wrong, as a control plane's start would say it.
 pub fn fill_log(data_folder: &Path, issuer: &str, principals: usize, rounds: usize) -> Result<(), String> {
-    fill(data_folder, issuer, principals, rounds, |_| false).map(drop)
+    fill(data_folder, issuer, principals, rounds, |_, _| false).map(drop)
 }
 
 /// As [`fill_log`], with principals being raised again until one more group would have the file compacted: the longest
 /// log that a control plane may have to start with. Returns the number of its entries.
 pub fn fill_log_to_the_brim(data_folder: &Path, issuer: &str, principals: usize) -> Result<u64, String> {
     let above = COMPACT_ABOVE_BYTES;
-    fill(data_folder, issuer, principals, usize::MAX, |filled| {
-        is_worth_compacting(filled.bytes + filled.group_bytes, filled.needed, above)
+    fill(data_folder, issuer, principals, usize::MAX, |bytes, needed| {
+        is_worth_compacting(bytes, needed, above)
     })
 }
 
-/// How far the filling is.
-struct Filled {
-    bytes: u64,
-    needed: u64,
-    /// What the last group took.
-    group_bytes: u64,
-}
-
+/// Until `is_enough` says so of the bytes that the log would have with one more group, and those that it needs.
 fn fill(
     data_folder: &Path,
     issuer: &str,
     principals: usize,
     rounds: usize,
-    is_enough: impl Fn(&Filled) -> bool,
+    is_enough: impl Fn(u64, u64) -> bool,
 ) -> Result<u64, String> {
     let words = |error: &dyn std::fmt::Display| error.to_string();
     let now = unix_seconds();
@@ -73,25 +68,20 @@ fn fill(
                     max_subjects: usize::MAX,
                     planned: 0,
                 };
-                let now = Now { wall: now, stamp: now };
-                let step = EpochStep::from_random(number as u32);
-                let plan = state.plan(&order.operation, order.by.source, now, step, room);
+                let plan = state.plan(&order.operation, order.by.source, now, number as u32, room);
                 if let Plan::Change { record, .. } = plan.map_err(|error| words(&error))? {
                     seq += 1;
                     records.push(EncodedRecord::from(record.clone()));
                     state.apply(seq, record)?;
-                    provenance.push(Provenance::of(&order, now.wall));
+                    provenance.push(Provenance::of(&order, now).encode_to_vec().into());
                 }
             }
             let group = Group::following(head, records, provenance);
             store.append(head, &group).map_err(|error| words(&error))?;
             head = group.head().unwrap_or(head);
-            let filled = Filled {
-                bytes: store.bytes(),
-                needed: state.stored_bytes() + (seq + 1) * 8,
-                group_bytes: store.bytes() - before,
-            };
-            if is_enough(&filled) {
+            // With one more group of that size.
+            let bytes = 2 * store.bytes() - before;
+            if is_enough(bytes, state.stored_bytes() + (seq + 1) * 8) {
                 return Ok(seq);
             }
         }

@@ -10,7 +10,6 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use credence_storage::database;
-use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 use prost::Message as _;
 use redb::{Database, Durability, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
@@ -21,29 +20,23 @@ use crate::digest::{Digest, Head};
 use crate::metrics::Metrics;
 use crate::provenance::Provenance;
 use crate::store::group::Group;
-use crate::store::{FollowError, LogStore, StoreError};
+use crate::store::{FollowError, LogStore};
 use crate::subject::PrincipalName;
 
-/// One thing that was done to a principal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// One thing that was done to a principal, as it is kept and shown.
+#[derive(Clone, PartialEq, Eq, prost::Message, Serialize)]
 pub struct HistoryEntry {
     /// The record's number in the log.
+    #[prost(uint64, tag = "1")]
     pub(crate) seq: u64,
-    /// Seconds since the Unix epoch.
-    #[serde(rename = "at")]
-    pub(crate) time: i64,
-    /// `raise`, `disable` or `enable`; absent, as what follows, where a version wrote the log that did not note it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) operation: Option<&'static str>,
     /// What it came to.
-    pub(crate) epoch: u64,
-    pub(crate) disabled: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) source: Option<&'static str>,
-    #[serde(rename = "by", skip_serializing_if = "Option::is_none")]
-    pub(crate) requester: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<String>,
+    #[prost(uint64, tag = "2")]
+    epoch: u64,
+    #[prost(bool, tag = "3")]
+    disabled: bool,
+    #[prost(message, required, tag = "4")]
+    #[serde(flatten)]
+    provenance: Provenance,
 }
 
 /// What is known of what was done to a principal.
@@ -77,8 +70,6 @@ pub(crate) struct Histories {
 struct Orders {
     /// The log has grown.
     file: bool,
-    /// What is filed is to be made durable now.
-    sync: bool,
     /// The log does not grow any more.
     end: bool,
     /// Up to which record the index is durable.
@@ -108,7 +99,7 @@ impl Histories {
             Ok(Err(_)) | Err(_) => None,
         };
         let database = database.ok_or(HistoryError::Behind)?;
-        let key = key_of(name);
+        let key = name.to_wire().encode_to_vec();
         tokio::task::spawn_blocking(move || database::guarded(|| read(&database, &key, limit)))
             .await
             .map_err(|error| HistoryError::Unreadable(error.to_string()))?
@@ -120,13 +111,9 @@ impl Histories {
         self.order(|orders| orders.file = true);
     }
 
-    /// Whether the index has everything up to this record on disk. If not, it soon will.
-    pub(crate) fn want_durable(&self, seq: u64) -> bool {
-        self.order(|orders| {
-            let is_durable = orders.durable >= seq;
-            orders.sync |= !is_durable;
-            is_durable
-        })
+    /// Whether the index has everything up to this record on disk. If not, it will within [`SYNC_INTERVAL`].
+    pub(crate) fn is_durable(&self, seq: u64) -> bool {
+        self.order(|orders| orders.durable >= seq)
     }
 
     /// The log does not grow any more.
@@ -157,13 +144,7 @@ fn read(database: &Database, key: &[u8], limit: usize) -> Result<History, redb::
     };
     let complete_from = read_filed(database)?.map_or(0, |filed| filed.complete_from);
     Ok(History {
-        entries: row
-            .entries
-            .into_iter()
-            .rev()
-            .take(limit)
-            .map(HistoryEntry::from)
-            .collect(),
+        entries: row.entries.into_iter().rev().take(limit).collect(),
         complete_from: Some(complete_from).filter(|seq| *seq != 0),
     })
 }
@@ -238,8 +219,7 @@ impl HistoryIndexer {
             self.metrics.history_indexed_seq.set(filed.seq as i64);
             *pause = FIRST_PAUSE;
             let due = synced.elapsed() >= SYNC_INTERVAL || (has_ended && is_caught_up);
-            let wanted = self.histories.order(|orders| std::mem::take(&mut orders.sync));
-            if unsynced && (due || wanted) {
+            if unsynced && due {
                 database::guarded(|| sync(&database))?;
                 synced = Instant::now();
                 unsynced = false;
@@ -254,8 +234,7 @@ impl HistoryIndexer {
                     return Ok(());
                 }
                 let at_most = if unsynced { SYNC_INTERVAL } else { LONGEST_PAUSE };
-                self.histories
-                    .wait(at_most, |orders| orders.file || orders.sync || orders.end);
+                self.histories.wait(at_most, |orders| orders.file || orders.end);
                 // Groups that come soon after one another share a transaction.
                 std::thread::sleep(GATHERING);
             }
@@ -268,7 +247,7 @@ impl HistoryIndexer {
             Ok((database, filed)) => match self.store.follow(filed.head()?, 1) {
                 Ok(_) => return Ok((database, filed)),
                 Err(FollowError::NotContinued) => self.warn_of_gap("it does not continue this log"),
-                Err(FollowError::Store(error)) => return Err(error.into()),
+                Err(error) => return Err(error.into()),
             },
             Err(redb::Error::Corrupted(found)) => self.warn_of_gap(&found),
             Err(redb::Error::Io(error)) if is_of_contents(&error) => self.warn_of_gap(&error.to_string()),
@@ -380,39 +359,20 @@ fn prepare(transaction: &WriteTransaction) -> Result<(), redb::Error> {
 }
 
 /// What a group says about principals, each by the key of its row.
-fn entries_of(group: Group) -> impl Iterator<Item = (Vec<u8>, StoredEntry)> {
-    let provenance = group.provenance.into_iter().map(Some).chain(std::iter::repeat(None));
-    let records = (group.first_seq..).zip(group.records).zip(provenance);
+fn entries_of(group: Group) -> impl Iterator<Item = (Vec<u8>, HistoryEntry)> {
+    let records = (group.first_seq..).zip(group.records).zip(group.provenance);
     records.filter_map(|((seq, encoded), provenance)| {
         let Some(Subject::Principal(state)) = encoded.record.subject else {
             return None;
         };
-        let name = PrincipalName::try_from(state.principal?).ok()?;
-        let entry = StoredEntry {
+        let entry = HistoryEntry {
             seq,
             epoch: state.epoch,
             disabled: state.disabled,
-            raised_at: state.raised_at,
-            provenance,
+            provenance: Provenance::decode(provenance).ok()?,
         };
-        Some((key_of(&name), entry))
+        Some((state.principal?.encode_to_vec(), entry))
     })
-}
-
-/// The issuer behind its length, and the subject behind a byte that says whether there is one.
-fn key_of(name: &PrincipalName) -> Vec<u8> {
-    let v1::Principal { issuer, subject } = name.to_wire();
-    let mut key = Vec::with_capacity(issuer.len() + 3 + subject.as_ref().map_or(0, String::len));
-    // An issuer has at most 2,048 bytes.
-    key.extend_from_slice(&(issuer.len() as u16).to_be_bytes());
-    key.extend_from_slice(issuer.as_bytes());
-    if let Some(subject) = subject {
-        key.push(1);
-        key.extend_from_slice(subject.as_bytes());
-    } else {
-        key.push(0);
-    }
-    key
 }
 
 /// Whether it is what the file holds, and not the disk, that is wrong.
@@ -424,21 +384,7 @@ fn is_of_contents(error: &io::Error) -> bool {
 #[derive(Clone, PartialEq, prost::Message)]
 struct Row {
     #[prost(message, repeated, tag = "1")]
-    entries: Vec<StoredEntry>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct StoredEntry {
-    #[prost(uint64, tag = "1")]
-    seq: u64,
-    #[prost(uint64, tag = "2")]
-    epoch: u64,
-    #[prost(bool, tag = "3")]
-    disabled: bool,
-    #[prost(int64, tag = "4")]
-    raised_at: i64,
-    #[prost(message, optional, tag = "5")]
-    provenance: Option<Provenance>,
+    entries: Vec<HistoryEntry>,
 }
 
 /// How far the index goes.
@@ -463,22 +409,6 @@ impl Filed {
     }
 }
 
-impl From<StoredEntry> for HistoryEntry {
-    fn from(entry: StoredEntry) -> Self {
-        let from = entry.provenance;
-        Self {
-            seq: entry.seq,
-            epoch: entry.epoch,
-            disabled: entry.disabled,
-            time: from.as_ref().map_or(entry.raised_at, |from| from.time),
-            operation: from.as_ref().and_then(Provenance::operation),
-            source: from.as_ref().and_then(Provenance::source),
-            requester: from.as_ref().map(|from| from.requester.clone()),
-            reason: from.and_then(|from| from.reason),
-        }
-    }
-}
-
 /// Why the index cannot be kept at the moment.
 #[derive(Debug, thiserror::Error)]
 enum IndexError {
@@ -486,8 +416,6 @@ enum IndexError {
     Database(#[from] redb::Error),
     #[error(transparent)]
     Log(#[from] FollowError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
     #[error(transparent)]
     Io(#[from] io::Error),
 }

@@ -1,6 +1,6 @@
 //! The revocation log: ordered, durable, streamed to every enforcement point.
 //!
-//! [`subject`] parses what can be revoked, [`state`] says what an operation changes and [`subject_table`] holds it,
+//! [`subject`] parses what can be revoked, [`state`] holds what is and [`plan`] says what an operation changes,
 //! [`digest`] chains the history, [`digest_history`] knows its positions and [`position`] proves them. [`store`] keeps the
 //! log on disk, [`log_view`] and [`snapshot`] are what streams read. [`log`] is the handle that the others have, and
 //! [`writer`] the one thread that writes; [`compaction`] and forgetting, by the log's own [`clock`], are done by it too.
@@ -30,6 +30,7 @@ mod log_id;
 mod log_view;
 mod metrics;
 mod parts;
+mod plan;
 mod position;
 mod provenance;
 mod restored;
@@ -40,27 +41,25 @@ mod state;
 mod status;
 mod store;
 mod subject;
-mod subject_table;
-mod timestamps;
 mod writer;
 
 pub use limits::*;
 
+pub use credence_delegation::Thumbprint;
 pub use data_folder::{DataFolder, DataFolderError, take_lock};
+pub use digest_history::ForeignPosition;
 pub use fill::{fill_log, fill_log_to_the_brim};
 pub use history::{History, HistoryEntry, HistoryError};
 pub use leases::{Leases, Progress};
 pub use log::{Receipt, RevocationLog, RevokeError};
 pub use log_id::LogId;
-pub use log_view::{FellBehind, ForeignPosition, HistoryBounds, Start};
+pub use log_view::{FellBehind, HistoryBounds, Start};
 pub use metrics::Metrics;
 pub use parts::{Chore, LogOptions, OpenLogError, OpenedLog, StartedLog};
+pub use plan::PlanError;
 pub use restored::RestoreError;
 pub use service::WatchService;
-pub use state::PlanError;
+pub use state::SubjectState;
 pub use status::Knowledge;
 pub use store::StoreError;
-pub use subject::{
-    DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
-};
-pub use subject_table::SubjectState;
+pub use subject::{DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError};

@@ -12,22 +12,23 @@ use prost::Message as _;
 use tokio::sync::{oneshot, watch};
 
 use crate::clock::Forgetting;
+use crate::digest_history::ForeignPosition;
 use crate::history::{Histories, History, HistoryError};
 use crate::leases::Leases;
 use crate::log_id::LogId;
-use crate::log_view::{FellBehind, ForeignPosition, LogView, Start};
+use crate::log_view::{FellBehind, LogView, Start};
+use crate::plan::PlanError;
 use crate::snapshot::Snapshot;
-use crate::state::PlanError;
+use crate::state::SubjectState;
 use crate::status::Knowledge;
 use crate::store::StoreError;
 use crate::subject::{Order, PrincipalName, SubjectName};
-use crate::subject_table::SubjectState;
 
 /// The log as the services see it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct RevocationLog {
-    shared: Arc<Shared>,
-    requests: SyncSender<Request>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) requests: SyncSender<Request>,
 }
 
 /// What a durable, broadcast operation came to.
@@ -70,15 +71,15 @@ pub enum RevokeError {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) log_id: LogId,
-    view: RwLock<LogView>,
-    head: watch::Sender<u64>,
-    leases: Leases,
+    pub(crate) view: RwLock<LogView>,
+    pub(crate) head: watch::Sender<u64>,
+    pub(crate) leases: Leases,
     pub(crate) forgetting: Forgetting,
-    histories: Histories,
+    pub(crate) histories: Histories,
     /// A recent snapshot, shared by every stream that starts from it, and when it was made.
-    snapshot: tokio::sync::Mutex<Option<(Arc<Snapshot>, Instant)>>,
+    pub(crate) snapshot: tokio::sync::Mutex<Option<(Arc<Snapshot>, Instant)>>,
     /// Why nothing can be written, if so.
-    fault: Mutex<Option<String>>,
+    pub(crate) fault: Mutex<Option<String>>,
     pub(crate) stopping: AtomicBool,
 }
 
@@ -95,10 +96,6 @@ pub(crate) enum Request {
 // === impl RevocationLog ===
 
 impl RevocationLog {
-    pub(crate) fn new(shared: Arc<Shared>, requests: SyncSender<Request>) -> Self {
-        Self { shared, requests }
-    }
-
     pub fn log_id(&self) -> &LogId {
         &self.shared.log_id
     }
@@ -132,7 +129,7 @@ impl RevocationLog {
                 TrySendError::Disconnected(_) if self.shared.stopping.load(Ordering::Acquire) => RevokeError::Stopping,
                 TrySendError::Disconnected(_) => RevokeError::Unknown,
             })?;
-        // A writer that stops as planned answers whatever still waits; only one that broke down says nothing.
+        // A writer that stops as planned answers the requests that still wait; only one that broke down does not.
         answered.await.unwrap_or(Err(RevokeError::Unknown))
     }
 
@@ -198,8 +195,12 @@ impl RevocationLog {
         }
         // Its memory is free for the next one, unless a stream still reads it.
         *cached = None;
-        let frozen = self.shared.read().freeze();
-        let snapshot = Arc::new(tokio::task::spawn_blocking(move || Snapshot::of(&frozen)).await?);
+        let (position, state) = {
+            let view = self.shared.read();
+            (view.position(), view.state().freeze())
+        };
+        let made = tokio::task::spawn_blocking(move || Snapshot::of(position, state));
+        let snapshot = Arc::new(made.await?);
         *cached = Some((Arc::clone(&snapshot), Instant::now()));
         Ok(snapshot)
     }
@@ -236,26 +237,6 @@ impl RevocationLog {
 // === impl Shared ===
 
 impl Shared {
-    pub(crate) fn new(
-        log_id: LogId,
-        view: LogView,
-        leases: Leases,
-        forgetting: Forgetting,
-        histories: Histories,
-    ) -> Self {
-        Self {
-            log_id,
-            head: watch::Sender::new(view.head()),
-            view: RwLock::new(view),
-            leases,
-            forgetting,
-            histories,
-            snapshot: tokio::sync::Mutex::new(None),
-            fault: Mutex::new(None),
-            stopping: AtomicBool::new(false),
-        }
-    }
-
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, LogView> {
         // Nothing panics while it holds the lock for writing; and if it did, the view is only ever appended to.
         self.view.read().unwrap_or_else(PoisonError::into_inner)

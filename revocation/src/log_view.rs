@@ -1,18 +1,16 @@
 //! What watch streams read: the state of every subject at the last durable record, and the latest updates.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use bytes::Bytes;
 use credence_wire::v1;
 use prost::Message as _;
 
-use crate::digest::Digest;
-use crate::digest_history::{DigestHistory, Standing};
+use crate::digest::{Digest, Head};
+use crate::digest_history::{DigestHistory, ForeignPosition};
 use crate::log_id::LogId;
 use crate::position::PositionKey;
-use crate::state::{FrozenState, State};
-use crate::store::Replay;
+use crate::state::State;
 use crate::store::group::EncodedRecord;
 
 /// The log up to its last durable record.
@@ -30,14 +28,6 @@ pub(crate) struct LogView {
     key: Option<PositionKey>,
 }
 
-/// The view at one instant, for readers that need all of it and time.
-#[derive(Debug, Clone)]
-pub(crate) struct FrozenLogView {
-    pub(crate) state: FrozenState,
-    pub(crate) digests: DigestHistory,
-    pub(crate) key: Option<PositionKey>,
-}
-
 /// How much of the past is kept in memory.
 #[derive(Debug, Clone, Copy)]
 pub struct HistoryBounds {
@@ -52,26 +42,6 @@ pub enum Start {
     After(u64),
     /// By a snapshot.
     Snapshot,
-}
-
-/// The client's position is none of this log's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ForeignPosition {
-    #[error(
-        "you have applied entry {applied}, but this log ends at {head}: it was restored from an old copy or \
-         re-initialised. Restore the newest copy, or initialise a new log and configure its id"
-    )]
-    Ahead { applied: u64, head: u64 },
-    #[error(
-        "your history up to entry {applied} differs from this log's: one of the two was restored from an old copy and \
-         continued. Restore the right copy, or initialise a new log and configure its id"
-    )]
-    Diverged { applied: u64 },
-    #[error(
-        "you have applied entry {applied}, which is so old that this log cannot tell any more whether it was one of \
-         its own. Restart the client, so that it begins anew"
-    )]
-    TooOld { applied: u64 },
 }
 
 /// The updates that a stream still needs are no longer in memory.
@@ -100,7 +70,7 @@ impl LogView {
 
     /// Takes the next durable record in.
     pub(crate) fn append(&mut self, record: EncodedRecord) -> Result<(), &'static str> {
-        let digest = self.digest().after(&record.bytes);
+        let digest = self.digests.position().digest.after(&record.bytes);
         let seq = self.take(record.record, digest)?;
         self.remember(seq, digest, record.bytes);
         Ok(())
@@ -117,7 +87,7 @@ impl LogView {
     /// Keeps the update for those who follow, and no more of the older ones than the bounds allow.
     fn remember(&mut self, seq: u64, digest: Digest, record: Bytes) {
         let update = EncodedUpdate {
-            position: Some(position(seq, digest, self.key.as_ref())),
+            position: Some(position(Head { seq, digest }, self.key.as_ref())),
             record,
         };
         let update = Bytes::from(update.encode_to_vec());
@@ -131,19 +101,8 @@ impl LogView {
         }
     }
 
-    /// Forgets the delegations of some shards for which `is_over` says so of the time of their revocation. Returns how
-    /// many.
-    pub(crate) fn forget(&mut self, shards: Range<usize>, is_over: impl Fn(i64) -> bool) -> usize {
-        self.state.forget(shards, is_over)
-    }
-
-    /// Takes microseconds.
-    pub(crate) fn freeze(&self) -> FrozenLogView {
-        FrozenLogView {
-            state: self.state.freeze(),
-            digests: self.digests.clone(),
-            key: self.key.clone(),
-        }
+    pub(crate) fn state_mut(&mut self) -> &mut State {
+        &mut self.state
     }
 
     pub(crate) fn digests(&self) -> &DigestHistory {
@@ -156,7 +115,7 @@ impl LogView {
 
     /// Sequence number of the last durable record; 0 for an empty log.
     pub(crate) fn head(&self) -> u64 {
-        self.digests.head()
+        self.digests.position().seq
     }
 
     /// Where a client that has applied the log up to `applied` goes on.
@@ -164,43 +123,36 @@ impl LogView {
         let Some(applied) = applied else {
             return Ok(Start::Snapshot);
         };
-        let seq = applied.seq;
-        match self.digests.standing(seq, &applied.digest) {
-            Standing::Ahead => Err(ForeignPosition::Ahead {
-                applied: seq,
-                head: self.head(),
-            }),
-            Standing::Diverged => Err(ForeignPosition::Diverged { applied: seq }),
-            Standing::TooOld => Err(ForeignPosition::TooOld { applied: seq }),
-            Standing::Ours if self.covers(seq) => Ok(Start::After(seq)),
-            Standing::Ours => Ok(Start::Snapshot),
-        }
+        self.digests.check(applied.seq, &applied.digest)?;
+        Ok(self.start_after(applied.seq))
     }
 
     /// Where a client resumes that presents only a position's [proof](Self::proof_of). Without one, or with one of a key
     /// that was replaced since, its history is unknown.
     pub(crate) fn start_at_proof(&self, seq: u64, proof: &[u8]) -> Result<Start, ForeignPosition> {
-        if seq > self.head() {
-            return Err(ForeignPosition::Ahead {
-                applied: seq,
-                head: self.head(),
-            });
+        let mark = self.digests.mark(seq);
+        if let Err(ahead @ ForeignPosition::Ahead { .. }) = mark {
+            return Err(ahead);
         }
-        if !self.key.as_ref().is_some_and(|key| proof.starts_with(&key.id())) {
+        let Some(key) = self.key.as_ref().filter(|key| proof.starts_with(&key.id())) else {
             return Ok(Start::Snapshot);
-        }
-        match self.proof_of(seq) {
-            None => Err(ForeignPosition::TooOld { applied: seq }),
-            Some(ours) if ours != proof => Err(ForeignPosition::Diverged { applied: seq }),
-            Some(_) if self.covers(seq) => Ok(Start::After(seq)),
-            Some(_) => Ok(Start::Snapshot),
+        };
+        match key.prove_by_name(seq, mark?) == proof {
+            true => Ok(self.start_after(seq)),
+            false => Err(ForeignPosition::Diverged { applied: seq }),
         }
     }
 
-    /// The id of the key, and what proves a position of this log with it, if the position is still known.
+    fn start_after(&self, seq: u64) -> Start {
+        match self.covers(seq) {
+            true => Start::After(seq),
+            false => Start::Snapshot,
+        }
+    }
+
+    /// What proves a position of this log, if it is still known.
     pub(crate) fn proof_of(&self, seq: u64) -> Option<Vec<u8>> {
-        let key = self.key.as_ref()?;
-        Some([key.id().as_slice(), &key.prove(seq, self.digests.mark(seq)?)].concat())
+        Some(self.key.as_ref()?.prove_by_name(seq, self.digests.mark(seq).ok()?))
     }
 
     /// Whether this log gave out a position that it no longer has.
@@ -223,28 +175,32 @@ impl LogView {
         self.covers(seq) && (self.head() - seq) as usize <= self.history.len() / 2
     }
 
-    pub(crate) fn digest(&self) -> Digest {
-        self.digests.digest()
+    /// The head, as clients are told it.
+    pub(crate) fn position(&self) -> v1::Position {
+        position(self.digests.position(), self.key.as_ref())
     }
 
     /// Whether the updates after `seq` are in memory.
     pub(crate) fn covers(&self, seq: u64) -> bool {
         seq <= self.head() && self.head() - seq <= self.history.len() as u64
     }
-}
 
-impl Replay for LogView {
-    fn state(&mut self, seq: u64, record: v1::Record) -> Result<(), &'static str> {
+    // A log that is being opened: first `restore`, then `begin`, then `replay`, and `end_replay` at last.
+
+    /// Takes in a record of the state that the log begins with.
+    pub(crate) fn restore(&mut self, seq: u64, record: v1::Record) -> Result<(), &'static str> {
         self.state.apply(seq, record)
     }
 
-    fn begin(&mut self, digests: DigestHistory) {
+    /// Knows these positions, and no others. Called after the state, and again where the log got another name.
+    pub(crate) fn begin(&mut self, digests: DigestHistory) {
         self.digests = digests;
         // What came before is known by another name.
         self.replayed.clear();
     }
 
-    fn record(&mut self, record: EncodedRecord, digest: Digest) -> Result<(), &'static str> {
+    /// Takes in the next record, and the digest of the history up to it.
+    pub(crate) fn replay(&mut self, record: EncodedRecord, digest: Digest) -> Result<(), &'static str> {
         let seq = self.take(record.record, digest)?;
         // Most of a long log is never asked for as updates; only its end is encoded as such.
         self.replayed.push_back((seq, digest, record.bytes));
@@ -254,7 +210,8 @@ impl Replay for LogView {
         Ok(())
     }
 
-    fn end(&mut self) {
+    /// The log has no more records.
+    pub(crate) fn end_replay(&mut self) {
         for (seq, digest, record) in std::mem::take(&mut self.replayed) {
             self.remember(seq, digest, record);
         }
@@ -270,7 +227,7 @@ struct EncodedUpdate {
     record: Bytes,
 }
 
-pub(crate) fn position(seq: u64, digest: Digest, key: Option<&PositionKey>) -> v1::Position {
+fn position(Head { seq, digest }: Head, key: Option<&PositionKey>) -> v1::Position {
     v1::Position {
         seq,
         digest: digest.as_bytes().to_vec(),
@@ -326,7 +283,7 @@ pub(crate) mod tests {
 
     /// Where a client is that has followed a view like this one.
     fn position_at(log_id: &LogId, seq: u64) -> v1::Position {
-        position(seq, view(log_id, seq as usize, 1).digest(), None)
+        view(log_id, seq as usize, 1).position()
     }
 
     #[test]
@@ -368,7 +325,7 @@ pub(crate) mod tests {
         );
         theirs.append(delegation(99)).unwrap();
         theirs.append(delegation(2)).unwrap();
-        let refused = ours.start(Some(&position(2, theirs.digest(), None)));
+        let refused = ours.start(Some(&theirs.position()));
         assert_eq!(refused, Err(ForeignPosition::Diverged { applied: 2 }));
     }
 

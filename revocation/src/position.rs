@@ -45,16 +45,18 @@ impl PositionKey {
         beginning_of(self.of(seq, mark))
     }
 
+    /// A proof of a position that is shown by its number alone: it begins with the key's [id](Self::id).
+    pub(crate) fn prove_by_name(&self, seq: u64, mark: u64) -> Vec<u8> {
+        [self.id().as_slice(), &self.prove(seq, mark)].concat()
+    }
+
     /// Whether the position was given out by this log, as far as the client can prove it.
     pub(crate) fn accepts(&self, position: &v1::Position) -> bool {
-        let Ok(digest) = <[u8; 32]>::try_from(position.digest.as_slice()) else {
+        let Some(digest) = Digest::parse(&position.digest) else {
             return false;
         };
-        position.proof.len() == size_of::<PositionProof>()
-            && self
-                .of(position.seq, Digest::from_bytes(digest).mark())
-                .verify_truncated_left(&position.proof)
-                .is_ok()
+        let expected = self.of(position.seq, digest.mark());
+        position.proof.len() == size_of::<PositionProof>() && expected.verify_truncated_left(&position.proof).is_ok()
     }
 
     fn of(&self, seq: u64, mark: u64) -> Hmac<Sha256> {

@@ -90,7 +90,7 @@ mod tests {
     use credence_storage::folder_lock::FolderWatch;
 
     use super::*;
-    use crate::digest_history::Standing;
+    use crate::digest_history::ForeignPosition;
     use crate::store::Notes;
     use crate::store::embedded::{EmbeddedStore, create};
     use crate::store::group::EncodedRecord;
@@ -113,7 +113,7 @@ mod tests {
         store
     }
 
-    fn view(store: &EmbeddedStore) -> LogView {
+    fn view(store: &dyn LogStore) -> LogView {
         let mut view = LogView::new(&store.log_id(), HistoryBounds { entries: 9, bytes: 999 });
         store.replay(&mut view).unwrap();
         view
@@ -133,8 +133,8 @@ mod tests {
         assert_eq!((view.state().subjects(), view.state().floor_of_all()), (1, Some(NOW)));
         assert_eq!((before.seq, view.head()), (1, 2));
         assert_eq!(
-            view.digests().standing(before.seq, before.digest.as_bytes()),
-            Standing::Diverged
+            view.digests().check(before.seq, before.digest.as_bytes()),
+            Err(ForeignPosition::Diverged { applied: before.seq })
         );
         assert!(view.updates_after(1, 9).is_ok_and(|updates| updates.len() == 1));
         assert!(

@@ -17,9 +17,10 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::answer::{Outgoing, WatchAnswer};
 use crate::cache_keys::CacheKeys;
+use crate::digest_history::ForeignPosition;
 use crate::leases::{Echo, SecretDigest, StreamLease, StreamStart};
 use crate::log::RevocationLog;
-use crate::log_view::{FellBehind, ForeignPosition, Start};
+use crate::log_view::{FellBehind, Start};
 use crate::metrics::Metrics;
 use crate::snapshot::Snapshot;
 use credence_runtime::caller::PeerName;

@@ -4,16 +4,13 @@ use bytes::Bytes;
 use credence_wire::v1;
 use prost::Message as _;
 
-use crate::digest::Digest;
-use crate::log_view::{FrozenLogView, position};
-use crate::position::PositionKey;
+use crate::state::FrozenState;
 
 /// The chunks, and the position that a client has reached with them.
 #[derive(Debug)]
 pub struct Snapshot {
     pub seq: u64,
-    digest: Digest,
-    key: Option<PositionKey>,
+    position: v1::Position,
     subjects: usize,
     chunks: Vec<Bytes>,
 }
@@ -22,11 +19,12 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Takes time in proportion to the number of subjects, and blocks no other work.
-    pub(crate) fn of(view: &FrozenLogView) -> Self {
+    pub(crate) fn of(position: v1::Position, state: FrozenState) -> Self {
+        let subjects = state.subjects;
         let mut chunks = Vec::new();
         let mut chunk = v1::SnapshotChunk::default();
         let mut bytes = CHUNK_OVERHEAD;
-        for (_, record) in view.state.records() {
+        for (_, record) in state.into_records() {
             let needed = record.encoded_len() + RECORD_OVERHEAD;
             if bytes + needed > MAX_CHUNK_BYTES && !chunk.records.is_empty() {
                 chunks.push(chunk.encode_to_vec().into());
@@ -41,17 +39,16 @@ impl Snapshot {
             chunks.push(chunk.encode_to_vec().into());
         }
         Self {
-            seq: view.digests.head(),
-            digest: view.digests.digest(),
-            key: view.key.clone(),
-            subjects: view.state.subjects(),
+            seq: position.seq,
+            position,
+            subjects,
             chunks,
         }
     }
 
     pub(crate) fn announcement(&self) -> v1::Snapshot {
         v1::Snapshot {
-            position: Some(position(self.seq, self.digest, self.key.as_ref())),
+            position: Some(self.position.clone()),
             chunks: self.chunks.len() as u32,
             subjects: self.subjects as u64,
         }
@@ -89,7 +86,7 @@ mod tests {
     #[test]
     fn a_snapshots_chunks_fit_the_contract_and_hold_everything() {
         let view = view_of(5_000, 1);
-        let snapshot = Snapshot::of(&view.freeze());
+        let snapshot = Snapshot::of(view.position(), view.state().freeze());
         let mut records = 0;
         for index in 0..snapshot.len() {
             let bytes = snapshot.chunk(index).unwrap().clone();
@@ -102,12 +99,12 @@ mod tests {
         assert_eq!(records, 5_000);
         let announced = snapshot.announcement();
         assert_eq!((announced.chunks, announced.subjects), (snapshot.len(), 5_000));
-        assert_eq!(announced.position, Some(position(5_000, view.digest(), None)));
+        assert_eq!(announced.position, Some(view.position()));
     }
 
     #[test]
     fn an_empty_log_has_a_snapshot_without_chunks() {
-        let announced = Snapshot::of(&view_of(0, 1).freeze()).announcement();
+        let announced = Snapshot::of(v1::Position::default(), view_of(0, 1).state().freeze()).announcement();
         assert_eq!((announced.chunks, announced.subjects), (0, 0));
     }
 }

@@ -1,160 +1,68 @@
-//! What is revoked, and what an operation would change about it. Pure: time and chance come in as arguments.
+//! The state of every subject in little memory, so that it can be frozen while it goes on changing.
+//!
+//! The subjects are spread over shards that are shared until they change: to freeze them is to count references, and
+//! readers of the frozen ones block no writer. A subject that changes meanwhile costs one copy of its shard. An
+//! issuer's name is held once, however many subjects are named by it.
 
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+
+use credence_delegation::Thumbprint;
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
+use prost::Message as _;
 
-use crate::subject::{DelegationName, Issuer, Operation, PrincipalName, Source, SubjectName, Thumbprint};
-use crate::subject_table::{FrozenSubjectTable, SubjectState, SubjectTable};
+use crate::subject::{DelegationName, Issuer, PrincipalName, SubjectName};
 
-/// The state of every subject, each with the sequence number of the record that made it so.
-#[derive(Debug, Default)]
+/// The state of every subject.
+#[derive(Debug)]
 pub(crate) struct State {
-    table: SubjectTable,
+    shards: Vec<Arc<Shard>>,
+    hasher: RandomState,
+    issuers: HashSet<Arc<str>>,
+    subjects: usize,
+    bytes: u64,
     /// Roots of every issuer with `iat` at or before this are void, seconds since the Unix epoch.
     log_floor: Option<i64>,
 }
 
-/// What an operation comes to.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Plan {
-    /// The subject's new state, to be appended to the log.
-    Change { record: v1::Record, epoch: Option<u64> },
-    /// It is so already, since this record.
-    Nothing { seq: u64, epoch: Option<u64> },
+/// What is in force about a subject.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SubjectState {
+    /// The record that made it so; 0 if there is none.
+    pub seq: u64,
+    /// Seconds since the Unix epoch; 0 if there is none: when a principal was raised or a delegation revoked, or up to when an
+    /// issuer's roots are void.
+    pub time: i64,
+    /// A principal's.
+    pub epoch: u64,
+    /// Bits of [`Source::disabler`](crate::subject::Source::disabler); the principal is disabled while there are any.
+    pub disabled_by: u32,
 }
 
-/// Why an operation cannot be done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
-    #[error(
-        "the principal's epoch cannot be raised beyond 2^53; disable the principal's keys or raise its issuer's floor"
-    )]
-    EpochExhausted,
-    #[error("the principal is not disabled, nor known at all; there is nothing to enable")]
-    NothingToEnable,
-    #[error(
-        "this raises the principal's epoch from {from}, but the epoch is {current}: look it up and name the present one"
-    )]
-    OtherEpoch { from: u64, current: u64 },
-    #[error(
-        "issued_up_to lies more than {MAX_FLOOR_AHEAD} seconds in the future; it is in seconds since the Unix epoch \
-         (now: {now}) and cannot be lowered later"
-    )]
-    FloorInFuture { now: i64 },
-    #[error(
-        "the log holds {held} subjects; single delegations and keys may use up 90 % of the {limit} it is started for. \
-         Subjects it knows can still be revoked. Raise the principal's epoch or the issuer's floor instead, or start \
-         the control plane with a larger --max-subjects (and the filters' control_plane.max_subjects)"
-    )]
-    TooManySingles { held: usize, limit: usize },
-    #[error(
-        "the log holds {held} subjects, and is started for {limit}. Subjects it knows can still be revoked. Raise the \
-         issuer's floor instead, which always works, or start the control plane with a larger --max-subjects (and the \
-         filters' control_plane.max_subjects)"
-    )]
-    TooManySubjects { held: usize, limit: usize },
-}
-
-/// How many subjects the log may hold. The last tenth is kept for principals, and floors are never refused: so that
-/// the emergency measures which a full log calls for find room in it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
-    pub(crate) max_subjects: usize,
-    /// Subjects that are about to be added.
-    pub(crate) planned: usize,
-}
-
-/// How much an epoch grows: random, so that no client can mint for the next one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct EpochStep(u64);
-
-/// The state as it was at one instant, which can be read while the other goes on.
+/// The state as it was at one instant.
 #[derive(Debug, Clone)]
 pub(crate) struct FrozenState {
-    table: FrozenSubjectTable,
+    shards: Vec<Arc<Shard>>,
+    /// Without the log's floor.
+    pub(crate) subjects: usize,
     log_floor: Option<i64>,
 }
 
-/// What time it is, in seconds since the Unix epoch.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Now {
-    /// By the wall clock, which counts as never set back; see [`Timestamps`](crate::timestamps::Timestamps).
-    pub(crate) wall: i64,
-    /// What a revoked delegation is stamped with; see [`LogClock`](crate::clock::LogClock).
-    pub(crate) stamp: i64,
+type Shard = HashMap<Key, SubjectState, RandomState>;
+
+/// A name as it is kept: the subject's record without the issuer, and without what can change.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    issuer: Arc<str>,
+    /// An encoded [`v1::Record`], which begins with the tag of its kind.
+    rest: Box<[u8]>,
 }
 
 // === impl State ===
 
 impl State {
-    /// What `operation`, asked for by `source`, changes. `room` bounds the log.
-    pub(crate) fn plan(
-        &self,
-        operation: &Operation,
-        source: Source,
-        now: Now,
-        step: EpochStep,
-        room: Room,
-    ) -> Result<Plan, PlanError> {
-        let known = self.table.get(operation.subject());
-        let before = known.unwrap_or_default();
-        let raise = |name, disabled_by| self.plan_raise(name, known, disabled_by, now.wall, step, room);
-        let subject = match operation {
-            Operation::Raise { principal, from } => {
-                return match *from {
-                    // It has been raised from there already: a statement that arrives twice does nothing twice.
-                    Some(from) if from < before.epoch => Ok(before.unchanged()),
-                    Some(from) if from != before.epoch => Err(PlanError::OtherEpoch {
-                        from,
-                        current: before.epoch,
-                    }),
-                    _ => raise(principal, before.disabled_by),
-                };
-            }
-            Operation::Disable(_) if before.disabled_by & source.disabler() != 0 => return Ok(before.unchanged()),
-            Operation::Disable(name) => return raise(name, before.disabled_by | source.disabler()),
-            // An operator may have mistyped the name. An identity provider enables each user that it reports as active, and
-            // few of them were ever disabled.
-            Operation::Enable(_) if known.is_none() && source == Source::Operator => {
-                return Err(PlanError::NothingToEnable);
-            }
-            Operation::Enable(_) if before.disabled_by & source.lifts() == 0 => return Ok(before.unchanged()),
-            Operation::Enable(name) => return raise(name, before.disabled_by & !source.lifts()),
-            Operation::RaiseIssuerFloor { issuer, issued_up_to } => {
-                if *issued_up_to > now.wall.saturating_add(MAX_FLOOR_AHEAD) {
-                    return Err(PlanError::FloorInFuture { now: now.wall });
-                }
-                if let Some(SubjectState { seq, .. }) = known.filter(|known| known.time >= *issued_up_to) {
-                    return Ok(Plan::Nothing { seq, epoch: None });
-                }
-                Subject::IssuerFloor(v1::IssuerFloor {
-                    issuer: issuer.as_str().to_owned(),
-                    issued_up_to: *issued_up_to,
-                })
-            }
-            Operation::RevokeKey(_) | Operation::RevokeDelegation(_) if known.is_some() => {
-                return Ok(Plan::Nothing {
-                    seq: before.seq,
-                    epoch: None,
-                });
-            }
-            Operation::RevokeKey(thumbprint) => {
-                self.check_room_for_single(room)?;
-                Subject::Key(v1::RevokedKey {
-                    thumbprint: thumbprint.as_str().to_owned(),
-                })
-            }
-            Operation::RevokeDelegation(name) => {
-                self.check_room_for_single(room)?;
-                Subject::Delegation(name.to_wire(now.stamp))
-            }
-        };
-        Ok(Plan::Change {
-            record: v1::Record { subject: Some(subject) },
-            epoch: None,
-        })
-    }
-
     /// Takes a durable record in. The error says why a log that holds it is not ours.
     pub(crate) fn apply(&mut self, seq: u64, record: v1::Record) -> Result<(), &'static str> {
         let since = |time| SubjectState {
@@ -180,15 +88,15 @@ impl State {
                     disabled_by: state.disabled_by,
                     ..since(state.raised_at)
                 };
-                self.table.put(SubjectName::Principal(&name), value);
+                self.put(SubjectName::Principal(&name), value);
             }
             Subject::Key(key) => {
-                let thumbprint = Thumbprint::parse(key.thumbprint).map_err(|_| "a key that is no thumbprint")?;
+                let thumbprint = Thumbprint::parse(&key.thumbprint).ok_or("a key that is no thumbprint")?;
                 self.put_once(SubjectName::Key(&thumbprint), since(0));
             }
             Subject::IssuerFloor(floor) => {
                 let issuer = Issuer::parse(floor.issuer).map_err(|_| "an issuer that cannot be one")?;
-                self.table.put(SubjectName::Issuer(&issuer), since(floor.issued_up_to));
+                self.put(SubjectName::Issuer(&issuer), since(floor.issued_up_to));
             }
             Subject::Delegation(delegation) => {
                 let principal = delegation.principal.ok_or("a delegation without its principal")?;
@@ -197,120 +105,129 @@ impl State {
                     .map_err(|_| "a delegation that cannot be one")?;
                 self.put_once(SubjectName::Delegation(&name), since(delegation.revoked_at));
             }
-            Subject::LogFloor(floor) => {
-                self.log_floor = Some(
-                    self.log_floor
-                        .map_or(floor.issued_up_to, |old| old.max(floor.issued_up_to)),
-                );
-            }
+            Subject::LogFloor(floor) => self.log_floor = self.log_floor.max(Some(floor.issued_up_to)),
         }
         Ok(())
     }
 
     /// What is in force about a subject; nothing if it was never named.
     pub(crate) fn get(&self, name: SubjectName<'_>) -> Option<SubjectState> {
-        self.table.get(name)
-    }
-
-    /// Takes microseconds.
-    pub(crate) fn freeze(&self) -> FrozenState {
-        FrozenState {
-            table: self.table.freeze(),
-            log_floor: self.log_floor,
-        }
-    }
-
-    /// Forgets the delegations of some shards for which `is_over` says so; see [`SubjectTable::forget`].
-    pub(crate) fn forget(&mut self, shards: std::ops::Range<usize>, is_over: impl Fn(i64) -> bool) -> usize {
-        self.table.forget(shards, is_over)
-    }
-
-    /// The latest time, in seconds since the Unix epoch, that anything in the log was stamped with.
-    pub(crate) fn last_seen(&self) -> Option<i64> {
-        self.table.last_seen()
-    }
-
-    /// How many subjects the log holds.
-    pub(crate) fn subjects(&self) -> usize {
-        self.table.subjects()
-    }
-
-    /// About how many bytes a file takes that holds every subject once.
-    pub(crate) fn stored_bytes(&self) -> u64 {
-        self.table.stored_bytes()
+        let (issuer, rest) = key_parts(name);
+        let key = Key {
+            issuer: Arc::clone(self.issuers.get(issuer.as_str())?),
+            rest,
+        };
+        self.shards.get(self.shard_of(&key))?.get(&key).copied()
     }
 
     /// The first record about a subject stays: a caller that asks again is told its number.
     fn put_once(&mut self, name: SubjectName<'_>, state: SubjectState) {
-        if self.table.get(name).is_none() {
-            self.table.put(name, state);
+        if self.get(name).is_none() {
+            self.put(name, state);
         }
+    }
+
+    /// Replaces what is there.
+    fn put(&mut self, name: SubjectName<'_>, state: SubjectState) {
+        let (issuer, rest) = key_parts(name);
+        let issuer = match self.issuers.get(issuer.as_str()) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let new: Arc<str> = issuer.into();
+                self.issuers.insert(Arc::clone(&new));
+                new
+            }
+        };
+        let key = Key { issuer, rest };
+        let shard = self.shard_of(&key);
+        let Some(shard) = self.shards.get_mut(shard) else {
+            return;
+        };
+        let bytes = key.stored_bytes();
+        if Arc::make_mut(shard).insert(key, state).is_none() {
+            self.subjects += 1;
+            self.bytes += bytes;
+        }
+    }
+
+    /// Removes the delegations of some shards for which `is_over` says so of the time of their revocation. Returns how
+    /// many there were. Numbers of shards beyond [`State::SHARDS`] name none.
+    pub(crate) fn forget(&mut self, shards: std::ops::Range<usize>, is_over: impl Fn(i64) -> bool) -> usize {
+        let over = |key: &Key, state: &SubjectState| is_over(state.time) && key.is(DELEGATION);
+        let mut gone = Vec::new();
+        let end = shards.end.min(self.shards.len());
+        for shard in self.shards.get_mut(shards.start.min(end)..end).unwrap_or_default() {
+            // Looks first, so that a shard in which all is to stay is not copied.
+            if shard.iter().any(|(key, state)| over(key, state)) {
+                let shard = Arc::make_mut(shard);
+                gone.extend(shard.extract_if(|key, state| over(key, state)).map(|(key, _)| key));
+                shard.shrink_to_fit();
+            }
+        }
+        let forgotten = gone.len();
+        for key in gone {
+            self.subjects -= 1;
+            self.bytes -= key.stored_bytes();
+            // The set's own, and this one.
+            if Arc::strong_count(&key.issuer) == 2 {
+                self.issuers.remove(&key.issuer);
+            }
+        }
+        forgotten
+    }
+
+    /// The latest time at which a principal was raised or a delegation revoked.
+    pub(crate) fn last_seen(&self) -> Option<i64> {
+        let entries = self.shards.iter().flat_map(|shard| shard.iter());
+        let times = entries.filter_map(|(key, state)| (!key.is(ISSUER_FLOOR)).then_some(state.time));
+        times.filter(|time| *time != 0).max()
+    }
+
+    /// Takes time in proportion to the number of shards, not of subjects: microseconds.
+    pub(crate) fn freeze(&self) -> FrozenState {
+        FrozenState {
+            shards: self.shards.clone(),
+            subjects: self.subjects,
+            log_floor: self.log_floor,
+        }
+    }
+
+    /// How many subjects the log holds.
+    pub(crate) fn subjects(&self) -> usize {
+        self.subjects
+    }
+
+    /// About how many bytes a file takes that holds every subject once.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(crate) fn floor_of_all(&self) -> Option<i64> {
         self.log_floor
     }
 
-    fn plan_raise(
-        &self,
-        name: &PrincipalName,
-        known: Option<SubjectState>,
-        disabled_by: u32,
-        now: i64,
-        step: EpochStep,
-        room: Room,
-    ) -> Result<Plan, PlanError> {
-        if known.is_none() {
-            self.check_room_for_principal(room)?;
-        }
-        let old = known.unwrap_or_default();
-        let epoch = old.epoch.saturating_add(step.0);
-        if epoch >= EPOCH_LIMIT {
-            return Err(PlanError::EpochExhausted);
-        }
-        // A clock that was set back must not revive roots issued before an earlier raise.
-        let raised_at = now.max(old.time);
-        let record = v1::PrincipalState {
-            principal: Some(name.to_wire()),
-            epoch,
-            disabled: disabled_by != 0,
-            raised_at,
-            disabled_by,
-        };
-        Ok(Plan::Change {
-            record: v1::Record {
-                subject: Some(Subject::Principal(record)),
-            },
-            epoch: Some(epoch),
-        })
+    fn shard_of(&self, key: &Key) -> usize {
+        // The map inside the shard goes by the lower and the highest bits of the same hash.
+        let hash = self.hasher.hash_one(key) >> 16;
+        (hash as u32 as usize) % Self::SHARDS
     }
 
-    fn check_room_for_single(&self, room: Room) -> Result<(), PlanError> {
-        let (held, limit) = (self.subjects(), room.max_subjects);
-        if held + room.planned < limit - limit / 10 {
-            Ok(())
-        } else {
-            Err(PlanError::TooManySingles { held, limit })
-        }
-    }
-
-    fn check_room_for_principal(&self, room: Room) -> Result<(), PlanError> {
-        let (held, limit) = (self.subjects(), room.max_subjects);
-        if held + room.planned < limit {
-            Ok(())
-        } else {
-            Err(PlanError::TooManySubjects { held, limit })
-        }
-    }
+    /// A million subjects are two hundred a shard, which nearly fill a map of 256 places.
+    pub(crate) const SHARDS: usize = 5_000;
 }
 
-// === impl EpochStep ===
-
-impl EpochStep {
-    /// A step of 1 to 2^32 out of 32 random bits: too many to try in the lifetime of a token, few enough that a
-    /// principal can be raised two million times.
-    pub(crate) fn from_random(bits: u32) -> Self {
-        Self(u64::from(bits) + 1)
+impl Default for State {
+    fn default() -> Self {
+        let hasher = RandomState::new();
+        let empty = Arc::new(Shard::with_hasher(hasher.clone()));
+        Self {
+            shards: vec![empty; Self::SHARDS],
+            hasher,
+            issuers: HashSet::new(),
+            subjects: 0,
+            bytes: 0,
+            log_floor: None,
+        }
     }
 }
 
@@ -318,397 +235,200 @@ impl EpochStep {
 
 impl FrozenState {
     /// Records that, applied to nothing, give this state, each with its sequence number. Only the log's own floor has
-    /// none, and comes first.
-    pub(crate) fn records(&self) -> impl Iterator<Item = (u64, v1::Record)> {
-        self.floor()
-            .map(|floor| (0, floor))
-            .into_iter()
-            .chain(self.table.records())
-    }
-
-    /// The same records in parts: the log's own floor, then those of each shard of the table. Nothing beyond the last.
-    pub(crate) fn part(&self, index: usize) -> Option<Vec<(u64, v1::Record)>> {
-        match index.checked_sub(1) {
-            None => Some(self.floor().map(|floor| (0, floor)).into_iter().collect()),
-            Some(shard) => self.table.shard(shard),
-        }
-    }
-
-    fn floor(&self) -> Option<v1::Record> {
-        self.log_floor.map(|issued_up_to| v1::Record {
+    /// none, and comes first; then issuers' floors: they are few and void the most.
+    pub(crate) fn into_records(self) -> impl Iterator<Item = (u64, v1::Record)> + Send {
+        let log_floor = self.log_floor.map(|issued_up_to| v1::Record {
             subject: Some(Subject::LogFloor(v1::LogFloor { issued_up_to })),
-        })
-    }
-
-    /// Without the log's floor.
-    pub(crate) fn subjects(&self) -> usize {
-        self.table.subjects()
+        });
+        let of = |shards: Vec<Arc<Shard>>, floors: bool| {
+            shards.into_iter().flat_map(move |shard| {
+                let kind = shard.iter().filter(|(key, _)| key.is(ISSUER_FLOOR) == floors);
+                kind.map(|(key, state)| (state.seq, key.record(state)))
+                    .collect::<Vec<_>>()
+            })
+        };
+        let floors = of(self.shards.clone(), true);
+        let log_floor = log_floor.map(|floor| (0, floor)).into_iter();
+        log_floor.chain(floors).chain(of(self.shards, false))
     }
 }
+
+// === impl SubjectState ===
 
 impl SubjectState {
-    fn unchanged(&self) -> Plan {
-        Plan::Nothing {
-            seq: self.seq,
-            epoch: Some(self.epoch),
+    /// The record that says so of the subject.
+    pub(crate) fn record(&self, mut subject: Subject) -> v1::Record {
+        match &mut subject {
+            Subject::Principal(principal) => {
+                principal.epoch = self.epoch;
+                principal.disabled = self.disabled_by != 0;
+                principal.raised_at = self.time;
+                principal.disabled_by = self.disabled_by;
+            }
+            Subject::IssuerFloor(floor) => floor.issued_up_to = self.time,
+            Subject::Delegation(delegation) => delegation.revoked_at = self.time,
+            Subject::Key(_) | Subject::LogFloor(_) => {}
         }
+        v1::Record { subject: Some(subject) }
     }
 }
 
+// === impl Key ===
+
+impl Key {
+    fn record(&self, state: &SubjectState) -> v1::Record {
+        // What was encoded here can be decoded.
+        let mut record = v1::Record::decode(&*self.rest).unwrap_or_default();
+        if let Some(issuer) = record.subject.as_mut().and_then(issuer_of) {
+            *issuer = self.issuer.to_string();
+        }
+        record.subject.map(|subject| state.record(subject)).unwrap_or_default()
+    }
+
+    fn is(&self, kind: u8) -> bool {
+        self.rest.first() == Some(&kind)
+    }
+
+    fn stored_bytes(&self) -> u64 {
+        (self.issuer.len() + self.rest.len()) as u64 + STORED_OVERHEAD
+    }
+}
+
+/// The issuer and the rest of a [`Key`].
+fn key_parts(name: SubjectName<'_>) -> (String, Box<[u8]>) {
+    let mut subject = name.to_wire();
+    let issuer = issuer_of(&mut subject).map(std::mem::take).unwrap_or_default();
+    let record = v1::Record { subject: Some(subject) };
+    (issuer, record.encode_to_vec().into())
+}
+
+fn issuer_of(subject: &mut Subject) -> Option<&mut String> {
+    match subject {
+        Subject::IssuerFloor(floor) => Some(&mut floor.issuer),
+        Subject::Principal(v1::PrincipalState { principal, .. })
+        | Subject::Delegation(v1::RevokedDelegation { principal, .. }) => Some(&mut principal.as_mut()?.issuer),
+        Subject::Key(_) | Subject::LogFloor(_) => None,
+    }
+}
+
+/// Tags of `credence.v1.Record`'s members: the field's number, and the wire type of a message.
+const ISSUER_FLOOR: u8 = 3 << 3 | 2;
+const DELEGATION: u8 = 4 << 3 | 2;
+
+/// Numbers, tags and lengths beside a subject's name in a file.
+const STORED_OVERHEAD: u64 = 30;
 /// Epochs stay below this: they travel as JSON numbers, which are exact up to here.
-const EPOCH_LIMIT: u64 = 1 << 53;
-/// Seconds that an issuer floor may lie ahead of our clock. A floor in milliseconds, by mistake, would void every
-/// root of the issuer for fifty thousand years.
-const MAX_FLOOR_AHEAD: i64 = 300;
+pub(crate) const EPOCH_LIMIT: u64 = 1 << 53;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::subject::{DelegationName, PrincipalName};
 
-    const NOW: i64 = 1_800_000_000;
-    const OPERATOR: Source = Source::Operator;
-
-    /// Both clocks agree.
-    fn at(now: i64) -> Now {
-        Now { wall: now, stamp: now }
+    fn principal(issuer: &str, subject: Option<&str>) -> PrincipalName {
+        PrincipalName::parse(issuer.to_owned(), subject.map(str::to_owned)).unwrap()
     }
 
-    fn raise(principal: PrincipalName) -> Operation {
-        Operation::Raise { principal, from: None }
+    fn delegation(issuer: &str, subject: Option<&str>, id: &str) -> DelegationName {
+        under(issuer, subject, &[], id)
     }
 
-    fn alice() -> PrincipalName {
-        PrincipalName::parse("https://id.example.com".to_owned(), Some("alice".to_owned())).unwrap()
+    fn under(issuer: &str, subject: Option<&str>, under: &[&str], id: &str) -> DelegationName {
+        let under = under.iter().copied().map(str::to_owned).collect();
+        DelegationName::parse(principal(issuer, subject), under, id.to_owned()).unwrap()
     }
 
-    fn issuer() -> Issuer {
-        Issuer::parse("https://id.example.com".to_owned()).unwrap()
-    }
-
-    fn named(subject: &str) -> PrincipalName {
-        PrincipalName::parse("https://id.example.com".to_owned(), Some(subject.to_owned())).unwrap()
-    }
-
-    fn room(max_subjects: usize) -> Room {
-        Room {
-            max_subjects,
-            planned: 0,
-        }
-    }
-
-    fn perform_in(state: &mut State, operation: &Operation, room: Room) -> Plan {
-        let plan = state
-            .plan(operation, OPERATOR, at(NOW), EpochStep::from_random(0), room)
-            .unwrap();
-        if let Plan::Change { record, .. } = &plan {
-            state.apply(1, record.clone()).unwrap();
-        }
-        plan
-    }
-
-    /// Plans, applies as record number `seq`, and returns the plan.
-    fn perform(state: &mut State, seq: u64, operation: &Operation, now: i64) -> Plan {
-        let plan = state
-            .plan(operation, OPERATOR, at(now), EpochStep::from_random(6), room(100))
-            .unwrap();
-        if let Plan::Change { record, .. } = &plan {
-            state.apply(seq, record.clone()).unwrap();
-        }
-        plan
-    }
-
-    fn principal(plan: &Plan) -> v1::PrincipalState {
-        match plan {
-            Plan::Change {
-                record: v1::Record {
-                    subject: Some(Subject::Principal(principal)),
-                },
-                ..
-            } => principal.clone(),
-            other => panic!("{other:?}"),
+    fn revoked_at(time: i64) -> SubjectState {
+        SubjectState {
+            seq: 1,
+            time,
+            ..SubjectState::default()
         }
     }
 
     #[test]
-    fn a_step_is_between_one_and_two_to_the_thirty_two() {
-        assert_eq!(EpochStep::from_random(0), EpochStep(1));
-        assert_eq!(EpochStep::from_random(u32::MAX), EpochStep(1 << 32));
-    }
-
-    #[test]
-    fn a_raise_adds_the_step_and_notes_the_time() {
-        let mut state = State::default();
-        let first = principal(&perform(&mut state, 1, &raise(alice()), NOW));
-        assert_eq!((first.epoch, first.disabled, first.raised_at), (7, false, NOW));
-        let second = principal(&perform(&mut state, 2, &raise(alice()), NOW + 1));
-        assert_eq!((second.epoch, second.raised_at), (14, NOW + 1));
-    }
-
-    #[test]
-    fn a_clock_set_back_does_not_lower_the_time_of_the_last_raise() {
-        let mut state = State::default();
-        perform(&mut state, 1, &raise(alice()), NOW);
-        let second = principal(&perform(&mut state, 2, &raise(alice()), NOW - 500));
-        assert_eq!(second.raised_at, NOW);
-    }
-
-    #[test]
-    fn an_epoch_never_reaches_two_to_the_fifty_third() {
-        let mut state = State::default();
-        let record = v1::PrincipalState {
-            principal: Some(alice().to_wire()),
-            epoch: EPOCH_LIMIT - 7,
-            ..Default::default()
-        };
-        state
-            .apply(
-                1,
-                v1::Record {
-                    subject: Some(Subject::Principal(record)),
-                },
-            )
-            .unwrap();
-        let plan = state.plan(&raise(alice()), OPERATOR, at(NOW), EpochStep::from_random(6), room(100));
-        assert_eq!(plan, Err(PlanError::EpochExhausted));
-    }
-
-    #[test]
-    fn a_disabled_principal_stays_disabled_until_it_is_enabled_and_each_change_raises() {
-        let mut state = State::default();
-        let disabled = principal(&perform(&mut state, 1, &Operation::Disable(alice()), NOW));
-        assert_eq!((disabled.epoch, disabled.disabled), (7, true));
-        let raised = principal(&perform(&mut state, 2, &raise(alice()), NOW));
-        assert_eq!((raised.epoch, raised.disabled), (14, true));
-        let enabled = principal(&perform(&mut state, 3, &Operation::Enable(alice()), NOW));
-        assert_eq!((enabled.epoch, enabled.disabled), (21, false));
-    }
-
-    #[test]
-    fn repeating_what_is_already_so_changes_nothing_and_names_the_record() {
-        let key = Thumbprint::parse("A".repeat(43)).unwrap();
-        let delegation = DelegationName::parse(alice(), Vec::new(), "jti".to_owned()).unwrap();
-        let operations = [
-            (Operation::Disable(alice()), Some(7)),
-            (Operation::RevokeKey(key), None),
-            (
-                Operation::RaiseIssuerFloor {
-                    issuer: issuer(),
-                    issued_up_to: NOW,
-                },
-                None,
-            ),
-            (Operation::RevokeDelegation(delegation), None),
+    fn names_that_differ_only_in_where_they_are_cut_are_different_subjects() {
+        let mut table = State::default();
+        let names = [
+            delegation("i", Some("ab"), "c"),
+            delegation("i", Some("a"), "bc"),
+            delegation("i", None, "abc"),
+            delegation("ia", None, "bc"),
+            under("i", None, &["a"], "bc"),
+            under("i", None, &["a", "b"], "c"),
+            under("i", None, &["ab"], "c"),
+            under("i", Some("a"), &["b"], "c"),
+            under("i", Some("ab"), &["c"], "d"),
         ];
-        let mut state = State::default();
-        for (index, (operation, _)) in operations.iter().enumerate() {
-            assert!(matches!(
-                perform(&mut state, index as u64 + 1, operation, NOW),
-                Plan::Change { .. }
-            ));
+        for (at, name) in names.iter().enumerate() {
+            table.put(SubjectName::Delegation(name), revoked_at(at as i64));
         }
-        for (index, (operation, epoch)) in operations.iter().enumerate() {
-            let again = perform(&mut state, 99, operation, NOW);
-            assert_eq!(
-                again,
-                Plan::Nothing {
-                    seq: index as u64 + 1,
-                    epoch: *epoch
-                }
-            );
+        assert_eq!(table.subjects(), names.len());
+        for (at, name) in names.iter().enumerate() {
+            assert_eq!(table.get(SubjectName::Delegation(name)), Some(revoked_at(at as i64)));
+        }
+        let frozen = table.freeze();
+        let mut records: Vec<_> = frozen
+            .clone()
+            .into_records()
+            .filter_map(|(_, record)| record.subject)
+            .collect();
+        for (at, name) in names.iter().enumerate() {
+            let record = revoked_at(at as i64)
+                .record(SubjectName::Delegation(name).to_wire())
+                .subject
+                .unwrap();
+            let place = records
+                .iter()
+                .position(|other| *other == record)
+                .expect("the record as it was put in");
+            records.swap_remove(place);
         }
     }
 
     #[test]
-    fn an_issuer_floor_only_rises_and_not_into_the_far_future() {
-        let mut state = State::default();
-        let floor = |issued_up_to| Operation::RaiseIssuerFloor {
-            issuer: issuer(),
-            issued_up_to,
+    fn a_frozen_table_stays_as_it_was() {
+        let mut table = State::default();
+        let (known, new) = (principal("i", Some("known")), principal("i", Some("new")));
+        let at_epoch = |epoch| SubjectState {
+            seq: epoch,
+            epoch,
+            ..SubjectState::default()
         };
-        perform(&mut state, 1, &floor(NOW), NOW);
-        assert_eq!(
-            perform(&mut state, 2, &floor(NOW - 1), NOW),
-            Plan::Nothing { seq: 1, epoch: None }
-        );
-        let refused = state.plan(
-            &floor(NOW * 1000),
-            OPERATOR,
-            at(NOW),
-            EpochStep::from_random(0),
-            room(100),
-        );
-        assert_eq!(refused, Err(PlanError::FloorInFuture { now: NOW }));
+        table.put(SubjectName::Principal(&known), at_epoch(1));
+        let frozen = table.freeze();
+        table.put(SubjectName::Principal(&known), at_epoch(2));
+        table.put(SubjectName::Principal(&new), at_epoch(3));
+        let seqs: Vec<_> = frozen.clone().into_records().map(|(seq, _)| seq).collect();
+        assert_eq!((seqs, frozen.subjects, table.subjects()), (vec![1], 1, 2));
     }
 
     #[test]
-    fn a_full_log_still_takes_revocations_of_known_subjects() {
-        let mut state = State::default();
-        perform(&mut state, 1, &raise(alice()), NOW);
-        let step = EpochStep::from_random(0);
-        let refused = state.plan(&raise(named("bob")), OPERATOR, at(NOW), step, room(1));
-        assert_eq!(refused, Err(PlanError::TooManySubjects { held: 1, limit: 1 }));
-        assert!(matches!(
-            state.plan(&raise(alice()), OPERATOR, at(NOW), step, room(1)),
-            Ok(Plan::Change { .. })
-        ));
-    }
-
-    #[test]
-    fn a_log_full_of_delegations_still_takes_principals_and_one_full_of_those_still_takes_floors() {
-        let delegation = |id: usize| {
-            Operation::RevokeDelegation(DelegationName::parse(alice(), Vec::new(), format!("id-{id}")).unwrap())
-        };
-        let step = EpochStep::from_random(0);
-        let mut state = State::default();
-        for id in 0..9 {
-            let Plan::Change { record, .. } = state.plan(&delegation(id), OPERATOR, at(NOW), step, room(10)).unwrap()
-            else {
-                panic!()
-            };
-            state.apply(1, record).unwrap();
+    fn forgetting_takes_delegations_whose_time_has_come_and_nothing_else() {
+        let mut table = State::default();
+        for id in 0..100 {
+            let name = delegation("gone", Some("alice"), &format!("old-{id}"));
+            table.put(SubjectName::Delegation(&name), revoked_at(10));
         }
-        let refused = state
-            .plan(&delegation(9), OPERATOR, at(NOW), step, room(10))
-            .unwrap_err();
-        assert_eq!(refused, PlanError::TooManySingles { held: 9, limit: 10 });
-        let text = refused.to_string();
-        assert!(text.contains("of the 10") && text.contains("--max-subjects"), "{text}");
-        assert!(matches!(
-            perform_in(&mut state, &raise(alice()), room(10)),
-            Plan::Change { .. }
-        ));
-        let refused = state.plan(&raise(named("bob")), OPERATOR, at(NOW), step, room(10));
-        assert_eq!(refused, Err(PlanError::TooManySubjects { held: 10, limit: 10 }));
-        let floor = Operation::RaiseIssuerFloor {
-            issuer: issuer(),
-            issued_up_to: NOW,
-        };
-        assert!(matches!(perform_in(&mut state, &floor, room(10)), Plan::Change { .. }));
-    }
-
-    #[test]
-    fn what_is_planned_beside_an_operation_takes_up_room_too() {
-        let room = Room {
-            max_subjects: 2,
-            planned: 2,
-        };
-        let refused = State::default().plan(&raise(alice()), OPERATOR, at(NOW), EpochStep::from_random(0), room);
-        assert_eq!(refused, Err(PlanError::TooManySubjects { held: 0, limit: 2 }));
-    }
-
-    #[test]
-    fn the_records_of_a_state_rebuild_it() {
-        let mut state = State::default();
-        state
-            .apply(
-                1,
-                v1::Record {
-                    subject: Some(Subject::LogFloor(v1::LogFloor { issued_up_to: 5 })),
-                },
-            )
-            .unwrap();
-        perform(&mut state, 2, &Operation::Disable(alice()), NOW);
-        perform(
-            &mut state,
-            3,
-            &Operation::RevokeKey(Thumbprint::parse("A".repeat(43)).unwrap()),
-            NOW,
-        );
-        perform(
-            &mut state,
-            4,
-            &Operation::RaiseIssuerFloor {
-                issuer: issuer(),
-                issued_up_to: NOW,
+        let young = delegation("i", Some("alice"), "young");
+        table.put(SubjectName::Delegation(&young), revoked_at(20));
+        let alice = principal("i", Some("alice"));
+        table.put(
+            SubjectName::Principal(&alice),
+            SubjectState {
+                epoch: 1,
+                ..revoked_at(1)
             },
-            NOW,
         );
-        let delegation = DelegationName::parse(alice(), Vec::new(), "jti".to_owned()).unwrap();
-        perform(&mut state, 5, &Operation::RevokeDelegation(delegation), NOW);
-        let sorted = |state: &State| {
-            let mut records: Vec<_> = state.freeze().records().collect();
-            records.sort_by_key(|(seq, _)| *seq);
-            records
-        };
-        let mut rebuilt = State::default();
-        for (seq, record) in state.freeze().records() {
-            rebuilt.apply(seq, record).unwrap();
-        }
-        assert_eq!(sorted(&rebuilt), sorted(&state));
-        assert_eq!(
-            sorted(&state).iter().map(|(seq, _)| *seq).collect::<Vec<_>>(),
-            [0, 2, 3, 4, 5]
+        let frozen = table.freeze();
+        assert_eq!(table.forget(0..State::SHARDS, |revoked_at| revoked_at <= 10), 100);
+        assert_eq!(table.subjects(), 2);
+        assert!(
+            table.get(SubjectName::Delegation(&young)).is_some() && table.get(SubjectName::Principal(&alice)).is_some()
         );
-    }
-
-    #[test]
-    fn a_record_that_this_version_does_not_know_is_refused() {
-        assert!(State::default().apply(1, v1::Record { subject: None }).is_err());
-    }
-
-    fn performed_by(state: &mut State, source: Source, operation: &Operation) -> Plan {
-        let plan = state
-            .plan(operation, source, at(NOW), EpochStep::from_random(6), room(100))
-            .unwrap();
-        if let Plan::Change { record, .. } = &plan {
-            state.apply(1, record.clone()).unwrap();
-        }
-        plan
-    }
-
-    #[test]
-    fn what_an_operator_disabled_no_identity_provider_enables() {
-        let mut state = State::default();
-        performed_by(&mut state, Source::Provisioning, &Operation::Disable(alice()));
-        let both = principal(&performed_by(&mut state, OPERATOR, &Operation::Disable(alice())));
-        assert!(both.disabled);
-        let one_left = principal(&performed_by(
-            &mut state,
-            Source::Provisioning,
-            &Operation::Enable(alice()),
-        ));
-        assert!(one_left.disabled && one_left.epoch > both.epoch);
-        let again = performed_by(&mut state, Source::Provisioning, &Operation::Enable(alice()));
-        assert!(matches!(again, Plan::Nothing { .. }));
-        assert!(!principal(&performed_by(&mut state, OPERATOR, &Operation::Enable(alice()))).disabled);
-    }
-
-    #[test]
-    fn an_operator_lifts_every_disable() {
-        let mut state = State::default();
-        for source in [Source::Provisioning, Source::SecurityEvent, OPERATOR] {
-            performed_by(&mut state, source, &Operation::Disable(alice()));
-        }
-        assert!(!principal(&performed_by(&mut state, OPERATOR, &Operation::Enable(alice()))).disabled);
-    }
-
-    #[test]
-    fn a_raise_from_an_epoch_happens_once() {
-        let from = |from| Operation::Raise {
-            principal: alice(),
-            from: Some(from),
-        };
-        let mut state = State::default();
-        let raised = principal(&performed_by(&mut state, Source::Statement, &from(0))).epoch;
-        let again = performed_by(&mut state, Source::Statement, &from(0));
-        assert_eq!(
-            again,
-            Plan::Nothing {
-                seq: 1,
-                epoch: Some(raised)
-            }
-        );
-        let ahead = state.plan(
-            &from(raised + 1),
-            Source::Statement,
-            at(NOW),
-            EpochStep::from_random(6),
-            room(100),
-        );
-        let expected = PlanError::OtherEpoch {
-            from: raised + 1,
-            current: raised,
-        };
-        assert_eq!(ahead, Err(expected));
+        assert_eq!(frozen.clone().into_records().count(), 102);
+        drop(frozen);
+        assert_eq!(table.forget(0..usize::MAX, |_| true), 1);
+        assert_eq!(table.freeze().into_records().count(), 1);
     }
 }

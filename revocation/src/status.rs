@@ -1,10 +1,10 @@
 //! Whether the log voids a delegation: the filters' rule, asked of the state at the head.
 
 use credence_delegation::revocation::{DelegationPath, Memory, PrincipalState, RevocationView};
-use credence_delegation::{Thumbprint as KeyThumbprint, UnixTime};
+use credence_delegation::{Thumbprint, UnixTime};
 
 use crate::state::State;
-use crate::subject::{DelegationName, Issuer, PrincipalName, SubjectName, Thumbprint};
+use crate::subject::{DelegationName, Issuer, PrincipalName, SubjectName};
 
 /// What the log knows at its head.
 #[derive(Debug, Clone, Copy)]
@@ -27,8 +27,8 @@ impl RevocationView for Knowledge<'_> {
             .unwrap_or_default()
     }
 
-    fn is_key_revoked(&self, key: &KeyThumbprint) -> bool {
-        Thumbprint::parse(key.to_string()).is_ok_and(|key| self.state.get(SubjectName::Key(&key)).is_some())
+    fn is_key_revoked(&self, key: &Thumbprint) -> bool {
+        self.state.get(SubjectName::Key(key)).is_some()
     }
 
     fn issuer_floor(&self, issuer: &str) -> Option<UnixTime> {

@@ -8,9 +8,9 @@
 //! and forgets what is over.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use credence_runtime::metrics::labels;
@@ -18,22 +18,22 @@ use credence_runtime::supervision::{Alarm, Failure, unplanned_end};
 use credence_runtime::threads::Threads;
 use credence_runtime::time::unix_seconds;
 use credence_storage::folder_lock::{FolderLost, FolderWatch};
-use tokio::sync::oneshot;
+use prost::Message as _;
+use tokio::sync::{oneshot, watch};
 
-use crate::clock::{Forgetting, Forgotten};
+use crate::clock::{Forgetting, Forgotten, LogClock};
 use crate::compaction::Compactor;
 use crate::history::HistoryIndexer;
 use crate::leases::Leases;
 use crate::log::{Receipt, Request, RevocationLog, RevokeError, Shared};
 use crate::log_view::LogView;
 use crate::metrics::Metrics;
+use crate::plan::{Plan, Room};
 use crate::provenance::Provenance;
-use crate::state::{EpochStep, Now, Plan, Room};
+use crate::state::State;
 use crate::store::group::{EncodedRecord, Group};
 use crate::store::{AppendError, FollowError, LogStore, Notes, StoreError};
 use crate::subject::{Operation, Order};
-use crate::subject_table::SubjectTable;
-use crate::timestamps::Timestamps;
 
 /// How the writer is started.
 #[derive(Debug)]
@@ -63,7 +63,9 @@ pub(crate) fn start(
     let began = Instant::now();
     let mut forgetting = options.forgetting;
     if let Some(due) = note_time(&*store, &mut forgetting, None) {
-        let forgotten = view.forget(0..SubjectTable::SHARDS, |revoked_at| due.covers(revoked_at));
+        let forgotten = view
+            .state_mut()
+            .forget(0..State::SHARDS, |revoked_at| due.covers(revoked_at));
         metrics.log_forgotten.inc_by(forgotten as u64);
     }
     let announced = forgetting.announced(began);
@@ -81,15 +83,22 @@ pub(crate) fn start(
         Arc::clone(&store),
         Arc::clone(&metrics),
     );
-    let shared = Arc::new(Shared::new(
-        store.log_id(),
-        view,
-        options.leases,
+    let shared = Arc::new(Shared {
+        log_id: store.log_id(),
+        head: watch::Sender::new(view.head()),
+        view: RwLock::new(view),
+        leases: options.leases,
         forgetting,
-        histories.clone(),
-    ));
+        histories: histories.clone(),
+        snapshot: tokio::sync::Mutex::default(),
+        fault: Mutex::default(),
+        stopping: AtomicBool::new(false),
+    });
     let (requests, queue) = sync_channel(QUEUE);
-    let log = RevocationLog::new(Arc::clone(&shared), requests);
+    let log = RevocationLog {
+        shared: Arc::clone(&shared),
+        requests,
+    };
     let mut writing = Writing {
         compactor: Compactor::new(
             Arc::clone(&store),
@@ -103,7 +112,7 @@ pub(crate) fn start(
         max_subjects: options.max_subjects,
         folder: options.folder,
         alarm: alarm.clone(),
-        timestamps: Timestamps::since_now(&forgetting.clock),
+        dates: forgetting.clock.dating(unix_seconds(), began),
         forgetting,
         leases_from: Some(options.leases_from),
         is_behind: false,
@@ -173,7 +182,6 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
 struct CannotGoOn;
 
 /// What the thread owns.
-#[derive(Debug)]
 struct Writing {
     store: Arc<dyn LogStore>,
     shared: Arc<Shared>,
@@ -181,7 +189,8 @@ struct Writing {
     max_subjects: usize,
     folder: FolderWatch,
     alarm: Alarm,
-    timestamps: Timestamps,
+    /// What revocations are dated by.
+    dates: LogClock,
     forgetting: Forgetting,
     /// What is still to be noted of the leases, and when.
     leases_from: Option<(Instant, Duration)>,
@@ -326,7 +335,7 @@ impl Writing {
                 }
                 Ok(Plan::Change { record, epoch }) => {
                     records.push(EncodedRecord::from(record));
-                    provenance.push(Provenance::of(&order, unix_seconds()));
+                    provenance.push(Provenance::of(&order, unix_seconds()).encode_to_vec().into());
                     waiting.push((order, answer));
                     epochs.push(epoch);
                 }
@@ -425,18 +434,16 @@ impl Writing {
     }
 
     fn plan(&self, order: &Order, planned: usize) -> Result<Plan, RevokeError> {
-        let step = EpochStep::from_random(getrandom::u32().map_err(RevokeError::Random)?);
+        let random = getrandom::u32().map_err(RevokeError::Random)?;
         let room = Room {
             max_subjects: self.max_subjects,
             planned,
         };
-        let wall = self.timestamps.now();
-        let now = Now {
-            wall,
-            stamp: self.forgetting.clock.stamp(wall, Instant::now()),
-        };
+        let now = self.dates.stamp(unix_seconds(), Instant::now());
         let view = self.shared.read();
-        Ok(view.state().plan(&order.operation, order.by.source, now, step, room)?)
+        Ok(view
+            .state()
+            .plan(&order.operation, order.by.source, now, random, room)?)
     }
 
     /// Makes durable records readable and wakes the streams.
@@ -492,12 +499,12 @@ impl Writing {
     fn forget(&mut self, due: Forgotten) {
         let clock = self.forgetting.clock;
         let shards = self.forget_next..self.forget_next + SHARDS_AT_A_TIME;
-        self.forget_next = if shards.end < SubjectTable::SHARDS {
-            shards.end
-        } else {
-            0
-        };
-        let forgotten = self.shared.write().forget(shards, |revoked_at| due.covers(revoked_at));
+        self.forget_next = if shards.end < State::SHARDS { shards.end } else { 0 };
+        let forgotten = self
+            .shared
+            .write()
+            .state_mut()
+            .forget(shards, |revoked_at| due.covers(revoked_at));
         self.metrics.log_forgotten.inc_by(forgotten as u64);
         let lag = unix_seconds().saturating_sub(clock.at(Instant::now()));
         self.metrics.log_clock_lag_seconds.set(lag);
@@ -535,7 +542,7 @@ const LONGEST_DELAY: Duration = Duration::from_millis(50);
 /// How often the clock is noted and some of what is over is forgotten.
 const ROUND: Duration = Duration::from_secs(60);
 /// Shards of the table that are looked through each minute: all of them within the hour.
-const SHARDS_AT_A_TIME: usize = SubjectTable::SHARDS / 60 + 1;
+const SHARDS_AT_A_TIME: usize = State::SHARDS / 60 + 1;
 
 #[cfg(test)]
 #[path = "writer_tests.rs"]

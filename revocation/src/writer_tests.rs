@@ -9,8 +9,8 @@ use crate::history::{History, HistoryError};
 use crate::log_id::LogId;
 use crate::log_view::HistoryBounds;
 use crate::restored;
-use crate::store::embedded::tests::Failing;
 use crate::store::embedded::{self, EmbeddedStore};
+use crate::store::embedded::tests::Failing;
 use crate::subject::{PrincipalName, Requester, Source};
 
 /// A log that is written, in a folder of its own.
@@ -51,8 +51,14 @@ impl Running {
             history_path: histories_in(folder.path()),
             history_kept: 8,
         };
-        let shared_store: Arc<dyn LogStore> = Arc::clone(&store) as _;
-        let (log, writer) = start(shared_store, view, options, Arc::clone(&metrics), &Alarm::default()).unwrap();
+        let (log, writer) = start(
+            Arc::clone(&store),
+            view,
+            options,
+            Arc::clone(&metrics),
+            &Alarm::default(),
+        )
+        .unwrap();
         Self {
             store,
             log,

@@ -140,7 +140,9 @@ impl Body {
                 }
             }
             (.., Some(_)) => Err(Problem::bad_request("action goes with a principal and nothing else")),
-            (None, Some(key), None, None, None) => Ok(Operation::RevokeKey(Thumbprint::parse(key.thumbprint)?)),
+            (None, Some(key), None, None, None) => Ok(Operation::RevokeKey(
+                Thumbprint::parse(&key.thumbprint).ok_or(SubjectError::Thumbprint)?,
+            )),
             (None, None, Some(floor), None, None) => Ok(Operation::RaiseIssuerFloor {
                 issuer: Issuer::parse(floor.issuer)?,
                 issued_up_to: floor.issued_up_to,

@@ -22,9 +22,7 @@ use super::confirmation::{Answer, waits};
 use super::json;
 use super::problem::Problem;
 use crate::tls::Peer;
-use credence_revocation::{
-    DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError, Thumbprint,
-};
+use credence_revocation::{DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError};
 use credence_runtime::client_limits::Client;
 use credence_runtime::text::shorten;
 use credence_runtime::time::unix_seconds;
@@ -114,7 +112,7 @@ fn order(statement: &VerifiedStatement) -> Result<Order, SubjectError> {
         Revocation::Delegation { under, id } => {
             Operation::RevokeDelegation(DelegationName::parse(principal()?, under.clone(), id.clone())?)
         }
-        Revocation::Key(key) => Operation::RevokeKey(Thumbprint::parse(key.to_string())?),
+        Revocation::Key(key) => Operation::RevokeKey(*key),
         Revocation::IssuedUntil(until) => Operation::RaiseIssuerFloor {
             issuer: Issuer::parse(by.issuer.clone())?,
             issued_up_to: until.0,

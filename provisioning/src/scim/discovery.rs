@@ -5,7 +5,7 @@ use serde_json::json;
 use super::schema::{ENTERPRISE_URN, SCHEMAS, USER_URN, document};
 
 /// JSON of our own making.
-#[allow(clippy::disallowed_types, reason = "written here, never read from anybody")]
+#[allow(clippy::disallowed_types, reason = "written here, never read from a client")]
 pub type Output = serde_json::Value;
 
 /// What is supported, and how much of it.

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-/// Why a SCIM request is refused, in the words of whoever runs the identity provider.
+/// Why a SCIM request is refused, in the words of the identity provider's operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
 pub struct ScimError {

@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use serde::Deserialize;
+use serde::de::value::StrDeserializer;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -22,17 +24,22 @@ pub enum Filter {
     Value(Name, Box<Filter>),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// An operator, by the name that the RFC gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Comparison {
-    Equal,
-    NotEqual,
-    Contains,
-    StartsWith,
-    EndsWith,
-    Greater,
-    GreaterOrEqual,
-    Less,
-    LessOrEqual,
+    Eq,
+    Ne,
+    /// Contains.
+    Co,
+    /// Starts with.
+    Sw,
+    /// Ends with.
+    Ew,
+    Gt,
+    Ge,
+    Lt,
+    Le,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -83,10 +90,10 @@ impl Filter {
         }
     }
 
-    /// Whoever meets the filter is found by this.
+    /// Every user who meets the filter is found by this.
     pub(crate) fn indexed(&self) -> Option<Key<'_>> {
         match self {
-            Self::Compare(name, Comparison::Equal, Literal::Text(text)) if name.path.len() == 1 => {
+            Self::Compare(name, Comparison::Eq, Literal::Text(text)) if name.path.len() == 1 => {
                 match name.last.name.as_str() {
                     "id" => Some(Key::Id(text)),
                     "userName" => Some(Key::UserName(text)),
@@ -103,15 +110,15 @@ impl Filter {
     /// `emails[type eq "work"]` where there is none.
     pub(crate) fn exemplar(&self) -> Option<Members> {
         match self {
-            Self::Compare(name, Comparison::Equal, Literal::Text(text)) => {
-                Some([(name.last.name.as_str(), Value::text(text))].into())
+            Self::Compare(name, Comparison::Eq, Literal::Text(text)) => {
+                Some([(name.last.name.clone(), Value::text(text))].into())
             }
-            Self::Compare(name, Comparison::Equal, Literal::Bool(value)) => {
-                Some([(name.last.name.as_str(), Value::Bool(*value))].into())
+            Self::Compare(name, Comparison::Eq, Literal::Bool(value)) => {
+                Some([(name.last.name.clone(), Value::Bool(*value))].into())
             }
             Self::All(one, two) => {
                 let mut members = one.exemplar()?;
-                members.merge(two.exemplar()?);
+                members.extend(two.exemplar()?);
                 Some(members)
             }
             _ => None,
@@ -141,16 +148,16 @@ impl Comparison {
     fn holds(self, values: &[&Value], case_exact: bool, literal: &Literal) -> bool {
         if let Literal::Null = literal {
             return match self {
-                Self::Equal => values.is_empty(),
+                Self::Eq => values.is_empty(),
                 _ => !values.is_empty(),
             };
         }
         if values.is_empty() {
-            return self == Self::NotEqual;
+            return self == Self::Ne;
         }
         values.iter().any(|value| match (value, literal) {
             (Value::Bool(value), Literal::Bool(wanted)) => match self {
-                Self::NotEqual => value != wanted,
+                Self::Ne => value != wanted,
                 _ => value == wanted,
             },
             (Value::Text(text), Literal::Text(wanted)) if case_exact => self.holds_for_text(text, wanted),
@@ -160,56 +167,42 @@ impl Comparison {
             (Value::Text(text), Literal::Instant(wanted)) => {
                 OffsetDateTime::parse(text, &Rfc3339).is_ok_and(|instant| self.holds_for(instant.cmp(wanted)))
             }
-            _ => self == Self::NotEqual,
+            _ => self == Self::Ne,
         })
     }
 
     fn holds_for_text(self, text: &str, wanted: &str) -> bool {
         match self {
-            Self::Contains => text.contains(wanted),
-            Self::StartsWith => text.starts_with(wanted),
-            Self::EndsWith => text.ends_with(wanted),
+            Self::Co => text.contains(wanted),
+            Self::Sw => text.starts_with(wanted),
+            Self::Ew => text.ends_with(wanted),
             _ => self.holds_for(text.cmp(wanted)),
         }
     }
 
     fn holds_for(self, ordering: Ordering) -> bool {
         match self {
-            Self::Equal => ordering.is_eq(),
-            Self::NotEqual => ordering.is_ne(),
-            Self::Greater => ordering.is_gt(),
-            Self::GreaterOrEqual => ordering.is_ge(),
-            Self::Less => ordering.is_lt(),
-            Self::LessOrEqual => ordering.is_le(),
-            Self::Contains | Self::StartsWith | Self::EndsWith => false,
+            Self::Eq => ordering.is_eq(),
+            Self::Ne => ordering.is_ne(),
+            Self::Gt => ordering.is_gt(),
+            Self::Ge => ordering.is_ge(),
+            Self::Lt => ordering.is_lt(),
+            Self::Le => ordering.is_le(),
+            Self::Co | Self::Sw | Self::Ew => false,
         }
     }
 
     fn parse(word: &str) -> Option<Self> {
-        let known = [
-            ("eq", Self::Equal),
-            ("ne", Self::NotEqual),
-            ("co", Self::Contains),
-            ("sw", Self::StartsWith),
-            ("ew", Self::EndsWith),
-            ("gt", Self::Greater),
-            ("ge", Self::GreaterOrEqual),
-            ("lt", Self::Less),
-            ("le", Self::LessOrEqual),
-        ];
-        let found = known.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name))?;
-        Some(found.1)
+        let word = word.to_ascii_lowercase();
+        Self::deserialize(StrDeserializer::<serde::de::value::Error>::new(&word)).ok()
     }
 
     fn needs_text(self) -> bool {
-        matches!(self, Self::Contains | Self::StartsWith | Self::EndsWith)
+        matches!(self, Self::Co | Self::Sw | Self::Ew)
     }
 
     fn needs_order(self) -> bool {
-        matches!(
-            self,
-            Self::Greater | Self::GreaterOrEqual | Self::Less | Self::LessOrEqual
-        )
+        matches!(self, Self::Gt | Self::Ge | Self::Lt | Self::Le)
     }
 }
 
@@ -459,8 +452,8 @@ mod tests {
                        {"value": "al@home.example", "type": "home"}],
             "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User": {"department": "Tools"}}"#;
         let mut resource = read_attributes(Json::parse(json).unwrap().as_object().unwrap()).unwrap();
-        let meta = [("lastModified", Value::text("2026-05-13T04:42:34Z"))];
-        resource.set("meta", Value::Complex(meta.into()));
+        let meta = [("lastModified".to_owned(), Value::text("2026-05-13T04:42:34Z"))];
+        resource.insert("meta".to_owned(), Value::Complex(meta.into()));
         resource
     }
 

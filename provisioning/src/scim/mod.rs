@@ -1,5 +1,5 @@
-//! SCIM 2.0 (RFC 7643, RFC 7644): the identity provider keeps its users here, and whoever it takes out of service loses
-//! his authority everywhere.
+//! SCIM 2.0 (RFC 7643, RFC 7644): the identity provider keeps its users here, and a user that it disables loses
+//! its authority everywhere.
 //!
 //! [`schema`] says what a user has, [`value`] holds it, [`name`], [`path`] and [`filter`] read what clients write about it,
 //! [`patch`] changes it, [`user`] is one stored user, [`store`] keeps all of them, [`provisioning`] puts a revocation

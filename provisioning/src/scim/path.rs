@@ -8,7 +8,7 @@ use super::name::{Name, Unknown};
 #[derive(Debug)]
 pub(crate) enum Target {
     Attribute(Path),
-    /// Something of a schema that is not served here. It is not kept, and harms nobody.
+    /// Something of a schema that is not served here. It is not kept.
     Foreign,
 }
 

@@ -5,9 +5,9 @@
 //! | created active; becomes active | enabled: what provisioning disabled is lifted, and nothing else |
 //! | created not active; becomes or stays not active | disabled |
 //! | deleted | disabled |
-//! | his subject changes | the old one is disabled; the new one is enabled, or disabled with him |
+//! | the user's subject changes | the old one is disabled; the new one is enabled, or disabled with the user |
 //!
-//! The revocation goes before the record: if it is refused the user stays as he was, and the provider hears of it. If
+//! The revocation goes before the record: if it is refused the user stays unchanged, and the provider is told. If
 //! we crash in between, the provider has had no answer; when it repeats its request the revocation is made again, which
 //! changes nothing, and the record follows.
 
@@ -22,7 +22,7 @@ use super::error::ScimError;
 use super::filter::Filter;
 use super::store::{Store, StoreError};
 use super::user::{User, is_active, read_attributes};
-use super::value::{Members, Value};
+use super::value::{Members, Value, text};
 use super::{patch, schema};
 use crate::metrics::Metrics;
 use crate::settings::{ScimSettings, ScimSubject};
@@ -49,7 +49,7 @@ pub struct Provisioning {
 #[derive(Debug)]
 pub struct Realm {
     settings: ScimSettings,
-    /// Held by whoever changes a user: what a change is decided by must still hold when it is made.
+    /// Held while a user is changed: the state that decides on a change must still hold when it is made.
     changing: Arc<Mutex<()>>,
 }
 
@@ -157,8 +157,8 @@ impl Provisioning {
 
     pub async fn create(self: &Arc<Self>, realm: &Arc<Realm>, body: &Object<'_>) -> Result<User, Refused> {
         let mut attributes = read_attributes(body)?;
-        if !attributes.contains("active") {
-            attributes.set("active", Value::Bool(true));
+        if !attributes.contains_key("active") {
+            attributes.insert("active".to_owned(), Value::Bool(true));
         }
         require_user_name(&attributes)?;
         let id = new_id().map_err(|error| unavailable(format!("no randomness for the user's id: {error}")))?;
@@ -168,8 +168,8 @@ impl Provisioning {
         self.carry_out(realm, changing, None, Some(user), "created").await
     }
 
-    /// PUT (RFC 7644 section 3.5.1). What is left out loses its value, but for `active`: nobody becomes active, or
-    /// stops being it, by an omission.
+    /// PUT (RFC 7644 section 3.5.1). What is left out loses its value, but for `active`: no user becomes active, or
+    /// stops being active, by an omission.
     pub async fn replace(
         self: &Arc<Self>,
         realm: &Arc<Realm>,
@@ -179,10 +179,10 @@ impl Provisioning {
     ) -> Result<User, Refused> {
         let mut attributes = read_attributes(body)?;
         self.change(realm, id, if_match, |before| {
-            if !attributes.contains("active")
+            if !attributes.contains_key("active")
                 && let Some(active) = before.get("active")
             {
-                attributes.set("active", active.clone());
+                attributes.insert("active".to_owned(), active.clone());
             }
             Ok(attributes)
         })
@@ -230,7 +230,7 @@ impl Provisioning {
             .await
     }
 
-    /// Revokes or enables, then stores. Goes on even if nobody waits for the answer any more.
+    /// Revokes or enables, then stores. Continues even if the caller no longer waits for the answer.
     async fn carry_out(
         self: &Arc<Self>,
         realm: &Arc<Realm>,
@@ -357,7 +357,7 @@ impl Realm {
     fn operations(&self, before: Option<&User>, after: Option<&User>) -> Result<Vec<Operation>, ScimError> {
         let mut operations = Vec::new();
         let old = before.and_then(|user| user.subject.as_deref());
-        // His tokens bear what the configuration names him by now, which may not be what it did when he last changed.
+        // The tokens carry the subject that the configuration names now, which may differ from that of the last change.
         if let (Some(before), None) = (before, after)
             && let Ok(Some(present)) = self.subject(&before.id, &before.attributes)
             && Some(present.as_str()) != old
@@ -394,12 +394,12 @@ impl Realm {
         })
     }
 
-    /// Whose authority the user's is. Somebody active without a name could never be taken out of service.
+    /// Whose authority the user's is. An active user without a name could never be disabled.
     fn subject(&self, id: &str, attributes: &Members) -> Result<Option<String>, ScimError> {
         let subject = match self.settings.subject {
             ScimSubject::Id => Some(id),
-            ScimSubject::UserName => attributes.text("userName"),
-            ScimSubject::ExternalId => attributes.text("externalId"),
+            ScimSubject::UserName => text(attributes, "userName"),
+            ScimSubject::ExternalId => text(attributes, "externalId"),
             ScimSubject::PrimaryEmail => primary_email(attributes),
         };
         match subject {
@@ -427,11 +427,11 @@ fn primary_email(attributes: &Members) -> Option<&str> {
         [only] => Some(only),
         _ => None,
     };
-    primary.or(only)?.as_complex()?.text("value")
+    text(primary.or(only)?.as_complex()?, "value")
 }
 
 fn require_user_name(attributes: &Members) -> Result<(), ScimError> {
-    match attributes.text("userName") {
+    match text(attributes, "userName") {
         Some(name) if !name.trim().is_empty() => Ok(()),
         _ => Err(ScimError::bad("invalidValue", "a user needs a userName")),
     }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::error::ScimError;
-use super::value::{Members, Value};
+use super::value::{Members, Value, is_true};
 
 /// An attribute or sub-attribute (RFC 7643 section 7).
 #[derive(Debug, Deserialize)]
@@ -116,9 +116,9 @@ impl Attribute {
                 Ok((!members.is_empty()).then_some(Value::Complex(members)))
             }
             // The part that a value is about, without the rest: Entra ID for a manager.
-            (Kind::Complex, Json::String(text)) if self.sub_attribute("value").is_some() => {
-                Ok(Some(Value::Complex([("value", Value::text(text.as_ref()))].into())))
-            }
+            (Kind::Complex, Json::String(text)) if self.sub_attribute("value").is_some() => Ok(Some(Value::Complex(
+                [("value".to_owned(), Value::text(text.as_ref()))].into(),
+            ))),
             (Kind::Complex, _) => wrong("an object of its sub-attributes"),
             (_, Json::String(text)) => Ok(Some(Value::text(text.as_ref()))),
             _ => wrong("a string"),
@@ -136,11 +136,10 @@ pub(crate) fn read_members<'a>(
         let Some(attribute) = attribute(name).filter(|attribute| attribute.mutability != Mutability::ReadOnly) else {
             continue;
         };
-        if let Some(value) = attribute.read(json)? {
-            if members.contains(&attribute.name) {
-                return Err(twice(name));
-            }
-            members.set(&attribute.name, value);
+        if let Some(value) = attribute.read(json)?
+            && members.insert(attribute.name.clone(), value).is_some()
+        {
+            return Err(twice(name));
         }
     }
     Ok(members)
@@ -148,11 +147,7 @@ pub(crate) fn read_members<'a>(
 
 /// Whether this is the preferred one of several values.
 pub(crate) fn is_primary(value: &Value) -> bool {
-    value
-        .as_complex()
-        .and_then(|members| members.get("primary"))
-        .and_then(Value::as_bool)
-        == Some(true)
+    value.as_complex().is_some_and(|members| is_true(members, "primary"))
 }
 
 /// Two spellings of one name.

@@ -1,7 +1,7 @@
 //! The users, on disk: crash-safe, and found by id, name, external id and subject without reading all of them.
 //!
 //! What is lost here takes no revocation back: those are in the revocation log, and stay in force until the identity
-//! provider says, of a user whom it creates or activates, that he is to have his authority again.
+//! provider says, of a user that it creates or activates, that this user is to have authority again.
 
 use std::path::Path;
 
@@ -9,6 +9,7 @@ use redb::{Database, Error, ReadableDatabase as _, ReadableTable as _, TableDefi
 
 use super::filter::Key;
 use super::user::User;
+use super::value::text;
 use credence_storage::database;
 use credence_storage::folder_lock::{FolderLost, FolderWatch};
 
@@ -145,7 +146,7 @@ impl Store {
         Ok(total)
     }
 
-    /// Keeps the user, in the place of what was kept of him before. Durable on return.
+    /// Keeps the user, in the place of what was kept before. Durable on return.
     pub(crate) fn put(&self, realm: &str, user: &User) -> Result<(), StoreError> {
         self.check(realm, user)?;
         self.write(realm, &user.id, Some(user))?;
@@ -172,7 +173,7 @@ impl Store {
                 .transpose()?;
             if let Some(before) = &before {
                 user_names.remove((realm, before.user_name().to_lowercase().as_str()))?;
-                if let Some(external_id) = before.attributes.text("externalId") {
+                if let Some(external_id) = text(&before.attributes, "externalId") {
                     external_ids.remove((realm, external_id, id))?;
                 }
                 if let Some(subject) = &before.subject {
@@ -183,7 +184,7 @@ impl Store {
                 Some(user) => {
                     users.insert((realm, id), encode(user).as_slice())?;
                     user_names.insert((realm, user.user_name().to_lowercase().as_str()), id)?;
-                    if let Some(external_id) = user.attributes.text("externalId") {
+                    if let Some(external_id) = text(&user.attributes, "externalId") {
                         external_ids.insert((realm, external_id, id), ())?;
                     }
                     if let Some(subject) = &user.subject {
@@ -221,8 +222,8 @@ fn encode(user: &User) -> Vec<u8> {
 }
 
 fn read(realm: &str, id: &str, bytes: &[u8]) -> Result<User, Error> {
-    User::from_stored(bytes)
-        .ok_or_else(|| Error::Corrupted(format!("the user {id:?} of the realm {realm:?} cannot be read")))
+    serde_json::from_slice(bytes)
+        .map_err(|_| Error::Corrupted(format!("the user {id:?} of the realm {realm:?} cannot be read")))
 }
 
 /// By realm and id.
@@ -239,11 +240,12 @@ const CACHE_BYTES: usize = 16 << 20;
 
 #[cfg(test)]
 mod tests {
-    use super::super::value::{Members, Value};
+    use super::super::value::Value;
     use super::*;
 
     fn user(id: &str, name: &str) -> User {
-        let attributes = Members::from([("userName", Value::text(name)), ("externalId", Value::text("x"))]);
+        let attributes = [("userName", Value::text(name)), ("externalId", Value::text("x"))];
+        let attributes = attributes.map(|(name, value)| (name.to_owned(), value)).into();
         User::new(id.to_owned(), attributes, Some(name.to_owned()))
     }
 

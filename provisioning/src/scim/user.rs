@@ -1,17 +1,17 @@
-//! One user as he is kept, and as he is shown.
+//! One user, as stored and as shown.
 
 use credence_delegation::json::{Json, Object};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::error::ScimError;
 use super::path::Target;
 use super::schema::{ENTERPRISE_URN, USER_URN, read_members};
-use super::value::{Members, Value};
+use super::value::{Members, Value, is_true, text};
 
 /// A user of a realm.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
     /// Ours: never used twice.
     pub(crate) id: String,
@@ -21,8 +21,8 @@ pub struct User {
     pub(crate) created: String,
     /// RFC 3339.
     pub(crate) modified: String,
-    /// Whose authority this user's is: the principal's subject that was last revoked or enabled for him. Kept, because
-    /// the configuration may name another attribute by the time that he changes.
+    /// Whose authority this user's is: the principal's subject that was last revoked or enabled for this user. Kept,
+    /// because the configuration may name another attribute by the time of the next change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) subject: Option<String>,
     pub(crate) attributes: Members,
@@ -54,7 +54,7 @@ impl User {
     }
 
     pub(crate) fn user_name(&self) -> &str {
-        self.attributes.text("userName").unwrap_or_default()
+        text(&self.attributes, "userName").unwrap_or_default()
     }
 
     /// The entity tag. Weak, because what is shown depends on the attributes asked for.
@@ -69,11 +69,9 @@ impl User {
     /// As clients see it.
     pub fn resource(&self) -> Members {
         let mut schemas = vec![Value::text(USER_URN)];
-        if self.attributes.contains(ENTERPRISE_URN) {
+        if self.attributes.contains_key(ENTERPRISE_URN) {
             schemas.push(Value::text(ENTERPRISE_URN));
         }
-        let mut resource = Members::from([("schemas", Value::List(schemas)), ("id", Value::text(&self.id))]);
-        resource.merge(self.attributes.clone());
         let meta = [
             ("resourceType", Value::text("User")),
             ("created", Value::text(&self.created)),
@@ -81,32 +79,22 @@ impl User {
             ("location", Value::text(self.location())),
             ("version", Value::text(self.etag())),
         ];
-        resource.set("meta", Value::Complex(meta.into()));
+        let meta = meta.map(|(name, value)| (name.to_owned(), value)).into();
+        let mut resource = self.attributes.clone();
+        for (name, value) in [
+            ("schemas", Value::List(schemas)),
+            ("id", Value::text(&self.id)),
+            ("meta", Value::Complex(meta)),
+        ] {
+            resource.insert(name.to_owned(), value);
+        }
         resource
-    }
-
-    /// Reads back what [`Serialize`] wrote.
-    pub(crate) fn from_stored(bytes: &[u8]) -> Option<Self> {
-        let json = Json::parse(bytes).ok()?;
-        let object = json.as_object()?;
-        let text = |name| object.text(name).map(str::to_owned);
-        let Some(Value::Complex(attributes)) = object.member("attributes").and_then(Value::from_stored) else {
-            return None;
-        };
-        Some(Self {
-            id: text("id")?,
-            version: object.member("version")?.as_integer()?.try_into().ok()?,
-            created: text("created")?,
-            modified: text("modified")?,
-            subject: text("subject"),
-            attributes,
-        })
     }
 }
 
 /// Whether authority may be exercised in the user's name: only where that is said.
 pub(crate) fn is_active(attributes: &Members) -> bool {
-    attributes.get("active").and_then(Value::as_bool) == Some(true)
+    is_true(attributes, "active")
 }
 
 /// Reads the attributes of the body of a POST or PUT. What is ours to set is passed over (RFC 7644 section 3.5.1), and

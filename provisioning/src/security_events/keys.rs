@@ -129,7 +129,7 @@ impl EventKey {
             ("EC", Some("P-256")) => {
                 let point = [vec![4], coordinate("x")?, coordinate("y")?].concat();
                 let key = UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, point);
-                // Whoever verifies with it finds out whether it is a point of the curve.
+                // Verification finds out whether it is a point of the curve.
                 (Point::P256(key), ["ES256"].as_slice())
             }
             ("OKP", Some("Ed25519")) => {
@@ -208,7 +208,7 @@ impl KeySource {
         }
     }
 
-    /// Reads the keys because one was missing: for whoever asks, and seldom, since anybody may name a key that there
+    /// Reads the keys because one was missing: seldom, since any caller may name a key that there
     /// never was.
     pub(crate) async fn refresh(&self) {
         let apart = match self.from {
@@ -285,7 +285,7 @@ fn read_file(path: &Path, before: Option<(SystemTime, u64)>) -> Result<Option<Te
     Ok(Some((text, Some(stamp))))
 }
 
-/// Without redirects: whoever answers for the keys is who was configured.
+/// Without redirects: only the configured server may answer for the keys.
 fn fetch(url: &str, ca: Option<&Path>) -> Result<Vec<u8>, KeysError> {
     let failed = |error: ureq::Error| KeysError(format!("{url}: {error}"));
     let agent = outbound::agent(url, ca, FETCH_TIMEOUT)?;

@@ -9,7 +9,7 @@
 //! | cannot be carried out now | it is not remembered, so that it can be sent again | 503 and the like |
 //!
 //! If we crash between the revocation and remembering it, the transmitter has had no answer and sends the token again:
-//! a raise is then made twice, which voids nothing that a single one would not have.
+//! a raise is then made twice, which revokes nothing that a single one would not have.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,7 +141,7 @@ impl Receiver {
         let plan = transmitter.plan(&claims, text, unix_seconds())?;
         let receiving = Arc::clone(&transmitter.receiving).lock_owned().await;
         let this = Arc::clone(self);
-        // Goes on even if nobody waits for the answer any more.
+        // Continues even if the caller no longer waits for the answer.
         let work = tokio::spawn(async move {
             let _receiving = receiving;
             this.carry_out(plan).await

@@ -102,7 +102,7 @@ impl Seen {
         Ok(self.folder.check().map_err(io::Error::other)?)
     }
 
-    /// Forgets what is old enough by `now`, seconds since the Unix epoch, in portions so that nobody waits long.
+    /// Forgets what is old enough by `now`, seconds since the Unix epoch, in portions so that no caller waits long.
     pub(crate) fn forget(&self, now: i64) -> Result<(), Error> {
         loop {
             let transaction = self.database.begin_write()?;

@@ -1,9 +1,9 @@
 //! What a compacted log begins with: the state at one position, and the marks of the positions before it.
 //!
-//! Both are stored in chunks of a bounded size. A note says how many chunks, records and marks there are, and makes them
-//! count.
+//! Both are stored in chunks of a bounded size. A note says how many chunks there are, and makes them count.
 
-use bytes::Bytes;
+use std::collections::VecDeque;
+
 use credence_wire::v1;
 use prost::Message as _;
 
@@ -12,13 +12,12 @@ use crate::digest_history::DigestHistory;
 use crate::state::FrozenState;
 
 /// The log at one instant, on its way into the place of the groups up to there.
-#[derive(Debug)]
 pub(crate) struct Cut {
-    state: FrozenState,
-    digests: DigestHistory,
-    next_part: usize,
-    next_block: usize,
-    written: Beginning,
+    head: Head,
+    records: Box<dyn Iterator<Item = (u64, v1::Record)> + Send>,
+    marks: VecDeque<u64>,
+    /// So far.
+    chunks: u32,
     /// Bytes of the chunks so far.
     pub(crate) bytes: u64,
     /// Bytes of the log that the chunks take the place of.
@@ -36,10 +35,19 @@ pub(crate) struct Beginning {
     digest: Vec<u8>,
     #[prost(uint32, tag = "3")]
     pub(crate) chunks: u32,
-    #[prost(uint64, tag = "4")]
-    records: u64,
-    #[prost(uint64, tag = "5")]
-    marks: u64,
+}
+
+/// A part of what the log begins with.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Chunk {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) records: Vec<v1::Record>,
+    /// The number that each once had.
+    #[prost(uint64, repeated, tag = "2")]
+    pub(crate) seqs: Vec<u64>,
+    /// The oldest first.
+    #[prost(fixed64, repeated, tag = "3")]
+    pub(crate) marks: Vec<u64>,
 }
 
 // === impl Cut ===
@@ -48,11 +56,10 @@ impl Cut {
     /// Of a log that takes so many bytes now.
     pub(crate) fn new(state: FrozenState, digests: DigestHistory, replaced_bytes: u64) -> Self {
         Self {
-            written: Beginning::at(digests.position()),
-            state,
-            digests,
-            next_part: 0,
-            next_block: 0,
+            head: digests.position(),
+            records: Box::new(state.into_records()),
+            marks: digests.marks,
+            chunks: 0,
             bytes: 0,
             replaced_bytes,
             is_moved: false,
@@ -60,47 +67,38 @@ impl Cut {
     }
 
     pub(crate) fn head(&self) -> Head {
-        self.digests.position()
+        self.head
     }
 
-    /// The next chunk and its number.
+    /// The next chunk, encoded, and its number.
     pub(crate) fn next_chunk(&mut self) -> Option<(u32, Vec<u8>)> {
         let mut chunk = Chunk::default();
-        let mut bytes = 0;
-        while bytes < CHUNK_BYTES
-            && let Some(records) = self.state.part(self.next_part)
+        let mut room = CHUNK_BYTES;
+        while room > 0
+            && let Some((seq, record)) = self.records.next()
         {
-            self.next_part += 1;
-            for (seq, record) in records {
-                let encoded = record.encode_to_vec();
-                bytes += encoded.len();
-                chunk.records.push(encoded.into());
-                chunk.seqs.push(seq);
-            }
+            room = room.saturating_sub(record.encoded_len());
+            chunk.seqs.push(seq);
+            chunk.records.push(record);
         }
-        let mut marks = Vec::new();
-        while bytes + marks.len() < CHUNK_BYTES
-            && let Some(block) = self.digests.block(self.next_block)
-        {
-            self.next_block += 1;
-            marks.extend(block.iter().flat_map(|mark| mark.to_be_bytes()));
-        }
-        if chunk.records.is_empty() && marks.is_empty() {
+        let marks = (room / size_of::<u64>()).min(self.marks.len());
+        chunk.marks.extend(self.marks.drain(..marks));
+        if chunk.records.is_empty() && chunk.marks.is_empty() {
             return None;
         }
-        self.written.records += chunk.records.len() as u64;
-        self.written.marks += marks.len() as u64 / 8;
-        chunk.marks = marks.into();
-        let index = self.written.chunks;
-        self.written.chunks += 1;
+        let index = self.chunks;
+        self.chunks += 1;
         let encoded = chunk.encode_to_vec();
         self.bytes += encoded.len() as u64;
         Some((index, encoded))
     }
 
     /// What makes the chunks so far count.
-    pub(crate) fn beginning(&self) -> &Beginning {
-        &self.written
+    pub(crate) fn beginning(&self) -> Beginning {
+        Beginning {
+            chunks: self.chunks,
+            ..Beginning::at(self.head)
+        }
     }
 }
 
@@ -112,7 +110,7 @@ impl Beginning {
         Self {
             seq: head.seq,
             digest: head.digest.as_bytes().to_vec(),
-            ..Self::default()
+            chunks: 0,
         }
     }
 
@@ -120,47 +118,7 @@ impl Beginning {
         let digest = Digest::parse(&self.digest).ok_or("a digest of impossible length")?;
         Ok(Head { seq: self.seq, digest })
     }
-
-    /// The positions up to the beginning, of which the chunks had so many records and these marks.
-    pub(crate) fn digests(&self, records: u64, marks: &[u64]) -> Result<DigestHistory, &'static str> {
-        if records != self.records || marks.len() as u64 != self.marks {
-            return Err(NOT_WHOLE);
-        }
-        let Head { seq, digest } = self.head()?;
-        match marks.is_empty() {
-            true => Ok(DigestHistory::starting_at(Head { seq, digest })),
-            false => DigestHistory::resume(seq, digest, marks),
-        }
-    }
 }
 
-/// The records of a chunk, each with the number that it once had. Its marks are added to `marks`.
-pub(crate) fn read_chunk(chunk: &[u8], marks: &mut Vec<u64>) -> Result<Vec<(u64, v1::Record)>, &'static str> {
-    let chunk = Chunk::decode(chunk).map_err(|_| "a row that does not hold a part of the log's beginning")?;
-    let (found, rest) = chunk.marks.as_chunks::<8>();
-    if chunk.records.len() != chunk.seqs.len() || !rest.is_empty() {
-        return Err(NOT_WHOLE);
-    }
-    marks.extend(found.iter().map(|mark| u64::from_be_bytes(*mark)));
-    let records = chunk.seqs.into_iter().zip(chunk.records).map(|(seq, bytes)| {
-        let record = v1::Record::decode(bytes).map_err(|_| "a record that this version cannot read")?;
-        Ok((seq, record))
-    });
-    records.collect()
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Chunk {
-    #[prost(bytes = "bytes", repeated, tag = "1")]
-    records: Vec<Bytes>,
-    /// The number that each once had.
-    #[prost(uint64, repeated, tag = "2")]
-    seqs: Vec<u64>,
-    /// Eight bytes each, big-endian, the oldest first.
-    #[prost(bytes = "bytes", tag = "3")]
-    marks: Bytes,
-}
-
-const NOT_WHOLE: &str = "the compacted beginning of the log is not whole";
 /// What goes into one chunk, about.
 const CHUNK_BYTES: usize = 512 << 10;

@@ -26,14 +26,16 @@ use redb::{
     Database, Error, ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction,
 };
 
-use super::beginning::{Beginning, Cut, read_chunk};
+use super::beginning::{Beginning, Chunk, Cut};
 use super::group::{Group, stored_head};
 use super::reserve_file::ReserveFile;
-use super::{AppendError, FollowError, LogStore, Notes, Replay, StoreError};
+use super::{AppendError, FollowError, LogStore, Notes, StoreError};
 use crate::digest::{Digest, Head};
 use crate::digest_history::DigestHistory;
 use crate::log_id::LogId;
+use crate::log_view::LogView;
 
+/// A log in one redb file.
 #[derive(Debug)]
 pub(crate) struct EmbeddedStore {
     path: PathBuf,
@@ -253,8 +255,8 @@ impl EmbeddedStore {
 }
 
 impl LogStore for EmbeddedStore {
-    fn replay(&self, replay: &mut dyn Replay) -> Result<(), StoreError> {
-        let (head, bytes) = self.read(|transaction| replay_all(transaction, replay))?;
+    fn replay(&self, view: &mut LogView) -> Result<(), StoreError> {
+        let (head, bytes) = self.read(|transaction| replay_all(transaction, view))?;
         let mut known = self.known();
         known.head = head;
         known.bytes = bytes;
@@ -449,33 +451,42 @@ fn required_row(transaction: &ReadTransaction, name: &str) -> Result<Vec<u8>, Er
 }
 
 /// Returns the last position, and about how many bytes the log takes.
-fn replay_all(transaction: &ReadTransaction, replay: &mut dyn Replay) -> Result<(Head, u64), Error> {
-    let (mut bytes, mut records, mut marks) = (0, 0, Vec::new());
+fn replay_all(transaction: &ReadTransaction, view: &mut LogView) -> Result<(Head, u64), Error> {
+    let (mut bytes, mut chunks, mut marks) = (0, 0, Vec::new());
     let beginning = read_beginning(transaction)?;
     let mut head = beginning.head().map_err(damaged)?;
-    let chunks = (head.seq, 0)..(head.seq, beginning.chunks);
-    for row in transaction.open_table(BEGINNING)?.range(chunks)? {
+    let rows = (head.seq, 0)..(head.seq, beginning.chunks);
+    for row in transaction.open_table(BEGINNING)?.range(rows)? {
         let chunk = row?.1;
         bytes += chunk.value().len() as u64;
-        for (seq, record) in read_chunk(chunk.value(), &mut marks).map_err(damaged)? {
-            replay.state(seq, record).map_err(damaged)?;
-            records += 1;
+        let chunk = Chunk::decode(chunk.value())
+            .map_err(|_| damaged("a row that does not hold a part of the log's beginning"))?;
+        for (seq, record) in chunk.seqs.into_iter().zip(chunk.records) {
+            view.restore(seq, record).map_err(damaged)?;
         }
+        marks.extend(chunk.marks);
+        chunks += 1;
     }
-    replay.begin(beginning.digests(records, &marks).map_err(damaged)?);
+    if chunks != beginning.chunks {
+        return Err(damaged("the compacted beginning of the log is not whole"));
+    }
+    view.begin(match marks.is_empty() {
+        true => DigestHistory::starting_at(head),
+        false => DigestHistory::resume(head, marks).map_err(damaged)?,
+    });
     for row in transaction.open_table(GROUPS)?.range(head.seq + 1..)? {
         let (first_seq, group) = row?;
         bytes += group.value().len() as u64 + ROW_BYTES;
-        let group = Group::decode_records(first_seq.value(), group.value(), head).map_err(damaged)?;
+        let group = Group::decode(first_seq.value(), group.value(), head).map_err(damaged)?;
         if group.renamed.is_some() {
-            replay.begin(DigestHistory::starting_at(group.begins_at(head)));
+            view.begin(DigestHistory::starting_at(group.begins_at(head)));
         }
         head = group.head().unwrap_or(head);
         for (record, digest) in group.records.into_iter().zip(group.digests) {
-            replay.record(record, digest).map_err(damaged)?;
+            view.replay(record, digest).map_err(damaged)?;
         }
     }
-    replay.end();
+    view.end_replay();
     Ok((head, bytes))
 }
 

@@ -1,13 +1,14 @@
+use credence_delegation::Thumbprint;
 use credence_wire::v1::RevokedKey;
 use tempfile::TempDir;
 
 use super::*;
 use crate::clock::Forgotten;
-use crate::digest_history::Standing;
+use crate::digest_history::ForeignPosition;
 use crate::log_view::{HistoryBounds, LogView};
 use crate::provenance::Provenance;
 use crate::store::group::EncodedRecord;
-use crate::subject::{Operation, Order, Requester, Source, Thumbprint};
+use crate::subject::{Operation, Order, Requester, Source};
 
 /// How a transaction fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,8 +96,11 @@ impl Log {
     }
 
     fn cut(&self) -> Cut {
-        let frozen = self.view.freeze();
-        Cut::new(frozen.state, frozen.digests, self.store.bytes())
+        Cut::new(
+            self.view.state().freeze(),
+            self.view.digests().clone(),
+            self.store.bytes(),
+        )
     }
 
     fn compact(&self) {
@@ -152,10 +156,9 @@ fn found_in(file: &[u8]) -> Result<Contents, StoreError> {
 
 /// The key that is revoked as record number `seq`: each is another.
 fn nth_key(seq: u64) -> EncodedRecord {
-    use base64::Engine as _;
     let mut thumbprint = [0; 32];
     thumbprint[..8].copy_from_slice(&seq.to_be_bytes());
-    let thumbprint = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(thumbprint);
+    let thumbprint = Thumbprint::from_bytes(thumbprint).to_string();
     v1::Record {
         subject: Some(Subject::Key(RevokedKey { thumbprint })),
     }
@@ -252,14 +255,18 @@ fn who_follows_at_once_is_never_ahead_of_the_log() {
 fn what_stands_beside_a_record_is_read_with_it() {
     let log = Log::of(2);
     let order = Order {
-        operation: Operation::RevokeKey(Thumbprint::parse("A".repeat(43)).unwrap()),
+        operation: Operation::RevokeKey(Thumbprint::parse(&"A".repeat(43)).unwrap()),
         by: Requester {
             source: Source::Operator,
             name: "ci".to_owned(),
         },
         reason: Some("lost".to_owned()),
     };
-    let group = Group::following(log.head(), vec![nth_key(3)], vec![Provenance::of(&order, 77)]);
+    let group = Group::following(
+        log.head(),
+        vec![nth_key(3)],
+        vec![Provenance::of(&order, 77).encode_to_vec().into()],
+    );
     log.store.append(log.head(), &group).unwrap();
     assert_eq!(log.store.follow(log.head(), 9).unwrap(), [group]);
 }
@@ -483,9 +490,10 @@ fn a_log_that_was_compacted_twice_still_knows_every_position() {
     log.compact();
     log.raise(1);
     let view = read(&log.store).unwrap();
-    let standing = |seq| view.digests().standing(seq, earlier.digest.as_bytes());
-    assert_eq!(standing(earlier.seq), Standing::Ours);
-    assert_eq!(standing(earlier.seq + 1), Standing::Diverged);
+    let check = |seq| view.digests().check(seq, earlier.digest.as_bytes());
+    assert_eq!(check(earlier.seq), Ok(()));
+    let applied = earlier.seq + 1;
+    assert_eq!(check(applied), Err(ForeignPosition::Diverged { applied }));
     assert_eq!(view.head(), 10_001);
 }
 

@@ -6,7 +6,6 @@ use prost::Message as _;
 
 use crate::digest::{Digest, Head};
 use crate::log_id::LogId;
-use crate::provenance::Provenance;
 
 /// A record with the bytes that the digest chain runs over.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,15 +23,15 @@ pub(crate) struct Group {
     pub(crate) records: Vec<EncodedRecord>,
     /// The digest after each record.
     pub(crate) digests: Vec<Digest>,
-    /// Where each record comes from. Empty for the log's own floor.
-    pub(crate) provenance: Vec<Provenance>,
+    /// Where each record comes from: an encoded [`Provenance`](crate::provenance::Provenance). Empty for the log's own floor.
+    pub(crate) provenance: Vec<Bytes>,
 }
 
 // === impl Group ===
 
 impl Group {
     /// The group that follows `after`.
-    pub(crate) fn following(after: Head, records: Vec<EncodedRecord>, provenance: Vec<Provenance>) -> Self {
+    pub(crate) fn following(after: Head, records: Vec<EncodedRecord>, provenance: Vec<Bytes>) -> Self {
         Self::chained(after, None, records, provenance)
     }
 
@@ -41,7 +40,7 @@ impl Group {
         Self::chained(after, Some(log_id), vec![record], Vec::new())
     }
 
-    fn chained(after: Head, renamed: Option<LogId>, records: Vec<EncodedRecord>, provenance: Vec<Provenance>) -> Self {
+    fn chained(after: Head, renamed: Option<LogId>, records: Vec<EncodedRecord>, provenance: Vec<Bytes>) -> Self {
         let mut group = Self {
             first_seq: after.seq + 1,
             renamed,
@@ -89,35 +88,18 @@ impl Group {
         .encode_to_vec()
     }
 
-    /// Reads a group with where its records come from, and checks that it continues `after`.
+    /// Reads a group, and checks that it continues `after`.
     pub(crate) fn decode(first_seq: u64, bytes: &[u8], after: Head) -> Result<Self, &'static str> {
-        let mut stored = StoredGroup::decode(bytes).map_err(|_| NO_GROUP)?;
-        let provenance = std::mem::take(&mut stored.provenance);
-        let group = Self::checked(first_seq, stored.records, stored.digest, stored.log_id, after)?;
-        Ok(Self { provenance, ..group })
-    }
-
-    /// As [`Group::decode`], without where the records come from, which is half of the work.
-    pub(crate) fn decode_records(first_seq: u64, bytes: &[u8], after: Head) -> Result<Self, &'static str> {
-        let stored = ReplayedGroup::decode(bytes).map_err(|_| NO_GROUP)?;
-        Self::checked(first_seq, stored.records, stored.digest, stored.log_id, after)
-    }
-
-    fn checked(
-        first_seq: u64,
-        records: Vec<Bytes>,
-        digest: Vec<u8>,
-        log_id: Option<String>,
-        after: Head,
-    ) -> Result<Self, &'static str> {
+        // Once, so that records and provenance share its memory.
+        let stored = StoredGroup::decode(Bytes::copy_from_slice(bytes)).map_err(|_| NO_GROUP)?;
         if first_seq != after.seq + 1 {
             return Err("the records do not follow the ones before them");
         }
-        let renamed = match log_id {
+        let renamed = match stored.log_id {
             Some(log_id) => Some(LogId::parse(&log_id).ok_or("a log_id of impossible form")?),
             None => None,
         };
-        let decoded = records.into_iter().map(|bytes| {
+        let decoded = stored.records.into_iter().map(|bytes| {
             let record = v1::Record::decode(bytes.clone()).map_err(|_| "a record that this version cannot read")?;
             Ok(EncodedRecord { record, bytes })
         });
@@ -125,10 +107,10 @@ impl Group {
             after,
             renamed,
             decoded.collect::<Result<_, &'static str>>()?,
-            Vec::new(),
+            stored.provenance,
         );
         match group.digests.last() {
-            Some(last) if last.as_bytes() == digest => Ok(group),
+            Some(last) if last.as_bytes() == stored.digest => Ok(group),
             Some(_) => Err("the records do not continue this log's history"),
             None => Err("a group without a record"),
         }
@@ -137,7 +119,7 @@ impl Group {
 
 /// The position that a stored group ends at, as it says itself.
 pub(crate) fn stored_head(first_seq: u64, bytes: &[u8]) -> Result<Head, &'static str> {
-    let stored = ReplayedGroup::decode(bytes).map_err(|_| NO_GROUP)?;
+    let stored = StoredGroup::decode(bytes).map_err(|_| NO_GROUP)?;
     let digest = Digest::parse(&stored.digest).ok_or("a digest of impossible length")?;
     Ok(Head {
         seq: first_seq + (stored.records.len() as u64).saturating_sub(1),
@@ -162,18 +144,9 @@ struct StoredGroup {
     /// The chain's digest after the last of them.
     #[prost(bytes = "vec", tag = "2")]
     digest: Vec<u8>,
-    #[prost(message, repeated, tag = "3")]
-    provenance: Vec<Provenance>,
-    #[prost(string, optional, tag = "4")]
-    log_id: Option<String>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct ReplayedGroup {
-    #[prost(bytes = "bytes", repeated, tag = "1")]
-    records: Vec<Bytes>,
-    #[prost(bytes = "vec", tag = "2")]
-    digest: Vec<u8>,
+    /// Encoded [`Provenance`](crate::provenance::Provenance)s: a start reads none of them.
+    #[prost(bytes = "bytes", repeated, tag = "3")]
+    provenance: Vec<Bytes>,
     #[prost(string, optional, tag = "4")]
     log_id: Option<String>,
 }
@@ -209,7 +182,6 @@ mod tests {
         let second = Group::following(after, vec![key("I")], Vec::new());
         let bytes = second.encode();
         assert_eq!(Group::decode(3, &bytes, after), Ok(second.clone()));
-        assert_eq!(Group::decode_records(3, &bytes, after), Ok(second.clone()));
         assert_eq!(stored_head(3, &bytes).ok(), second.head());
         assert!(Group::decode(2, &bytes, after).is_err(), "another number");
         let other = Head {
@@ -226,7 +198,7 @@ mod tests {
         let renaming = Group::renaming(start, log_id.clone(), key("A"));
         let unnamed = Group::following(start, vec![key("A")], Vec::new());
         assert_ne!(renaming.head(), unnamed.head());
-        let read = Group::decode_records(1, &renaming.encode(), start).unwrap();
+        let read = Group::decode(1, &renaming.encode(), start).unwrap();
         assert_eq!(read.renamed, Some(log_id));
     }
 }

@@ -1,6 +1,6 @@
 //! Where the log is kept: groups of records in a chain of digests, the compacted beginning before them, and a few notes.
 //!
-//! [`LogStore`] is what the rest of the log needs of a store. [`embedded`] keeps it in one redb file.
+//! [`LogStore`] is what the rest of the log needs of a store. [`embedded`] keeps all of it in one redb file.
 
 pub(crate) mod beginning;
 pub(crate) mod embedded;
@@ -11,20 +11,18 @@ use std::fmt::Debug;
 use std::io;
 use std::path::PathBuf;
 
-use credence_wire::v1;
-
 use crate::clock::Forgotten;
-use crate::digest::{Digest, Head};
-use crate::digest_history::DigestHistory;
+use crate::digest::Head;
 use crate::log_id::LogId;
+use crate::log_view::LogView;
 
 use beginning::Cut;
-use group::{EncodedRecord, Group};
+use group::Group;
 
 /// Keeps a log. Only one thread appends and compacts; any may follow.
 pub(crate) trait LogStore: Debug + Send + Sync {
-    /// Hands everything to `replay`, and checks the chain of digests over all of it.
-    fn replay(&self, replay: &mut dyn Replay) -> Result<(), StoreError>;
+    /// Hands everything to `view`, and checks the chain of digests over all of it.
+    fn replay(&self, view: &mut LogView) -> Result<(), StoreError>;
 
     /// Appends a group if the log ends at `after`. The group is durable on return.
     fn append(&self, after: Head, group: &Group) -> Result<(), AppendError>;
@@ -55,18 +53,6 @@ pub(crate) trait LogStore: Debug + Send + Sync {
 
     /// About how many bytes the log takes.
     fn bytes(&self) -> u64;
-}
-
-/// Takes in a log that is being opened.
-pub(crate) trait Replay {
-    /// A record of the state that the log begins with.
-    fn state(&mut self, seq: u64, record: v1::Record) -> Result<(), &'static str>;
-    /// Every position that is known so far. Called after the state, and again where the log got another name.
-    fn begin(&mut self, digests: DigestHistory);
-    /// The next record, and the digest of the history up to it.
-    fn record(&mut self, record: EncodedRecord, digest: Digest) -> Result<(), &'static str>;
-    /// The log has no more records.
-    fn end(&mut self);
 }
 
 /// What is noted beside the groups, in the same store.
