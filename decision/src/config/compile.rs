@@ -332,21 +332,7 @@ impl RuleCompiler<'_> {
 }
 
 fn check_public(at: &Location<'_>, rule: &file::Rule) {
-    let meaningless = [
-        ("tool", rule.tool.is_some()),
-        ("args", rule.args.is_some()),
-        ("ignore_query", rule.ignore_query.is_some()),
-        ("ignore_body", rule.ignore_body.is_some()),
-        ("ignore_members", rule.ignore_members.is_some()),
-        ("audience", rule.audience.is_some()),
-        ("proof", rule.proof.is_some()),
-        ("forward", rule.forward.is_some()),
-        ("nonce", rule.nonce.is_some()),
-        ("peer_validated", rule.peer_validated.is_some()),
-        ("mode", rule.mode.is_some()),
-        ("on_stale", rule.on_stale.is_some()),
-    ];
-    for (field, _) in meaningless.into_iter().filter(|(_, is_there)| *is_there) {
+    for (field, _) in rule.of_delegations().into_iter().filter(|(_, is_there)| *is_there) {
         at.field(field).report(format!(
             "a public rule reads no delegation, so `{field}` has no effect; remove it, or `public`"
         ));

@@ -12,6 +12,8 @@ mod duration;
 mod envelope;
 mod error;
 mod file;
+#[cfg(feature = "tools")]
+mod keywords;
 mod matching;
 mod policy;
 mod ranges;
