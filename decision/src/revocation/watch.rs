@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::cache_keys::CacheKeys;
 use super::forgetting::SlowestClock;
 use super::lease::{Freshness, Lease};
-use super::local_view::{Draft, Subjects, Unapplied, View, too_many_subjects};
+use super::local_view::{Subjects, Unapplied, View, too_many_subjects};
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, UnixNanos};
 use crate::config::ControlPlane;
@@ -30,7 +30,7 @@ pub struct Watch {
     secret: [u8; 16],
     phase: Phase,
     view: Option<View>,
-    /// What is left of the last view or draft that is not needed any more.
+    /// What is left of the last view or snapshot that is not needed any more.
     remains: Option<Subjects>,
     /// The last entry of the log that was ever applied here. Outlives the view: no log may end before it.
     applied: Option<Position>,
@@ -108,7 +108,7 @@ enum Stage {
 
 #[derive(Debug)]
 struct Pull {
-    draft: Draft,
+    subjects: Subjects,
     position: Position,
     chunks: u32,
     next: u32,
@@ -308,7 +308,7 @@ impl Watch {
             }
             self.earlier_secrets.push_back(stream.secret);
             if let Stage::Pulling(pull) = stage {
-                self.remains = Some(pull.draft.subjects);
+                self.remains = Some(pull.subjects);
             }
         }
         self.lease.forget_pings();
@@ -379,7 +379,7 @@ impl Watch {
                         let stage = "holding no view that could be continued";
                         return Err(out_of_order("a welcome without a snapshot", stage));
                     }
-                    self.take_over(Draft::new(&self.secret, self.settings.max_subjects), first);
+                    self.take_over(Subjects::new(&self.secret, self.settings.max_subjects), first);
                 }
                 Ok(self.follow(now))
             }
@@ -408,15 +408,15 @@ impl Watch {
                 if usize::try_from(snapshot.subjects).map_or(true, |subjects| subjects > max_subjects) {
                     return Err(Violation::lasting(too_many_subjects(max_subjects)));
                 }
-                let draft = Draft::new(&self.secret, max_subjects);
+                let subjects = Subjects::new(&self.secret, max_subjects);
                 // There is room for two of them.
                 self.remains = None;
                 if snapshot.chunks == 0 {
-                    self.take_over(draft, position);
+                    self.take_over(subjects, position);
                     return Ok(self.follow(now));
                 }
                 *stage = Stage::Pulling(Box::new(Pull {
-                    draft,
+                    subjects,
                     position,
                     chunks: snapshot.chunks,
                     next: 0,
@@ -458,14 +458,14 @@ impl Watch {
             )));
         }
         for record in &chunk.records {
-            arriving.draft.apply(record)?;
+            arriving.subjects.apply(record, None)?;
         }
         arriving.next = arriving.next.saturating_add(1);
         if arriving.next < arriving.chunks {
             return Ok(vec![pull(arriving.next)]);
         }
         if let Stage::Pulling(complete) = std::mem::replace(stage, Stage::Following) {
-            self.take_over(complete.draft, complete.position);
+            self.take_over(complete.subjects, complete.position);
         }
         Ok(self.follow(now))
     }
@@ -586,10 +586,10 @@ impl Watch {
     }
 
     /// The snapshot is in force from here on; the view before it goes.
-    fn take_over(&mut self, draft: Draft, position: Position) {
+    fn take_over(&mut self, subjects: Subjects, position: Position) {
         let last = self.view.as_ref().map_or(self.revision, View::revision);
         self.revision = last.saturating_add(1);
-        let view = draft.complete(self.revision, self.token_lifetime);
+        let view = View::new(subjects, self.revision, self.token_lifetime);
         self.remains = self.view.replace(view).map(|view| view.subjects);
         self.applied = Some(position);
         self.needs_snapshot = false;
