@@ -22,10 +22,9 @@ use crate::usage_sketch::Amount;
 /// acknowledged entry is sent again under the same numbers, so that the ledger holds nothing twice.
 #[derive(Debug)]
 pub struct Reporter {
-    settings: Settings,
+    /// What a stream begins with. Its `resume` names this source to the control plane, once it has been welcomed.
+    hello: v1::ReportHello,
     phase: Phase,
-    /// Names this source to the control plane, once it has been welcomed.
-    ticket: Option<v1::SourceTicket>,
     /// The number of the entry before the ring's oldest.
     acknowledged: u64,
     /// The highest number ever sent under the present ticket.
@@ -41,17 +40,6 @@ pub struct Reporter {
 struct Arrivals {
     /// The number of an entry, and when it and those before it were there at the latest: oldest first.
     marks: VecDeque<(u64, Monotonic)>,
-}
-
-/// What a reporter is configured with.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The name Envoy gives its node, for the operator's eyes.
-    pub node: String,
-    /// The plugin's root id, for the operator's eyes.
-    pub plugin: String,
-    /// What the plugin trusts: `TrustAnchors::digest` of all its anchors.
-    pub anchors_digest: [u8; 32],
 }
 
 /// What to do with the stream; messages are encoded `ReportRequest`s.
@@ -153,14 +141,13 @@ const UNAUTHENTICATED: u32 = 16;
 // === impl Reporter ===
 
 impl Reporter {
-    /// A reporter that will open its first stream on its first tick.
-    pub fn new(settings: Settings) -> Self {
+    /// A reporter that will open its first stream on its first tick. `hello` says who reports, without a ticket.
+    pub fn new(hello: v1::ReportHello) -> Self {
         Self {
-            settings,
+            hello,
             phase: Phase::Closed {
                 retry_at: Monotonic::default(),
             },
-            ticket: None,
             acknowledged: 0,
             sent: 0,
             drain_until: None,
@@ -178,11 +165,6 @@ impl Reporter {
     /// How often things happened.
     pub fn counters(&self) -> Counters {
         self.counters
-    }
-
-    /// Whether enough waits in the ring that it should not wait for the next tick: then call `flush_full`.
-    pub fn is_flush_due(&self, ring: &Ring) -> bool {
-        matches!(&self.phase, Phase::Reporting(sending) if sending.may_send(ring, Least::FullBatch))
     }
 
     /// The source ends: whatever is in the ring is still sent, until `deadline`. Nothing may be pushed any more.
@@ -239,13 +221,7 @@ impl Reporter {
             return vec![Action::Cancel];
         }
         self.phase = Phase::AwaitingWelcome { since: now };
-        let hello = v1::ReportHello {
-            node: self.settings.node.clone(),
-            plugin: self.settings.plugin.clone(),
-            resume: self.ticket.clone(),
-            anchors_digest: self.settings.anchors_digest.to_vec(),
-        };
-        vec![send(report_request::Message::Hello(hello))]
+        vec![send(report_request::Message::Hello(self.hello.clone()))]
     }
 
     /// One message has arrived on the present stream.
@@ -281,7 +257,7 @@ impl Reporter {
         self.phase = Phase::Closed {
             retry_at: now.plus(retry_in),
         };
-        let notice = if status == UNAUTHENTICATED && self.ticket.is_some() {
+        let notice = if status == UNAUTHENTICATED && self.hello.resume.is_some() {
             self.start_new_source();
             format!(
                 "the control plane no longer knows this audit source (UNAUTHENTICATED): its ledger was replaced or restored. \
@@ -297,7 +273,7 @@ impl Reporter {
         vec![Action::Report(notice)]
     }
 
-    /// Sends what fills a batch, as far as the bounds allow.
+    /// Sends what fills a batch, as far as the bounds allow: enough that it should not wait for the next tick.
     pub fn flush_full(&mut self, ring: &Ring, now: Monotonic) -> Vec<Action> {
         self.send_batches(ring, now, Least::FullBatch)
     }
@@ -373,7 +349,7 @@ impl Reporter {
             self.start_new_source();
             return Err(violation);
         }
-        self.ticket = Some(ticket);
+        self.hello.resume = Some(ticket);
         self.phase = Phase::Reporting(Sending {
             in_flight: VecDeque::with_capacity(MAX_IN_FLIGHT),
             skip: Amount::default(),
@@ -426,7 +402,7 @@ impl Reporter {
             return Some(Vec::new());
         }
         let is_empty = ring.close() && ring.is_empty();
-        if is_empty && self.ticket.is_none() {
+        if is_empty && self.hello.resume.is_none() {
             // The control plane never heard of this source: there is nobody to say goodbye to.
             return Some(self.finish());
         }
@@ -477,7 +453,7 @@ impl Reporter {
 
     /// The entries in the ring will be numbered from 1 under a ticket yet to come.
     fn start_new_source(&mut self) {
-        self.ticket = None;
+        self.hello.resume = None;
         self.arrivals.renumber(self.acknowledged);
         self.acknowledged = 0;
         self.sent = 0;
