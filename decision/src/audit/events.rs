@@ -53,7 +53,7 @@ impl Recorder {
     pub fn new(settings: &Audit, salt_secret: [u8; 16]) -> Self {
         Self {
             arguments: settings.arguments,
-            denials: DenialCap::new(settings.denials_per_second),
+            denials: DenialCap::new(settings.denials_per_second.get()),
             salt_secret,
             salts: 0,
             event: Vec::new(),
@@ -659,7 +659,7 @@ mod tests {
     fn recorder(arguments: RecordedArguments) -> Recorder {
         let settings = Audit {
             arguments,
-            denials_per_second: DENIALS,
+            denials_per_second: crate::config::Count(DENIALS as u64),
             ..Scene::new().policy.audit
         };
         Recorder::new(&settings, [3; 16])

@@ -54,8 +54,8 @@ impl<K: Ord + Copy> Source<K> {
             recorder: Recorder::new(audit, salt_secret),
             ring: Ring::new(
                 Amount {
-                    entries: audit.ring_entries,
-                    bytes: audit.ring_bytes,
+                    entries: audit.ring_entries.get(),
+                    bytes: audit.ring_bytes.get(),
                 },
                 audit.on_overflow,
             )?,

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use credence_delegation::Location;
 
-use super::{duration, file};
+use super::duration;
+use super::file::Count;
 use crate::request::{HeaderNames, folds_to, is_ours};
 
 /// The elements of a list that is left out to match everything.
@@ -36,18 +37,13 @@ pub(super) fn is_token(byte: u8) -> bool {
 
 pub(super) fn count<const LEAST: usize, const MOST: usize, const DEFAULT: usize>(
     at: &Location<'_>,
-    found: Option<file::Count<LEAST, MOST, DEFAULT>>,
+    found: Option<Count<LEAST, MOST, DEFAULT>>,
 ) -> usize {
-    let Some(file::Count(found)) = found else {
-        return DEFAULT;
-    };
-    match usize::try_from(found) {
-        Ok(found) if (LEAST..=MOST).contains(&found) => found,
-        _ => {
-            at.report(format!("{found} is out of range; write {LEAST} to {MOST}"));
-            DEFAULT
-        }
+    let found = found.unwrap_or_default();
+    if found.checked().is_none() {
+        at.report(format!("{} is out of range; write {LEAST} to {MOST}", found.0));
     }
+    found.get()
 }
 
 pub(super) fn time(

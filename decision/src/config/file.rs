@@ -476,22 +476,22 @@ pub enum ProofKind {
 #[serde(deny_unknown_fields)]
 pub(super) struct Headers {
     /// Carries the chain: tokens joined by `~`, root first.
-    #[cfg_attr(feature = "tools", schemars(regex(pattern = HEADER_NAME), extend("not" = {"pattern": OUR_HEADER}, "default" = "delegation")))]
+    #[cfg_attr(feature = "tools", schemars(regex(pattern = HEADER_NAME), extend("default" = "delegation")))]
+    #[cfg_attr(feature = "tools", schemars(extend("not" = {"pattern": OUR_HEADER})))]
     pub(super) delegation: Option<String>,
     /// Carries the proof.
-    #[cfg_attr(feature = "tools", schemars(regex(pattern = HEADER_NAME), extend("not" = {"pattern": OUR_HEADER}, "default" = "delegation-proof")))]
+    #[cfg_attr(feature = "tools", schemars(regex(pattern = HEADER_NAME), extend("default" = "delegation-proof")))]
+    #[cfg_attr(feature = "tools", schemars(extend("not" = {"pattern": OUR_HEADER})))]
     pub(super) proof: Option<String>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub(super) struct Identity {
     /// How the service behind the filter is told.
-    #[serde(default)]
     pub(super) headers: IdentityHeaders,
     /// What of an allowed request's identity is put into the filter state, for access logs, RBAC and rate limits.
-    #[serde(default)]
     #[cfg_attr(feature = "tools", schemars(extend("uniqueItems" = true)))]
     pub(super) filter_state: Vec<Part>,
 }
@@ -530,29 +530,33 @@ pub(super) struct Limits {
     pub(super) shared_cache_entries: Option<Count<0, 262_144, 4_096>>,
 }
 
-#[derive(Debug, Default, serde::Deserialize)]
+/// What is recorded, and what happens if it cannot be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub(super) struct Audit {
+#[serde(deny_unknown_fields, default)]
+pub struct Audit {
     /// Whether decisions are recorded.
-    #[serde(default)]
-    pub(super) record: RecordedDecisions,
+    pub record: RecordedDecisions,
     /// Entries of each worker that wait for the control plane's acknowledgement.
-    pub(super) ring_entries: Option<Count<64, 1_048_576, 16_384>>,
+    pub ring_entries: Count<64, 1_048_576, 16_384>,
     /// What they may take in memory.
-    pub(super) ring_bytes: Option<Count<65_536, { 256 << 20 }, { 16 << 20 }>>,
+    pub ring_bytes: Count<65_536, { 256 << 20 }, { 16 << 20 }>,
     /// What happens when decisions are made faster than they can be recorded.
-    #[serde(default)]
-    pub(super) on_overflow: Overflow,
+    pub on_overflow: Overflow,
     /// What is recorded of a request's arguments.
-    #[serde(default)]
-    pub(super) arguments: RecordedArguments,
+    pub arguments: RecordedArguments,
     /// Whether an event says what the client was answered: it is then recorded when that is known.
-    #[serde(default)]
-    pub(super) response_status: bool,
+    pub response_status: bool,
     /// Denials of one holder that are recorded one by one in a second, and of one principal four times as many; further ones
     /// are counted.
-    pub(super) denials_per_second: Option<Count<1, 1_000_000, 100>>,
+    pub denials_per_second: Count<1, 1_000_000, 100>,
+}
+
+impl Audit {
+    /// Whether anything is recorded of a request's arguments.
+    pub fn keeps_arguments(&self) -> bool {
+        self.record == RecordedDecisions::All && self.arguments != RecordedArguments::None
+    }
 }
 
 /// Which decisions are recorded.
@@ -596,7 +600,27 @@ pub enum RecordedArguments {
 /// A number of things or bytes: the least and the most that are accepted, and what is meant without one. The proxy keeps its
 /// configuration's numbers as doubles, so `5.0` is 5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Count<const LEAST: usize, const MOST: usize, const DEFAULT: usize>(pub(super) u64);
+pub struct Count<const LEAST: usize, const MOST: usize, const DEFAULT: usize>(pub(crate) u64);
+
+impl<const LEAST: usize, const MOST: usize, const DEFAULT: usize> Count<LEAST, MOST, DEFAULT> {
+    /// The number, if it is accepted.
+    pub(super) fn checked(self) -> Option<usize> {
+        usize::try_from(self.0)
+            .ok()
+            .filter(|found| (LEAST..=MOST).contains(found))
+    }
+
+    /// The number, which is within its range once the configuration has loaded.
+    pub fn get(self) -> usize {
+        self.checked().unwrap_or(DEFAULT)
+    }
+}
+
+impl<const LEAST: usize, const MOST: usize, const DEFAULT: usize> Default for Count<LEAST, MOST, DEFAULT> {
+    fn default() -> Self {
+        Self(DEFAULT as u64)
+    }
+}
 
 impl<'de, const LEAST: usize, const MOST: usize, const DEFAULT: usize> Deserialize<'de>
     for Count<LEAST, MOST, DEFAULT>
