@@ -10,7 +10,7 @@ use prost::encoding::{encode_varint, encoded_len_varint};
 use super::ring::{MAX_CHAIN_ENTRY_BYTES, Ring, framed};
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, UnixNanos};
-use crate::stream::{StreamAction, Violation};
+use crate::stream::{StreamAction, Violation, decode};
 use crate::usage_sketch::Amount;
 
 /// Sends a ring's entries in batches and settles them when the control plane has them on disk.
@@ -50,12 +50,6 @@ pub type Action = StreamAction;
 pub struct Counters {
     /// Attempts to open a stream.
     pub opened: u64,
-    /// Streams that ended without our doing, including those that could not be opened.
-    pub closed: u64,
-    /// Streams reset because the contract was broken.
-    pub violations: u64,
-    /// Streams reset because an answer did not come.
-    pub silences: u64,
     /// Entries the control plane has on disk.
     pub acknowledged: u64,
 }
@@ -235,7 +229,6 @@ impl Reporter {
             // What does not fill a batch waits for the next tick: each message costs as much as many entries.
             Ok(()) => self.flush_full(ring, now),
             Err(violation) => {
-                self.counters.violations = self.counters.violations.saturating_add(1);
                 let wait = self.backoff.after_failure(random);
                 self.reset(now, wait, format!("audit stream reset: {}", violation.what))
             }
@@ -252,7 +245,6 @@ impl Reporter {
             }
             Phase::Connecting { .. } | Phase::AwaitingWelcome { .. } | Phase::Reporting(_) => {}
         }
-        self.counters.closed = self.counters.closed.saturating_add(1);
         let retry_in = self.backoff.after_failure(random);
         self.phase = Phase::Closed {
             retry_at: now.plus(retry_in),
@@ -310,18 +302,12 @@ impl Reporter {
     }
 
     fn receive(&mut self, ring: &mut Ring, now: Monotonic, bytes: &[u8]) -> Result<(), Violation> {
-        if bytes.len() > MAX_MESSAGE_BYTES {
-            return Err(Violation::new(format!(
-                "a message has {} bytes; expected at most {MAX_MESSAGE_BYTES}",
-                bytes.len()
-            )));
-        }
-        let response = v1::ReportResponse::decode(bytes).ok();
-        let message = response.and_then(|response| response.message).ok_or_else(|| {
-            Violation::new(
-                "a message is no ReportResponse this filter knows: update the filter before the control plane",
-            )
-        })?;
+        let message = decode(
+            bytes,
+            MAX_MESSAGE_BYTES,
+            "ReportResponse",
+            |response: v1::ReportResponse| response.message,
+        )?;
         match message {
             report_response::Message::Welcome(welcome) => self.on_welcome(ring, now, welcome),
             report_response::Message::Acknowledgement(acknowledgement) => {
@@ -435,7 +421,6 @@ impl Reporter {
         if silence <= MAX_SILENCE {
             return Vec::new();
         }
-        self.counters.silences = self.counters.silences.saturating_add(1);
         let wait = self.backoff.after_failure(random);
         let notice = format!(
             "audit stream reset: no answer for {} ms; check the control plane's disk",

@@ -14,7 +14,7 @@ use super::local_view::{Subjects, Unapplied, View, too_many_subjects};
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, UnixNanos};
 use crate::config::ControlPlane;
-use crate::stream::{StreamAction, StreamHandler, Violation};
+use crate::stream::{StreamAction, StreamHandler, Violation, decode};
 
 /// Follows one revocation log over one stream at a time, and owns the view and its lease.
 ///
@@ -60,18 +60,8 @@ pub type Action = StreamAction;
 pub struct Counters {
     /// Attempts to open a stream.
     pub opened: u64,
-    /// Streams that ended without our doing, including those that could not be opened.
-    pub closed: u64,
-    /// Streams the control plane refused because of the log itself.
-    pub refused: u64,
     /// Streams reset because the contract was broken.
     pub violations: u64,
-    /// Streams reset because they were silent.
-    pub silences: u64,
-    /// Snapshots taken over.
-    pub snapshots: u64,
-    /// Updates applied.
-    pub updates: u64,
     /// Revoked delegations forgotten because no token can carry their ids any more.
     pub forgotten: u64,
 }
@@ -197,11 +187,6 @@ impl Watch {
         self.round_trip.take()
     }
 
-    /// The last entry of the log that was applied; `None` before the first snapshot.
-    pub fn applied(&self) -> Option<u64> {
-        self.applied.map(|position| position.seq)
-    }
-
     /// What the filters of this node seal with what they remember for each other; `None` as long as nobody has given
     /// out any. They stay when the stream ends, and are of use until the other filters have newer ones.
     pub fn cache_keys(&self) -> Option<&CacheKeys> {
@@ -211,11 +196,6 @@ impl Watch {
     /// How often things happened.
     pub fn counters(&self) -> Counters {
         self.counters
-    }
-
-    /// The log this watch is pinned to.
-    pub fn log_id(&self) -> &str {
-        &self.settings.log_id
     }
 
     /// Time has passed. The only place where streams are opened. `random` is drawn from all of `u64`.
@@ -236,7 +216,6 @@ impl Watch {
                     let wait = self.backoff.after_failure(random);
                     self.reset(now, wait, FORGOT_TOO_MUCH.to_owned())
                 } else if silence > self.max_silence() {
-                    self.counters.silences = self.counters.silences.saturating_add(1);
                     let wait = self.backoff.after_failure(random);
                     let notice = format!(
                         "revocation stream reset: nothing was received for {} ms; check that the control plane answers pings",
@@ -315,18 +294,12 @@ impl Watch {
     }
 
     fn receive(&mut self, now: Monotonic, bytes: &[u8]) -> Result<Vec<Action>, Violation> {
-        if bytes.len() > MAX_MESSAGE_BYTES {
-            return Err(Violation::new(format!(
-                "a message has {} bytes; expected at most {MAX_MESSAGE_BYTES}",
-                bytes.len()
-            )));
-        }
-        let response = v1::WatchResponse::decode(bytes).ok();
-        let message = response.and_then(|response| response.message).ok_or_else(|| {
-            Violation::new(
-                "a message is no WatchResponse this filter knows: update the filter before the control plane",
-            )
-        })?;
+        let message = decode(
+            bytes,
+            MAX_MESSAGE_BYTES,
+            "WatchResponse",
+            |response: v1::WatchResponse| response.message,
+        )?;
         if let Phase::Open { stream, .. } = &mut self.phase {
             stream.last_heard = now;
         }
@@ -497,7 +470,6 @@ impl Watch {
         match view.apply(record, time) {
             Ok(()) => {
                 *applied = position;
-                self.counters.updates = self.counters.updates.saturating_add(1);
                 Ok(self.confirm().into_iter().collect())
             }
             Err(error) => {
@@ -593,7 +565,6 @@ impl Watch {
         self.remains = self.view.replace(view).map(|view| view.subjects);
         self.applied = Some(position);
         self.needs_snapshot = false;
-        self.counters.snapshots = self.counters.snapshots.saturating_add(1);
     }
 
     fn discard_view(&mut self) {
@@ -685,9 +656,7 @@ impl StreamHandler for Watch {
         if matches!(self.phase, Phase::Closed { .. }) {
             return Vec::new();
         }
-        self.counters.closed = self.counters.closed.saturating_add(1);
         let (wait, notice) = if status == FAILED_PRECONDITION {
-            self.counters.refused = self.counters.refused.saturating_add(1);
             let notice = format!(
                 "the control plane refused to continue revocation log {:?} (FAILED_PRECONDITION): it serves another log, or one \
                  restored from an old copy. Requests are denied once the lease ends. Point control_plane.cluster at the right \
