@@ -30,6 +30,15 @@ pub(super) fn listed_once<'n>(at: &Location<'_>, name: &'n str, seen: &mut BTree
     }
 }
 
+/// Reports elements of a set that are in it already.
+pub(super) fn each_once<T: PartialEq>(at: &Location<'_>, set: &[T]) {
+    for (index, element) in set.iter().enumerate() {
+        if set.iter().take(index).any(|earlier| earlier == element) {
+            at.element(index).report("this is listed twice; remove one");
+        }
+    }
+}
+
 /// A character of a token (RFC 9110, section 5.6.2): what methods and header names are made of.
 pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)

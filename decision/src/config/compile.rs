@@ -9,13 +9,12 @@ use credence_delegation::trust::{self, Entry};
 use credence_delegation::{Findings, Location, TrustAnchors};
 
 use super::arguments::arguments;
-use super::checks::{MAX_NAME_BYTES, count, header_name, listed_once, seconds, time};
+use super::checks::{MAX_NAME_BYTES, count, each_once, header_name, listed_once, seconds, time};
 use super::error::ConfigError;
 use super::file::{self, Audit, Mode, Overflow, ProofKind, RecordedDecisions};
 use super::policy::{Access, ControlPlane, Limits, Policy, Requirement, Rule};
 use super::ranges::*;
 use super::{duration, matching};
-use crate::identity_headers::Part;
 use crate::proofs::MAX_PROOF_WINDOW;
 use crate::request::target::Tolerated;
 use crate::request::{HeaderIndex, HeaderNames, RemovedTrailers, folds_to};
@@ -65,7 +64,7 @@ fn policy(at: &Location<'_>, file: &file::File) -> Policy {
     }
     .rules(&at.field("rules"), &file.rules);
     let removed_trailers = removed_trailers(file.mode, &headers, &routes);
-    check_filter_state(&at.field("identity").field("filter_state"), &file.identity.filter_state);
+    each_once(&at.field("identity").field("filter_state"), &file.identity.filter_state);
     let limits = limits(at, file);
     check_audit(&at.field("audit"), &file.audit);
     Policy {
@@ -191,14 +190,6 @@ fn header_names(at: &Location<'_>, names: &file::Headers) -> HeaderNames {
         ));
     }
     compiled
-}
-
-fn check_filter_state(at: &Location<'_>, parts: &[Part]) {
-    for (index, part) in parts.iter().enumerate() {
-        if parts.iter().take(index).any(|earlier| earlier == part) {
-            at.element(index).report("this part is listed twice; remove one");
-        }
-    }
 }
 
 // === Rules ===

@@ -3,6 +3,8 @@
 //! Unknown and repeated fields are refused everywhere. So is `null`, by `super::read`: a template that was meant to fill in
 //! `hosts:` and did not must not mean "every host".
 
+#[cfg(feature = "tools")]
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
@@ -30,7 +32,9 @@ pub(super) struct File {
     #[cfg_attr(feature = "tools", schemars(length(min = 1, max = 256)))]
     pub(super) trust_anchors: Vec<TrustAnchor>,
     /// What derived tokens and proofs may name in `alg`; without it, Ed25519 alone.
-    #[cfg_attr(feature = "tools", schemars(length(min = 1), extend("items" = {"enum": algorithms()}, "uniqueItems" = true, "default" = ["Ed25519"])))]
+    #[cfg_attr(feature = "tools", schemars(length(min = 1)))]
+    #[cfg_attr(feature = "tools", schemars(extend("items" = {"enum": algorithms()}, "uniqueItems" = true)))]
+    #[cfg_attr(feature = "tools", schemars(extend("default" = ["Ed25519"])))]
     pub(super) holder_algorithms: Option<Vec<String>>,
     /// Where revocations come from and evidence goes to.
     pub(super) control_plane: ControlPlane,
@@ -59,7 +63,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) limits: Limits,
     /// How far a proof's `iat` may be from the proxy's clock, either way: 1s to 1m, whole seconds.
-    #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION), extend("default" = seconds(DEFAULT_PROOF_WINDOW))))]
+    #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION)))]
+    #[cfg_attr(feature = "tools", schemars(extend("default" = seconds(DEFAULT_PROOF_WINDOW))))]
     pub(super) pop_window: Option<String>,
     /// How far ahead of the proxy's clock an agent's may be: 0s to `pop_window`, whole seconds. For this long after
     /// Envoy has started, proofs are refused. Without it, 5s, or `pop_window` if that is less.
@@ -69,7 +74,8 @@ pub(super) struct File {
     #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION), extend("default" = seconds(DEFAULT_IAT_SKEW))))]
     pub(super) max_iat_skew: Option<String>,
     /// The longest accepted time between `iat` and `exp`: 1m to 366d, whole seconds.
-    #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION), extend("default" = seconds(DEFAULT_TOKEN_LIFETIME))))]
+    #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION)))]
+    #[cfg_attr(feature = "tools", schemars(extend("default" = seconds(DEFAULT_TOKEN_LIFETIME))))]
     pub(super) max_token_lifetime: Option<String>,
     /// What is recorded of decisions.
     #[serde(default)]
@@ -78,7 +84,9 @@ pub(super) struct File {
 
 #[derive(Debug, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "tools", schemars(transform = one_source_of_keys))]
+#[cfg_attr(feature = "tools", schemars(extend("if" = {"properties": {"issuer": {"pattern": "^did:key:"}}})))]
+#[cfg_attr(feature = "tools", schemars(extend("then" = {"properties": {"jwks": false}})))]
+#[cfg_attr(feature = "tools", schemars(extend("else" = {"oneOf": [{"required": ["jwk"]}, {"required": ["jwks"]}]})))]
 #[serde(deny_unknown_fields)]
 pub(super) struct TrustAnchor {
     /// A URI, compared exactly with the root token's `iss`.
@@ -89,13 +97,17 @@ pub(super) struct TrustAnchor {
     pub(super) issuer: String,
     /// One public key of the issuer.
     // Read by the protocol's own parser, like the set below.
-    #[cfg_attr(feature = "tools", schemars(transform = public_key))]
+    #[cfg_attr(feature = "tools", schemars(extend("type" = "object", "required" = ["kty", "crv", "x"])))]
+    #[cfg_attr(feature = "tools", schemars(extend("properties" = key_members())))]
     pub(super) jwk: Option<Box<RawValue>>,
     /// Several public keys of the issuer, among which a root token's `kid` selects.
-    #[cfg_attr(feature = "tools", schemars(transform = public_keys))]
+    #[cfg_attr(feature = "tools", schemars(extend("type" = "object", "required" = ["keys"])))]
+    #[cfg_attr(feature = "tools", schemars(extend("properties" = {"keys": keys()})))]
     pub(super) jwks: Option<Box<RawValue>>,
     /// What its root tokens may name in `alg`; without it, Ed25519 alone. Each of its keys must fit one.
-    #[cfg_attr(feature = "tools", schemars(length(min = 1), extend("items" = {"enum": algorithms()}, "uniqueItems" = true, "default" = ["Ed25519"])))]
+    #[cfg_attr(feature = "tools", schemars(length(min = 1)))]
+    #[cfg_attr(feature = "tools", schemars(extend("items" = {"enum": algorithms()}, "uniqueItems" = true)))]
+    #[cfg_attr(feature = "tools", schemars(extend("default" = ["Ed25519"])))]
     pub(super) algorithms: Option<Vec<String>>,
     /// Whether the issuer speaks for several people, so that `sub` names the principal. The same in every entry of an
     /// issuer.
@@ -114,14 +126,16 @@ pub(super) struct ControlPlane {
     #[cfg_attr(feature = "tools", schemars(regex(pattern = "^[0-9a-f]{32}$")))]
     pub(super) log_id: String,
     /// Without a lease younger than this, requests that need a delegation get 503: 500ms to 1m.
-    #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION), extend("default" = duration::display(DEFAULT_STALENESS))))]
+    #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION)))]
+    #[cfg_attr(feature = "tools", schemars(extend("default" = duration::display(DEFAULT_STALENESS))))]
     pub(super) max_staleness: Option<String>,
     /// How often the lease is renewed: 50ms to 1s, and shorter than `max_staleness`. Without it, 500ms, or a quarter of
     /// `max_staleness` if that is less.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION)))]
     pub(super) ping_interval: Option<String>,
     /// How long a request waits while a new worker has no revocations yet, before it is answered 503: 0ms to 500ms.
-    #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION), extend("default" = duration::display(MAX_SNAPSHOT_WAIT))))]
+    #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION)))]
+    #[cfg_attr(feature = "tools", schemars(extend("default" = duration::display(MAX_SNAPSHOT_WAIT))))]
     pub(super) wait_for_snapshot: Option<String>,
     /// The most subjects with revocations that each worker remembers; of a log with more, nothing is believed.
     pub(super) max_subjects: Option<Count<1_000, 10_000_000, 5_000_000>>,
@@ -141,7 +155,8 @@ pub enum Unmatched {
 
 #[derive(Debug, Default, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "tools", schemars(transform = Rule::public_or_with_a_tool))]
+#[cfg_attr(feature = "tools", schemars(extend("if" = is_public(), "then" = {"properties": Rule::absent_if_public()})))]
+#[cfg_attr(feature = "tools", schemars(extend("else" = {"required": ["tool"]})))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rule {
     /// Names the rule in audit and metrics; unique.
@@ -154,18 +169,19 @@ pub(super) struct Rule {
     #[cfg_attr(feature = "tools", schemars(regex(pattern = VISIBLE), length(max = 1024)))]
     pub(super) tool: Option<String>,
     /// The tool's arguments by name. Every capture of the path must be read by one.
-    #[cfg_attr(feature = "tools", schemars(extend("maxProperties" = 64)))]
-    #[cfg_attr(feature = "tools", schemars(extend("propertyNames" = {"minLength": 1, "maxLength": 128, "not": {"const": "*"}})))]
+    #[cfg_attr(feature = "tools", schemars(extend("maxProperties" = 64, "propertyNames" = argument_name())))]
     pub(super) args: Option<Members<Argument>>,
     /// Query members that are let through unread. Any other that no argument reads denies the request.
-    #[cfg_attr(feature = "tools", schemars(length(max = 64), inner(length(min = 1, max = 128)), extend("uniqueItems" = true)))]
+    #[cfg_attr(feature = "tools", schemars(length(max = 64), inner(length(min = 1, max = 128))))]
+    #[cfg_attr(feature = "tools", schemars(extend("uniqueItems" = true)))]
     pub(super) ignore_query: Option<Vec<String>>,
     /// Whether the request may have a body, which the filter then does not read and no delegation constrains.
     #[cfg_attr(feature = "tools", schemars(extend("default" = false)))]
     pub(super) ignore_body: Option<bool>,
     /// Members of the JSON body, as JSON pointers, that are let through unread. Any other that no argument reads denies
     /// the request.
-    #[cfg_attr(feature = "tools", schemars(length(max = 64), inner(regex(pattern = POINTER)), extend("uniqueItems" = true)))]
+    #[cfg_attr(feature = "tools", schemars(length(max = 64), inner(regex(pattern = POINTER))))]
+    #[cfg_attr(feature = "tools", schemars(extend("uniqueItems" = true)))]
     pub(super) ignore_members: Option<Vec<String>>,
     /// Replaces the plugin's `audience` for this rule.
     #[cfg_attr(feature = "tools", schemars(length(min = 1, max = MAX_AUDIENCE), extend("uniqueItems" = true)))]
@@ -192,7 +208,8 @@ pub(super) struct Rule {
     #[serde(default)]
     pub(super) public: bool,
     /// The Envoy clusters that this rule's requests may go to; any other denies the request. Without it, every cluster.
-    #[cfg_attr(feature = "tools", schemars(length(min = 1, max = 16), inner(regex(pattern = VISIBLE), length(max = 1024))))]
+    #[cfg_attr(feature = "tools", schemars(length(min = 1, max = 16)))]
+    #[cfg_attr(feature = "tools", schemars(inner(regex(pattern = VISIBLE), length(max = 1024))))]
     pub(super) clusters: Option<Vec<String>>,
     /// Whether an upgrade, such as a WebSocket, is let through here. No delegation constrains what then flows.
     #[serde(default)]
@@ -219,19 +236,9 @@ impl Rule {
     }
 
     #[cfg(feature = "tools")]
-    fn public_or_with_a_tool(schema: &mut schemars::Schema) {
-        let absent = Self::default()
-            .of_delegations()
-            .map(|(field, _)| (field.to_owned(), false.into()));
-        let absent = serde_json::Map::from_iter(absent);
-        add(
-            schema,
-            schemars::json_schema!({
-                "if": {"required": ["public"], "properties": {"public": {"const": true}}},
-                "then": {"properties": absent},
-                "else": {"required": ["tool"]},
-            }),
-        );
+    fn absent_if_public() -> BTreeMap<&'static str, bool> {
+        let fields = Self::default().of_delegations();
+        fields.into_iter().map(|(field, _)| (field, false)).collect()
     }
 }
 
@@ -246,8 +253,7 @@ pub(super) struct Match {
     )]
     pub(super) hosts: Option<Vec<String>>,
     /// In capital letters. Without it, every method.
-    #[cfg_attr(feature = "tools", schemars(length(min = 1, max = 16)))]
-    #[cfg_attr(feature = "tools", schemars(extend("items" = {"type": "string", "pattern": METHOD, "not": {"const": "CONNECT"}})))]
+    #[cfg_attr(feature = "tools", schemars(length(min = 1, max = 16), extend("items" = method())))]
     pub(super) methods: Option<Vec<String>>,
     /// Literal segments, `{name}` for exactly one non-empty segment, `{name:integer}` for one that is a whole number,
     /// `**` at the end for any rest.
@@ -257,7 +263,8 @@ pub(super) struct Match {
     #[cfg_attr(feature = "tools", schemars(extend("maxProperties" = 16, "propertyNames" = header())))]
     pub(super) headers: Option<Members<HeaderTest>>,
     /// What the members of its query must be, by their names.
-    #[cfg_attr(feature = "tools", schemars(extend("maxProperties" = 16, "propertyNames" = {"minLength": 1, "maxLength": 128})))]
+    #[cfg_attr(feature = "tools", schemars(extend("maxProperties" = 16)))]
+    #[cfg_attr(feature = "tools", schemars(extend("propertyNames" = {"minLength": 1, "maxLength": 128})))]
     pub(super) query: Option<Members<QueryTest>>,
 }
 
@@ -373,7 +380,7 @@ pub(super) enum HostSpelling {
 
 #[derive(Debug, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "tools", schemars(transform = one_source))]
+#[cfg_attr(feature = "tools", schemars(extend("oneOf" = one_source())))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Argument {
     /// Takes the argument from this capture of the path.

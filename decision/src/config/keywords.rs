@@ -11,9 +11,6 @@ pub(super) use super::ranges::*;
 /// Text without white space and control characters.
 pub(super) const VISIBLE: &str = r"^[^\s\u0000-\u001f\u007f-\u009f]+$";
 
-/// A method in capital letters.
-pub(super) const METHOD: &str = "^[A-Z0-9!#$%&'*+.^_`|~-]+$";
-
 /// A header's name in lower case (RFC 9110, section 5.6.2).
 pub(super) const HEADER_NAME: &str = "^[a-z0-9!#$%&'*+.^_`|~-]+$";
 
@@ -41,52 +38,41 @@ pub(super) fn header() -> Schema {
     json_schema!({"pattern": HEADER_NAME, "not": {"pattern": OUR_HEADER}})
 }
 
-pub(super) fn public_key(schema: &mut Schema) {
-    add(
-        schema,
-        json_schema!({
-            "type": "object",
-            "required": ["kty", "crv", "x"],
-            "properties": {
-                "kty": {"enum": ["OKP", "EC"]},
-                "crv": {"enum": ["Ed25519", "P-256", "secp256k1"]},
-                "x": {"type": "string"},
-                "y": {"type": "string"},
-                "d": false,
-            },
-        }),
-    );
+/// A method in capital letters.
+pub(super) fn method() -> Schema {
+    json_schema!({"type": "string", "pattern": "^[A-Z0-9!#$%&'*+.^_`|~-]+$", "not": {"const": "CONNECT"}})
 }
 
-pub(super) fn public_keys(schema: &mut Schema) {
-    add(
-        schema,
-        json_schema!({
-            "type": "object",
-            "required": ["keys"],
-            "properties": {"keys": {"type": "array", "items": {"type": "object", "required": ["kty"]}}},
-        }),
-    );
+/// What can name an argument.
+pub(super) fn argument_name() -> Schema {
+    json_schema!({"minLength": 1, "maxLength": 128, "not": {"const": "*"}})
 }
 
-pub(super) fn one_source_of_keys(schema: &mut Schema) {
-    add(
-        schema,
-        json_schema!({
-            "if": {"properties": {"issuer": {"pattern": "^did:key:"}}},
-            "then": {"properties": {"jwks": false}},
-            "else": {"oneOf": [{"required": ["jwk"]}, {"required": ["jwks"]}]},
-        }),
-    );
+/// A rule that reads no delegation.
+pub(super) fn is_public() -> Schema {
+    json_schema!({"required": ["public"], "properties": {"public": {"const": true}}})
 }
 
-pub(super) fn one_source(schema: &mut Schema) {
+/// The members of a public key.
+pub(super) fn key_members() -> Schema {
+    json_schema!({
+        "kty": {"enum": ["OKP", "EC"]},
+        "crv": {"enum": ["Ed25519", "P-256", "secp256k1"]},
+        "x": {"type": "string"},
+        "y": {"type": "string"},
+        "d": false,
+    })
+}
+
+/// The keys of a set.
+pub(super) fn keys() -> Schema {
+    json_schema!({"type": "array", "items": {"type": "object", "required": ["kty"]}})
+}
+
+/// An argument is taken from one place.
+pub(super) fn one_source() -> Vec<Schema> {
     let named = ["path", "query", "header", "body"].map(|source| json_schema!({"required": [source]}));
-    let flag = |source: &str| json_schema!({"required": [source], "properties": {source: {"const": true}}});
-    let sources: Vec<_> = named.into_iter().chain(["host", "method"].map(flag)).collect();
-    add(schema, json_schema!({"oneOf": sources}));
-}
-
-pub(super) fn add(schema: &mut Schema, mut keywords: Schema) {
-    schema.ensure_object().append(keywords.ensure_object());
+    let flags =
+        ["host", "method"].map(|source| json_schema!({"required": [source], "properties": {source: {"const": true}}}));
+    named.into_iter().chain(flags).collect()
 }
