@@ -4,7 +4,7 @@ use crate::config::{Access, Policy};
 use crate::decision::{Allowance, Decision};
 use crate::engine::Verdict;
 use crate::identity_headers::Part;
-use crate::request::{Field, HeaderNames, Request};
+use crate::request::{Header, HeaderNames, Request};
 
 /// One change to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Changes {
         let Some(access) = verdict.rule.map(|rule| &rule.access) else {
             return Ok(());
         };
-        if request.proof != Field::Absent {
+        if request.proof != Header::Absent {
             // No service gets to spend it.
             change(Change::Remove(self.headers.proof.as_bytes()))?;
         }
@@ -70,7 +70,7 @@ impl Changes {
             Access::Delegated(requirement) => requirement.forward,
             Access::Public => false,
         };
-        if !forwards && request.delegation != Field::Absent {
+        if !forwards && request.delegation != Header::Absent {
             change(Change::Remove(self.headers.delegation.as_bytes()))?;
         }
         let Allowance::Delegated(grant) = allowance else {

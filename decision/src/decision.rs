@@ -4,7 +4,6 @@ use credence_delegation::revocation::Void;
 use credence_delegation::{Cause, Step};
 
 use crate::request::HeaderMapError;
-use crate::request::target::Ambiguity;
 use crate::route::Unclear;
 
 /// The outcome for one request: made exactly once, and the thing that is audited.
@@ -78,12 +77,6 @@ impl From<HeaderMapError> for Denial {
             HeaderMapError::TooManyPairs | HeaderMapError::RepeatedPseudoHeader => Reason::RequestMalformed,
         }
         .into()
-    }
-}
-
-impl From<Ambiguity> for Denial {
-    fn from(_: Ambiguity) -> Self {
-        Reason::PathAmbiguous.into()
     }
 }
 
@@ -488,7 +481,6 @@ mod tests {
             Denial::from(HeaderMapError::TooManyPairs).reason,
             Reason::RequestMalformed
         );
-        assert_eq!(Denial::from(Ambiguity::DotSegment).reason, Reason::PathAmbiguous);
         assert_eq!(Denial::from(Unclear::Path).reason, Reason::PathAmbiguous);
         for unclear in [Unclear::Header("x-stage"), Unclear::Query("x-stage")] {
             let denial = Denial::from(unclear);

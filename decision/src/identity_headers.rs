@@ -9,7 +9,6 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::agent::Agent;
 use crate::decision::{Denial, Reason};
-use crate::hex;
 
 /// A part of the identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
@@ -101,7 +100,7 @@ impl Identity {
                 set(Part::Proof, "pop")?;
             }
             Agent::Certificate(digest) => {
-                set(Part::Agent, &hex::encode(&digest))?;
+                set(Part::Agent, &base16ct::lower::encode_string(&digest))?;
                 set(Part::Proof, "mtls")?;
             }
             Agent::Bearer => set(Part::Proof, "none")?,

@@ -4,7 +4,7 @@
 //!
 //! | module | its one job |
 //! |---|---|
-//! | [`clock`], [`backoff`], [`hex`] | instants, patience, digits |
+//! | [`clock`], [`backoff`] | instants, patience |
 //! | [`shared_store`], [`stream`] | what the workers of a process share, and a stream to the control plane |
 //! | [`usage_sketch`] | how much of something limited each principal, holder or connection has |
 //! | [`request`], [`route`], [`arguments`] | what a request says, the rule it falls under, and the tool's arguments in it |
@@ -42,7 +42,6 @@ pub mod decision;
 pub mod engine;
 pub mod grant;
 pub mod held;
-pub mod hex;
 pub mod identity_headers;
 pub mod metrics;
 pub mod proofs;

@@ -1,7 +1,7 @@
 //! Counts and records what was decided.
 
 use crate::audit::events::kind;
-use crate::audit::{Kind, NO_RULE, RingError, Settings, Source};
+use crate::audit::{Kind, NO_RULE, RingError, Source};
 use crate::clock::{Began, Monotonic, UnixNanos};
 use crate::config::{Policy, RecordedDecisions};
 use crate::decision::Reason;
@@ -25,14 +25,14 @@ impl<K: Ord + Copy> Recorder<K> {
     /// See [`RingError`].
     pub fn new(
         policy: &Policy,
-        settings: Settings,
+        hello: v1::ReportHello,
         salt_secret: [u8; 16],
         metrics: &VmMetrics,
     ) -> Result<Self, RingError> {
         Ok(Self {
             figures: DecisionFigures::new(policy, metrics),
             source: match policy.audit.record {
-                RecordedDecisions::All => Some(Source::new(&policy.audit, settings, salt_secret)?),
+                RecordedDecisions::All => Some(Source::new(&policy.audit, hello, salt_secret)?),
                 RecordedDecisions::None => None,
             },
         })

@@ -56,3 +56,23 @@ impl Violation {
         }
     }
 }
+
+/// What a message of at most `limit` bytes says. `name` is that of its type.
+pub(crate) fn decode<T: prost::Message + Default, M>(
+    bytes: &[u8],
+    limit: usize,
+    name: &str,
+    message: impl FnOnce(T) -> Option<M>,
+) -> Result<M, Violation> {
+    if bytes.len() > limit {
+        return Err(Violation::new(format!(
+            "a message has {} bytes; expected at most {limit}",
+            bytes.len()
+        )));
+    }
+    T::decode(bytes).ok().and_then(message).ok_or_else(|| {
+        Violation::new(format!(
+            "a message is no {name} this filter knows: update the filter before the control plane"
+        ))
+    })
+}

@@ -79,7 +79,7 @@ impl ArgumentMapping {
             .map(|index| (index, arrived.request.read_headers(index)));
         let header = |name: &str| {
             let (index, headers) = headers.as_ref()?;
-            Some(headers.get(index.id(name)?))
+            Some(headers.get(&index.id(name)?).copied().unwrap_or(Header::Absent))
         };
         for wanted in &self.arguments {
             match &wanted.source {

@@ -7,8 +7,8 @@ use credence_wire::v1;
 /// Whatever is added here is in one count, or the caller is told that it is not.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    by_rule: Vec<Open>,
-    by_reason: Vec<Open>,
+    by_rule: Vec<v1::Aggregate>,
+    by_reason: Vec<v1::Aggregate>,
 }
 
 /// What decisions that are counted together have in common.
@@ -22,16 +22,6 @@ pub struct Kind<'a> {
     pub decision: v1::Decision,
     /// Whether they were carried out.
     pub mode: v1::Mode,
-}
-
-#[derive(Debug)]
-struct Open {
-    second: i64,
-    rule: Box<str>,
-    reason: &'static str,
-    decision: v1::Decision,
-    mode: v1::Mode,
-    count: u64,
 }
 
 /// The most kinds of one second, or of several while there is no room for what is over, that are counted by rule.
@@ -63,7 +53,7 @@ impl Counts {
     /// Hands over the counts of the seconds that are over; those that `store` refuses stay.
     pub(super) fn close(&mut self, is_over: impl Fn(i64) -> bool, mut store: impl FnMut(&v1::Aggregate) -> bool) {
         for open in [&mut self.by_rule, &mut self.by_reason] {
-            open.retain(|open| !(is_over(open.second) && store(&open.aggregate())));
+            open.retain(|open| !(is_over(open.second) && store(open)));
         }
     }
 
@@ -73,47 +63,36 @@ impl Counts {
     }
 }
 
-fn add(counts: &mut Vec<Open>, most: usize, kind: &Kind<'_>, second: i64, count: u64) -> bool {
+fn add(counts: &mut Vec<v1::Aggregate>, most: usize, kind: &Kind<'_>, second: i64, count: u64) -> bool {
     // The newest are last, and a flood is made of few kinds.
-    if let Some(open) = counts.iter_mut().rev().find(|open| open.is(kind, second)) {
+    if let Some(open) = counts.iter_mut().rev().find(|open| kind.is_of(open, second)) {
         open.count = open.count.saturating_add(count);
         return true;
     }
     let has_room = counts.len() < most;
     if has_room {
-        counts.push(Open {
+        counts.push(v1::Aggregate {
             second,
-            rule: kind.rule.into(),
-            reason: kind.reason,
-            decision: kind.decision,
-            mode: kind.mode,
+            rule: kind.rule.to_owned(),
+            reason: kind.reason.to_owned(),
             count,
+            decision: kind.decision.into(),
+            mode: kind.mode.into(),
+            principal: None,
         });
     }
     has_room
 }
 
-// === impl Open ===
+// === impl Kind ===
 
-impl Open {
-    fn is(&self, kind: &Kind<'_>, second: i64) -> bool {
-        self.second == second
-            && self.decision == kind.decision
-            && self.mode == kind.mode
-            && self.reason == kind.reason
-            && *self.rule == *kind.rule
-    }
-
-    fn aggregate(&self) -> v1::Aggregate {
-        v1::Aggregate {
-            second: self.second,
-            rule: self.rule.to_string(),
-            reason: self.reason.to_owned(),
-            count: self.count,
-            decision: self.decision.into(),
-            mode: self.mode.into(),
-            principal: None,
-        }
+impl Kind<'_> {
+    fn is_of(&self, open: &v1::Aggregate, second: i64) -> bool {
+        open.second == second
+            && open.decision() == self.decision
+            && open.mode() == self.mode
+            && open.reason == self.reason
+            && open.rule == self.rule
     }
 }
 

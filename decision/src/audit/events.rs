@@ -16,8 +16,7 @@ use crate::clock::UnixNanos;
 use crate::config::{Access, Audit, Mode, RecordedArguments, Rule};
 use crate::decision::{Allowance, Class, Decision, Reason};
 use crate::engine::{Findings, Lookup, Verdict};
-use crate::hex;
-use crate::request::{Field, Request};
+use crate::request::{Header, Request};
 
 /// How a decision is to be recorded.
 #[derive(Debug, PartialEq)]
@@ -54,7 +53,7 @@ impl Recorder {
     pub fn new(settings: &Audit, salt_secret: [u8; 16]) -> Self {
         Self {
             arguments: settings.arguments,
-            denials: DenialCap::new(settings.denials_per_second),
+            denials: DenialCap::new(settings.denials_per_second.get()),
             salt_secret,
             salts: 0,
             event: Vec::new(),
@@ -176,7 +175,7 @@ impl Recorder {
 
     /// Whether a denial that is recorded sends its chain along, if the control plane does not have it.
     fn sends_chain(&mut self, chain: &CachedChain, denied: Denied, request: &Request<'_>, second: i64) -> bool {
-        let Field::Once(presented) = request.delegation else {
+        let Header::Once(presented) = request.delegation else {
             return false;
         };
         chain.reported.get() != Reported::Sent
@@ -264,7 +263,7 @@ impl Constant<'_> {
         } = kind(self.verdict);
         let (proof, agent) = match self.verdict.findings.agent {
             Some(Agent::Key(thumbprint)) => (v1::ProofKind::Pop, thumbprint.to_string()),
-            Some(Agent::Certificate(digest)) => (v1::ProofKind::Mtls, hex::encode(&digest)),
+            Some(Agent::Certificate(digest)) => (v1::ProofKind::Mtls, base16ct::lower::encode_string(&digest)),
             Some(Agent::Bearer) => (v1::ProofKind::None, String::new()),
             None => (v1::ProofKind::Unspecified, String::new()),
         };
@@ -660,7 +659,7 @@ mod tests {
     fn recorder(arguments: RecordedArguments) -> Recorder {
         let settings = Audit {
             arguments,
-            denials_per_second: DENIALS,
+            denials_per_second: crate::config::Count(DENIALS as u64),
             ..Scene::new().policy.audit
         };
         Recorder::new(&settings, [3; 16])

@@ -22,6 +22,6 @@ mod source;
 pub use counts::{Kind, NO_RULE};
 pub use denials::{DenialCap, Denied};
 pub use pending::Pending;
-pub use reporter::{Action, Counters, Reporter, Settings};
-pub use ring::{Limits, MAX_CHAIN_BYTES, Owner, Pushed, Ring, RingError, Shed, Standing};
+pub use reporter::{Action, Counters, Reporter};
+pub use ring::{MAX_CHAIN_BYTES, Owner, Pushed, Ring, RingError, Shed, Standing};
 pub use source::{Source, SourceFigures};

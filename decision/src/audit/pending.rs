@@ -115,8 +115,8 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
+    use crate::audit::Standing;
     use crate::audit::ring::MIN_BYTES;
-    use crate::audit::{Limits, Standing};
     use crate::usage_sketch::Amount;
 
     use crate::config::Overflow;
@@ -124,11 +124,13 @@ mod tests {
     const WALL: UnixNanos = UnixNanos::from_nanos(1);
 
     fn ring(max_entries: usize) -> Ring {
-        Ring::new(Limits {
-            max_entries,
-            max_bytes: MIN_BYTES,
-            overflow: Overflow::Shed,
-        })
+        Ring::new(
+            Amount {
+                entries: max_entries,
+                bytes: MIN_BYTES,
+            },
+            Overflow::Shed,
+        )
         .unwrap()
     }
 

@@ -10,7 +10,7 @@ use prost::encoding::{encode_varint, encoded_len_varint};
 use super::ring::{MAX_CHAIN_ENTRY_BYTES, Ring, framed};
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, UnixNanos};
-use crate::stream::{StreamAction, Violation};
+use crate::stream::{StreamAction, Violation, decode};
 use crate::usage_sketch::Amount;
 
 /// Sends a ring's entries in batches and settles them when the control plane has them on disk.
@@ -22,10 +22,9 @@ use crate::usage_sketch::Amount;
 /// acknowledged entry is sent again under the same numbers, so that the ledger holds nothing twice.
 #[derive(Debug)]
 pub struct Reporter {
-    settings: Settings,
+    /// What a stream begins with. Its `resume` names this source to the control plane, once it has been welcomed.
+    hello: v1::ReportHello,
     phase: Phase,
-    /// Names this source to the control plane, once it has been welcomed.
-    ticket: Option<v1::SourceTicket>,
     /// The number of the entry before the ring's oldest.
     acknowledged: u64,
     /// The highest number ever sent under the present ticket.
@@ -43,17 +42,6 @@ struct Arrivals {
     marks: VecDeque<(u64, Monotonic)>,
 }
 
-/// What a reporter is configured with.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The name Envoy gives its node, for the operator's eyes.
-    pub node: String,
-    /// The plugin's root id, for the operator's eyes.
-    pub plugin: String,
-    /// What the plugin trusts: `TrustAnchors::digest` of all its anchors.
-    pub anchors_digest: [u8; 32],
-}
-
 /// What to do with the stream; messages are encoded `ReportRequest`s.
 pub type Action = StreamAction;
 
@@ -62,12 +50,6 @@ pub type Action = StreamAction;
 pub struct Counters {
     /// Attempts to open a stream.
     pub opened: u64,
-    /// Streams that ended without our doing, including those that could not be opened.
-    pub closed: u64,
-    /// Streams reset because the contract was broken.
-    pub violations: u64,
-    /// Streams reset because an answer did not come.
-    pub silences: u64,
     /// Entries the control plane has on disk.
     pub acknowledged: u64,
 }
@@ -153,14 +135,13 @@ const UNAUTHENTICATED: u32 = 16;
 // === impl Reporter ===
 
 impl Reporter {
-    /// A reporter that will open its first stream on its first tick.
-    pub fn new(settings: Settings) -> Self {
+    /// A reporter that will open its first stream on its first tick. `hello` says who reports, without a ticket.
+    pub fn new(hello: v1::ReportHello) -> Self {
         Self {
-            settings,
+            hello,
             phase: Phase::Closed {
                 retry_at: Monotonic::default(),
             },
-            ticket: None,
             acknowledged: 0,
             sent: 0,
             drain_until: None,
@@ -178,11 +159,6 @@ impl Reporter {
     /// How often things happened.
     pub fn counters(&self) -> Counters {
         self.counters
-    }
-
-    /// Whether enough waits in the ring that it should not wait for the next tick: then call `flush_full`.
-    pub fn is_flush_due(&self, ring: &Ring) -> bool {
-        matches!(&self.phase, Phase::Reporting(sending) if sending.may_send(ring, Least::FullBatch))
     }
 
     /// The source ends: whatever is in the ring is still sent, until `deadline`. Nothing may be pushed any more.
@@ -239,13 +215,7 @@ impl Reporter {
             return vec![Action::Cancel];
         }
         self.phase = Phase::AwaitingWelcome { since: now };
-        let hello = v1::ReportHello {
-            node: self.settings.node.clone(),
-            plugin: self.settings.plugin.clone(),
-            resume: self.ticket.clone(),
-            anchors_digest: self.settings.anchors_digest.to_vec(),
-        };
-        vec![send(report_request::Message::Hello(hello))]
+        vec![send(report_request::Message::Hello(self.hello.clone()))]
     }
 
     /// One message has arrived on the present stream.
@@ -259,7 +229,6 @@ impl Reporter {
             // What does not fill a batch waits for the next tick: each message costs as much as many entries.
             Ok(()) => self.flush_full(ring, now),
             Err(violation) => {
-                self.counters.violations = self.counters.violations.saturating_add(1);
                 let wait = self.backoff.after_failure(random);
                 self.reset(now, wait, format!("audit stream reset: {}", violation.what))
             }
@@ -276,12 +245,11 @@ impl Reporter {
             }
             Phase::Connecting { .. } | Phase::AwaitingWelcome { .. } | Phase::Reporting(_) => {}
         }
-        self.counters.closed = self.counters.closed.saturating_add(1);
         let retry_in = self.backoff.after_failure(random);
         self.phase = Phase::Closed {
             retry_at: now.plus(retry_in),
         };
-        let notice = if status == UNAUTHENTICATED && self.ticket.is_some() {
+        let notice = if status == UNAUTHENTICATED && self.hello.resume.is_some() {
             self.start_new_source();
             format!(
                 "the control plane no longer knows this audit source (UNAUTHENTICATED): its ledger was replaced or restored. \
@@ -297,7 +265,7 @@ impl Reporter {
         vec![Action::Report(notice)]
     }
 
-    /// Sends what fills a batch, as far as the bounds allow.
+    /// Sends what fills a batch, as far as the bounds allow: enough that it should not wait for the next tick.
     pub fn flush_full(&mut self, ring: &Ring, now: Monotonic) -> Vec<Action> {
         self.send_batches(ring, now, Least::FullBatch)
     }
@@ -334,18 +302,12 @@ impl Reporter {
     }
 
     fn receive(&mut self, ring: &mut Ring, now: Monotonic, bytes: &[u8]) -> Result<(), Violation> {
-        if bytes.len() > MAX_MESSAGE_BYTES {
-            return Err(Violation::new(format!(
-                "a message has {} bytes; expected at most {MAX_MESSAGE_BYTES}",
-                bytes.len()
-            )));
-        }
-        let response = v1::ReportResponse::decode(bytes).ok();
-        let message = response.and_then(|response| response.message).ok_or_else(|| {
-            Violation::new(
-                "a message is no ReportResponse this filter knows: update the filter before the control plane",
-            )
-        })?;
+        let message = decode(
+            bytes,
+            MAX_MESSAGE_BYTES,
+            "ReportResponse",
+            |response: v1::ReportResponse| response.message,
+        )?;
         match message {
             report_response::Message::Welcome(welcome) => self.on_welcome(ring, now, welcome),
             report_response::Message::Acknowledgement(acknowledgement) => {
@@ -373,7 +335,7 @@ impl Reporter {
             self.start_new_source();
             return Err(violation);
         }
-        self.ticket = Some(ticket);
+        self.hello.resume = Some(ticket);
         self.phase = Phase::Reporting(Sending {
             in_flight: VecDeque::with_capacity(MAX_IN_FLIGHT),
             skip: Amount::default(),
@@ -426,7 +388,7 @@ impl Reporter {
             return Some(Vec::new());
         }
         let is_empty = ring.close() && ring.is_empty();
-        if is_empty && self.ticket.is_none() {
+        if is_empty && self.hello.resume.is_none() {
             // The control plane never heard of this source: there is nobody to say goodbye to.
             return Some(self.finish());
         }
@@ -459,7 +421,6 @@ impl Reporter {
         if silence <= MAX_SILENCE {
             return Vec::new();
         }
-        self.counters.silences = self.counters.silences.saturating_add(1);
         let wait = self.backoff.after_failure(random);
         let notice = format!(
             "audit stream reset: no answer for {} ms; check the control plane's disk",
@@ -477,7 +438,7 @@ impl Reporter {
 
     /// The entries in the ring will be numbered from 1 under a ticket yet to come.
     fn start_new_source(&mut self) {
-        self.ticket = None;
+        self.hello.resume = None;
         self.arrivals.renumber(self.acknowledged);
         self.acknowledged = 0;
         self.sent = 0;

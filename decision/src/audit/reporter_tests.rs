@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::audit::{Kind, Limits, Owner, Standing};
+use crate::audit::{Kind, Owner, Standing};
 
 use crate::config::Overflow;
 
@@ -17,18 +17,18 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let limits = Limits {
-            max_entries: 10_000,
-            max_bytes: 4 * 1024 * 1024,
-            overflow: Overflow::Shed,
+        let limit = Amount {
+            entries: 10_000,
+            bytes: 4 * 1024 * 1024,
         };
         Self {
-            reporter: Reporter::new(Settings {
+            reporter: Reporter::new(v1::ReportHello {
                 node: "node".to_owned(),
                 plugin: "plugin".to_owned(),
-                anchors_digest: [7; 32],
+                resume: None,
+                anchors_digest: vec![7; 32],
             }),
-            ring: Ring::new(limits).unwrap(),
+            ring: Ring::new(limit, Overflow::Shed).unwrap(),
             now: Monotonic::from_nanos(1),
         }
     }
@@ -271,13 +271,12 @@ fn a_batch_with_all_its_fields_keeps_the_limit_in_bytes() {
 fn a_full_batch_need_not_wait_for_the_tick() {
     let mut scene = Scene::welcomed();
     scene.push(&["a"]);
-    assert!(!scene.reporter.is_flush_due(&scene.ring));
+    assert_eq!(scene.reporter.flush_full(&scene.ring, scene.now), []);
     for _ in 0..1_000 {
         scene.push(&["b"]);
     }
-    assert!(scene.reporter.is_flush_due(&scene.ring));
     assert_eq!(scene.reporter.flush_full(&scene.ring, scene.now).len(), 1);
-    assert!(!scene.reporter.is_flush_due(&scene.ring));
+    assert_eq!(scene.reporter.flush_full(&scene.ring, scene.now), []);
 }
 
 /// A message costs as much as many entries: a control plane that answers at once must not get every entry by itself.

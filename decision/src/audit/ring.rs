@@ -46,17 +46,6 @@ pub struct Ring {
     shed: Shed,
 }
 
-/// The ring's bounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The most entries that wait for their acknowledgement.
-    pub max_entries: usize,
-    /// The most bytes they have together; at least `MIN_BYTES`.
-    pub max_bytes: usize,
-    /// What happens when there is no room.
-    pub overflow: Overflow,
-}
-
 /// Whose an event is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -158,21 +147,18 @@ const ENTRY_CHAIN_TAG: u8 = 4 << 3 | 2;
 
 impl Ring {
     /// An empty ring. Its memory is reserved at once, so that no request waits for a ring that grows.
-    pub fn new(limits: Limits) -> Result<Self, RingError> {
-        let max_bytes = limits.max_bytes;
+    pub fn new(limit: Amount, overflow: Overflow) -> Result<Self, RingError> {
+        let max_bytes = limit.bytes;
         if max_bytes < MIN_BYTES {
             return Err(RingError::TooSmall { max_bytes });
         }
         let mut stored: VecDeque<Stored> = VecDeque::new();
         let bytes = Pages::with_room_for(max_bytes)
-            .and_then(|bytes| stored.try_reserve_exact(limits.max_entries).map(|()| bytes))
+            .and_then(|bytes| stored.try_reserve_exact(limit.entries).map(|()| bytes))
             .map_err(|_| RingError::OutOfMemory { max_bytes })?;
         Ok(Self {
-            limit: Amount {
-                entries: limits.max_entries,
-                bytes: max_bytes,
-            },
-            overflow: limits.overflow,
+            limit,
+            overflow,
             bytes,
             framing: Vec::new(),
             stored,
@@ -537,11 +523,13 @@ mod tests {
     const NOW: UnixNanos = UnixNanos::from_nanos(5_000_000_001);
 
     fn ring(max_entries: usize) -> Ring {
-        Ring::new(Limits {
-            max_entries,
-            max_bytes: MIN_BYTES,
-            overflow: Overflow::Shed,
-        })
+        Ring::new(
+            Amount {
+                entries: max_entries,
+                bytes: MIN_BYTES,
+            },
+            Overflow::Shed,
+        )
         .unwrap()
     }
 
@@ -805,11 +793,13 @@ mod tests {
     }
 
     fn roomy() -> Ring {
-        Ring::new(Limits {
-            max_entries: 1_000,
-            max_bytes: 1 << 20,
-            overflow: Overflow::Shed,
-        })
+        Ring::new(
+            Amount {
+                entries: 1_000,
+                bytes: 1 << 20,
+            },
+            Overflow::Shed,
+        )
         .unwrap()
     }
 
@@ -967,13 +957,12 @@ mod tests {
 
     #[test]
     fn a_ring_too_small_for_one_entry_is_refused() {
-        let limits = Limits {
-            max_entries: 10,
-            max_bytes: MIN_BYTES - 1,
-            overflow: Overflow::Shed,
+        let limit = Amount {
+            entries: 10,
+            bytes: MIN_BYTES - 1,
         };
         assert_eq!(
-            Ring::new(limits).err(),
+            Ring::new(limit, Overflow::Shed).err(),
             Some(RingError::TooSmall {
                 max_bytes: MIN_BYTES - 1
             })
@@ -985,11 +974,13 @@ mod tests {
     #[ignore = "a measurement"]
     #[allow(clippy::disallowed_methods, reason = "measured natively")]
     fn push_cost() {
-        let mut ring = Ring::new(Limits {
-            max_entries: 16_384,
-            max_bytes: 16 << 20,
-            overflow: Overflow::Shed,
-        })
+        let mut ring = Ring::new(
+            Amount {
+                entries: 16_384,
+                bytes: 16 << 20,
+            },
+            Overflow::Shed,
+        )
         .unwrap();
         let event = full_event().encode_to_vec();
         let rounds = 2_000_000;

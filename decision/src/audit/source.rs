@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
+use credence_wire::v1;
+
 use super::counts::Kind;
 use super::events::{Record, Recorder, kind};
 use super::pending::Pending;
-use super::reporter::{Action, Counters, Reporter, Settings};
-use super::ring::{Limits, Pushed, Ring, RingError, Shed};
+use super::reporter::{Action, Counters, Reporter};
+use super::ring::{Pushed, Ring, RingError, Shed};
 use crate::chains::{CachedChain, Reported};
 use crate::clock::{Monotonic, UnixNanos};
 use crate::config::{self, Overflow};
 use crate::engine::Verdict;
-use crate::request::{Field, Request};
+use crate::request::{Header, Request};
 use crate::stream::StreamHandler;
+use crate::usage_sketch::Amount;
 
 /// Records decisions and reports them to the control plane. `K` names a request.
 #[derive(Debug)]
@@ -46,15 +49,17 @@ impl<K: Ord + Copy> Source<K> {
     ///
     /// # Errors
     /// See [`RingError`].
-    pub fn new(audit: &config::Audit, settings: Settings, salt_secret: [u8; 16]) -> Result<Self, RingError> {
+    pub fn new(audit: &config::Audit, hello: v1::ReportHello, salt_secret: [u8; 16]) -> Result<Self, RingError> {
         Ok(Self {
             recorder: Recorder::new(audit, salt_secret),
-            ring: Ring::new(Limits {
-                max_entries: audit.ring_entries,
-                max_bytes: audit.ring_bytes,
-                overflow: audit.on_overflow,
-            })?,
-            reporter: Reporter::new(settings),
+            ring: Ring::new(
+                Amount {
+                    entries: audit.ring_entries.get(),
+                    bytes: audit.ring_bytes.get(),
+                },
+                audit.on_overflow,
+            )?,
+            reporter: Reporter::new(hello),
             pending: audit.response_status.then(Pending::default),
         })
     }
@@ -79,7 +84,7 @@ impl<K: Ord + Copy> Source<K> {
                 if with_chain
                     && let Some(chain) = &verdict.findings.chain
                     && chain.reported.get() != Reported::Sent
-                    && let Field::Once(presented) = request.delegation
+                    && let Header::Once(presented) = request.delegation
                 {
                     report_chain(&mut self.ring, chain, presented, wall);
                 }
@@ -101,11 +106,7 @@ impl<K: Ord + Copy> Source<K> {
 
     /// Sends what fills a batch, without waiting for the tick.
     pub fn flush_if_due(&mut self, now: Monotonic) -> Vec<Action> {
-        if self.reporter.is_flush_due(&self.ring) {
-            self.reporter.flush_full(&self.ring, now)
-        } else {
-            Vec::new()
-        }
+        self.reporter.flush_full(&self.ring, now)
     }
 
     /// Whether the event of this request waits for its end.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use credence_delegation::Location;
 
-use super::{duration, file};
+use super::duration;
+use super::file::Count;
 use crate::request::{HeaderNames, folds_to, is_ours};
 
 /// The elements of a list that is left out to match everything.
@@ -29,6 +30,15 @@ pub(super) fn listed_once<'n>(at: &Location<'_>, name: &'n str, seen: &mut BTree
     }
 }
 
+/// Reports elements of a set that are in it already.
+pub(super) fn each_once<T: PartialEq>(at: &Location<'_>, set: &[T]) {
+    for (index, element) in set.iter().enumerate() {
+        if set.iter().take(index).any(|earlier| earlier == element) {
+            at.element(index).report("this is listed twice; remove one");
+        }
+    }
+}
+
 /// A character of a token (RFC 9110, section 5.6.2): what methods and header names are made of.
 pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
@@ -36,18 +46,13 @@ pub(super) fn is_token(byte: u8) -> bool {
 
 pub(super) fn count<const LEAST: usize, const MOST: usize, const DEFAULT: usize>(
     at: &Location<'_>,
-    found: Option<file::Count<LEAST, MOST, DEFAULT>>,
+    found: Option<Count<LEAST, MOST, DEFAULT>>,
 ) -> usize {
-    let Some(file::Count(found)) = found else {
-        return DEFAULT;
-    };
-    match usize::try_from(found) {
-        Ok(found) if (LEAST..=MOST).contains(&found) => found,
-        _ => {
-            at.report(format!("{found} is out of range; write {LEAST} to {MOST}"));
-            DEFAULT
-        }
+    let found = found.unwrap_or_default();
+    if found.checked().is_none() {
+        at.report(format!("{} is out of range; write {LEAST} to {MOST}", found.0));
     }
+    found.get()
 }
 
 pub(super) fn time(

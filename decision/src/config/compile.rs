@@ -9,12 +9,12 @@ use credence_delegation::trust::{self, Entry};
 use credence_delegation::{Findings, Location, TrustAnchors};
 
 use super::arguments::arguments;
-use super::checks::{MAX_NAME_BYTES, count, header_name, listed_once, seconds, time};
+use super::checks::{MAX_NAME_BYTES, count, each_once, header_name, listed_once, seconds, time};
 use super::error::ConfigError;
-use super::file::{self, Mode, Overflow, ProofKind, RecordedDecisions};
-use super::policy::{Access, Audit, ControlPlane, Limits, Policy, Requirement, Rule};
-use super::{duration, matching, ranges};
-use crate::identity_headers::Part;
+use super::file::{self, Audit, Mode, Overflow, ProofKind, RecordedDecisions};
+use super::policy::{Access, ControlPlane, Limits, Policy, Requirement, Rule};
+use super::ranges::*;
+use super::{duration, matching};
 use crate::proofs::MAX_PROOF_WINDOW;
 use crate::request::target::Tolerated;
 use crate::request::{HeaderIndex, HeaderNames, RemovedTrailers, folds_to};
@@ -25,7 +25,7 @@ use crate::usage_sketch::Amount;
 ///
 /// # Errors
 /// Every mistake, in the order of the file's fields.
-pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
+pub(super) fn compile(file: &file::File) -> Result<Policy, ConfigError> {
     let findings = RefCell::new(Findings::default());
     let mut policy = policy(&Location::root(&findings), file);
     let found = findings.into_inner();
@@ -40,18 +40,18 @@ pub(super) fn compile(file: file::File) -> Result<Policy, ConfigError> {
     }
 }
 
-fn policy(at: &Location<'_>, file: file::File) -> Policy {
-    let audience = audience(&at.field("audience"), file.audience);
-    let trust_anchors = trust_anchors(&at.field("trust_anchors"), file.trust_anchors);
-    let holder_algorithms = trust::algorithms(&at.field("holder_algorithms"), file.holder_algorithms);
+fn policy(at: &Location<'_>, file: &file::File) -> Policy {
+    let audience = audience(&at.field("audience"), &file.audience);
+    let trust_anchors = trust_anchors(&at.field("trust_anchors"), &file.trust_anchors);
+    let holder_algorithms = trust::algorithms(&at.field("holder_algorithms"), file.holder_algorithms.clone());
     let wait_for_snapshot = time(
         &at.field("control_plane").field("wait_for_snapshot"),
         file.control_plane.wait_for_snapshot.as_deref(),
-        ranges::MAX_SNAPSHOT_WAIT,
-        Duration::ZERO..=ranges::MAX_SNAPSHOT_WAIT,
+        MAX_SNAPSHOT_WAIT,
+        Duration::ZERO..=MAX_SNAPSHOT_WAIT,
     );
-    let control_plane = control_plane(&at.field("control_plane"), file.control_plane);
-    let headers = header_names(&at.field("headers"), file.headers);
+    let control_plane = control_plane(&at.field("control_plane"), &file.control_plane);
+    let headers = header_names(&at.field("headers"), &file.headers);
     let paths = matching::tolerated(&at.field("paths"), &file.paths);
     let hosts = matching::tolerated_hosts(&at.field("hosts"), &file.hosts);
     let host_counts = file.rules.iter().any(host_counts);
@@ -62,16 +62,11 @@ fn policy(at: &Location<'_>, file: file::File) -> Policy {
         mode: file.mode,
         max_staleness: control_plane.max_staleness,
     }
-    .rules(&at.field("rules"), file.rules);
+    .rules(&at.field("rules"), &file.rules);
     let removed_trailers = removed_trailers(file.mode, &headers, &routes);
-    let filter_state = filter_state(&at.field("identity").field("filter_state"), file.identity.filter_state);
-    let times = Times {
-        pop_window: file.pop_window,
-        pop_clock_skew: file.pop_clock_skew,
-        max_iat_skew: file.max_iat_skew,
-        lifetime: file.max_token_lifetime,
-    };
-    let limits = limits(at, file.limits, times);
+    each_once(&at.field("identity").field("filter_state"), &file.identity.filter_state);
+    let limits = limits(at, file);
+    check_audit(&at.field("audit"), &file.audit);
     Policy {
         trust_anchors,
         holder_algorithms,
@@ -86,9 +81,9 @@ fn policy(at: &Location<'_>, file: file::File) -> Policy {
         removed_trailers,
         headers,
         identity_headers: file.identity.headers,
-        filter_state,
+        filter_state: file.identity.filter_state.clone(),
         limits,
-        audit: audit(&at.field("audit"), file.audit),
+        audit: file.audit.clone(),
         notes: Vec::new(),
     }
 }
@@ -113,29 +108,29 @@ fn host_counts(rule: &file::Rule) -> bool {
     rule.matches.hosts.is_some() || arguments.any(|(_, argument)| argument.host)
 }
 
-fn audience(at: &Location<'_>, names: Vec<String>) -> Vec<String> {
+fn audience(at: &Location<'_>, names: &[String]) -> Vec<String> {
     if names.is_empty() {
         at.report("no audience; name this service as delegations do, such as `https://payments.example`");
     }
-    at.at_most(ranges::MAX_AUDIENCE, &names);
+    at.at_most(MAX_AUDIENCE, names);
     let mut seen = BTreeSet::new();
     for (index, name) in names.iter().enumerate() {
         let at = at.element(index);
         at.visible(name);
         listed_once(&at, name, &mut seen);
     }
-    names
+    names.to_vec()
 }
 
-fn trust_anchors(at: &Location<'_>, entries: Vec<file::TrustAnchor>) -> TrustAnchors {
+fn trust_anchors(at: &Location<'_>, entries: &[file::TrustAnchor]) -> TrustAnchors {
     if entries.is_empty() {
         at.report("no trust anchor, so no delegation could ever be valid; add `{issuer, jwk}`");
     }
-    let entries = entries.into_iter().map(|entry| Entry {
-        issuer: entry.issuer,
-        jwk: entry.jwk,
-        jwks: entry.jwks,
-        algorithms: entry.algorithms,
+    let entries = entries.iter().map(|entry| Entry {
+        issuer: entry.issuer.clone(),
+        jwk: entry.jwk.clone(),
+        jwks: entry.jwks.clone(),
+        algorithms: entry.algorithms.clone(),
         asserts_subjects: entry.asserts_subjects,
     });
     trust::trust(at, entries.collect())
@@ -143,7 +138,7 @@ fn trust_anchors(at: &Location<'_>, entries: Vec<file::TrustAnchor>) -> TrustAnc
 
 // === The control plane ===
 
-fn control_plane(at: &Location<'_>, settings: file::ControlPlane) -> ControlPlane {
+fn control_plane(at: &Location<'_>, settings: &file::ControlPlane) -> ControlPlane {
     at.field("cluster").visible(&settings.cluster);
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     if settings.log_id.len() != LOG_ID_DIGITS || !settings.log_id.bytes().all(is_digit) {
@@ -152,31 +147,26 @@ fn control_plane(at: &Location<'_>, settings: file::ControlPlane) -> ControlPlan
             settings.log_id
         ));
     }
-    let written = settings.max_staleness.as_deref();
+    let time =
+        |name, written: &Option<String>, default, range| time(&at.field(name), written.as_deref(), default, range);
     let max_staleness = time(
-        &at.field("max_staleness"),
-        written,
-        ranges::DEFAULT_STALENESS,
+        "max_staleness",
+        &settings.max_staleness,
+        DEFAULT_STALENESS,
         MAX_STALENESS,
     );
     let default = DEFAULT_PING_INTERVAL.min(max_staleness.checked_div(4).unwrap_or(max_staleness));
-    let ping_interval_at = at.field("ping_interval");
-    let ping_interval = time(
-        &ping_interval_at,
-        settings.ping_interval.as_deref(),
-        default,
-        PING_INTERVAL,
-    );
+    let ping_interval = time("ping_interval", &settings.ping_interval, default, PING_INTERVAL);
     if ping_interval >= max_staleness {
-        ping_interval_at.report(format!(
+        at.field("ping_interval").report(format!(
             "{} is not shorter than max_staleness ({}), so every lease would run out; write a quarter of that or less",
             duration::display(ping_interval),
             duration::display(max_staleness)
         ));
     }
     ControlPlane {
-        cluster: settings.cluster,
-        log_id: settings.log_id,
+        cluster: settings.cluster.clone(),
+        log_id: settings.log_id.clone(),
         max_staleness,
         ping_interval,
         max_subjects: count(&at.field("max_subjects"), settings.max_subjects),
@@ -185,11 +175,11 @@ fn control_plane(at: &Location<'_>, settings: file::ControlPlane) -> ControlPlan
 
 // === Headers ===
 
-fn header_names(at: &Location<'_>, names: file::Headers) -> HeaderNames {
+fn header_names(at: &Location<'_>, names: &file::Headers) -> HeaderNames {
     let default = HeaderNames::default();
     let compiled = HeaderNames {
-        delegation: names.delegation.unwrap_or(default.delegation),
-        proof: names.proof.unwrap_or(default.proof),
+        delegation: names.delegation.clone().unwrap_or(default.delegation),
+        proof: names.proof.clone().unwrap_or(default.proof),
     };
     header_name(&at.field("delegation"), &compiled.delegation);
     header_name(&at.field("proof"), &compiled.proof);
@@ -200,15 +190,6 @@ fn header_names(at: &Location<'_>, names: file::Headers) -> HeaderNames {
         ));
     }
     compiled
-}
-
-fn filter_state(at: &Location<'_>, parts: Vec<Part>) -> Vec<Part> {
-    for (index, part) in parts.iter().enumerate() {
-        if parts.iter().take(index).any(|earlier| earlier == part) {
-            at.element(index).report("this part is listed twice; remove one");
-        }
-    }
-    parts
 }
 
 // === Rules ===
@@ -222,19 +203,19 @@ struct RuleCompiler<'a> {
 }
 
 impl RuleCompiler<'_> {
-    fn rules(&self, at: &Location<'_>, rules: Vec<file::Rule>) -> Routes<Rule> {
+    fn rules(&self, at: &Location<'_>, rules: &[file::Rule]) -> Routes<Rule> {
         if rules.is_empty() {
             at.report("no rule, so `default` would decide every request; add one");
         }
         let mut routes = Routes::default();
-        if !at.at_most(ranges::MAX_RULES, &rules) {
+        if !at.at_most(MAX_RULES, rules) {
             return routes;
         }
-        let mut names: BTreeMap<String, usize> = BTreeMap::new();
-        for (index, rule) in rules.into_iter().enumerate() {
+        let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+        for (index, rule) in rules.iter().enumerate() {
             let at = at.element(index);
-            let name = rule.name.clone();
-            if let Some(earlier) = names.get(&name) {
+            let name = rule.name.as_str();
+            if let Some(earlier) = names.get(name) {
                 at.field("name").report(format!(
                     "rules[{earlier}] is named `{name}` too; audit and metrics need distinct names"
                 ));
@@ -254,7 +235,7 @@ impl RuleCompiler<'_> {
         routes
     }
 
-    fn rule(&self, at: &Location<'_>, rule: file::Rule) -> Option<(Pattern, Rule)> {
+    fn rule(&self, at: &Location<'_>, rule: &file::Rule) -> Option<(Pattern, Rule)> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
         if rule.name.is_empty() || rule.name.len() > MAX_NAME_BYTES || !rule.name.bytes().all(is_plain) {
             at.field("name").report(format!(
@@ -265,16 +246,16 @@ impl RuleCompiler<'_> {
         let pattern = matching::pattern(&at.field("match"), &rule.matches, self.paths, self.headers);
         let template = pattern.as_ref().map(|pattern| &pattern.path);
         let access = if rule.public {
-            check_public(at, &rule);
+            check_public(at, rule);
             Access::Public
         } else {
-            Access::Delegated(self.requirement(at, &rule, template))
+            Access::Delegated(self.requirement(at, rule, template))
         };
         let rule = Rule {
-            host_counts: host_counts(&rule),
-            name: rule.name,
-            path_template: rule.matches.path,
-            clusters: matching::clusters(&at.field("clusters"), rule.clusters),
+            host_counts: host_counts(rule),
+            name: rule.name.clone(),
+            path_template: rule.matches.path.clone(),
+            clusters: matching::clusters(&at.field("clusters"), rule.clusters.clone()),
             allows_upgrade: rule.upgrade,
             mode: rule.mode.unwrap_or(self.mode),
             access,
@@ -289,7 +270,7 @@ impl RuleCompiler<'_> {
         }
         let arguments = arguments(at, rule, template, self.headers);
         let audience = match &rule.audience {
-            Some(names) => audience(&at.field("audience"), names.clone()),
+            Some(names) => audience(&at.field("audience"), names),
             None => self.audience.to_vec(),
         };
         let proof = rule.proof.unwrap_or_default();
@@ -332,21 +313,7 @@ impl RuleCompiler<'_> {
 }
 
 fn check_public(at: &Location<'_>, rule: &file::Rule) {
-    let meaningless = [
-        ("tool", rule.tool.is_some()),
-        ("args", rule.args.is_some()),
-        ("ignore_query", rule.ignore_query.is_some()),
-        ("ignore_body", rule.ignore_body.is_some()),
-        ("ignore_members", rule.ignore_members.is_some()),
-        ("audience", rule.audience.is_some()),
-        ("proof", rule.proof.is_some()),
-        ("forward", rule.forward.is_some()),
-        ("nonce", rule.nonce.is_some()),
-        ("peer_validated", rule.peer_validated.is_some()),
-        ("mode", rule.mode.is_some()),
-        ("on_stale", rule.on_stale.is_some()),
-    ];
-    for (field, _) in meaningless.into_iter().filter(|(_, is_there)| *is_there) {
+    for (field, _) in rule.of_delegations().into_iter().filter(|(_, is_there)| *is_there) {
         at.field(field).report(format!(
             "a public rule reads no delegation, so `{field}` has no effect; remove it, or `public`"
         ));
@@ -363,14 +330,8 @@ fn covered_by(earlier: Option<&Rule>) -> String {
 
 // === Limits ===
 
-struct Times {
-    pop_window: Option<String>,
-    pop_clock_skew: Option<String>,
-    max_iat_skew: Option<String>,
-    lifetime: Option<String>,
-}
-
-fn limits(at: &Location<'_>, limits: file::Limits, times: Times) -> Limits {
+fn limits(at: &Location<'_>, file: &file::File) -> Limits {
+    let limits = &file.limits;
     let default = credence_delegation::Limits::default();
     let own = |name| at.field("limits").field(name);
     let chain_bytes = count(&own("delegation_bytes"), limits.delegation_bytes);
@@ -395,32 +356,34 @@ fn limits(at: &Location<'_>, limits: file::Limits, times: Times) -> Limits {
         verification: default.clone(),
     };
     let seconds =
-        |name, written: Option<String>, default, range| seconds(&at.field(name), written.as_deref(), default, range);
+        |name, written: &Option<String>, default, range| seconds(&at.field(name), written.as_deref(), default, range);
     let proof_window = seconds(
         "pop_window",
-        times.pop_window,
-        ranges::DEFAULT_PROOF_WINDOW,
+        &file.pop_window,
+        DEFAULT_PROOF_WINDOW,
         1..=MAX_PROOF_WINDOW,
     );
-    let token_lifetime = 60..=366 * ranges::DAY;
+    let clock_skew = seconds(
+        "pop_clock_skew",
+        &file.pop_clock_skew,
+        proof_window.min(5),
+        0..=proof_window,
+    );
+    let iat_skew = seconds("max_iat_skew", &file.max_iat_skew, DEFAULT_IAT_SKEW, 0..=300);
+    let lifetimes = 60..=366 * DAY;
     Limits {
-        proof_clock_skew: seconds(
-            "pop_clock_skew",
-            times.pop_clock_skew,
-            proof_window.min(5),
-            0..=proof_window,
-        ),
+        proof_clock_skew: clock_skew,
         verification: credence_delegation::Limits {
             token_bytes: default.token_bytes.min(chain_bytes),
             chain_bytes,
             // The range ends at 8.
             delegation_depth: u32::try_from(depth).unwrap_or(default.delegation_depth),
-            iat_skew: seconds("max_iat_skew", times.max_iat_skew, ranges::DEFAULT_IAT_SKEW, 0..=300),
+            iat_skew,
             token_lifetime: seconds(
                 "max_token_lifetime",
-                times.lifetime,
-                ranges::DEFAULT_TOKEN_LIFETIME,
-                token_lifetime,
+                &file.max_token_lifetime,
+                DEFAULT_TOKEN_LIFETIME,
+                lifetimes,
             ),
             proof_window,
             ..default
@@ -429,20 +392,14 @@ fn limits(at: &Location<'_>, limits: file::Limits, times: Times) -> Limits {
     }
 }
 
-fn audit(at: &Location<'_>, audit: file::Audit) -> Audit {
+fn check_audit(at: &Location<'_>, audit: &Audit) {
     if audit.record == RecordedDecisions::None && audit.on_overflow == Overflow::Deny {
         at.field("on_overflow")
             .report("`deny` refuses what cannot be recorded, and `record: none` records nothing; remove one");
     }
-    Audit {
-        record: audit.record,
-        ring_entries: count(&at.field("ring_entries"), audit.ring_entries),
-        ring_bytes: count(&at.field("ring_bytes"), audit.ring_bytes),
-        on_overflow: audit.on_overflow,
-        arguments: audit.arguments,
-        response_status: audit.response_status,
-        denials_per_second: count(&at.field("denials_per_second"), audit.denials_per_second),
-    }
+    count(&at.field("ring_entries"), Some(audit.ring_entries));
+    count(&at.field("ring_bytes"), Some(audit.ring_bytes));
+    count(&at.field("denials_per_second"), Some(audit.denials_per_second));
 }
 
 /// Digits of a log id.

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
+use super::compile::compile;
 use super::error::ConfigError;
 use super::file::{self, Mode, Place, ProofKind, Unmatched};
-use super::policy::Policy;
 use super::read::read;
 use crate::arguments::ArgumentKind;
 use crate::route::{HeaderTest, QueryTest};
@@ -122,8 +122,8 @@ impl Description {
     /// # Errors
     /// [`ConfigError`] if it would not load.
     pub fn of(json: &[u8]) -> Result<Self, ConfigError> {
-        let policy = Policy::parse(json)?;
         let file = read(json)?;
+        let policy = compile(&file)?;
         let audience = file.audience;
         Ok(Self {
             default: policy.unmatched,

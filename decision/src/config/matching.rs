@@ -2,7 +2,7 @@
 
 use credence_delegation::Location;
 
-use super::checks::{alike, elements, is_token, query_name, readable_header};
+use super::checks::{alike, each_once, elements, is_token, query_name, readable_header};
 use super::file::{self, HostSpelling, PathSpelling};
 use crate::arguments::{ArgumentSource, Source};
 use crate::request::query;
@@ -12,39 +12,26 @@ use crate::route::{Condition, HostPattern, MAX_CONDITIONS, PathTemplate, Pattern
 
 /// Gives `paths` its meaning.
 pub(super) fn tolerated(at: &Location<'_>, paths: &file::Paths) -> Tolerated {
-    let mut tolerated = Tolerated::default();
-    for (index, spelling) in paths.allow.iter().flatten().enumerate() {
-        let allowed = match spelling {
-            PathSpelling::EncodedSlash => &mut tolerated.encoded_slash,
-            PathSpelling::PathParameter => &mut tolerated.path_parameter,
-            PathSpelling::EmptySegment => &mut tolerated.empty_segment,
-            PathSpelling::LetterCase => &mut tolerated.letter_case,
-            PathSpelling::TrailingSlash => &mut tolerated.trailing_slash,
-            PathSpelling::FormatSuffix => &mut tolerated.format_suffix,
-        };
-        allow(at, index, allowed);
+    let allowed = paths.allow.as_deref().unwrap_or_default();
+    each_once(&at.field("allow"), allowed);
+    let allows = |spelling| allowed.contains(&spelling);
+    Tolerated {
+        encoded_slash: allows(PathSpelling::EncodedSlash),
+        path_parameter: allows(PathSpelling::PathParameter),
+        empty_segment: allows(PathSpelling::EmptySegment),
+        letter_case: allows(PathSpelling::LetterCase),
+        trailing_slash: allows(PathSpelling::TrailingSlash),
+        format_suffix: allows(PathSpelling::FormatSuffix),
     }
-    tolerated
 }
 
 /// Gives the plugin's `hosts` its meaning.
 pub(super) fn tolerated_hosts(at: &Location<'_>, hosts: &file::Hosts) -> ToleratedHosts {
-    let mut tolerated = ToleratedHosts::default();
-    for (index, spelling) in hosts.allow.iter().flatten().enumerate() {
-        let allowed = match spelling {
-            HostSpelling::Port => &mut tolerated.port,
-            HostSpelling::TrailingDot => &mut tolerated.trailing_dot,
-        };
-        allow(at, index, allowed);
-    }
-    tolerated
-}
-
-fn allow(at: &Location<'_>, index: usize, spelling: &mut bool) {
-    if std::mem::replace(spelling, true) {
-        at.field("allow")
-            .element(index)
-            .report("this is listed twice; remove one");
+    let allowed = hosts.allow.as_deref().unwrap_or_default();
+    each_once(&at.field("allow"), allowed);
+    ToleratedHosts {
+        port: allowed.contains(&HostSpelling::Port),
+        trailing_dot: allowed.contains(&HostSpelling::TrailingDot),
     }
 }
 

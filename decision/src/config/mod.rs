@@ -12,6 +12,8 @@ mod duration;
 mod envelope;
 mod error;
 mod file;
+#[cfg(feature = "tools")]
+mod keywords;
 mod matching;
 mod policy;
 mod ranges;
@@ -24,8 +26,8 @@ pub use credence_delegation::MAX_PROBLEMS;
 pub use describe::{ArgumentDescription, Asked, Condition, Description, Ignored, MatchDescription, RuleDescription};
 pub use envelope::as_json;
 pub use error::ConfigError;
-pub use file::{Mode, Overflow, Place, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};
-pub use policy::{Access, Audit, ControlPlane, Limits, Policy, Requirement, Rule};
+pub use file::{Audit, Count, Mode, Overflow, Place, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};
+pub use policy::{Access, ControlPlane, Limits, Policy, Requirement, Rule};
 pub use read::MAX_CONFIG_BYTES;
 #[cfg(feature = "tools")]
 pub use schema::json_schema;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use credence_delegation::Remark;
 use credence_delegation::{Algorithms, TrustAnchors};
 
-use super::file::{Mode, Overflow, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};
+use super::file::{Audit, Mode, ProofKind, Unmatched};
 use crate::arguments::ArgumentMapping;
 use crate::identity_headers::{IdentityHeaders, Part};
 use crate::request::target::{Tolerated, ToleratedHosts};
@@ -149,30 +149,4 @@ pub struct Limits {
     pub shared_cache_entries: usize,
     /// What verification is bounded by: `chain_bytes` is the limit of the delegation header.
     pub verification: credence_delegation::Limits,
-}
-
-/// What is recorded, and what happens if it cannot be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Audit {
-    /// Whether decisions are recorded at all.
-    pub record: RecordedDecisions,
-    /// Entries that wait for acknowledgement.
-    pub ring_entries: usize,
-    /// Bytes that they may take.
-    pub ring_bytes: usize,
-    /// What happens when the ring is full.
-    pub on_overflow: Overflow,
-    /// What is recorded of arguments.
-    pub arguments: RecordedArguments,
-    /// Whether events wait for the answer to their request.
-    pub response_status: bool,
-    /// Denials of one holder that are events of their own in a second; of one principal, four times as many.
-    pub denials_per_second: usize,
-}
-
-impl Audit {
-    /// Whether anything is recorded of a request's arguments.
-    pub fn keeps_arguments(&self) -> bool {
-        self.record == RecordedDecisions::All && self.arguments != RecordedArguments::None
-    }
 }

@@ -14,7 +14,7 @@ impl Policy {
     /// [`ConfigError`] lists the mistakes with their places. A mistake of syntax, type or field name is listed alone,
     /// since what follows it cannot be read.
     pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
-        compile(read(json)?)
+        compile(&read(json)?)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::decision::{Denial, Reason};
 use crate::grant::Grant;
 use crate::identity_headers::Identity;
 use crate::proofs::UsedProof;
-use crate::request::{Field, Header, Request, is_joined};
+use crate::request::{Header, Request, is_joined};
 use crate::revocation::Freshness;
 
 /// One request under one rule that asks for a delegation.
@@ -198,9 +198,9 @@ impl<'r> Attempt<'_, 'r> {
     /// not known yet.
     fn presented(&self, now: UnixTime) -> Result<Presented<'r>, Denial> {
         let presented = match self.request.delegation {
-            Field::Absent => return Err(Reason::DelegationMissing.into()),
-            Field::Repeated => return Err(Reason::DelegationRepeated.into()),
-            Field::Once(value) => value,
+            Header::Absent => return Err(Reason::DelegationMissing.into()),
+            Header::Repeated => return Err(Reason::DelegationRepeated.into()),
+            Header::Once(value) => value,
         };
         if presented.len() > self.policy.limits.verification.chain_bytes {
             return Err(Reason::DelegationTooLarge.into());
@@ -222,9 +222,9 @@ impl<'r> Attempt<'_, 'r> {
             return Ok(None);
         }
         let presented = match self.request.proof {
-            Field::Absent => return Err(Reason::ProofMissing.into()),
-            Field::Repeated => return Err(Reason::ProofRepeated.into()),
-            Field::Once(value) => value,
+            Header::Absent => return Err(Reason::ProofMissing.into()),
+            Header::Repeated => return Err(Reason::ProofRepeated.into()),
+            Header::Once(value) => value,
         };
         if presented.len() > self.policy.limits.proof_bytes {
             return Err(Reason::ProofTooLarge.into());

@@ -14,7 +14,7 @@ use credence_delegation::UnixTime;
 
 use crate::chains::CachedChain;
 use crate::grant::Grant;
-use crate::request::{Field, Request};
+use crate::request::{Header, Request};
 
 /// A fixed number of places. A request has one of them, which another takes over that is asked twice in a row.
 ///
@@ -154,7 +154,7 @@ impl<'r> RequestFingerprint<'r> {
     /// What tells the request from others, if these texts are all that a decision about it may depend on but for what a
     /// rule asks of its other headers or of its holder.
     pub fn of(request: &Request<'r>) -> Option<Self> {
-        let Field::Once(delegation) = request.delegation else {
+        let Header::Once(delegation) = request.delegation else {
             return None;
         };
         if request.has_body || request.leaves_http {

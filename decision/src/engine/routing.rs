@@ -53,13 +53,10 @@ pub(super) fn route<'p, 'r>(policy: &'p Policy, request: &Request<'r>) -> Result
     if target::is_ambiguous_method(request.method) {
         return Err(Reason::MethodAmbiguous.into());
     }
-    let target = Target::parse(request.path, policy.paths).map_err(|ambiguity| {
+    let target = Target::parse(request.path, policy.paths).map_err(|_| match request.leaves_http {
         // A CONNECT has no path, or one that is none: say what is wrong with the request, not with its path.
-        if request.leaves_http {
-            Reason::UpgradeDenied.into()
-        } else {
-            Denial::from(ambiguity)
-        }
+        true => Reason::UpgradeDenied,
+        false => Reason::PathAmbiguous,
     })?;
     let host = Host::parse(request.authority).ok_or(Reason::HostMalformed)?;
     let found = match policy.routes.find(host, request, &target) {

@@ -10,8 +10,6 @@ use std::hash::Hasher;
 use credence_delegation::UnixTime;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use crate::hex;
-
 /// Makes and recognises the nonces of one process.
 #[derive(Debug, Clone)]
 pub struct Nonces {
@@ -34,7 +32,7 @@ impl Nonces {
 
     /// A nonce made now.
     pub fn make(&self, now: UnixTime) -> String {
-        hex::encode(&[&now.0.to_be_bytes()[..], &self.tag(now)].concat())
+        base16ct::lower::encode_string(&[&now.0.to_be_bytes()[..], &self.tag(now)].concat())
     }
 
     /// Whether this is a nonce of the process that still counts.

@@ -20,9 +20,9 @@ pub struct Request<'a> {
     /// `:path` with its query; empty if absent.
     pub path: &'a [u8],
     /// The header that carries the delegation.
-    pub delegation: Field<'a>,
+    pub delegation: Header<'a>,
     /// The header that carries the proof.
-    pub proof: Field<'a>,
+    pub proof: Header<'a>,
     /// `content-type`, the first if there are several.
     pub content_type: Option<&'a [u8]>,
     /// `x-request-id`, the first if there are several.
@@ -44,7 +44,7 @@ pub struct Request<'a> {
     /// The names, as they arrived, of headers that only this filter may set: to be removed before anything else.
     /// A name occurs as often as it was sent.
     pub forged: Vec<&'a [u8]>,
-    headers: HeaderMap<'a>,
+    headers: HeaderPairs<'a>,
 }
 
 impl<'a> Request<'a> {
@@ -53,13 +53,13 @@ impl<'a> Request<'a> {
     /// # Errors
     /// [`HeaderMapError`] if the buffer is not what it should be: an unexpected answer of the host, so deny.
     pub fn parse(serialized: &'a [u8], names: &HeaderNames, has_body: bool) -> Result<Self, HeaderMapError> {
-        let headers = HeaderMap::parse(serialized)?;
+        let headers = HeaderPairs::parse(serialized)?;
         let mut request = Self {
             method: b"",
             authority: b"",
             path: b"",
-            delegation: Field::Absent,
-            proof: Field::Absent,
+            delegation: Header::Absent,
+            proof: Header::Absent,
             content_type: None,
             request_id: None,
             traceparent: None,
@@ -71,7 +71,7 @@ impl<'a> Request<'a> {
             forged: Vec::new(),
             headers,
         };
-        for (name, value) in headers.iter() {
+        for (name, value) in headers {
             match name {
                 b":method" => once(&mut request.method, value)?,
                 b":authority" => once(&mut request.authority, value)?,
@@ -86,11 +86,11 @@ impl<'a> Request<'a> {
                 _ if is_ours(name) => request.forged.push(name),
                 // Another spelling of a name, which some service may read as the name itself.
                 _ if folds_to(name, names.delegation.as_bytes()) => {
-                    request.delegation = Field::Repeated;
+                    request.delegation = Header::Repeated;
                     request.overrides.push(name);
                 }
                 _ if folds_to(name, names.proof.as_bytes()) => {
-                    request.proof = Field::Repeated;
+                    request.proof = Header::Repeated;
                     request.overrides.push(name);
                 }
                 _ => match Override::of(name) {
@@ -113,7 +113,6 @@ impl<'a> Request<'a> {
         let mut found = Header::Absent;
         for (candidate, value) in self
             .headers
-            .iter()
             .filter(|(candidate, _)| folds_to(candidate, name.as_bytes()))
         {
             found = match found {
@@ -126,10 +125,10 @@ impl<'a> Request<'a> {
 
     /// The headers of an index. Reads all headers once: the cost grows with their bytes, and not with the number of names
     /// in the index.
-    pub fn read_headers(&self, index: &HeaderIndex) -> Headers<'a> {
+    pub fn read_headers(&self, index: &HeaderIndex) -> BTreeMap<NameId, Header<'a>> {
         let mut found = BTreeMap::new();
         let mut folded = Vec::new();
-        for (name, value) in self.headers.iter() {
+        for (name, value) in self.headers {
             if !index.folds.have_length(name.len()) {
                 continue;
             }
@@ -145,7 +144,7 @@ impl<'a> Request<'a> {
                 found.insert(*id, header);
             }
         }
-        Headers(found)
+        found
     }
 
     /// Whether this is a gRPC request, to be answered in gRPC's way.
@@ -192,32 +191,12 @@ fn names_headers(value: &[u8]) -> bool {
     options.any(|option| !OPTIONS.iter().any(|known| option.eq_ignore_ascii_case(known)))
 }
 
-/// A header that must come exactly once, and alone: see [`is_joined`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field<'a> {
-    /// Not sent.
-    Absent,
-    /// Its only value.
-    Once(&'a [u8]),
-    /// Several fields.
-    Repeated,
-}
-
-impl<'a> Field<'a> {
-    fn add(&mut self, value: &'a [u8]) {
-        *self = match self {
-            Self::Absent => Self::Once(value),
-            Self::Once(_) | Self::Repeated => Self::Repeated,
-        };
-    }
-}
-
 /// Whether a value may be several that were joined on the way (RFC 9110, section 5.3). None of our tokens has a comma.
 pub fn is_joined(value: &[u8]) -> bool {
     value.contains(&b',')
 }
 
-/// A header by name.
+/// A header by name. One that carries a token must come once, and alone: see [`is_joined`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header<'a> {
     /// Not sent.
@@ -226,6 +205,15 @@ pub enum Header<'a> {
     Once(&'a [u8]),
     /// More than one field, or one in another spelling.
     Repeated,
+}
+
+impl<'a> Header<'a> {
+    fn add(&mut self, value: &'a [u8]) {
+        *self = match self {
+            Self::Absent => Self::Once(value),
+            Self::Once(_) | Self::Repeated => Self::Repeated,
+        };
+    }
 }
 
 /// Headers that the configuration asks about, by their names in lower case.
@@ -260,22 +248,6 @@ impl HeaderIndex {
     pub fn contains_fold_of(&self, name: &[u8]) -> bool {
         let folded: Vec<u8> = name.iter().map(|byte| fold(*byte)).collect();
         !self.folds.find(&folded).is_empty()
-    }
-}
-
-/// The headers of a request that the configuration asks about.
-#[derive(Clone, Debug, Default)]
-pub struct Headers<'a>(BTreeMap<NameId, Header<'a>>);
-
-impl<'a> Headers<'a> {
-    /// As [`Request::header`].
-    pub fn get(&self, id: NameId) -> Header<'a> {
-        self.0.get(&id).copied().unwrap_or(Header::Absent)
-    }
-
-    /// All that were sent.
-    pub fn iter(&self) -> impl Iterator<Item = (NameId, Header<'a>)> {
-        self.0.iter().map(|(id, header)| (*id, *header))
     }
 }
 
@@ -317,7 +289,7 @@ pub fn is_ours(name: &[u8]) -> bool {
 /// # Errors
 /// [`HeaderMapError`] if the buffer is not what it should be.
 pub fn header_names(serialized: &[u8]) -> Result<impl Iterator<Item = &[u8]>, HeaderMapError> {
-    Ok(HeaderMap::parse(serialized)?.iter().map(|(name, _)| name))
+    Ok(HeaderPairs::parse(serialized)?.map(|(name, _)| name))
 }
 
 /// Headers as the host hands them over, and takes them: the counterpart of [`Request::parse`].
@@ -439,15 +411,15 @@ fn once<'a>(slot: &mut &'a [u8], value: &'a [u8]) -> Result<(), HeaderMapError> 
     Ok(())
 }
 
-/// A serialized header map whose lengths have been found to add up.
+/// The pairs of a serialized header map in order; stops at the first that does not fit, which a parsed one does not have.
 #[derive(Clone, Copy, Debug)]
-struct HeaderMap<'a> {
+struct HeaderPairs<'a> {
     /// Eight bytes a pair.
     lengths: &'a [u8],
     content: &'a [u8],
 }
 
-impl<'a> HeaderMap<'a> {
+impl<'a> HeaderPairs<'a> {
     fn parse(serialized: &'a [u8]) -> Result<Self, HeaderMapError> {
         let (count, rest) = split_length(serialized).ok_or(HeaderMapError::Malformed)?;
         if count > MAX_HEADER_PAIRS {
@@ -456,33 +428,18 @@ impl<'a> HeaderMap<'a> {
         let (lengths, content) = rest
             .split_at_checked(count.saturating_mul(8))
             .ok_or(HeaderMapError::Malformed)?;
-        let map = Self { lengths, content };
-        let mut pairs = map.iter();
+        let parsed = Self { lengths, content };
+        let mut pairs = parsed;
         for _ in 0..count {
             pairs.next().ok_or(HeaderMapError::Malformed)?;
         }
         if pairs.content.is_empty() {
-            Ok(map)
+            Ok(parsed)
         } else {
             Err(HeaderMapError::Malformed)
         }
     }
 
-    fn iter(&self) -> HeaderPairs<'a> {
-        HeaderPairs {
-            lengths: self.lengths,
-            content: self.content,
-        }
-    }
-}
-
-/// The pairs in order; stops at the first that does not fit, which a parsed map does not have.
-struct HeaderPairs<'a> {
-    lengths: &'a [u8],
-    content: &'a [u8],
-}
-
-impl<'a> HeaderPairs<'a> {
     fn take_string(&mut self, length: usize) -> Option<&'a [u8]> {
         let (string, rest) = self.content.split_at_checked(length)?;
         self.content = rest.strip_prefix(b"\0")?;
@@ -533,8 +490,8 @@ pub(crate) mod tests {
         assert_eq!(request.authority, b"payments.example");
         assert_eq!(request.path, b"/v1/charges?amount=5");
         assert_eq!(request.content_type, Some(b"application/json".as_slice()));
-        assert_eq!(request.delegation, Field::Once(b"root~leaf"));
-        assert_eq!(request.proof, Field::Once(b"proof"));
+        assert_eq!(request.delegation, Header::Once(b"root~leaf"));
+        assert_eq!(request.proof, Header::Once(b"proof"));
         assert_eq!(request.request_id, Some(b"7f".as_slice()));
         assert_eq!(request.traceparent, Some(b"00-ab-cd-01".as_slice()));
         assert_eq!(request.header("empty"), Header::Once(b""));
@@ -552,7 +509,7 @@ pub(crate) mod tests {
         let request = Request::parse(&buffer, &names, false).unwrap();
         assert_eq!(
             (request.delegation, request.proof),
-            (Field::Once(b"b"), Field::Once(b"c"))
+            (Header::Once(b"b"), Header::Once(b"c"))
         );
     }
 
@@ -565,7 +522,7 @@ pub(crate) mod tests {
         ];
         for headers in cases {
             let buffer = serialize(headers);
-            assert_eq!(parse(&buffer).unwrap().delegation, Field::Repeated, "{headers:?}");
+            assert_eq!(parse(&buffer).unwrap().delegation, Header::Repeated, "{headers:?}");
         }
         assert!(is_joined(b"a,b") && !is_joined(b"a~b"));
     }
@@ -615,7 +572,7 @@ pub(crate) mod tests {
             ]);
             let request = parse(&buffer).unwrap();
             assert_eq!(request.forged, [subject.as_bytes()]);
-            assert_eq!(request.proof, Field::Repeated, "{proof}");
+            assert_eq!(request.proof, Header::Repeated, "{proof}");
             assert!(request.overrides.contains(&method.as_bytes()), "{method}");
             assert_eq!(request.host_overrides, [host.as_bytes()]);
             assert_eq!(request.header("x-tenant"), Header::Repeated, "{tenant}");
@@ -638,7 +595,7 @@ pub(crate) mod tests {
             assert_eq!(request.forged, [b""; 0], "{name}");
             assert_eq!(
                 (request.delegation, request.proof),
-                (Field::Absent, Field::Absent),
+                (Header::Absent, Header::Absent),
                 "{name}"
             );
             assert_eq!((request.overrides, request.host_overrides), (vec![], vec![]), "{name}");
@@ -752,7 +709,7 @@ pub(crate) mod tests {
         let request = parse(&buffer).unwrap();
         assert_eq!(
             (request.delegation, request.proof),
-            (Field::Once(b"a"), Field::Repeated)
+            (Header::Once(b"a"), Header::Repeated)
         );
     }
 

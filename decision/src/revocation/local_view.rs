@@ -16,18 +16,10 @@ use super::subject_table::SubjectTable;
 /// whose epochs then differ from what their tokens carry: both deny.
 #[derive(Debug)]
 pub struct View {
-    hasher: SubjectHasher,
     pub(super) subjects: Subjects,
     revision: u64,
     memory: Memory,
     sweep: Sweep,
-}
-
-/// A snapshot on its way in. It is no `View`, and so cannot be consulted before it is complete.
-#[derive(Debug)]
-pub(super) struct Draft {
-    hasher: SubjectHasher,
-    pub(super) subjects: Subjects,
 }
 
 /// Why a record was not applied, in words that say what to do.
@@ -39,9 +31,11 @@ pub(super) enum Unapplied {
     NoRoom(String),
 }
 
-/// The subjects of a view or of a draft.
+/// The subjects of a view, or of a snapshot on its way in: that is no `View`, and so cannot be consulted before it is
+/// complete.
 #[derive(Debug)]
 pub(super) struct Subjects {
+    hasher: SubjectHasher,
     principals: SubjectTable<PackedState>,
     keys: SubjectTable<()>,
     issuer_floors: SubjectTable<i64>,
@@ -53,6 +47,20 @@ pub(super) struct Subjects {
 // === impl View ===
 
 impl View {
+    /// Puts a complete snapshot in force. `revision` must be above that of any view of this VM before it; `token_lifetime` is
+    /// as [`View::expect_lifetime`] has it.
+    pub(super) fn new(subjects: Subjects, revision: u64, token_lifetime: Option<u64>) -> Self {
+        Self {
+            subjects,
+            revision,
+            memory: Memory {
+                token_lifetime,
+                forgotten_before: None,
+            },
+            sweep: Sweep::default(),
+        }
+    }
+
     /// Moves whenever anything in this view may have changed; local to the VM, and no position in the log.
     pub fn revision(&self) -> u64 {
         self.revision
@@ -70,7 +78,7 @@ impl View {
 
     /// Applies one update that arrived at about `now`, if that is known.
     pub(super) fn apply(&mut self, record: &v1::Record, now: Option<UnixTime>) -> Result<(), Unapplied> {
-        self.subjects.apply(&self.hasher, record, now)?;
+        self.subjects.apply(record, now)?;
         self.revision = self.revision.saturating_add(1);
         Ok(())
     }
@@ -113,18 +121,18 @@ impl RevocationView for View {
     fn principal(&self, issuer: &str, subject: Option<&str>) -> PrincipalState {
         self.subjects
             .principals
-            .get(&self.hasher.principal(issuer, subject))
+            .get(&self.subjects.hasher.principal(issuer, subject))
             .map_or_else(PrincipalState::default, PackedState::unpack)
     }
 
     fn is_key_revoked(&self, key: &Thumbprint) -> bool {
-        self.subjects.keys.contains(&self.hasher.key(key))
+        self.subjects.keys.contains(&self.subjects.hasher.key(key))
     }
 
     fn issuer_floor(&self, issuer: &str) -> Option<UnixTime> {
         self.subjects
             .issuer_floors
-            .get(&self.hasher.issuer(issuer))
+            .get(&self.subjects.hasher.issuer(issuer))
             .copied()
             .map(UnixTime)
     }
@@ -135,8 +143,9 @@ impl RevocationView for View {
 
     fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, token: DelegationPath<'_>) -> bool {
         let delegations = &self.subjects.delegations;
-        delegations.contains(&self.hasher.delegation(issuer, subject, token.id))
-            || (!token.under.is_empty() && delegations.contains(&self.hasher.delegation_under(issuer, subject, token)))
+        delegations.contains(&self.subjects.hasher.delegation(issuer, subject, token.id))
+            || (!token.under.is_empty()
+                && delegations.contains(&self.subjects.hasher.delegation_under(issuer, subject, token)))
     }
 
     fn memory(&self) -> Memory {
@@ -147,48 +156,22 @@ impl RevocationView for View {
 /// Takes about half a millisecond.
 const BUCKETS_PER_STEP: usize = 2_048;
 
-// === impl Draft ===
+// === impl Subjects ===
 
-impl Draft {
+impl Subjects {
     /// An empty snapshot for at most `max_subjects` subjects. `secret` must be random and stay in this VM.
     pub(super) fn new(secret: &[u8; 16], max_subjects: usize) -> Self {
         Self {
             hasher: SubjectHasher::new(secret),
-            subjects: Subjects {
-                principals: SubjectTable::new(),
-                keys: SubjectTable::new(),
-                issuer_floors: SubjectTable::new(),
-                delegations: SubjectTable::new(),
-                log_floor: None,
-                max_subjects,
-            },
+            principals: SubjectTable::new(),
+            keys: SubjectTable::new(),
+            issuer_floors: SubjectTable::new(),
+            delegations: SubjectTable::new(),
+            log_floor: None,
+            max_subjects,
         }
     }
 
-    /// Adds one record of the snapshot.
-    pub(super) fn apply(&mut self, record: &v1::Record) -> Result<(), Unapplied> {
-        self.subjects.apply(&self.hasher, record, None)
-    }
-
-    /// The snapshot is complete. `revision` must be above that of any view of this VM before it; `token_lifetime` is as
-    /// [`View::expect_lifetime`] has it.
-    pub(super) fn complete(self, revision: u64, token_lifetime: Option<u64>) -> View {
-        View {
-            hasher: self.hasher,
-            subjects: self.subjects,
-            revision,
-            memory: Memory {
-                token_lifetime,
-                forgotten_before: None,
-            },
-            sweep: Sweep::default(),
-        }
-    }
-}
-
-// === impl Subjects ===
-
-impl Subjects {
     /// Gives back some of the memory, where no view needs it any more; `None` once there is none left. To give back that of a
     /// million subjects at once takes some ten milliseconds, for which no request is to wait.
     pub(super) fn dismantle_some(mut self) -> Option<Self> {
@@ -199,7 +182,9 @@ impl Subjects {
         is_left.then_some(self)
     }
 
-    fn apply(&mut self, hasher: &SubjectHasher, record: &v1::Record, now: Option<UnixTime>) -> Result<(), Unapplied> {
+    /// Applies one record of a snapshot, or an update that arrived at about `now`.
+    pub(super) fn apply(&mut self, record: &v1::Record, now: Option<UnixTime>) -> Result<(), Unapplied> {
+        let hasher = self.hasher;
         let room = self.max_subjects.saturating_sub(self.len());
         let max_subjects = self.max_subjects;
         let stored = match record.subject.as_ref().ok_or_else(|| {
@@ -233,7 +218,7 @@ impl Subjects {
                         delegation.revoked_at
                     ))
                 })?;
-                let hash = parse_delegation(hasher, issuer, subject, delegation)?;
+                let hash = parse_delegation(&hasher, issuer, subject, delegation)?;
                 let known = self.delegations.get(&hash).copied();
                 check_room(room, max_subjects, || known.is_some())?;
                 // Whatever was said before or is said now, what is kept longer is kept.
@@ -426,11 +411,11 @@ mod tests {
     }
 
     fn view_of(records: &[v1::Record]) -> View {
-        let mut draft = Draft::new(&[7; 16], 100);
+        let mut draft = Subjects::new(&[7; 16], 100);
         for record in records {
-            draft.apply(record).unwrap();
+            draft.apply(record, None).unwrap();
         }
-        draft.complete(1, None)
+        View::new(draft, 1, None)
     }
 
     #[test]
@@ -638,11 +623,11 @@ mod tests {
 
     #[test]
     fn what_is_left_of_a_view_goes_step_by_step() {
-        let mut draft = Draft::new(&[7; 16], 1_000_000);
+        let mut draft = Subjects::new(&[7; 16], 1_000_000);
         for number in 0..100_000 {
-            draft.apply(&raised(Some(&number.to_string()), 1)).unwrap();
+            draft.apply(&raised(Some(&number.to_string()), 1), None).unwrap();
         }
-        let mut remains = Some(draft.subjects);
+        let mut remains = Some(draft);
         let mut steps = 0;
         while let Some(some) = remains {
             remains = some.dismantle_some();
@@ -735,8 +720,8 @@ mod tests {
             ),
         ];
         for (record, expected) in cases {
-            let mut draft = Draft::new(&[7; 16], 100);
-            let error = draft.apply(&record).unwrap_err();
+            let mut draft = Subjects::new(&[7; 16], 100);
+            let error = draft.apply(&record, None).unwrap_err();
             assert!(
                 matches!(&error, Unapplied::Invalid(what) if what.contains(expected)),
                 "{error:?}"
@@ -746,13 +731,13 @@ mod tests {
 
     #[test]
     fn a_full_view_takes_changes_but_no_new_subject() {
-        let mut draft = Draft::new(&[7; 16], 2);
-        draft.apply(&raised(Some("ana"), 1)).unwrap();
-        draft.apply(&revoked_key(THUMBPRINT)).unwrap();
-        draft.apply(&raised(Some("ana"), 2)).unwrap();
-        draft.apply(&revoked_key(THUMBPRINT)).unwrap();
+        let mut draft = Subjects::new(&[7; 16], 2);
+        draft.apply(&raised(Some("ana"), 1), None).unwrap();
+        draft.apply(&revoked_key(THUMBPRINT), None).unwrap();
+        draft.apply(&raised(Some("ana"), 2), None).unwrap();
+        draft.apply(&revoked_key(THUMBPRINT), None).unwrap();
         assert_eq!(
-            draft.apply(&revoked_id(None, "d1")),
+            draft.apply(&revoked_id(None, "d1"), None),
             Err(Unapplied::NoRoom(too_many_subjects(2)))
         );
     }

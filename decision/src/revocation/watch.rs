@@ -10,11 +10,11 @@ use sha2::{Digest as _, Sha256};
 use super::cache_keys::CacheKeys;
 use super::forgetting::SlowestClock;
 use super::lease::{Freshness, Lease};
-use super::local_view::{Draft, Subjects, Unapplied, View, too_many_subjects};
+use super::local_view::{Subjects, Unapplied, View, too_many_subjects};
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, UnixNanos};
 use crate::config::ControlPlane;
-use crate::stream::{StreamAction, StreamHandler, Violation};
+use crate::stream::{StreamAction, StreamHandler, Violation, decode};
 
 /// Follows one revocation log over one stream at a time, and owns the view and its lease.
 ///
@@ -30,7 +30,7 @@ pub struct Watch {
     secret: [u8; 16],
     phase: Phase,
     view: Option<View>,
-    /// What is left of the last view or draft that is not needed any more.
+    /// What is left of the last view or snapshot that is not needed any more.
     remains: Option<Subjects>,
     /// The last entry of the log that was ever applied here. Outlives the view: no log may end before it.
     applied: Option<Position>,
@@ -60,18 +60,8 @@ pub type Action = StreamAction;
 pub struct Counters {
     /// Attempts to open a stream.
     pub opened: u64,
-    /// Streams that ended without our doing, including those that could not be opened.
-    pub closed: u64,
-    /// Streams the control plane refused because of the log itself.
-    pub refused: u64,
     /// Streams reset because the contract was broken.
     pub violations: u64,
-    /// Streams reset because they were silent.
-    pub silences: u64,
-    /// Snapshots taken over.
-    pub snapshots: u64,
-    /// Updates applied.
-    pub updates: u64,
     /// Revoked delegations forgotten because no token can carry their ids any more.
     pub forgotten: u64,
 }
@@ -108,7 +98,7 @@ enum Stage {
 
 #[derive(Debug)]
 struct Pull {
-    draft: Draft,
+    subjects: Subjects,
     position: Position,
     chunks: u32,
     next: u32,
@@ -197,11 +187,6 @@ impl Watch {
         self.round_trip.take()
     }
 
-    /// The last entry of the log that was applied; `None` before the first snapshot.
-    pub fn applied(&self) -> Option<u64> {
-        self.applied.map(|position| position.seq)
-    }
-
     /// What the filters of this node seal with what they remember for each other; `None` as long as nobody has given
     /// out any. They stay when the stream ends, and are of use until the other filters have newer ones.
     pub fn cache_keys(&self) -> Option<&CacheKeys> {
@@ -211,11 +196,6 @@ impl Watch {
     /// How often things happened.
     pub fn counters(&self) -> Counters {
         self.counters
-    }
-
-    /// The log this watch is pinned to.
-    pub fn log_id(&self) -> &str {
-        &self.settings.log_id
     }
 
     /// Time has passed. The only place where streams are opened. `random` is drawn from all of `u64`.
@@ -236,7 +216,6 @@ impl Watch {
                     let wait = self.backoff.after_failure(random);
                     self.reset(now, wait, FORGOT_TOO_MUCH.to_owned())
                 } else if silence > self.max_silence() {
-                    self.counters.silences = self.counters.silences.saturating_add(1);
                     let wait = self.backoff.after_failure(random);
                     let notice = format!(
                         "revocation stream reset: nothing was received for {} ms; check that the control plane answers pings",
@@ -308,25 +287,19 @@ impl Watch {
             }
             self.earlier_secrets.push_back(stream.secret);
             if let Stage::Pulling(pull) = stage {
-                self.remains = Some(pull.draft.subjects);
+                self.remains = Some(pull.subjects);
             }
         }
         self.lease.forget_pings();
     }
 
     fn receive(&mut self, now: Monotonic, bytes: &[u8]) -> Result<Vec<Action>, Violation> {
-        if bytes.len() > MAX_MESSAGE_BYTES {
-            return Err(Violation::new(format!(
-                "a message has {} bytes; expected at most {MAX_MESSAGE_BYTES}",
-                bytes.len()
-            )));
-        }
-        let response = v1::WatchResponse::decode(bytes).ok();
-        let message = response.and_then(|response| response.message).ok_or_else(|| {
-            Violation::new(
-                "a message is no WatchResponse this filter knows: update the filter before the control plane",
-            )
-        })?;
+        let message = decode(
+            bytes,
+            MAX_MESSAGE_BYTES,
+            "WatchResponse",
+            |response: v1::WatchResponse| response.message,
+        )?;
         if let Phase::Open { stream, .. } = &mut self.phase {
             stream.last_heard = now;
         }
@@ -379,7 +352,7 @@ impl Watch {
                         let stage = "holding no view that could be continued";
                         return Err(out_of_order("a welcome without a snapshot", stage));
                     }
-                    self.take_over(Draft::new(&self.secret, self.settings.max_subjects), first);
+                    self.take_over(Subjects::new(&self.secret, self.settings.max_subjects), first);
                 }
                 Ok(self.follow(now))
             }
@@ -408,15 +381,15 @@ impl Watch {
                 if usize::try_from(snapshot.subjects).map_or(true, |subjects| subjects > max_subjects) {
                     return Err(Violation::lasting(too_many_subjects(max_subjects)));
                 }
-                let draft = Draft::new(&self.secret, max_subjects);
+                let subjects = Subjects::new(&self.secret, max_subjects);
                 // There is room for two of them.
                 self.remains = None;
                 if snapshot.chunks == 0 {
-                    self.take_over(draft, position);
+                    self.take_over(subjects, position);
                     return Ok(self.follow(now));
                 }
                 *stage = Stage::Pulling(Box::new(Pull {
-                    draft,
+                    subjects,
                     position,
                     chunks: snapshot.chunks,
                     next: 0,
@@ -458,14 +431,14 @@ impl Watch {
             )));
         }
         for record in &chunk.records {
-            arriving.draft.apply(record)?;
+            arriving.subjects.apply(record, None)?;
         }
         arriving.next = arriving.next.saturating_add(1);
         if arriving.next < arriving.chunks {
             return Ok(vec![pull(arriving.next)]);
         }
         if let Stage::Pulling(complete) = std::mem::replace(stage, Stage::Following) {
-            self.take_over(complete.draft, complete.position);
+            self.take_over(complete.subjects, complete.position);
         }
         Ok(self.follow(now))
     }
@@ -497,7 +470,6 @@ impl Watch {
         match view.apply(record, time) {
             Ok(()) => {
                 *applied = position;
-                self.counters.updates = self.counters.updates.saturating_add(1);
                 Ok(self.confirm().into_iter().collect())
             }
             Err(error) => {
@@ -586,14 +558,13 @@ impl Watch {
     }
 
     /// The snapshot is in force from here on; the view before it goes.
-    fn take_over(&mut self, draft: Draft, position: Position) {
+    fn take_over(&mut self, subjects: Subjects, position: Position) {
         let last = self.view.as_ref().map_or(self.revision, View::revision);
         self.revision = last.saturating_add(1);
-        let view = draft.complete(self.revision, self.token_lifetime);
+        let view = View::new(subjects, self.revision, self.token_lifetime);
         self.remains = self.view.replace(view).map(|view| view.subjects);
         self.applied = Some(position);
         self.needs_snapshot = false;
-        self.counters.snapshots = self.counters.snapshots.saturating_add(1);
     }
 
     fn discard_view(&mut self) {
@@ -685,9 +656,7 @@ impl StreamHandler for Watch {
         if matches!(self.phase, Phase::Closed { .. }) {
             return Vec::new();
         }
-        self.counters.closed = self.counters.closed.saturating_add(1);
         let (wait, notice) = if status == FAILED_PRECONDITION {
-            self.counters.refused = self.counters.refused.saturating_add(1);
             let notice = format!(
                 "the control plane refused to continue revocation log {:?} (FAILED_PRECONDITION): it serves another log, or one \
                  restored from an old copy. Requests are denied once the lease ends. Point control_plane.cluster at the right \

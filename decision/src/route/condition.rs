@@ -197,7 +197,7 @@ impl<'a, 'r> Asked<'a, 'r> {
     fn headers(&self) -> &BTreeMap<NameId, FoundHeader<'r>> {
         self.headers.get_or_init(|| {
             let headers = self.request.read_headers(&self.names.headers);
-            headers.iter().map(|(id, header)| (id, header.into())).collect()
+            headers.into_iter().map(|(id, header)| (id, header.into())).collect()
         })
     }
 

@@ -13,6 +13,8 @@
 
 use std::collections::HashMap;
 
+use thiserror::Error;
+
 use super::host::{HostMap, HostPattern};
 use super::pattern::Pattern;
 use super::reading::Reading;
@@ -43,18 +45,26 @@ pub(super) struct Found {
     pub(super) respelled: Vec<usize>,
 }
 
-/// Why there is no room for a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Full {
-    /// [`MAX_ALIKE`] rules of one host have the path already.
-    Alike,
-    /// The hosts and paths of all rules together make more than [`MAX_NODES`].
-    Nodes,
+/// Why a route cannot be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Unusable {
+    /// The route of this position takes every request that this one could match.
+    #[error("an earlier route takes every request that this one could match")]
+    Covered {
+        /// Its position among all, from 0.
+        earlier: usize,
+    },
+    /// More than [`MAX_ALIKE`].
+    #[error("{MAX_ALIKE} routes of one host have this path already; tell requests apart by their path")]
+    TooManyAlike,
+    /// More than [`MAX_NODES`].
+    #[error("with this route, hosts times path segments come to more than {MAX_NODES}; list fewer hosts in each")]
+    IndexFull,
 }
 
 impl Index {
     /// Adds a rule, which comes after all that were added before.
-    pub(super) fn insert(&mut self, rule: usize, pattern: &Pattern) -> Result<(), Full> {
+    pub(super) fn insert(&mut self, rule: usize, pattern: &Pattern) -> Result<(), Unusable> {
         self.check_room(pattern)?;
         if pattern.hosts.is_empty() {
             self.insert_at(rule, None, &pattern.path);
@@ -91,7 +101,7 @@ impl Index {
         }
     }
 
-    fn check_room(&self, pattern: &Pattern) -> Result<(), Full> {
+    fn check_room(&self, pattern: &Pattern) -> Result<(), Unusable> {
         let every_host = pattern.hosts.is_empty().then_some(None);
         let mut nodes = self.nodes.len();
         for host in every_host.into_iter().chain(pattern.hosts.iter().map(Some)) {
@@ -104,10 +114,14 @@ impl Index {
             }
             let alike = node.map_or(0, |node| node.rules(pattern.path.has_rest()).len());
             if alike >= MAX_ALIKE {
-                return Err(Full::Alike);
+                return Err(Unusable::TooManyAlike);
             }
         }
-        if nodes > MAX_NODES { Err(Full::Nodes) } else { Ok(()) }
+        if nodes > MAX_NODES {
+            Err(Unusable::IndexFull)
+        } else {
+            Ok(())
+        }
     }
 
     /// The first rule that takes the host (in lower case) and the path, and of which `judge` says more than no; and those

@@ -19,7 +19,8 @@ mod template;
 
 pub use condition::{Condition, HeaderTest, MAX_CONDITIONS, QueryTest};
 pub use host::{HostPattern, HostPatternError, MAX_HOST_BYTES};
+pub use index::Unusable;
 pub use index::{MAX_ALIKE, MAX_NODES};
 pub use pattern::{Pattern, Unclear};
-pub use routes::{RouteMatch, Routes, Unusable};
+pub use routes::{RouteMatch, Routes};
 pub use template::{Captures, MAX_CAPTURES, MAX_SEGMENTS, MAX_TEMPLATE_BYTES, PathTemplate, TemplateError};

@@ -1,9 +1,7 @@
 //! The rules in the order they are tried.
 
-use thiserror::Error;
-
 use super::condition::{Asked, AskedNames, Condition};
-use super::index::{Found, Full, Hit, Index, MAX_ALIKE, MAX_NODES};
+use super::index::{Found, Hit, Index, Unusable};
 use super::pattern::{Pattern, Unclear};
 use super::reading::Reading;
 use super::template::Captures;
@@ -135,16 +133,6 @@ impl<T> Routes<T> {
         self.routes.iter().map(|(_, leads_to)| leads_to)
     }
 
-    /// How many routes there are.
-    pub fn len(&self) -> usize {
-        self.routes.len()
-    }
-
-    /// Whether there is no route at all.
-    pub fn is_empty(&self) -> bool {
-        self.routes.is_empty()
-    }
-
     fn pattern(&self, index: usize) -> Option<&Pattern> {
         self.routes.get(index).map(|(pattern, _)| pattern)
     }
@@ -170,32 +158,6 @@ pub struct RouteMatch<'s, 'r, T> {
     pub leads_to: &'s T,
     /// What the path's captures took from the request.
     pub captures: Captures<'r>,
-}
-
-/// Why a route cannot be added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Unusable {
-    /// The route of this position takes every request that this one could match.
-    #[error("an earlier route takes every request that this one could match")]
-    Covered {
-        /// Its position among all, from 0.
-        earlier: usize,
-    },
-    /// More than [`MAX_ALIKE`].
-    #[error("{MAX_ALIKE} routes of one host have this path already; tell requests apart by their path")]
-    TooManyAlike,
-    /// More than [`MAX_NODES`].
-    #[error("with this route, hosts times path segments come to more than {MAX_NODES}; list fewer hosts in each")]
-    IndexFull,
-}
-
-impl From<Full> for Unusable {
-    fn from(full: Full) -> Self {
-        match full {
-            Full::Alike => Self::TooManyAlike,
-            Full::Nodes => Self::IndexFull,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 use super::super::condition::{HeaderTest, QueryTest};
 use super::super::host::HostPattern;
+use super::super::index::{MAX_ALIKE, MAX_NODES};
 use super::super::template::{MAX_SEGMENTS, PathTemplate};
 use super::*;
 use crate::request::HeaderNames;
@@ -392,8 +393,8 @@ fn too_many_rules_of_one_path_and_too_large_an_index_are_refused() {
         routes.push(pattern(&[&host], &[], &long), ()).err()
     });
     assert_eq!(refused, Some(Unusable::IndexFull));
-    let last = format!("host-{}.example", routes.len() - 1);
-    let refused = format!("host-{}.example", routes.len());
+    let last = format!("host-{}.example", routes.routes.len() - 1);
+    let refused = format!("host-{}.example", routes.routes.len());
     assert_eq!(find(&routes, &last, "GET", &long, &[]), Ok(Some(())));
     assert_eq!(find(&routes, &refused, "GET", &long, &[]), Ok(None));
 }
@@ -420,7 +421,7 @@ fn adversarial_rules_cost_no_more_than_a_look_at_each() {
             judged += 1;
             Reading::No
         });
-    assert_eq!((none.hit, judged), (None, routes.len()));
+    assert_eq!((none.hit, judged), (None, routes.routes.len()));
     assert_eq!(find(&routes, "a.example", "GET", &all, &[]), Ok(Some(0)));
     let missed = "/a".repeat(10) + "/other";
     assert_eq!(find(&routes, "a.example", "GET", &missed, &[]), Ok(None));
@@ -451,7 +452,7 @@ fn adversarial_spellings_cost_no_more_than_a_look_at_each() {
         });
     assert_eq!(
         (found.hit, judged, found.respelled.len()),
-        (None, routes.len(), routes.len())
+        (None, routes.routes.len(), routes.routes.len())
     );
 }
 

@@ -1,7 +1,6 @@
 //! What a decision leads to: the request is changed or answered, and the decision recorded.
 
 use credence_decision::answer::Answer;
-use credence_decision::audit::Settings;
 use credence_decision::changes::{Change, Changes};
 use credence_decision::clock::Began;
 use credence_decision::config::{Mode, Policy};
@@ -9,6 +8,8 @@ use credence_decision::decision::{Decision, Denial, Reason};
 use credence_decision::engine::Verdict;
 use credence_decision::metrics::VmMetrics;
 use credence_decision::request::{HeaderMapError, HeaderNames, RemovedTrailers, Request};
+
+use credence_wire::v1::ReportHello;
 
 use super::recorder::{Recorder, StartError};
 use crate::host::{Flow, HeaderMap, Host, HostError, LogLevel, RootId, StreamId};
@@ -26,11 +27,11 @@ impl<H: Host> Effects<H> {
         host: H,
         id: RootId,
         policy: &Policy,
-        settings: Settings,
+        hello: ReportHello,
         metrics: &VmMetrics,
     ) -> Result<Self, StartError> {
         Ok(Self {
-            recorder: Recorder::new(host.clone(), id, policy, settings, metrics)?,
+            recorder: Recorder::new(host.clone(), id, policy, hello, metrics)?,
             host,
             headers: policy.headers.clone(),
             changes: Changes::new(policy),

@@ -1,6 +1,6 @@
 //! Counts and records what was decided, and reports it to the control plane.
 
-use credence_decision::audit::{RingError, Settings, Source};
+use credence_decision::audit::{RingError, Source};
 use credence_decision::clock::{Began, Monotonic, UnixNanos, WallClock};
 use credence_decision::config::Policy;
 use credence_decision::decision::{Denial, Reason};
@@ -10,6 +10,8 @@ use credence_decision::recorder;
 use credence_decision::request::Request;
 use credence_decision::revocation::Watch;
 use credence_decision::stream::StreamHandler as _;
+
+use credence_wire::v1::ReportHello;
 
 use super::control_stream::ControlStream;
 use super::request_world::RequestWorld;
@@ -28,14 +30,14 @@ impl<H: Host> Recorder<H> {
         host: H,
         id: RootId,
         policy: &Policy,
-        settings: Settings,
+        hello: ReportHello,
         metrics: &VmMetrics,
     ) -> Result<Self, StartError> {
         let cluster = &policy.control_plane.cluster;
         let mut stream = ControlStream::new(host.clone(), cluster, "credence.v1.AuditService", "Report");
         stream.belongs_to(id);
         Ok(Self {
-            decisions: recorder::Recorder::new(policy, settings, host.random()?, metrics)?,
+            decisions: recorder::Recorder::new(policy, hello, host.random()?, metrics)?,
             stream,
             wall_clock: WallClock::default(),
             host,

@@ -3,7 +3,6 @@
 use credence_decision::audit::Ring;
 use credence_decision::clock::UnixNanos;
 use credence_decision::engine::World;
-use credence_decision::hex;
 use credence_decision::revocation::{CacheKeys, Freshness, Watch};
 use credence_decision::shared_store::{SharedStore, StoreFailure, Version};
 use credence_decision::usage_sketch::UserKey;
@@ -43,7 +42,7 @@ impl<H: Host> World for RequestWorld<'_, H> {
             .host
             .property(&["connection", "sha256_peer_certificate_digest"])
             .ok()??;
-        hex::decode_digest(&digest)
+        base16ct::mixed::decode_vec(digest).ok()?.try_into().ok()
     }
 
     fn client_uri(&self) -> Option<Vec<u8>> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use credence_decision::audit::{self, Source};
+use credence_decision::audit::Source;
 use credence_decision::clock::{Monotonic, UnixNanos};
 use credence_decision::config::Policy;
 use credence_decision::decision::Reason;
@@ -13,6 +13,7 @@ use credence_decision::proofs::ReplayMemory;
 use credence_decision::request::Request;
 use credence_decision::revocation::{Freshness, Watch};
 use credence_delegation::UnixTime;
+use credence_wire::v1::ReportHello;
 
 use super::effects::Effects;
 use super::recorder::StartError;
@@ -34,14 +35,14 @@ impl<H: Host> Root<H> {
         host: H,
         id: RootId,
         policy: Policy,
-        settings: audit::Settings,
+        hello: ReportHello,
         metrics: &VmMetrics,
     ) -> Result<Self, StartError> {
         let now = UnixTime(host.unix_time()?.second());
         let replay = ReplayMemory::join(&mut host.clone(), host.random()?, now, policy.limits.proof_clock_skew)
             .map_err(|_| StartError::ReplayMemory)?;
         Ok(Self {
-            effects: Effects::new(host.clone(), id, &policy, settings, metrics)?,
+            effects: Effects::new(host.clone(), id, &policy, hello, metrics)?,
             gauges: Gauges::new(metrics),
             held: HeldRequests::new(&policy, [host.random()?, host.random()?]),
             engine: Engine::new(policy, host.random()?, replay),

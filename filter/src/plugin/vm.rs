@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use credence_decision::audit;
 use credence_decision::clock::Monotonic;
 use credence_decision::config::{self, ControlPlane, Policy};
 use credence_decision::metrics::VmMetrics;
 use credence_decision::revocation::Watch;
 use credence_decision::stream::StreamHandler as _;
+
+use credence_wire::v1::ReportHello;
 
 use super::control_stream::ControlStream;
 use super::effects::refuse;
@@ -174,12 +175,13 @@ impl<H: Host> Vm<H> {
         let node = self.host.text_property(&["xds", "node", "id"])?;
         let plugin = self.host.text_property(&["plugin_root_id"])?;
         let watch = self.watch_for(&policy.control_plane, &node)?;
-        let settings = audit::Settings {
+        let hello = ReportHello {
             node,
             plugin,
-            anchors_digest: policy.trust_anchors.digest(),
+            resume: None,
+            anchors_digest: policy.trust_anchors.digest().to_vec(),
         };
-        let root = Root::new(self.host.clone(), id, policy, settings, &self.metrics)?;
+        let root = Root::new(self.host.clone(), id, policy, hello, &self.metrics)?;
         self.configurations.insert(id, Configuration { root, watch });
         self.host.set_tick_period(TICK_MS)?;
         Ok(())

@@ -1,0 +1,78 @@
+//! Keywords of the JSON Schema that the types in `file` carry: what `compile` enforces beyond names and types.
+
+use std::time::Duration;
+
+use credence_delegation::Algorithm;
+use schemars::{Schema, json_schema};
+
+pub(super) use super::duration;
+pub(super) use super::ranges::*;
+
+/// Text without white space and control characters.
+pub(super) const VISIBLE: &str = r"^[^\s\u0000-\u001f\u007f-\u009f]+$";
+
+/// A header's name in lower case (RFC 9110, section 5.6.2).
+pub(super) const HEADER_NAME: &str = "^[a-z0-9!#$%&'*+.^_`|~-]+$";
+
+/// A header that is removed from every request.
+pub(super) const OUR_HEADER: &str = "^x[-_]delegation[-_]";
+
+/// A place in a JSON body (RFC 6901, section 3).
+pub(super) const POINTER: &str = "^(/([^~/]|~[01])*)*$";
+
+/// A duration; its range is in its description, since a pattern could not say it.
+pub(super) const DURATION: &str = "^[0-9]+(ms|s|m|h|d)$";
+
+/// A duration in whole seconds, as it is written.
+pub(super) fn seconds(seconds: u64) -> String {
+    duration::display(Duration::from_secs(seconds))
+}
+
+/// The names of the signature algorithms.
+pub(super) fn algorithms() -> [&'static str; Algorithm::ALL.len()] {
+    Algorithm::ALL.map(Algorithm::name)
+}
+
+/// A header's name.
+pub(super) fn header() -> Schema {
+    json_schema!({"pattern": HEADER_NAME, "not": {"pattern": OUR_HEADER}})
+}
+
+/// A method in capital letters.
+pub(super) fn method() -> Schema {
+    json_schema!({"type": "string", "pattern": "^[A-Z0-9!#$%&'*+.^_`|~-]+$", "not": {"const": "CONNECT"}})
+}
+
+/// What can name an argument.
+pub(super) fn argument_name() -> Schema {
+    json_schema!({"minLength": 1, "maxLength": 128, "not": {"const": "*"}})
+}
+
+/// A rule that reads no delegation.
+pub(super) fn is_public() -> Schema {
+    json_schema!({"required": ["public"], "properties": {"public": {"const": true}}})
+}
+
+/// The members of a public key.
+pub(super) fn key_members() -> Schema {
+    json_schema!({
+        "kty": {"enum": ["OKP", "EC"]},
+        "crv": {"enum": ["Ed25519", "P-256", "secp256k1"]},
+        "x": {"type": "string"},
+        "y": {"type": "string"},
+        "d": false,
+    })
+}
+
+/// The keys of a set.
+pub(super) fn keys() -> Schema {
+    json_schema!({"type": "array", "items": {"type": "object", "required": ["kty"]}})
+}
+
+/// An argument is taken from one place.
+pub(super) fn one_source() -> Vec<Schema> {
+    let named = ["path", "query", "header", "body"].map(|source| json_schema!({"required": [source]}));
+    let flags =
+        ["host", "method"].map(|source| json_schema!({"required": [source], "properties": {source: {"const": true}}}));
+    named.into_iter().chain(flags).collect()
+}
