@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::anchor::{NoCandidate, TrustAnchor, TrustAnchors};
+use crate::anchor::{TrustAnchor, TrustAnchors};
 use crate::base64url;
 use crate::batch::Batch;
 use crate::denial::{Cause, Denial, Step};
@@ -15,7 +15,7 @@ use crate::time::UnixTime;
 use crate::token::{self, Claims, DerivedClaims, VerifiedToken};
 use crate::verified::{DigestOfTokens, Origin, Principal, VerifiedChain};
 
-/// A chain as presented. Nothing in it has been verified, but for the tokens that another chain vouches for.
+/// A chain as presented. Nothing in it has been verified, except the tokens that it shares with a known chain.
 #[derive(Debug)]
 pub struct Chain<'a> {
     head: Head<'a>,
@@ -48,22 +48,18 @@ pub struct Beginning<'c, 'a> {
     digest: [u8; 32],
 }
 
-/// Whose word stands for which signatures.
-#[derive(Debug, Clone, Copy)]
-struct Vouched {
-    /// How many of the chain's tokens, from the root.
-    tokens: usize,
-    /// The key of the trust anchor that signed the root.
-    anchor: Thumbprint,
-}
-
-/// Who answers for the signatures of the tokens that no known chain vouches for.
+/// How the signatures of the tokens are verified that are not those of a known chain.
 enum Signatures<'s> {
-    /// Nobody: each is verified as soon as its key is known.
+    /// Each as soon as its key is known.
     Verified,
-    /// Somebody for the first ones.
-    Vouched(Vouched),
-    /// Whoever verifies this batch. What comes of the chain counts only if all of its signatures verify.
+    /// The caller states that it has verified the first ones.
+    Vouched {
+        /// How many of the chain's tokens, from the root.
+        tokens: usize,
+        /// The key of the trust anchor that signed the root.
+        anchor: Thumbprint,
+    },
+    /// Later, with this batch. The verified chain counts only if all of its signatures verify.
     Deferred(&'s mut Batch),
 }
 
@@ -72,26 +68,13 @@ enum Signatures<'s> {
 enum Head<'a> {
     /// With a root token that has to be verified.
     Root(Box<Token<'a>>),
-    /// With tokens that have been verified already.
+    /// With all tokens of a chain that has been verified already.
     Known(Known<'a>),
 }
 
-/// The first tokens of a chain that has been verified.
+/// A chain that has been verified before.
 #[derive(Debug, Clone, Copy)]
-struct Known<'a> {
-    chain: &'a VerifiedChain,
-    /// How many of them, at least one.
-    tokens: usize,
-}
-
-/// How it is known that a token as presented is one of a verified chain, byte for byte.
-#[derive(Debug, Clone, Copy)]
-enum Likeness {
-    /// By its digest.
-    FoundOut,
-    /// By the caller's word.
-    Stated,
-}
+struct Known<'a>(&'a VerifiedChain);
 
 /// One token, its header read and its payload decoded.
 #[derive(Debug)]
@@ -110,25 +93,9 @@ impl<'a> Chain<'a> {
     /// # Errors
     /// The step that failed.
     pub fn parse(tokens: impl IntoIterator<Item = &'a str>, limits: &Limits) -> Result<Self, Denial> {
-        Self::parse_with(tokens, None, limits)
-    }
-
-    /// The same for a chain that may begin like one that has been verified before: a cached one, say, of which a new
-    /// leaf was derived.
-    ///
-    /// Tokens that are byte for byte those of `known`, signature included, cost a hash each instead of a signature:
-    /// they are neither decoded nor verified again. What time and configuration may have changed since is checked
-    /// again: expiry, dates, lifetimes, depths, and whether the trust anchor and the algorithms still allow them. The
-    /// answer is always the one without `known`, which may have nothing to do with the tokens.
-    ///
-    /// # Errors
-    /// The step that failed.
-    pub fn parse_onto(
-        tokens: impl IntoIterator<Item = &'a str>,
-        known: &'a VerifiedChain,
-        limits: &Limits,
-    ) -> Result<Self, Denial> {
-        Self::parse_with(tokens, Some((known, Likeness::FoundOut)), limits)
+        let mut parsed = parse_all(&within_limits(tokens, limits)?)?.into_iter();
+        let root = parsed.next().ok_or_else(|| Step::S1.deny(Cause::Empty))?;
+        Self::of(Head::Root(Box::new(root)), parsed.collect())
     }
 
     /// Splits the `delegation` header's value: tokens joined by `~`, root first.
@@ -140,56 +107,39 @@ impl<'a> Chain<'a> {
         Self::parse(joined.split('~'), limits)
     }
 
-    /// Splits the `delegation` header's value as [`Chain::parse_joined`] does, and goes on as [`Chain::parse_onto`] where
-    /// it is known already that all tokens of `known` come first: they do not even cost a hash.
+    /// The same for a chain that begins with all tokens of `known`, which has been verified before: a cached one, say,
+    /// from which a new leaf was derived.
     ///
-    /// Whoever calls it states that they do, byte for byte, signatures included, and nothing here could tell if he is
-    /// wrong. A cache that finds chains by a keyed hash of them can state it. Where no token comes after them, his word
-    /// is not taken.
+    /// Those tokens are neither decoded nor verified again. What time and configuration may have changed since is checked
+    /// again: expiry, dates, lifetimes, depths, and whether the trust anchor and the algorithms still allow them. The
+    /// answer is the one of [`Chain::parse_joined`].
+    ///
+    /// The caller states that the tokens are the same byte for byte, signatures included, and nothing here could tell if
+    /// it is wrong. A cache that finds chains by a keyed hash of them can state it. Where no token comes after them,
+    /// `known` is not used: a token must follow that its holder has signed.
     ///
     /// # Errors
     /// The step that failed.
     pub fn parse_joined_after(known: &'a VerifiedChain, joined: &'a str, limits: &Limits) -> Result<Self, Denial> {
         Step::S2b.check_size("the chain", joined.len(), limits.chain_bytes)?;
-        Self::parse_with(joined.split('~'), Some((known, Likeness::Stated)), limits)
+        let tokens = within_limits(joined.split('~'), limits)?;
+        match tokens.split_at_checked(known.tokens().count()) {
+            Some((shared, new @ [_, ..])) => {
+                debug_assert!(
+                    known
+                        .tokens()
+                        .zip(shared)
+                        .all(|(token, compact)| token.digest == jws::digest(compact)),
+                    "the chain begins with other tokens than was stated"
+                );
+                Self::of(Head::Known(Known(known)), parse_all(new)?)
+            }
+            _ => Self::parse(tokens, limits),
+        }
     }
 
-    fn parse_with(
-        tokens: impl IntoIterator<Item = &'a str>,
-        vouching: Option<(&'a VerifiedChain, Likeness)>,
-        limits: &Limits,
-    ) -> Result<Self, Denial> {
-        let tokens = within_limits(tokens, limits)?;
-        let mut unmatched = vouching
-            .into_iter()
-            .flat_map(|(chain, likeness)| {
-                // A word alone makes no chain: a token must follow that the last holder has signed.
-                let is_followed = tokens.len() > chain.tokens().count();
-                let likeness = if is_followed { likeness } else { Likeness::FoundOut };
-                chain.tokens().map(move |token| (token, likeness))
-            })
-            .peekable();
-        let (mut known, mut parsed) = (0usize, Vec::new());
-        for compact in &tokens {
-            if parsed.is_empty()
-                && unmatched
-                    .next_if(|(vouched, likeness)| likeness.holds(vouched, compact))
-                    .is_some()
-            {
-                known = known.saturating_add(1);
-            } else {
-                parsed.push(Token::parse(compact)?);
-            }
-        }
-        let mut parsed = parsed.into_iter();
-        let head = match vouching {
-            Some((chain, _)) if known > 0 => Head::Known(Known { chain, tokens: known }),
-            _ => Head::Root(Box::new(parsed.next().ok_or_else(|| Step::S1.deny(Cause::Empty))?)),
-        };
-        let chain = Self {
-            head,
-            derived: parsed.collect(),
-        };
+    fn of(head: Head<'a>, derived: Vec<Token<'a>>) -> Result<Self, Denial> {
+        let chain = Self { head, derived };
         chain.check_ids()?;
         Ok(chain)
     }
@@ -259,8 +209,8 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// What somebody may have verified of this chain: all of it first, then one token fewer each time, as far as there
-    /// is a token that no known chain has vouched for ([`Chain::parse_onto`]).
+    /// What may have been verified of this chain before: all of it first, then one token fewer each time, as far as there
+    /// is a token that is not of a known chain ([`Chain::parse_joined_after`]).
     pub fn beginnings(&self) -> Vec<Beginning<'_, 'a>> {
         let (known, root) = match &self.head {
             Head::Root(root) => (None, Some(root.as_ref())),
@@ -268,7 +218,7 @@ impl<'a> Chain<'a> {
         };
         let mut digest = DigestOfTokens::default();
         let mut tokens = 0usize;
-        for token in known.into_iter().flat_map(Known::tokens) {
+        for token in known.into_iter().flat_map(|known| known.0.tokens()) {
             digest.add(&token.digest);
             tokens = tokens.saturating_add(1);
         }
@@ -315,7 +265,7 @@ impl<'a> Chain<'a> {
         };
         let mut seen: Vec<&str> = known
             .into_iter()
-            .flat_map(Known::tokens)
+            .flat_map(|known| known.0.tokens())
             .map(VerifiedToken::id)
             .collect();
         for token in root.into_iter().chain(&self.derived) {
@@ -352,7 +302,7 @@ impl Beginning<'_, '_> {
     /// that `anchor` is configured for the issuer and the algorithm at hand, the algorithms, the claims, the linkage,
     /// the attenuation, all times. The signatures of tokens after these are verified.
     ///
-    /// For tokens that a known chain has vouched for already ([`Chain::parse_onto`]), that chain's anchor counts.
+    /// For the tokens of a known chain ([`Chain::parse_joined_after`]), that chain's anchor counts.
     ///
     /// # Errors
     /// The step that failed. With a true statement it is the one that [`Chain::verify`] would name.
@@ -364,50 +314,31 @@ impl Beginning<'_, '_> {
         self.chain.check_before_signatures(context)?;
         let tokens = self.tokens;
         self.chain
-            .verify_signatures(Signatures::Vouched(Vouched { tokens, anchor }), context)
-    }
-}
-
-impl Likeness {
-    fn holds(self, vouched: &VerifiedToken, compact: &str) -> bool {
-        let is_same = || vouched.digest == jws::digest(compact);
-        match self {
-            Self::FoundOut => is_same(),
-            Self::Stated => {
-                // A build for debugging, as tests are, takes nobody's word.
-                debug_assert!(is_same(), "the chain begins with other tokens than was stated");
-                true
-            }
-        }
+            .verify_signatures(Signatures::Vouched { tokens, anchor }, context)
     }
 }
 
 impl Known<'_> {
-    fn tokens(&self) -> impl Iterator<Item = &VerifiedToken> {
-        self.chain.tokens().take(self.tokens)
-    }
-
     /// Step 4a for the derived ones among them.
     fn check_algorithms(&self, context: &VerificationContext<'_>) -> Result<(), Denial> {
-        let mut algorithms = self.derived().map(|token| token.algorithm);
+        let mut algorithms = self.0.derived.iter().map(|token| token.algorithm);
         let are_allowed = algorithms.all(|algorithm| context.holder_algorithms.allow(algorithm));
         Step::S4a.ensure(are_allowed, Cause::AlgorithmNotAllowed)
     }
 
     /// Steps 3e and 4i.
     fn check_expiry(&self, context: &VerificationContext<'_>) -> Result<(), Denial> {
-        token::check_not_expired(self.chain.root.expires_at(), context.now, Step::S3e)?;
-        self.derived()
-            .try_for_each(|token| token::check_not_expired(token.expires_at(), context.now, Step::S4i))
+        token::check_not_expired(self.0.root.expires_at(), context.now, Step::S3e)?;
+        let mut derived = self.0.derived.iter();
+        derived.try_for_each(|token| token::check_not_expired(token.expires_at(), context.now, Step::S4i))
     }
 
     /// The trust anchor that signed the root, if it still may.
     fn anchor<'c>(&self, context: &VerificationContext<'c>) -> Result<&'c TrustAnchor, Denial> {
-        let (origin, root) = (&self.chain.origin, &self.chain.root);
+        let (origin, root) = (&self.0.origin, &self.0.root);
         context
             .anchors
-            .candidates(Some(&origin.principal.issuer), root.algorithm, origin.key_id.as_deref())
-            .map_err(no_candidate)?
+            .candidates(Some(&origin.principal.issuer), root.algorithm, origin.key_id.as_deref())?
             .into_iter()
             .find(|anchor| anchor.key.thumbprint() == origin.anchor)
             .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))
@@ -415,7 +346,7 @@ impl Known<'_> {
 
     /// The chain that these tokens make, if no other time and no other configuration has taken it away since.
     fn verify(&self, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
-        let (origin, root) = (&self.chain.origin, &self.chain.root);
+        let (origin, root) = (&self.0.origin, &self.0.root);
         let anchor = self.anchor(context)?;
         root.claims.recheck_root(context.now, context.limits)?;
         let origin = if anchor.asserts_subjects == origin.asserts_subjects {
@@ -427,20 +358,13 @@ impl Known<'_> {
                 ..Origin::clone(origin)
             })
         };
-        for token in self.derived() {
+        for token in &self.0.derived {
             token.claims.recheck_derived(context.now, context.limits)?;
         }
-        let mut derived = self.chain.derived.clone();
-        derived.truncate(self.tokens.saturating_sub(1));
         Ok(VerifiedChain {
             origin,
-            root: root.clone(),
-            derived,
+            ..self.0.clone()
         })
-    }
-
-    fn derived(&self) -> impl Iterator<Item = &VerifiedToken> {
-        self.tokens().skip(1)
     }
 }
 
@@ -487,14 +411,10 @@ impl<'a> Token<'a> {
     /// The trust anchors that may have signed this root.
     fn candidates<'c>(&self, context: &VerificationContext<'c>) -> Result<Vec<&'c TrustAnchor>, Denial> {
         let header = self.header(Step::S3a)?;
+        let issuer = self.glance.issuer.as_deref();
         context
             .anchors
-            .candidates(
-                self.glance.issuer.as_deref(),
-                header.algorithm,
-                header.key_id.as_deref(),
-            )
-            .map_err(no_candidate)
+            .candidates(issuer, header.algorithm, header.key_id.as_deref())
     }
 
     /// Steps 3a to 3n: the signature of one of the issuer's anchors, or the one that is vouched for, then the claims.
@@ -506,7 +426,9 @@ impl<'a> Token<'a> {
         let header = self.header(Step::S3a)?;
         let mut candidates = self.candidates(context)?.into_iter();
         let anchor = match signatures {
-            Signatures::Vouched(vouched) => candidates.find(|anchor| anchor.key.thumbprint() == vouched.anchor),
+            Signatures::Vouched { anchor: vouched, .. } => {
+                candidates.find(|anchor| anchor.key.thumbprint() == *vouched)
+            }
             Signatures::Deferred(batch) if candidates.len() == 1 => candidates
                 .next()
                 .filter(|anchor| self.jws.is_deferred(&anchor.key, batch)),
@@ -552,8 +474,8 @@ impl<'a> Token<'a> {
         let key = &parent.holder.key;
         Step::S4a.ensure(key.fits(header.algorithm), Cause::AlgorithmNotAllowed)?;
         let is_answered_for = match signatures {
-            Signatures::Vouched(vouched) if place < vouched.tokens => true,
-            Signatures::Verified | Signatures::Vouched(_) => self.is_signed_by(key, context.hot_keys),
+            Signatures::Vouched { tokens, .. } if place < *tokens => true,
+            Signatures::Verified | Signatures::Vouched { .. } => self.is_signed_by(key, context.hot_keys),
             Signatures::Deferred(batch) => self.jws.is_deferred(key, batch),
         };
         Step::S4b.ensure(is_answered_for, Cause::SignatureInvalid)?;
@@ -582,14 +504,8 @@ fn principal(anchor: &TrustAnchor, subject_claim: &Result<Option<String>, Denial
     })
 }
 
-/// Why no key of the issuer is tried: step 3k for an issuer that nobody configured, else 3a or 3b.
-pub(crate) fn no_candidate(reason: NoCandidate) -> Denial {
-    match reason {
-        NoCandidate::IssuerUnknown => Step::S3k.deny(Cause::IssuerUnknown),
-        NoCandidate::AlgorithmNotAllowed => Step::S3a.deny(Cause::AlgorithmNotAllowed),
-        NoCandidate::KeyUnknown => Step::S3b.deny(Cause::KeyUnknown),
-        NoCandidate::KeyNotNamed { keys, limit } => Step::S3b.deny(Cause::KeyNotNamed { keys, limit }),
-    }
+fn parse_all<'a>(tokens: &[&'a str]) -> Result<Vec<Token<'a>>, Denial> {
+    tokens.iter().map(|compact| Token::parse(compact)).collect()
 }
 
 /// The tokens, if neither they nor the chain are larger than allowed: steps 2a and 2b.

@@ -2,7 +2,6 @@
 //! has verified it, or does not believe it for other reasons.
 
 use crate::anchor::TrustAnchors;
-use crate::chain::no_candidate;
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
 use crate::jws::Jws;
@@ -92,9 +91,7 @@ impl PresentedChain {
         let issuer = token::issuer(claims)?;
         let subject = token::subject(claims)?;
         let root_epoch = token::epoch(claims)?;
-        let candidates = anchors
-            .candidates(Some(issuer), header.algorithm, header.key_id.as_deref())
-            .map_err(no_candidate)?;
+        let candidates = anchors.candidates(Some(issuer), header.algorithm, header.key_id.as_deref())?;
         let asserts_subjects = candidates.iter().any(|anchor| anchor.asserts_subjects);
         let of_anchors = candidates.iter().map(|anchor| anchor.key.thumbprint());
         Ok(Self {

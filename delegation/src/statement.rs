@@ -29,10 +29,10 @@
 
 use std::ops::Deref;
 
-use crate::anchor::{NoCandidate, TrustAnchor, TrustAnchors};
+use crate::anchor::{TrustAnchor, TrustAnchors};
 use crate::denial::Cause;
 use crate::glance::Glance;
-use crate::json::{Json, JsonError, Object};
+use crate::json::{Json, Object};
 use crate::jws::{Header, Jws};
 use crate::key::Thumbprint;
 use crate::limits::{EPOCH_LIMIT, Limits};
@@ -109,67 +109,29 @@ pub enum Revocation {
     IssuedUntil(UnixTime),
 }
 
-/// Why a statement is refused. The texts are for whoever made it.
+/// Why a statement is refused. The texts are for its sender.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StatementError {
-    /// Over [`Limits::statement_bytes`].
-    #[error("the statement has {size} bytes; the limit is {limit}")]
-    TooLarge {
-        /// Its size in bytes.
-        size: usize,
-        /// The limit in bytes.
-        limit: usize,
-    },
-    /// Not a JWS in its compact form.
-    #[error("malformed: {0}")]
-    Malformed(&'static str),
-    /// The header: its shape, its type, `crit`, or an algorithm that does not exist here.
+    /// It cannot be read: its size, its shape, its header, or a claim that is missing or says what it may not. A member of
+    /// `revoke` is the claim `revoke.key`.
     #[error("{0}")]
-    Header(Cause),
-    /// The payload is not strict JSON.
-    #[error("malformed claims: {0}")]
-    Json(#[from] JsonError),
+    Unreadable(#[from] Cause),
+    /// No trust anchor has signed it.
+    #[error("{0}")]
+    Untrusted(Cause),
     /// `exp` has passed.
     #[error("the statement has expired: sign a new one")]
     Expired,
     /// `iat` is in the future.
-    #[error("the statement is dated in the future: set the clock of whoever signed it")]
+    #[error("the statement is dated in the future: set the clock of its signer")]
     IssuedInFuture,
     /// `exp` is not after `iat`, or too long after it.
     #[error("the statement's lifetime is empty or longer than {0} seconds")]
     Lifetime(u64),
-    /// No trust anchor is configured for the issuer.
-    #[error("the issuer is not a configured trust anchor")]
-    IssuerUnknown,
-    /// None of the issuer's anchors allows the algorithm.
-    #[error("the alg header is not allowed for this issuer or does not fit its key")]
-    AlgorithmNotAllowed,
-    /// The header's `kid` is none of the keys configured for the issuer.
-    #[error("the kid header names none of the issuer's configured keys")]
-    KeyUnknown,
-    /// The header's `kid` does not select among the issuer's keys, which are too many to be tried one by one.
-    #[error("the header names none of the issuer's {keys} keys by kid; at most {limit} of this kind are tried")]
-    KeyNotNamed {
-        /// How many keys it leaves.
-        keys: usize,
-        /// How many may be tried.
-        limit: usize,
-    },
-    /// The signature is that of none of the issuer's keys.
-    #[error("the signature does not verify")]
-    SignatureInvalid,
-    /// A claim is missing, of the wrong type, or says what it may not.
-    #[error("claim \"{claim}\": {expected}")]
-    Claim {
-        /// The claim's name; a member of `revoke` as `revoke.key`.
-        claim: &'static str,
-        /// What it must be.
-        expected: &'static str,
-    },
-    /// The statement is addressed to somebody else.
+    /// The statement is addressed to another audience.
     #[error("the statement is addressed to somebody else (aud)")]
     Audience,
-    /// The key to revoke is not the issuer's, or not his alone.
+    /// The key to revoke is not the issuer's, or not its alone.
     #[error("the key to revoke is not the issuer's alone, as configured; other keys are for an operator to revoke")]
     ForeignKey,
 }
@@ -180,20 +142,18 @@ impl<'a> Statement<'a> {
     /// # Errors
     /// See [`StatementError`].
     pub fn parse(compact: &'a str, limits: &Limits) -> Result<Self, StatementError> {
-        if compact.len() > limits.statement_bytes {
-            return Err(StatementError::TooLarge {
-                size: compact.len(),
-                limit: limits.statement_bytes,
-            });
+        let (size, limit) = (compact.len(), limits.statement_bytes);
+        if size > limit {
+            let what = "the statement";
+            return Err(Cause::TooLarge { what, size, limit }.into());
         }
-        let jws = Jws::parse(compact).ok_or(StatementError::Malformed(
-            "a statement is three parts joined by dots (RFC 7515)",
-        ))?;
-        let header = jws.header(TYP).map_err(StatementError::Header)?;
+        let jws =
+            Jws::parse(compact).ok_or_else(|| malformed("a statement is three parts joined by dots (RFC 7515)"))?;
+        let header = jws.header(TYP)?;
         let payload = jws
             .payload()
-            .ok_or(StatementError::Malformed("the statement's payload is not base64url"))?;
-        let glance = Glance::of(&payload)?;
+            .ok_or_else(|| malformed("the statement's payload is not base64url"))?;
+        let glance = Glance::of(&payload).map_err(Cause::from)?;
         Ok(Self {
             jws,
             header,
@@ -210,20 +170,18 @@ impl<'a> Statement<'a> {
         if self.glance.expired(context.now) {
             return Err(StatementError::Expired);
         }
+        let Header { algorithm, key_id } = &self.header;
         let anchor = context
             .anchors
-            .candidates(
-                self.glance.issuer.as_deref(),
-                self.header.algorithm,
-                self.header.key_id.as_deref(),
-            )?
+            .candidates(self.glance.issuer.as_deref(), *algorithm, key_id.as_deref())
+            .map_err(|denial| StatementError::Untrusted(denial.cause))?
             .into_iter()
             .find(|anchor| self.jws.verifies(&anchor.key))
-            .ok_or(StatementError::SignatureInvalid)?;
+            .ok_or(StatementError::Untrusted(Cause::SignatureInvalid))?;
         let order = RevocationOrder::parse(&self.payload)?;
         order.check(context.now, context.limits)?;
         if order.issuer != anchor.issuer {
-            return Err(StatementError::IssuerUnknown);
+            return Err(StatementError::Untrusted(Cause::IssuerUnknown));
         }
         if !order.audience.iter().any(|name| context.audience.contains(name)) {
             return Err(StatementError::Audience);
@@ -258,10 +216,10 @@ pub(crate) fn check(compact: &str, now: UnixTime, limits: &Limits) -> Result<(),
 impl RevocationOrder {
     /// All claims, read but not judged.
     fn parse(payload: &[u8]) -> Result<Self, StatementError> {
-        let json = Json::parse(payload)?;
+        let json = Json::parse(payload).map_err(Cause::from)?;
         let claims = json
             .as_object()
-            .ok_or(StatementError::Malformed("the claims are not a JSON object"))?;
+            .ok_or_else(|| malformed("the claims are not a JSON object"))?;
         let text = |name| {
             let text = claims.text(name);
             text.filter(|text| !text.is_empty())
@@ -388,23 +346,16 @@ impl Revocation {
     }
 }
 
-impl From<NoCandidate> for StatementError {
-    fn from(reason: NoCandidate) -> Self {
-        match reason {
-            NoCandidate::IssuerUnknown => Self::IssuerUnknown,
-            NoCandidate::AlgorithmNotAllowed => Self::AlgorithmNotAllowed,
-            NoCandidate::KeyUnknown => Self::KeyUnknown,
-            NoCandidate::KeyNotNamed { keys, limit } => Self::KeyNotNamed { keys, limit },
-        }
-    }
-}
-
 fn time(claims: &Object<'_>, name: &str) -> Option<UnixTime> {
     claims.integer(name).map(UnixTime)
 }
 
 fn wrong(claim: &'static str, expected: &'static str) -> StatementError {
-    StatementError::Claim { claim, expected }
+    Cause::Claim { claim, expected }.into()
+}
+
+fn malformed(what: &str) -> StatementError {
+    Cause::Malformed(what.to_owned()).into()
 }
 
 /// A chain has at most nine tokens ([`Limits::delegation_depth`]).
