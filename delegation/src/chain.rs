@@ -7,7 +7,7 @@ use crate::base64url;
 use crate::batch::Batch;
 use crate::denial::{Cause, Denial, Step};
 use crate::glance::Glance;
-use crate::json::{Json, Object};
+use crate::json::Json;
 use crate::jws::{self, Header, Jws};
 use crate::key::{Algorithms, HotKeys, KeyType, PublicKey, Thumbprint};
 use crate::limits::Limits;
@@ -370,11 +370,9 @@ impl Known<'_> {
 
 impl<'a> Token<'a> {
     fn parse(compact: &'a str) -> Result<Self, Denial> {
-        let malformed = |what| Step::S2c.malformed(what);
-        let jws = Jws::parse(compact).ok_or_else(|| malformed("a token is three parts joined by dots (RFC 7515)"))?;
-        let payload = jws
-            .payload()
-            .ok_or_else(|| malformed("a token's payload is not base64url"))?;
+        let deny = |cause| Step::S2c.deny(cause);
+        let jws = Jws::parse(compact).map_err(deny)?;
+        let payload = jws.payload().map_err(deny)?;
         Ok(Self {
             header: jws.header(token::TYP),
             jws,
@@ -393,7 +391,7 @@ impl<'a> Token<'a> {
     /// names it is the one that ECDSA signs.
     fn is_signed_by(&self, key: &PublicKey, hot_keys: Option<&HotKeys>) -> bool {
         match key.key_type() {
-            KeyType::Ed25519 => self.jws.verifies_with(key, hot_keys),
+            KeyType::Ed25519 => self.jws.verifies(key, hot_keys),
             KeyType::P256 | KeyType::Secp256k1 => {
                 base64url::decode_array(&self.names().0).is_some_and(|hash| self.jws.verifies_hash_with(key, &hash))
             }
@@ -438,7 +436,7 @@ impl<'a> Token<'a> {
         }
         .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))?;
         let json = self.claims_json(Step::S3b)?;
-        let object = claims_object(&json, Step::S3b)?;
+        let object = jws::claims(&json).map_err(|cause| Step::S3b.deny(cause))?;
         let (hash, digest) = self.names().clone();
         let claims = Claims::parse_root(object, hash, context.now, context.limits, context.hot_keys)?;
         Step::S3k.ensure(token::issuer(object)? == anchor.issuer, Cause::IssuerUnknown)?;
@@ -480,7 +478,7 @@ impl<'a> Token<'a> {
         };
         Step::S4b.ensure(is_answered_for, Cause::SignatureInvalid)?;
         let json = self.claims_json(Step::S4b)?;
-        let object = claims_object(&json, Step::S4b)?;
+        let object = jws::claims(&json).map_err(|cause| Step::S4b.deny(cause))?;
         let (hash, digest) = self.names().clone();
         let claims =
             DerivedClaims::parse(object, hash, context.hot_keys)?.under(parent, context.now, context.limits)?;
@@ -527,9 +525,4 @@ fn within_limits<'a>(tokens: impl IntoIterator<Item = &'a str>, limits: &Limits)
         taken.push(compact);
     }
     Ok(taken)
-}
-
-fn claims_object<'a, 'j>(json: &'j Json<'a>, step: Step) -> Result<&'j Object<'a>, Denial> {
-    json.as_object()
-        .ok_or_else(|| step.malformed("the claims are not a JSON object"))
 }

@@ -252,14 +252,12 @@ fn read_claims<R>(
     read: impl FnOnce(&Object<'_>, String) -> Result<R, Denial>,
 ) -> Result<R, Denial> {
     Step::S2a.check_size("a token", compact.len(), limits.token_bytes)?;
-    let malformed = |what| Step::S2c.malformed(what);
-    let jws = Jws::parse(compact).ok_or_else(|| malformed("a token is three parts joined by dots (RFC 7515)"))?;
+    let deny = |cause| Step::S2c.deny(cause);
+    let jws = Jws::parse(compact).map_err(deny)?;
     jws.header(token::TYP).map_err(|cause| Step::S3a.deny(cause))?;
-    let payload = jws.payload().ok_or_else(|| malformed("the payload is not base64url"))?;
-    let json = Json::parse(&payload).map_err(|error| Step::S2c.deny(error))?;
-    let claims = json
-        .as_object()
-        .ok_or_else(|| malformed("the claims are not a JSON object"))?;
+    let payload = jws.payload().map_err(deny)?;
+    let json = Json::parse(&payload).map_err(|error| deny(error.into()))?;
+    let claims = jws::claims(&json).map_err(deny)?;
     read(claims, jws.hash())
 }
 

@@ -33,7 +33,7 @@ use crate::anchor::{TrustAnchor, TrustAnchors};
 use crate::denial::Cause;
 use crate::glance::Glance;
 use crate::json::{Json, Object};
-use crate::jws::{Header, Jws};
+use crate::jws::{self, Header, Jws};
 use crate::key::Thumbprint;
 use crate::limits::{EPOCH_LIMIT, Limits};
 use crate::time::UnixTime;
@@ -147,12 +147,9 @@ impl<'a> Statement<'a> {
             let what = "the statement";
             return Err(Cause::TooLarge { what, size, limit }.into());
         }
-        let jws =
-            Jws::parse(compact).ok_or_else(|| malformed("a statement is three parts joined by dots (RFC 7515)"))?;
+        let jws = Jws::parse(compact)?;
         let header = jws.header(TYP)?;
-        let payload = jws
-            .payload()
-            .ok_or_else(|| malformed("the statement's payload is not base64url"))?;
+        let payload = jws.payload()?;
         let glance = Glance::of(&payload).map_err(Cause::from)?;
         Ok(Self {
             jws,
@@ -176,7 +173,7 @@ impl<'a> Statement<'a> {
             .candidates(self.glance.issuer.as_deref(), *algorithm, key_id.as_deref())
             .map_err(|denial| StatementError::Untrusted(denial.cause))?
             .into_iter()
-            .find(|anchor| self.jws.verifies(&anchor.key))
+            .find(|anchor| self.jws.verifies(&anchor.key, None))
             .ok_or(StatementError::Untrusted(Cause::SignatureInvalid))?;
         let order = RevocationOrder::parse(&self.payload)?;
         order.check(context.now, context.limits)?;
@@ -217,9 +214,7 @@ impl RevocationOrder {
     /// All claims, read but not judged.
     fn parse(payload: &[u8]) -> Result<Self, StatementError> {
         let json = Json::parse(payload).map_err(Cause::from)?;
-        let claims = json
-            .as_object()
-            .ok_or_else(|| malformed("the claims are not a JSON object"))?;
+        let claims = jws::claims(&json)?;
         let text = |name| {
             let text = claims.text(name);
             text.filter(|text| !text.is_empty())
@@ -352,10 +347,6 @@ fn time(claims: &Object<'_>, name: &str) -> Option<UnixTime> {
 
 fn wrong(claim: &'static str, expected: &'static str) -> StatementError {
     Cause::Claim { claim, expected }.into()
-}
-
-fn malformed(what: &str) -> StatementError {
-    Cause::Malformed(what.to_owned()).into()
 }
 
 /// A chain has at most nine tokens ([`Limits::delegation_depth`]).
