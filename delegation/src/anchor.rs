@@ -101,7 +101,7 @@ impl TrustAnchors {
         }
     }
 
-    /// What the anchors are known by, in whatever order they are configured: SHA-256 over each anchor's issuer, key
+    /// What the anchors are known by, in any order: SHA-256 over each anchor's issuer, key
     /// thumbprint, key id, algorithms and whether it asserts subjects.
     pub fn digest(&self) -> [u8; 32] {
         let mut anchors: Vec<_> = self.0.iter().map(TrustAnchor::fingerprint).collect();

@@ -6,13 +6,13 @@ use crate::anchor::{TrustAnchor, TrustAnchors};
 use crate::base64url;
 use crate::batch::Batch;
 use crate::denial::{Cause, Denial, Step};
-use crate::glance::Glance;
 use crate::json::Json;
 use crate::jws::{self, Header, Jws};
 use crate::key::{Algorithms, HotKeys, KeyType, PublicKey, Thumbprint};
 use crate::limits::Limits;
 use crate::time::UnixTime;
 use crate::token::{self, Claims, DerivedClaims, VerifiedToken};
+use crate::unverified_claims::UnverifiedClaims;
 use crate::verified::{DigestOfTokens, Origin, Principal, VerifiedChain};
 
 /// A chain as presented. Nothing in it has been verified, except the tokens that it shares with a known chain.
@@ -37,10 +37,10 @@ pub struct VerificationContext<'a> {
     pub hot_keys: Option<&'a HotKeys>,
 }
 
-/// The first tokens of a chain as presented, or all of them: what somebody may remember to have verified before.
+/// The first tokens of a chain as presented, or all of them: what may have been verified before.
 ///
-/// It names its tokens by their digest, and it alone takes a word for their signatures, so that no word given for
-/// one chain can be used for another.
+/// It names its tokens by their digest. Signatures that another worker has verified are vouched for here, and only here,
+/// so that what was verified of one chain cannot be used for another.
 #[derive(Debug, Clone, Copy)]
 pub struct Beginning<'c, 'a> {
     chain: &'c Chain<'a>,
@@ -82,8 +82,8 @@ struct Token<'a> {
     jws: Jws<'a>,
     header: Result<Header, Cause>,
     payload: Vec<u8>,
-    glance: Glance,
-    /// What [`Jws::hash_and_digest`] says, once somebody has asked: a hash over all of the token.
+    unverified: UnverifiedClaims,
+    /// What [`Jws::hash_and_digest`] says, once it was asked for: a hash over all of the token.
     names: OnceLock<(String, [u8; 32])>,
 }
 
@@ -179,7 +179,7 @@ impl<'a> Chain<'a> {
             Head::Known(_) => None,
         };
         let tokens = root.into_iter().chain(&self.derived);
-        let earliest = tokens.filter_map(|token| token.glance.expires_at()).min()?;
+        let earliest = tokens.filter_map(|token| token.unverified.expires_at()).min()?;
         earliest.0.checked_sub(1).map(UnixTime)
     }
 
@@ -196,12 +196,12 @@ impl<'a> Chain<'a> {
             let algorithm = token.header(Step::S4a)?.algorithm;
             Step::S4a.ensure(context.holder_algorithms.allow(algorithm), Cause::AlgorithmNotAllowed)?;
         }
-        // Expiry before trust, so that nobody learns from an expired token whom we trust.
+        // Expiry before trust, so that an expired token does not tell its sender whom we trust.
         match &self.head {
-            Head::Root(root) => Step::S3e.ensure(!root.glance.expired(context.now), Cause::Expired)?,
+            Head::Root(root) => Step::S3e.ensure(!root.unverified.expired(context.now), Cause::Expired)?,
             Head::Known(known) => known.check_expiry(context)?,
         }
-        let has_expired = self.derived.iter().any(|token| token.glance.expired(context.now));
+        let has_expired = self.derived.iter().any(|token| token.unverified.expired(context.now));
         Step::S4i.ensure(!has_expired, Cause::Expired)?;
         match &self.head {
             Head::Root(root) => root.candidates(context).map(|_| ()),
@@ -269,7 +269,7 @@ impl<'a> Chain<'a> {
             .map(VerifiedToken::id)
             .collect();
         for token in root.into_iter().chain(&self.derived) {
-            let id = token.glance.id.as_deref().ok_or_else(|| {
+            let id = token.unverified.id.as_deref().ok_or_else(|| {
                 Step::S2c.deny(Cause::Claim {
                     claim: "jti",
                     expected: "a string",
@@ -294,10 +294,10 @@ impl Beginning<'_, '_> {
         self.tokens
     }
 
-    /// Verifies the whole chain as [`Chain::verify`] does, but for the signatures of these first tokens: whoever calls
-    /// it vouches for them, and nothing here could tell if he is wrong.
+    /// Verifies the whole chain as [`Chain::verify`] does, except for the signatures of these first tokens: the caller
+    /// vouches for them, and nothing here could tell if it is wrong.
     ///
-    /// He states that [`Chain::verify`] has returned a chain with this very [`VerifiedChain::digest`], and that
+    /// It states that [`Chain::verify`] has returned a chain with this very [`VerifiedChain::digest`], and that
     /// `anchor` was its [`VerifiedChain::anchor`]. Every other check of the draft's section 8 is made here and now:
     /// that `anchor` is configured for the issuer and the algorithm at hand, the algorithms, the claims, the linkage,
     /// the attenuation, all times. The signatures of tokens after these are verified.
@@ -376,7 +376,7 @@ impl<'a> Token<'a> {
         Ok(Self {
             header: jws.header(token::TYP),
             jws,
-            glance: Glance::of(&payload).map_err(|error| Step::S2c.deny(error))?,
+            unverified: UnverifiedClaims::of(&payload).map_err(|error| Step::S2c.deny(error))?,
             payload,
             names: OnceLock::new(),
         })
@@ -409,7 +409,7 @@ impl<'a> Token<'a> {
     /// The trust anchors that may have signed this root.
     fn candidates<'c>(&self, context: &VerificationContext<'c>) -> Result<Vec<&'c TrustAnchor>, Denial> {
         let header = self.header(Step::S3a)?;
-        let issuer = self.glance.issuer.as_deref();
+        let issuer = self.unverified.issuer.as_deref();
         context
             .anchors
             .candidates(issuer, header.algorithm, header.key_id.as_deref())
@@ -459,7 +459,7 @@ impl<'a> Token<'a> {
         })
     }
 
-    /// Steps 4a to 4q under a verified parent, but for the signature of 4b if somebody answers for it. `place` counts
+    /// Steps 4a to 4q under a verified parent, except for the signature of 4b if the caller vouches for it. `place` counts
     /// the chain's tokens from 0.
     fn verify_derived(
         &self,

@@ -108,7 +108,7 @@ pub enum Cause {
     /// A derived token that outreaches its parent.
     #[error("outreaches the parent token: {0}")]
     Attenuation(String),
-    /// The audience is somebody else, or nobody where one is required.
+    /// The audience is another, or is missing where one is required.
     #[error("the audience does not include this enforcement point")]
     Audience,
     /// The leaf does not grant the tool.

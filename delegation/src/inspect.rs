@@ -3,7 +3,7 @@
 use crate::denial::{Denial, Step};
 use crate::jws::Jws;
 
-/// What a token says, whoever signed it.
+/// What a token says; its signature is not verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents {
     /// The JWS header's text.

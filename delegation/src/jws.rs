@@ -34,7 +34,7 @@ pub fn verify(
     }
 }
 
-/// A JWS whose signature nobody has verified yet.
+/// A JWS whose signature has not been verified yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Jws<'a> {
     /// What is signed: the encoded header and payload with the dot between them (RFC 7515, section 5.1).
@@ -149,7 +149,7 @@ impl<'a> Jws<'a> {
         base64url::decode(self.signature).is_some_and(|signature| key.verifies_sha256(hash, &signature))
     }
 
-    /// Has somebody verify later that the signature is `key`'s. False if it is not even encoded as one.
+    /// Leaves it to the batch to verify that the signature is `key`'s. False if it is not even encoded as one.
     pub(crate) fn is_deferred(&self, key: &PublicKey, batch: &mut Batch) -> bool {
         let mut signature = [0; SIGNATURE_BYTES];
         base64url::decode_into(self.signature, &mut signature)

@@ -9,7 +9,7 @@
 //! 1. [`Chain::parse`] takes the tokens as presented and checks everything that needs no signature;
 //! 2. [`Chain::verify`] turns it into a [`VerifiedChain`], the only type that authorises anything;
 //! 3. [`VerifiedChain::identifies_audience`] and [`VerifiedChain::permits`] decide one invocation;
-//! 4. [`Proof::verify`] checks that the presenter holds the leaf key, and [`VerifiedProof::covers`] that he signed
+//! 4. [`Proof::verify`] checks that the presenter holds the leaf key, and [`VerifiedProof::covers`] that it signed
 //!    this very invocation;
 //! 5. [`revocation::void`] says whether what was valid has been taken back.
 //!
@@ -43,7 +43,6 @@ pub mod constraint;
 mod denial;
 pub mod evidence;
 mod findings;
-mod glance;
 pub mod inspect;
 pub mod json;
 pub mod jws;
@@ -59,6 +58,7 @@ mod statement;
 mod time;
 mod token;
 pub mod trust;
+mod unverified_claims;
 mod value;
 mod verified;
 

@@ -1,5 +1,5 @@
-//! What a chain says of itself to a revocation log. Nothing of it is verified: whoever asks whether a chain is revoked
-//! has verified it, or does not believe it for other reasons.
+//! What a chain says of itself to a revocation log. Nothing of it is verified: a caller that asks whether a chain
+//! is revoked verifies it itself.
 
 use crate::anchor::TrustAnchors;
 use crate::denial::{Cause, Denial, Step};

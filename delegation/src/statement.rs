@@ -1,4 +1,4 @@
-//! Revocation statements: how a principal, or an issuer for its subjects, takes authority back with nothing but his
+//! Revocation statements: how a principal, or an issuer for its subjects, takes authority back with nothing but its
 //! key.
 //!
 //! The draft leaves revocation to deployments (section 9.8). Ours is a JWS of media type `revocation+jwt` (RFC 7519,
@@ -18,7 +18,7 @@
 //! |---|---|---|
 //! | `epoch` | integer from 0 to 2^53-1 | everything granted in this epoch of the principal and before. It is the epoch to raise *from*: a statement that was captured does nothing twice |
 //! | `delegation` | the `jti` of every token from the root to the one that is taken back, 2 to 9 of them; or one `jti` alone | that token and all that is derived from it, among the principal's. A `jti` alone counts wherever it occurs |
-//! | `key` | RFC 7638 thumbprint | whatever that key signs. A key of the same issuer and of no other, and no `sub`: nobody revokes the keys of another |
+//! | `key` | RFC 7638 thumbprint | all that the key signs. A key of the same issuer and of no other, and no `sub`: an issuer cannot revoke the keys of another |
 //! | `issued_until` | whole seconds | every root that the issuer issued up to then. No `sub`, and not in the future, but for [`Limits::iat_skew`] |
 //!
 //! Any key of an issuer revokes for the whole issuer, its other keys included.
@@ -31,13 +31,13 @@ use std::ops::Deref;
 
 use crate::anchor::{TrustAnchor, TrustAnchors};
 use crate::denial::Cause;
-use crate::glance::Glance;
 use crate::json::{Json, Object};
 use crate::jws::{self, Header, Jws};
 use crate::key::Thumbprint;
 use crate::limits::{EPOCH_LIMIT, Limits};
 use crate::time::UnixTime;
 use crate::token;
+use crate::unverified_claims::UnverifiedClaims;
 
 /// The media type of a statement.
 pub(crate) const TYP: &str = "revocation+jwt";
@@ -48,7 +48,7 @@ pub struct Statement<'a> {
     jws: Jws<'a>,
     header: Header,
     payload: Vec<u8>,
-    glance: Glance,
+    unverified: UnverifiedClaims,
 }
 
 /// What a statement is verified against.
@@ -93,7 +93,7 @@ pub struct VerifiedStatement {
 /// What a statement takes back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Revocation {
-    /// Everything that the principal granted in this epoch and before: his epoch is raised from this one, if it still
+    /// Everything that the principal granted in this epoch and before: the epoch is raised from this one, if it still
     /// is this one.
     Epoch(u64),
     /// One token, among the principal's, and all that is derived from it.
@@ -103,7 +103,7 @@ pub enum Revocation {
         /// Its id.
         id: String,
     },
-    /// Whatever this key of the issuer's signs.
+    /// All that this key of the issuer signs.
     Key(Thumbprint),
     /// Every root token that the issuer issued up to this instant.
     IssuedUntil(UnixTime),
@@ -150,12 +150,12 @@ impl<'a> Statement<'a> {
         let jws = Jws::parse(compact)?;
         let header = jws.header(TYP)?;
         let payload = jws.payload()?;
-        let glance = Glance::of(&payload).map_err(Cause::from)?;
+        let unverified = UnverifiedClaims::of(&payload).map_err(Cause::from)?;
         Ok(Self {
             jws,
             header,
             payload,
-            glance,
+            unverified,
         })
     }
 
@@ -164,13 +164,13 @@ impl<'a> Statement<'a> {
     /// # Errors
     /// See [`StatementError`].
     pub fn verify(&self, context: &StatementContext<'_>) -> Result<VerifiedStatement, StatementError> {
-        if self.glance.expired(context.now) {
+        if self.unverified.expired(context.now) {
             return Err(StatementError::Expired);
         }
         let Header { algorithm, key_id } = &self.header;
         let anchor = context
             .anchors
-            .candidates(self.glance.issuer.as_deref(), *algorithm, key_id.as_deref())
+            .candidates(self.unverified.issuer.as_deref(), *algorithm, key_id.as_deref())
             .map_err(|denial| StatementError::Untrusted(denial.cause))?
             .into_iter()
             .find(|anchor| self.jws.verifies(&anchor.key, None))
@@ -204,7 +204,7 @@ impl Deref for VerifiedStatement {
     }
 }
 
-/// Reads a statement as a verifier would who trusts whoever signed it.
+/// Reads a statement as a verifier would that trusts its signer.
 pub(crate) fn check(compact: &str, now: UnixTime, limits: &Limits) -> Result<(), StatementError> {
     let statement = Statement::parse(compact, limits)?;
     RevocationOrder::parse(&statement.payload)?.check(now, limits)
@@ -235,7 +235,7 @@ impl RevocationOrder {
         })
     }
 
-    /// Checks what depends on the time and on nobody's trust.
+    /// Checks what depends on the time and not on trust.
     fn check(&self, now: UnixTime, limits: &Limits) -> Result<(), StatementError> {
         if self.expires_at <= now {
             return Err(StatementError::Expired);

@@ -22,7 +22,7 @@ pub struct VerifiedToken {
     pub(crate) claims: Arc<Claims>,
     /// What it is signed with.
     pub(crate) algorithm: Algorithm,
-    /// SHA-256 of the whole token, signature included: whatever has the same digest is verified too.
+    /// SHA-256 of the whole token, signature included: a token with the same digest is verified too.
     pub(crate) digest: [u8; 32],
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Claims {
     pub(crate) issued_at: UnixTime,
     pub(crate) expires_at: UnixTime,
     pub(crate) holder: Holder,
-    /// `None` if the token carries no `aud`. One that is not a string or an array of strings names nobody.
+    /// `None` if the token carries no `aud`. One that is not a string or an array of strings names no audience.
     pub(crate) audience: Option<Vec<String>>,
     pub(crate) depth: u32,
     pub(crate) max_depth: u32,
@@ -385,7 +385,7 @@ fn details<'a>(claims: &'a Object<'_>) -> Option<&'a [Json<'a>]> {
     claims.array("authorization_details")
 }
 
-/// `aud`, if there is one. What is neither a string nor an array of strings names nobody.
+/// `aud`, if there is one. What is neither a string nor an array of strings names no audience.
 pub(crate) fn audience(claims: &Object<'_>) -> Option<Vec<String>> {
     claims.member("aud").map(|aud| match aud {
         Json::String(one) => vec![one.clone().into_owned()],

@@ -1,5 +1,5 @@
-//! Trust anchors as an operator writes them, read into [`TrustAnchors`]: whoever enforces and whoever takes revocation
-//! statements believe the same issuers for the same reasons.
+//! Trust anchors as an operator writes them, read into [`TrustAnchors`]: by the filter, and by the control plane for
+//! revocation statements, so that both trust the same issuers.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::anchor::{TrustAnchor, TrustAnchors};
 use crate::findings::Location;
-use crate::key::{Algorithm, Algorithms, JwkSet, KeyType, Known, PublicKey};
+use crate::key::{Algorithm, Algorithms, JwkSet, KeyType, PublicKey, WellKnown};
 use crate::token::has_scheme;
 
 /// One entry of a list of trust anchors, as it is written.
@@ -173,16 +173,16 @@ fn jwk_set<'f>(place: &Location<'f>, jwks: &RawValue) -> Vec<Key<'f>> {
 }
 
 impl Key<'_> {
-    /// Says whose key it is if that is no secret, for then it is not the issuer's. Everybody's is a mistake; nobody's denies
-    /// what should be allowed and no more, and our own files have it.
+    /// Reports a well-known key. One whose private half is printed is an error. The one of our own files only denies what
+    /// should be allowed, and those files have it: a note.
     fn judge(&self) {
-        match self.key.known() {
+        match self.key.well_known() {
             None => {}
-            Some(Known::Printed(place)) => self.place.report(format!(
+            Some(WellKnown::Printed(place)) => self.place.report(format!(
                 "{place}, prints the private half of this key, so that anybody could sign; put your issuer's own public \
                  key here, as `credence keygen` prints one"
             )),
-            Some(Known::Examples) => self.place.note(
+            Some(WellKnown::Examples) => self.place.note(
                 "this is the key of Credence's own files, which is nobody's, so that no signature by it would ever count; \
                  put your issuer's own public key here, as `credence keygen` prints one",
             ),
