@@ -64,7 +64,7 @@ impl ControlPlaneOptions {
         self.client_or_anonymous()
     }
 
-    /// A client that shows a credential if it was given one: for what may be open to everybody.
+    /// A client that shows a credential if it was given one: for what may need none.
     pub(crate) fn client_or_anonymous(&self) -> Result<Client, Failure> {
         let authorization = self.token_file.as_deref().map(authorization).transpose()?;
         Ok(Client {

@@ -341,20 +341,15 @@ async fn reload(running: &Running, file: Option<&Path>) {
 /// The path from the root, through every link in the part of it that exists.
 fn settled(path: &Path) -> Result<PathBuf, Failure> {
     let absolute = std::path::absolute(path)?;
-    let mut missing = Vec::new();
-    let mut existing = absolute.as_path();
-    loop {
-        if let Ok(real) = existing.canonicalize() {
-            return Ok(missing.iter().rev().fold(real, |path, name| path.join(name)));
-        }
-        match (existing.parent(), existing.file_name()) {
-            (Some(parent), Some(name)) => {
-                missing.push(name);
-                existing = parent;
-            }
-            _ => return Ok(absolute.clone()),
-        }
-    }
+    let real = absolute.ancestors().find_map(|existing| {
+        Some(
+            existing
+                .canonicalize()
+                .ok()?
+                .join(absolute.strip_prefix(existing).ok()?),
+        )
+    });
+    Ok(real.unwrap_or(absolute))
 }
 
 /// What a filter's configuration and the API's callers need, a line each.

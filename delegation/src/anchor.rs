@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::denial::{Cause, Denial, Step};
 use crate::key::{Algorithm, Algorithms, PublicKey};
 
 /// A public key, bound to the issuer whose root tokens it signs (draft section 2).
@@ -24,24 +25,6 @@ pub struct TrustAnchor {
 /// The configured trust anchors. An issuer may have several keys.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TrustAnchors(Vec<TrustAnchor>);
-
-/// Why no anchor's key is worth a signature.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoCandidate {
-    /// The issuer has no anchor.
-    IssuerUnknown,
-    /// None of the issuer's anchors allows the algorithm, or none of its keys fits it.
-    AlgorithmNotAllowed,
-    /// The `kid` is none of those keys'.
-    KeyUnknown,
-    /// The header leaves more keys than may be tried.
-    KeyNotNamed {
-        /// How many keys it leaves.
-        keys: usize,
-        /// How many may be tried ([`KeyType::most_tried`](crate::KeyType::most_tried)).
-        limit: usize,
-    },
-}
 
 impl TrustAnchor {
     fn fingerprint(&self) -> [u8; 32] {
@@ -86,21 +69,24 @@ impl TrustAnchors {
     /// issuer's. They are few: each costs a signature check, which an unknown caller can ask for.
     ///
     /// A `kid` selects among the keys that are configured, nothing more. One that no key has leaves the keys without any.
+    ///
+    /// # Errors
+    /// The step at which a root token without a candidate fails: 3k for an issuer without anchors, else 3a or 3b.
     pub(crate) fn candidates(
         &self,
         issuer: Option<&str>,
         algorithm: Algorithm,
         key_id: Option<&str>,
-    ) -> Result<Vec<&TrustAnchor>, NoCandidate> {
+    ) -> Result<Vec<&TrustAnchor>, Denial> {
         let mut candidates: Vec<_> = issuer
             .map(|issuer| self.of_issuer(issuer).collect())
             .unwrap_or_default();
         if candidates.is_empty() {
-            return Err(NoCandidate::IssuerUnknown);
+            return Err(Step::S3k.deny(Cause::IssuerUnknown));
         }
         candidates.retain(|anchor| anchor.allows(algorithm));
         if candidates.is_empty() {
-            return Err(NoCandidate::AlgorithmNotAllowed);
+            return Err(Step::S3a.deny(Cause::AlgorithmNotAllowed));
         }
         if key_id.is_some() {
             let is_named = candidates.iter().any(|anchor| anchor.key_id.as_deref() == key_id);
@@ -109,13 +95,13 @@ impl TrustAnchors {
         }
         let (keys, limit) = (candidates.len(), algorithm.key_type().most_tried());
         match keys {
-            0 => Err(NoCandidate::KeyUnknown),
-            _ if keys > limit => Err(NoCandidate::KeyNotNamed { keys, limit }),
+            0 => Err(Step::S3b.deny(Cause::KeyUnknown)),
+            _ if keys > limit => Err(Step::S3b.deny(Cause::KeyNotNamed { keys, limit })),
             _ => Ok(candidates),
         }
     }
 
-    /// What the anchors are known by, in whatever order they are configured: SHA-256 over each anchor's issuer, key
+    /// What the anchors are known by, in any order: SHA-256 over each anchor's issuer, key
     /// thumbprint, key id, algorithms and whether it asserts subjects.
     pub fn digest(&self) -> [u8; 32] {
         let mut anchors: Vec<_> = self.0.iter().map(TrustAnchor::fingerprint).collect();

@@ -1,8 +1,8 @@
 //! Many Ed25519 signatures at once, for evidence that is checked again in bulk.
 //!
 //! Never for a decision. A batch verifies a random combination of the signatures' equations, so that a signer who mixes
-//! points of small order into his own keys and signatures can make some that pass in a batch, or in every other batch,
-//! and fail by themselves. Nobody can make a signature pass for a key that he does not hold. What fails in a batch is
+//! points of small order into its own keys and signatures can make some that pass in a batch, or in every other batch,
+//! and fail by themselves. No signer can make a signature pass for a key that it does not hold. What fails in a batch is
 //! verified by itself in the end, by the rule that decisions follow.
 
 #![allow(clippy::arithmetic_side_effects, reason = "points and scalars have no overflow")]
@@ -61,7 +61,7 @@ pub const BATCH: usize = 4096;
 /// Below this many, verifying one by one is cheaper than another batch.
 const SINGLY: usize = 8;
 
-/// Signatures whose equations S·B = R + k·A are verified together: each is multiplied by a number z that nobody can
+/// Signatures whose equations S·B = R + k·A are verified together: each is multiplied by a number z that no signer can
 /// foresee, and all are added up.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
@@ -208,7 +208,7 @@ fn decode_commitment(r: &[u8; 32]) -> Option<EdwardsPoint> {
 }
 
 /// The numbers that the equations are multiplied by: 128 bits each. They follow from all that is verified (a message and
-/// its key are in the hash), so that whoever made the signatures could not know them before.
+/// its key are in the hash), so that their signers could not know them before.
 struct Factors {
     seed: [u8; 32],
     drawn: u64,

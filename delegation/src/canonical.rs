@@ -3,50 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt::Write;
 
-use crate::json::Json;
 use crate::number::Double;
-
-/// The canonical form of any JSON text, or `None` if it has a number beyond a double's range, which has no canonical
-/// form.
-pub fn canonicalize(json: &Json<'_>) -> Option<String> {
-    let mut out = String::new();
-    write_json(json, &mut out)?;
-    Some(out)
-}
-
-fn write_json(json: &Json<'_>, out: &mut String) -> Option<()> {
-    match json {
-        Json::Null => out.push_str("null"),
-        Json::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
-        Json::Number(number) => write_number(number.double()?, out),
-        Json::String(text) => write_string(text, out),
-        Json::Array(elements) => {
-            out.push('[');
-            for (index, element) in elements.iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                write_json(element, out)?;
-            }
-            out.push(']');
-        }
-        Json::Object(object) => {
-            let mut members: Vec<_> = object.iter().collect();
-            members.sort_by(|(a, _), (b, _)| canonical_order(a, b));
-            out.push('{');
-            for (index, (name, value)) in members.into_iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                write_string(name, out);
-                out.push(':');
-                write_json(value, out)?;
-            }
-            out.push('}');
-        }
-    }
-    Some(())
-}
 
 pub(crate) fn write_number(number: Double, out: &mut String) {
     out.push_str(number.canonical(&mut ryu_js::Buffer::new()));
@@ -86,8 +43,8 @@ pub(crate) fn canonical_order(a: &str, b: &str) -> Ordering {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::value::Value;
+    use crate::json::Json;
+    use crate::value::{Value, canonicalize};
 
     fn canonical(text: &str) -> String {
         canonicalize(&Json::parse(text.as_bytes()).unwrap()).unwrap()

@@ -26,25 +26,17 @@ struct Entry {
     optional: bool,
 }
 
-/// Why a `tools` member cannot be read.
-pub(crate) enum ToolsError {
-    /// Not an object of objects (steps 3m and 4n).
-    Shape,
-    /// A constraint that is not well-formed (steps 3n and 4o).
-    Constraint(ConstraintError),
-}
-
 impl Capabilities {
-    /// Reads the `tools` member of an `attenuating_agent_token` entry.
-    pub(crate) fn parse(tools: &Object<'_>) -> Result<Self, ToolsError> {
+    /// Reads the `tools` member of an `attenuating_agent_token` entry. `shape` and `constraints` are the steps that fail.
+    fn parse(tools: &Object<'_>, shape: Step, constraints: Step) -> Result<Self, Denial> {
         // Shape before content, because the draft has a step for each.
         let maps = tools
             .iter()
             .map(|(tool, map)| map.as_object().map(|map| (tool, map)))
             .collect::<Option<Vec<_>>>()
-            .ok_or(ToolsError::Shape)?;
+            .ok_or_else(|| malformed(shape))?;
         let tools = maps.into_iter().map(|(tool, map)| {
-            let map = ConstraintMap::parse(tool, map).map_err(ToolsError::Constraint)?;
+            let map = ConstraintMap::parse(tool, map).map_err(|error| constraints.deny(Cause::Constraint(error)))?;
             Ok((tool.into(), map))
         });
         Ok(Self {
@@ -199,18 +191,29 @@ impl ConstraintMap {
     }
 }
 
-/// The capabilities in an `authorization_details` array: the one entry of our type, or none.
+/// The capabilities in an `authorization_details` array: the one entry of our type, or none (draft section 3.3).
 ///
-/// `Err(Shape)` if there are several, or the one has no usable `tools` (draft section 3.3).
-pub(crate) fn find(details: &[Json<'_>]) -> Result<Option<Capabilities>, ToolsError> {
+/// # Errors
+/// At the step `shape` if there are several, or the one has no usable `tools`; at `constraints` if one is not well-formed.
+pub(crate) fn find(details: &[Json<'_>], shape: Step, constraints: Step) -> Result<Option<Capabilities>, Denial> {
     let mut found = None;
     for entry in details {
-        let entry = entry.as_object().ok_or(ToolsError::Shape)?;
+        let entry = entry.as_object().ok_or_else(|| malformed(shape))?;
         if entry.text("type") == Some("attenuating_agent_token") && found.replace(entry).is_some() {
-            return Err(ToolsError::Shape);
+            return Err(malformed(shape));
         }
     }
     let Some(entry) = found else { return Ok(None) };
-    let tools = entry.object("tools").ok_or(ToolsError::Shape)?;
-    Capabilities::parse(tools).map(Some)
+    let tools = entry.object("tools").ok_or_else(|| malformed(shape))?;
+    Capabilities::parse(tools, shape, constraints).map(Some)
 }
+
+fn malformed(shape: Step) -> Denial {
+    shape.deny(Cause::Claim {
+        claim: "authorization_details",
+        expected: ONE_ENTRY,
+    })
+}
+
+pub(crate) const ONE_ENTRY: &str = "an array with exactly one entry of type \"attenuating_agent_token\", whose \"tools\" is \
+                                    an object of objects";

@@ -2,20 +2,20 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::anchor::{NoCandidate, TrustAnchor, TrustAnchors};
+use crate::anchor::{TrustAnchor, TrustAnchors};
 use crate::base64url;
 use crate::batch::Batch;
 use crate::denial::{Cause, Denial, Step};
-use crate::glance::Glance;
-use crate::json::{Json, Object};
+use crate::json::Json;
 use crate::jws::{self, Header, Jws};
 use crate::key::{Algorithms, HotKeys, KeyType, PublicKey, Thumbprint};
 use crate::limits::Limits;
 use crate::time::UnixTime;
 use crate::token::{self, Claims, DerivedClaims, VerifiedToken};
+use crate::unverified_claims::UnverifiedClaims;
 use crate::verified::{DigestOfTokens, Origin, Principal, VerifiedChain};
 
-/// A chain as presented. Nothing in it has been verified, but for the tokens that another chain vouches for.
+/// A chain as presented. Nothing in it has been verified, except the tokens that it shares with a known chain.
 #[derive(Debug)]
 pub struct Chain<'a> {
     head: Head<'a>,
@@ -37,10 +37,10 @@ pub struct VerificationContext<'a> {
     pub hot_keys: Option<&'a HotKeys>,
 }
 
-/// The first tokens of a chain as presented, or all of them: what somebody may remember to have verified before.
+/// The first tokens of a chain as presented, or all of them: what may have been verified before.
 ///
-/// It names its tokens by their digest, and it alone takes a word for their signatures, so that no word given for
-/// one chain can be used for another.
+/// It names its tokens by their digest. Signatures that another worker has verified are vouched for here, and only here,
+/// so that what was verified of one chain cannot be used for another.
 #[derive(Debug, Clone, Copy)]
 pub struct Beginning<'c, 'a> {
     chain: &'c Chain<'a>,
@@ -48,22 +48,18 @@ pub struct Beginning<'c, 'a> {
     digest: [u8; 32],
 }
 
-/// Whose word stands for which signatures.
-#[derive(Debug, Clone, Copy)]
-struct Vouched {
-    /// How many of the chain's tokens, from the root.
-    tokens: usize,
-    /// The key of the trust anchor that signed the root.
-    anchor: Thumbprint,
-}
-
-/// Who answers for the signatures of the tokens that no known chain vouches for.
+/// How the signatures of the tokens are verified that are not those of a known chain.
 enum Signatures<'s> {
-    /// Nobody: each is verified as soon as its key is known.
+    /// Each as soon as its key is known.
     Verified,
-    /// Somebody for the first ones.
-    Vouched(Vouched),
-    /// Whoever verifies this batch. What comes of the chain counts only if all of its signatures verify.
+    /// The caller states that it has verified the first ones.
+    Vouched {
+        /// How many of the chain's tokens, from the root.
+        tokens: usize,
+        /// The key of the trust anchor that signed the root.
+        anchor: Thumbprint,
+    },
+    /// Later, with this batch. The verified chain counts only if all of its signatures verify.
     Deferred(&'s mut Batch),
 }
 
@@ -72,26 +68,13 @@ enum Signatures<'s> {
 enum Head<'a> {
     /// With a root token that has to be verified.
     Root(Box<Token<'a>>),
-    /// With tokens that have been verified already.
+    /// With all tokens of a chain that has been verified already.
     Known(Known<'a>),
 }
 
-/// The first tokens of a chain that has been verified.
+/// A chain that has been verified before.
 #[derive(Debug, Clone, Copy)]
-struct Known<'a> {
-    chain: &'a VerifiedChain,
-    /// How many of them, at least one.
-    tokens: usize,
-}
-
-/// How it is known that a token as presented is one of a verified chain, byte for byte.
-#[derive(Debug, Clone, Copy)]
-enum Likeness {
-    /// By its digest.
-    FoundOut,
-    /// By the caller's word.
-    Stated,
-}
+struct Known<'a>(&'a VerifiedChain);
 
 /// One token, its header read and its payload decoded.
 #[derive(Debug)]
@@ -99,8 +82,8 @@ struct Token<'a> {
     jws: Jws<'a>,
     header: Result<Header, Cause>,
     payload: Vec<u8>,
-    glance: Glance,
-    /// What [`Jws::hash_and_digest`] says, once somebody has asked: a hash over all of the token.
+    unverified: UnverifiedClaims,
+    /// What [`Jws::hash_and_digest`] says, once it was asked for: a hash over all of the token.
     names: OnceLock<(String, [u8; 32])>,
 }
 
@@ -110,25 +93,9 @@ impl<'a> Chain<'a> {
     /// # Errors
     /// The step that failed.
     pub fn parse(tokens: impl IntoIterator<Item = &'a str>, limits: &Limits) -> Result<Self, Denial> {
-        Self::parse_with(tokens, None, limits)
-    }
-
-    /// The same for a chain that may begin like one that has been verified before: a cached one, say, of which a new
-    /// leaf was derived.
-    ///
-    /// Tokens that are byte for byte those of `known`, signature included, cost a hash each instead of a signature:
-    /// they are neither decoded nor verified again. What time and configuration may have changed since is checked
-    /// again: expiry, dates, lifetimes, depths, and whether the trust anchor and the algorithms still allow them. The
-    /// answer is always the one without `known`, which may have nothing to do with the tokens.
-    ///
-    /// # Errors
-    /// The step that failed.
-    pub fn parse_onto(
-        tokens: impl IntoIterator<Item = &'a str>,
-        known: &'a VerifiedChain,
-        limits: &Limits,
-    ) -> Result<Self, Denial> {
-        Self::parse_with(tokens, Some((known, Likeness::FoundOut)), limits)
+        let mut parsed = parse_all(&within_limits(tokens, limits)?)?.into_iter();
+        let root = parsed.next().ok_or_else(|| Step::S1.deny(Cause::Empty))?;
+        Self::of(Head::Root(Box::new(root)), parsed.collect())
     }
 
     /// Splits the `delegation` header's value: tokens joined by `~`, root first.
@@ -140,56 +107,39 @@ impl<'a> Chain<'a> {
         Self::parse(joined.split('~'), limits)
     }
 
-    /// Splits the `delegation` header's value as [`Chain::parse_joined`] does, and goes on as [`Chain::parse_onto`] where
-    /// it is known already that all tokens of `known` come first: they do not even cost a hash.
+    /// The same for a chain that begins with all tokens of `known`, which has been verified before: a cached one, say,
+    /// from which a new leaf was derived.
     ///
-    /// Whoever calls it states that they do, byte for byte, signatures included, and nothing here could tell if he is
-    /// wrong. A cache that finds chains by a keyed hash of them can state it. Where no token comes after them, his word
-    /// is not taken.
+    /// Those tokens are neither decoded nor verified again. What time and configuration may have changed since is checked
+    /// again: expiry, dates, lifetimes, depths, and whether the trust anchor and the algorithms still allow them. The
+    /// answer is the one of [`Chain::parse_joined`].
+    ///
+    /// The caller states that the tokens are the same byte for byte, signatures included, and nothing here could tell if
+    /// it is wrong. A cache that finds chains by a keyed hash of them can state it. Where no token comes after them,
+    /// `known` is not used: a token must follow that its holder has signed.
     ///
     /// # Errors
     /// The step that failed.
     pub fn parse_joined_after(known: &'a VerifiedChain, joined: &'a str, limits: &Limits) -> Result<Self, Denial> {
         Step::S2b.check_size("the chain", joined.len(), limits.chain_bytes)?;
-        Self::parse_with(joined.split('~'), Some((known, Likeness::Stated)), limits)
+        let tokens = within_limits(joined.split('~'), limits)?;
+        match tokens.split_at_checked(known.tokens().count()) {
+            Some((shared, new @ [_, ..])) => {
+                debug_assert!(
+                    known
+                        .tokens()
+                        .zip(shared)
+                        .all(|(token, compact)| token.digest == jws::digest(compact)),
+                    "the chain begins with other tokens than was stated"
+                );
+                Self::of(Head::Known(Known(known)), parse_all(new)?)
+            }
+            _ => Self::parse(tokens, limits),
+        }
     }
 
-    fn parse_with(
-        tokens: impl IntoIterator<Item = &'a str>,
-        vouching: Option<(&'a VerifiedChain, Likeness)>,
-        limits: &Limits,
-    ) -> Result<Self, Denial> {
-        let tokens = within_limits(tokens, limits)?;
-        let mut unmatched = vouching
-            .into_iter()
-            .flat_map(|(chain, likeness)| {
-                // A word alone makes no chain: a token must follow that the last holder has signed.
-                let is_followed = tokens.len() > chain.tokens().count();
-                let likeness = if is_followed { likeness } else { Likeness::FoundOut };
-                chain.tokens().map(move |token| (token, likeness))
-            })
-            .peekable();
-        let (mut known, mut parsed) = (0usize, Vec::new());
-        for compact in &tokens {
-            if parsed.is_empty()
-                && unmatched
-                    .next_if(|(vouched, likeness)| likeness.holds(vouched, compact))
-                    .is_some()
-            {
-                known = known.saturating_add(1);
-            } else {
-                parsed.push(Token::parse(compact)?);
-            }
-        }
-        let mut parsed = parsed.into_iter();
-        let head = match vouching {
-            Some((chain, _)) if known > 0 => Head::Known(Known { chain, tokens: known }),
-            _ => Head::Root(Box::new(parsed.next().ok_or_else(|| Step::S1.deny(Cause::Empty))?)),
-        };
-        let chain = Self {
-            head,
-            derived: parsed.collect(),
-        };
+    fn of(head: Head<'a>, derived: Vec<Token<'a>>) -> Result<Self, Denial> {
+        let chain = Self { head, derived };
         chain.check_ids()?;
         Ok(chain)
     }
@@ -229,7 +179,7 @@ impl<'a> Chain<'a> {
             Head::Known(_) => None,
         };
         let tokens = root.into_iter().chain(&self.derived);
-        let earliest = tokens.filter_map(|token| token.glance.expires_at()).min()?;
+        let earliest = tokens.filter_map(|token| token.unverified.expires_at()).min()?;
         earliest.0.checked_sub(1).map(UnixTime)
     }
 
@@ -246,12 +196,12 @@ impl<'a> Chain<'a> {
             let algorithm = token.header(Step::S4a)?.algorithm;
             Step::S4a.ensure(context.holder_algorithms.allow(algorithm), Cause::AlgorithmNotAllowed)?;
         }
-        // Expiry before trust, so that nobody learns from an expired token whom we trust.
+        // Expiry before trust, so that an expired token does not tell its sender whom we trust.
         match &self.head {
-            Head::Root(root) => Step::S3e.ensure(!root.glance.expired(context.now), Cause::Expired)?,
+            Head::Root(root) => Step::S3e.ensure(!root.unverified.expired(context.now), Cause::Expired)?,
             Head::Known(known) => known.check_expiry(context)?,
         }
-        let has_expired = self.derived.iter().any(|token| token.glance.expired(context.now));
+        let has_expired = self.derived.iter().any(|token| token.unverified.expired(context.now));
         Step::S4i.ensure(!has_expired, Cause::Expired)?;
         match &self.head {
             Head::Root(root) => root.candidates(context).map(|_| ()),
@@ -259,8 +209,8 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// What somebody may have verified of this chain: all of it first, then one token fewer each time, as far as there
-    /// is a token that no known chain has vouched for ([`Chain::parse_onto`]).
+    /// What may have been verified of this chain before: all of it first, then one token fewer each time, as far as there
+    /// is a token that is not of a known chain ([`Chain::parse_joined_after`]).
     pub fn beginnings(&self) -> Vec<Beginning<'_, 'a>> {
         let (known, root) = match &self.head {
             Head::Root(root) => (None, Some(root.as_ref())),
@@ -268,7 +218,7 @@ impl<'a> Chain<'a> {
         };
         let mut digest = DigestOfTokens::default();
         let mut tokens = 0usize;
-        for token in known.into_iter().flat_map(Known::tokens) {
+        for token in known.into_iter().flat_map(|known| known.0.tokens()) {
             digest.add(&token.digest);
             tokens = tokens.saturating_add(1);
         }
@@ -315,11 +265,11 @@ impl<'a> Chain<'a> {
         };
         let mut seen: Vec<&str> = known
             .into_iter()
-            .flat_map(Known::tokens)
+            .flat_map(|known| known.0.tokens())
             .map(VerifiedToken::id)
             .collect();
         for token in root.into_iter().chain(&self.derived) {
-            let id = token.glance.id.as_deref().ok_or_else(|| {
+            let id = token.unverified.id.as_deref().ok_or_else(|| {
                 Step::S2c.deny(Cause::Claim {
                     claim: "jti",
                     expected: "a string",
@@ -344,15 +294,15 @@ impl Beginning<'_, '_> {
         self.tokens
     }
 
-    /// Verifies the whole chain as [`Chain::verify`] does, but for the signatures of these first tokens: whoever calls
-    /// it vouches for them, and nothing here could tell if he is wrong.
+    /// Verifies the whole chain as [`Chain::verify`] does, except for the signatures of these first tokens: the caller
+    /// vouches for them, and nothing here could tell if it is wrong.
     ///
-    /// He states that [`Chain::verify`] has returned a chain with this very [`VerifiedChain::digest`], and that
+    /// It states that [`Chain::verify`] has returned a chain with this very [`VerifiedChain::digest`], and that
     /// `anchor` was its [`VerifiedChain::anchor`]. Every other check of the draft's section 8 is made here and now:
     /// that `anchor` is configured for the issuer and the algorithm at hand, the algorithms, the claims, the linkage,
     /// the attenuation, all times. The signatures of tokens after these are verified.
     ///
-    /// For tokens that a known chain has vouched for already ([`Chain::parse_onto`]), that chain's anchor counts.
+    /// For the tokens of a known chain ([`Chain::parse_joined_after`]), that chain's anchor counts.
     ///
     /// # Errors
     /// The step that failed. With a true statement it is the one that [`Chain::verify`] would name.
@@ -364,50 +314,31 @@ impl Beginning<'_, '_> {
         self.chain.check_before_signatures(context)?;
         let tokens = self.tokens;
         self.chain
-            .verify_signatures(Signatures::Vouched(Vouched { tokens, anchor }), context)
-    }
-}
-
-impl Likeness {
-    fn holds(self, vouched: &VerifiedToken, compact: &str) -> bool {
-        let is_same = || vouched.digest == jws::digest(compact);
-        match self {
-            Self::FoundOut => is_same(),
-            Self::Stated => {
-                // A build for debugging, as tests are, takes nobody's word.
-                debug_assert!(is_same(), "the chain begins with other tokens than was stated");
-                true
-            }
-        }
+            .verify_signatures(Signatures::Vouched { tokens, anchor }, context)
     }
 }
 
 impl Known<'_> {
-    fn tokens(&self) -> impl Iterator<Item = &VerifiedToken> {
-        self.chain.tokens().take(self.tokens)
-    }
-
     /// Step 4a for the derived ones among them.
     fn check_algorithms(&self, context: &VerificationContext<'_>) -> Result<(), Denial> {
-        let mut algorithms = self.derived().map(|token| token.algorithm);
+        let mut algorithms = self.0.derived.iter().map(|token| token.algorithm);
         let are_allowed = algorithms.all(|algorithm| context.holder_algorithms.allow(algorithm));
         Step::S4a.ensure(are_allowed, Cause::AlgorithmNotAllowed)
     }
 
     /// Steps 3e and 4i.
     fn check_expiry(&self, context: &VerificationContext<'_>) -> Result<(), Denial> {
-        token::check_not_expired(self.chain.root.expires_at(), context.now, Step::S3e)?;
-        self.derived()
-            .try_for_each(|token| token::check_not_expired(token.expires_at(), context.now, Step::S4i))
+        token::check_not_expired(self.0.root.expires_at(), context.now, Step::S3e)?;
+        let mut derived = self.0.derived.iter();
+        derived.try_for_each(|token| token::check_not_expired(token.expires_at(), context.now, Step::S4i))
     }
 
     /// The trust anchor that signed the root, if it still may.
     fn anchor<'c>(&self, context: &VerificationContext<'c>) -> Result<&'c TrustAnchor, Denial> {
-        let (origin, root) = (&self.chain.origin, &self.chain.root);
+        let (origin, root) = (&self.0.origin, &self.0.root);
         context
             .anchors
-            .candidates(Some(&origin.principal.issuer), root.algorithm, origin.key_id.as_deref())
-            .map_err(no_candidate)?
+            .candidates(Some(&origin.principal.issuer), root.algorithm, origin.key_id.as_deref())?
             .into_iter()
             .find(|anchor| anchor.key.thumbprint() == origin.anchor)
             .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))
@@ -415,7 +346,7 @@ impl Known<'_> {
 
     /// The chain that these tokens make, if no other time and no other configuration has taken it away since.
     fn verify(&self, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
-        let (origin, root) = (&self.chain.origin, &self.chain.root);
+        let (origin, root) = (&self.0.origin, &self.0.root);
         let anchor = self.anchor(context)?;
         root.claims.recheck_root(context.now, context.limits)?;
         let origin = if anchor.asserts_subjects == origin.asserts_subjects {
@@ -427,34 +358,25 @@ impl Known<'_> {
                 ..Origin::clone(origin)
             })
         };
-        for token in self.derived() {
+        for token in &self.0.derived {
             token.claims.recheck_derived(context.now, context.limits)?;
         }
-        let mut derived = self.chain.derived.clone();
-        derived.truncate(self.tokens.saturating_sub(1));
         Ok(VerifiedChain {
             origin,
-            root: root.clone(),
-            derived,
+            ..self.0.clone()
         })
-    }
-
-    fn derived(&self) -> impl Iterator<Item = &VerifiedToken> {
-        self.tokens().skip(1)
     }
 }
 
 impl<'a> Token<'a> {
     fn parse(compact: &'a str) -> Result<Self, Denial> {
-        let malformed = |what| Step::S2c.malformed(what);
-        let jws = Jws::parse(compact).ok_or_else(|| malformed("a token is three parts joined by dots (RFC 7515)"))?;
-        let payload = jws
-            .payload()
-            .ok_or_else(|| malformed("a token's payload is not base64url"))?;
+        let deny = |cause| Step::S2c.deny(cause);
+        let jws = Jws::parse(compact).map_err(deny)?;
+        let payload = jws.payload().map_err(deny)?;
         Ok(Self {
             header: jws.header(token::TYP),
             jws,
-            glance: Glance::of(&payload).map_err(|error| Step::S2c.deny(error))?,
+            unverified: UnverifiedClaims::of(&payload).map_err(|error| Step::S2c.deny(error))?,
             payload,
             names: OnceLock::new(),
         })
@@ -469,7 +391,7 @@ impl<'a> Token<'a> {
     /// names it is the one that ECDSA signs.
     fn is_signed_by(&self, key: &PublicKey, hot_keys: Option<&HotKeys>) -> bool {
         match key.key_type() {
-            KeyType::Ed25519 => self.jws.verifies_with(key, hot_keys),
+            KeyType::Ed25519 => self.jws.verifies(key, hot_keys),
             KeyType::P256 | KeyType::Secp256k1 => {
                 base64url::decode_array(&self.names().0).is_some_and(|hash| self.jws.verifies_hash_with(key, &hash))
             }
@@ -487,14 +409,10 @@ impl<'a> Token<'a> {
     /// The trust anchors that may have signed this root.
     fn candidates<'c>(&self, context: &VerificationContext<'c>) -> Result<Vec<&'c TrustAnchor>, Denial> {
         let header = self.header(Step::S3a)?;
+        let issuer = self.unverified.issuer.as_deref();
         context
             .anchors
-            .candidates(
-                self.glance.issuer.as_deref(),
-                header.algorithm,
-                header.key_id.as_deref(),
-            )
-            .map_err(no_candidate)
+            .candidates(issuer, header.algorithm, header.key_id.as_deref())
     }
 
     /// Steps 3a to 3n: the signature of one of the issuer's anchors, or the one that is vouched for, then the claims.
@@ -506,7 +424,9 @@ impl<'a> Token<'a> {
         let header = self.header(Step::S3a)?;
         let mut candidates = self.candidates(context)?.into_iter();
         let anchor = match signatures {
-            Signatures::Vouched(vouched) => candidates.find(|anchor| anchor.key.thumbprint() == vouched.anchor),
+            Signatures::Vouched { anchor: vouched, .. } => {
+                candidates.find(|anchor| anchor.key.thumbprint() == *vouched)
+            }
             Signatures::Deferred(batch) if candidates.len() == 1 => candidates
                 .next()
                 .filter(|anchor| self.jws.is_deferred(&anchor.key, batch)),
@@ -516,7 +436,7 @@ impl<'a> Token<'a> {
         }
         .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))?;
         let json = self.claims_json(Step::S3b)?;
-        let object = claims_object(&json, Step::S3b)?;
+        let object = jws::claims(&json).map_err(|cause| Step::S3b.deny(cause))?;
         let (hash, digest) = self.names().clone();
         let claims = Claims::parse_root(object, hash, context.now, context.limits, context.hot_keys)?;
         Step::S3k.ensure(token::issuer(object)? == anchor.issuer, Cause::IssuerUnknown)?;
@@ -539,7 +459,7 @@ impl<'a> Token<'a> {
         })
     }
 
-    /// Steps 4a to 4q under a verified parent, but for the signature of 4b if somebody answers for it. `place` counts
+    /// Steps 4a to 4q under a verified parent, except for the signature of 4b if the caller vouches for it. `place` counts
     /// the chain's tokens from 0.
     fn verify_derived(
         &self,
@@ -552,13 +472,13 @@ impl<'a> Token<'a> {
         let key = &parent.holder.key;
         Step::S4a.ensure(key.fits(header.algorithm), Cause::AlgorithmNotAllowed)?;
         let is_answered_for = match signatures {
-            Signatures::Vouched(vouched) if place < vouched.tokens => true,
-            Signatures::Verified | Signatures::Vouched(_) => self.is_signed_by(key, context.hot_keys),
+            Signatures::Vouched { tokens, .. } if place < *tokens => true,
+            Signatures::Verified | Signatures::Vouched { .. } => self.is_signed_by(key, context.hot_keys),
             Signatures::Deferred(batch) => self.jws.is_deferred(key, batch),
         };
         Step::S4b.ensure(is_answered_for, Cause::SignatureInvalid)?;
         let json = self.claims_json(Step::S4b)?;
-        let object = claims_object(&json, Step::S4b)?;
+        let object = jws::claims(&json).map_err(|cause| Step::S4b.deny(cause))?;
         let (hash, digest) = self.names().clone();
         let claims =
             DerivedClaims::parse(object, hash, context.hot_keys)?.under(parent, context.now, context.limits)?;
@@ -582,14 +502,8 @@ fn principal(anchor: &TrustAnchor, subject_claim: &Result<Option<String>, Denial
     })
 }
 
-/// Why no key of the issuer is tried: step 3k for an issuer that nobody configured, else 3a or 3b.
-pub(crate) fn no_candidate(reason: NoCandidate) -> Denial {
-    match reason {
-        NoCandidate::IssuerUnknown => Step::S3k.deny(Cause::IssuerUnknown),
-        NoCandidate::AlgorithmNotAllowed => Step::S3a.deny(Cause::AlgorithmNotAllowed),
-        NoCandidate::KeyUnknown => Step::S3b.deny(Cause::KeyUnknown),
-        NoCandidate::KeyNotNamed { keys, limit } => Step::S3b.deny(Cause::KeyNotNamed { keys, limit }),
-    }
+fn parse_all<'a>(tokens: &[&'a str]) -> Result<Vec<Token<'a>>, Denial> {
+    tokens.iter().map(|compact| Token::parse(compact)).collect()
 }
 
 /// The tokens, if neither they nor the chain are larger than allowed: steps 2a and 2b.
@@ -611,9 +525,4 @@ fn within_limits<'a>(tokens: impl IntoIterator<Item = &'a str>, limits: &Limits)
         taken.push(compact);
     }
     Ok(taken)
-}
-
-fn claims_object<'a, 'j>(json: &'j Json<'a>, step: Step) -> Result<&'j Object<'a>, Denial> {
-    json.as_object()
-        .ok_or_else(|| step.malformed("the claims are not a JSON object"))
 }

@@ -69,17 +69,15 @@ pub enum Cause {
     #[error("the kid header names none of the issuer's configured keys")]
     KeyUnknown,
     /// The header's `kid` does not select among the issuer's keys, which are too many to be tried one by one.
-    #[error(
-        "the header names none of the issuer's {keys} keys by kid; at most {limit} of this kind are tried for a token"
-    )]
+    #[error("the header names none of the issuer's {keys} keys by kid; at most {limit} of this kind are tried")]
     KeyNotNamed {
         /// How many keys it leaves.
         keys: usize,
         /// How many may be tried.
         limit: usize,
     },
-    /// No trust anchor is configured for the root's issuer.
-    #[error("the root's issuer is not a configured trust anchor")]
+    /// No trust anchor is configured for the issuer.
+    #[error("the issuer is not a configured trust anchor")]
     IssuerUnknown,
     /// A claim is missing or of the wrong type.
     #[error("claim \"{claim}\": {expected}")]
@@ -110,7 +108,7 @@ pub enum Cause {
     /// A derived token that outreaches its parent.
     #[error("outreaches the parent token: {0}")]
     Attenuation(String),
-    /// The audience is somebody else, or nobody where one is required.
+    /// The audience is another, or is missing where one is required.
     #[error("the audience does not include this enforcement point")]
     Audience,
     /// The leaf does not grant the tool.

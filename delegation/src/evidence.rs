@@ -1,7 +1,7 @@
 //! Recorded chains, verified again in bulk.
 //!
 //! What is asked of a recorded chain is not whether it is valid now but whether it ever was, and when: it is verified as
-//! of the last second before its first token expires. Whoever knows when it was used compares that with
+//! of the last second before its first token expires. A caller that knows when it was used compares that with
 //! [`VerifiedChain::issued_at`] and [`VerifiedChain::expires_at`]. All signatures of the chains that are given at once go into batches (see [`crate::batch`] for what
 //! that means for what they accept); everything else is section 8 of the draft, chain by chain.
 

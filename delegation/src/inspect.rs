@@ -3,7 +3,7 @@
 use crate::denial::{Denial, Step};
 use crate::jws::Jws;
 
-/// What a token says, whoever signed it.
+/// What a token says; its signature is not verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents {
     /// The JWS header's text.
@@ -19,13 +19,13 @@ pub struct Contents {
 /// # Errors
 /// If it is not a compact JWS.
 pub fn contents(compact: &str) -> Result<Contents, Denial> {
-    let malformed = |what| Step::S2c.malformed(what);
-    let jws = Jws::parse(compact).ok_or_else(|| malformed("a token is three parts joined by dots (RFC 7515)"))?;
+    let deny = |cause| Step::S2c.deny(cause);
+    let jws = Jws::parse(compact).map_err(deny)?;
     Ok(Contents {
         header: jws
             .decoded_header()
-            .ok_or_else(|| malformed("the header is not base64url"))?,
-        claims: jws.payload().ok_or_else(|| malformed("the payload is not base64url"))?,
+            .ok_or_else(|| Step::S2c.malformed("the header is not base64url"))?,
+        claims: jws.payload().map_err(deny)?,
         hash: jws.hash(),
     })
 }

@@ -1,4 +1,4 @@
-//! Strict JSON (RFC 8259) for text that somebody else wrote.
+//! Strict JSON (RFC 8259) for untrusted text.
 //!
 //! Differs from the usual parse in what it refuses and in what it keeps: a duplicate member is an error at every
 //! depth (parsers disagree about which one counts), nesting is bounded, lone surrogates are refused (RFC 8785 has no

@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use crate::base64url;
 use crate::batch::{Batch, Signed};
 use crate::denial::Cause;
-use crate::json::Json;
+use crate::json::{Json, Object};
 use crate::key::{Algorithm, Algorithms, HotKeys, PublicKey, SigningKey};
 
 /// Verifies a JWS that is neither a token nor a proof with a key that is known already, and returns its payload.
@@ -21,21 +21,20 @@ pub fn verify(
     key: &PublicKey,
     algorithms: &Algorithms,
 ) -> Result<Vec<u8>, Cause> {
-    let malformed = |what: &str| Cause::Malformed(what.to_owned());
-    let jws = Jws::parse(compact).ok_or_else(|| malformed("a JWS is three parts joined by dots (RFC 7515)"))?;
+    let jws = Jws::parse(compact)?;
     let header = jws.header_of(typ)?;
     if !algorithms.allow(header.algorithm) || !key.fits(header.algorithm) {
         return Err(Cause::AlgorithmNotAllowed);
     }
-    let payload = jws.payload().ok_or_else(|| malformed("the payload is not base64url"))?;
-    if jws.verifies(key) {
+    let payload = jws.payload()?;
+    if jws.verifies(key, None) {
         Ok(payload)
     } else {
         Err(Cause::SignatureInvalid)
     }
 }
 
-/// A JWS whose signature nobody has verified yet.
+/// A JWS whose signature has not been verified yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Jws<'a> {
     /// What is signed: the encoded header and payload with the dot between them (RFC 7515, section 5.1).
@@ -55,15 +54,18 @@ pub(crate) struct Header {
 
 impl<'a> Jws<'a> {
     /// Splits the three parts of the compact form.
-    pub(crate) fn parse(compact: &'a str) -> Option<Self> {
-        let (signing_input, signature) = compact.rsplit_once('.')?;
-        let (header, payload) = signing_input.split_once('.')?;
-        (!payload.contains('.')).then_some(Self {
-            signing_input,
-            header,
-            payload,
-            signature,
-        })
+    pub(crate) fn parse(compact: &'a str) -> Result<Self, Cause> {
+        compact
+            .rsplit_once('.')
+            .and_then(|(signing_input, signature)| Some((signing_input, signature, signing_input.split_once('.')?)))
+            .filter(|(_, _, (_, payload))| !payload.contains('.'))
+            .map(|(signing_input, signature, (header, payload))| Self {
+                signing_input,
+                header,
+                payload,
+                signature,
+            })
+            .ok_or_else(|| malformed("a JWS is three parts joined by dots (RFC 7515)"))
     }
 
     /// The decoded header, as untrusted as the payload.
@@ -72,8 +74,8 @@ impl<'a> Jws<'a> {
     }
 
     /// The decoded payload: untrusted until [`Jws::verifies`] has said yes.
-    pub(crate) fn payload(&self) -> Option<Vec<u8>> {
-        base64url::decode(self.payload)
+    pub(crate) fn payload(&self) -> Result<Vec<u8>, Cause> {
+        base64url::decode(self.payload).ok_or_else(|| malformed("the payload is not base64url"))
     }
 
     /// Reads the protected header, which must be of media type `typ` (draft section 3.5). Keys in the header are
@@ -129,14 +131,14 @@ impl<'a> Jws<'a> {
     }
 
     /// Whether the signature is `key`'s, which may be hot.
-    pub(crate) fn verifies_with(&self, key: &PublicKey, hot_keys: Option<&HotKeys>) -> bool {
-        let Some(hot_keys) = hot_keys else {
-            return self.verifies(key);
-        };
+    pub(crate) fn verifies(&self, key: &PublicKey, hot_keys: Option<&HotKeys>) -> bool {
         #[cfg(test)]
         checks::count();
-        base64url::decode(self.signature)
-            .is_some_and(|signature| hot_keys.verifies(key, self.signing_input.as_bytes(), &signature))
+        let message = self.signing_input.as_bytes();
+        base64url::decode(self.signature).is_some_and(|signature| match hot_keys {
+            Some(hot_keys) => hot_keys.verifies(key, message, &signature),
+            None => key.verifies(message, &signature),
+        })
     }
 
     /// Whether the signature is `key`'s, of a kind that signs the SHA-256 of the signing input, which this is
@@ -147,7 +149,7 @@ impl<'a> Jws<'a> {
         base64url::decode(self.signature).is_some_and(|signature| key.verifies_sha256(hash, &signature))
     }
 
-    /// Has somebody verify later that the signature is `key`'s. False if it is not even encoded as one.
+    /// Leaves it to the batch to verify that the signature is `key`'s. False if it is not even encoded as one.
     pub(crate) fn is_deferred(&self, key: &PublicKey, batch: &mut Batch) -> bool {
         let mut signature = [0; SIGNATURE_BYTES];
         base64url::decode_into(self.signature, &mut signature)
@@ -156,14 +158,6 @@ impl<'a> Jws<'a> {
                 message: self.signing_input.as_bytes(),
                 signature: &signature,
             })
-    }
-
-    /// Whether the signature is `key`'s.
-    pub(crate) fn verifies(&self, key: &PublicKey) -> bool {
-        #[cfg(test)]
-        checks::count();
-        base64url::decode(self.signature)
-            .is_some_and(|signature| key.verifies(self.signing_input.as_bytes(), &signature))
     }
 }
 
@@ -184,6 +178,16 @@ pub(crate) mod checks {
     pub(crate) fn take() -> usize {
         CHECKS.take()
     }
+}
+
+/// The members of a payload.
+pub(crate) fn claims<'j, 'a>(json: &'j Json<'a>) -> Result<&'j Object<'a>, Cause> {
+    json.as_object()
+        .ok_or_else(|| malformed("the claims are not a JSON object"))
+}
+
+fn malformed(what: &str) -> Cause {
+    Cause::Malformed(what.to_owned())
 }
 
 /// SHA-256 of a whole JWS, signature included.

@@ -9,14 +9,14 @@
 //! 1. [`Chain::parse`] takes the tokens as presented and checks everything that needs no signature;
 //! 2. [`Chain::verify`] turns it into a [`VerifiedChain`], the only type that authorises anything;
 //! 3. [`VerifiedChain::identifies_audience`] and [`VerifiedChain::permits`] decide one invocation;
-//! 4. [`Proof::verify`] checks that the presenter holds the leaf key, and [`VerifiedProof::covers`] that he signed
+//! 4. [`Proof::verify`] checks that the presenter holds the leaf key, and [`VerifiedProof::covers`] that it signed
 //!    this very invocation;
 //! 5. [`revocation::void`] says whether what was valid has been taken back.
 //!
-//! Where a chain's first tokens have been verified before, [`Chain::parse_onto`] takes their word and costs the new
-//! signatures only; [`Chain::parse_joined_after`] saves their hashes too. Where somebody else has verified them and says so in a way that can be believed, a [`Beginning`]
-//! takes his word for their signatures and for nothing else. `batch` verifies many signatures at once, for evidence and
-//! never for a decision, and `evidence` recorded chains.
+//! Where a chain's first tokens have been verified before, [`Chain::parse_joined_after`] costs the new signatures only.
+//! Where another worker has verified them and its statement is authenticated, [`Beginning`] skips their signatures and
+//! nothing else. `batch` verifies many signatures at once, for evidence and never for a decision, and `evidence` recorded
+//! chains.
 //!
 //! [`mint`] is the other side: issuing, deriving, proving, and stating a revocation. [`Statement`] is how such a
 //! statement is verified.
@@ -43,7 +43,6 @@ pub mod constraint;
 mod denial;
 pub mod evidence;
 mod findings;
-mod glance;
 pub mod inspect;
 pub mod json;
 pub mod jws;
@@ -59,11 +58,11 @@ mod statement;
 mod time;
 mod token;
 pub mod trust;
+mod unverified_claims;
 mod value;
 mod verified;
 
 pub use anchor::{TrustAnchor, TrustAnchors};
-pub use canonical::canonicalize;
 pub use capabilities::{Capabilities, ConstraintMap};
 pub use chain::{Beginning, Chain, VerificationContext};
 pub use denial::{Cause, Denial, Step};
@@ -79,5 +78,5 @@ pub use proof::{NoncePolicy, Proof, ProofContext, VerifiedProof};
 pub use statement::{Revocation, RevocationOrder, Statement, StatementContext, StatementError, VerifiedStatement};
 pub use time::UnixTime;
 pub use token::VerifiedToken;
-pub use value::{Arguments, InadmissibleNumber, Members, Value};
+pub use value::{Arguments, InadmissibleNumber, Members, Value, canonicalize};
 pub use verified::{AudiencePolicy, Principal, VerifiedChain, chain_digest};

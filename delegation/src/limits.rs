@@ -49,14 +49,10 @@ impl Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            token_bytes: 65_536,
-            chain_bytes: 262_144,
-            delegation_depth: 8,
             token_lifetime: 90 * 24 * 60 * 60,
             iat_skew: 30,
             proof_window: 30,
-            statement_bytes: 8_192,
-            statement_lifetime: 24 * 60 * 60,
+            ..Self::WIDEST
         }
     }
 }

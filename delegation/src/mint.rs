@@ -28,7 +28,7 @@ pub struct Grant {
     pub issued_at: UnixTime,
     /// `exp`.
     pub expires_at: UnixTime,
-    /// `cnf.jwk`: the key of whoever shall hold the token.
+    /// `cnf.jwk`: the key of the token's future holder.
     pub holder: PublicKey,
     /// `cnf["x5t#S256"]`: SHA-256 of the certificate that the holder shows in mutual TLS (RFC 8705).
     pub holder_certificate: Option<[u8; 32]>,
@@ -113,7 +113,7 @@ pub fn root(root: &RootGrant, key: &SigningKey, limits: &Limits) -> Result<Strin
 
 /// Derives a token from `parent`, signed by the parent's holder.
 ///
-/// The parent is not verified, since a holder needs no trust anchors; it is his own token. That the result attenuates
+/// The parent is not verified, since a holder needs no trust anchors; it is its own token. That the result attenuates
 /// it is checked.
 ///
 /// # Errors
@@ -167,7 +167,7 @@ pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Lim
 /// States a revocation, signed by the issuer.
 ///
 /// # Errors
-/// What a verifier would refuse. Whether he trusts the issuer is his to say.
+/// What a verifier would refuse, except that it may not trust the issuer.
 pub fn revocation(order: &RevocationOrder, key: &SigningKey, limits: &Limits) -> Result<String, StatementError> {
     let revoked = match &order.revocation {
         Revocation::Epoch(epoch) => integer(*epoch),
@@ -221,7 +221,7 @@ impl Grant {
     }
 }
 
-/// `aud`, if anybody is named.
+/// `aud`, if an audience is named.
 fn audience(names: &[String]) -> Option<(String, Value)> {
     let value = match names {
         [] => return None,
@@ -252,14 +252,12 @@ fn read_claims<R>(
     read: impl FnOnce(&Object<'_>, String) -> Result<R, Denial>,
 ) -> Result<R, Denial> {
     Step::S2a.check_size("a token", compact.len(), limits.token_bytes)?;
-    let malformed = |what| Step::S2c.malformed(what);
-    let jws = Jws::parse(compact).ok_or_else(|| malformed("a token is three parts joined by dots (RFC 7515)"))?;
+    let deny = |cause| Step::S2c.deny(cause);
+    let jws = Jws::parse(compact).map_err(deny)?;
     jws.header(token::TYP).map_err(|cause| Step::S3a.deny(cause))?;
-    let payload = jws.payload().ok_or_else(|| malformed("the payload is not base64url"))?;
-    let json = Json::parse(&payload).map_err(|error| Step::S2c.deny(error))?;
-    let claims = json
-        .as_object()
-        .ok_or_else(|| malformed("the claims are not a JSON object"))?;
+    let payload = jws.payload().map_err(deny)?;
+    let json = Json::parse(&payload).map_err(|error| deny(error.into()))?;
+    let claims = jws::claims(&json).map_err(deny)?;
     read(claims, jws.hash())
 }
 

@@ -1,11 +1,10 @@
-//! What a chain says of itself to a revocation log. Nothing of it is verified: whoever asks whether a chain is revoked
-//! has verified it, or does not believe it for other reasons.
+//! What a chain says of itself to a revocation log. Nothing of it is verified: a caller that asks whether a chain
+//! is revoked verifies it itself.
 
 use crate::anchor::TrustAnchors;
-use crate::chain::no_candidate;
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
-use crate::jws::Jws;
+use crate::jws::{self, Jws};
 use crate::key::{PublicKey, Thumbprint};
 use crate::limits::Limits;
 use crate::revocation::{Facts, NamedToken, RevocationView, Void, void_of};
@@ -45,7 +44,7 @@ impl PresentedChain {
         for derived in presented {
             let tokens = read.tokens.len().saturating_add(1);
             Step::S2b.ensure(tokens <= limit, Cause::TooLong { tokens, limit })?;
-            let payload = payload(&jws(derived)?)?;
+            let payload = payload(derived)?;
             let (token, holder) = PresentedToken::read(claims(&parse(&payload)?)?)?;
             read.tokens.push(token);
             read.keys.push(holder);
@@ -83,18 +82,16 @@ impl PresentedChain {
     }
 
     fn read_root(root: &str, anchors: &TrustAnchors) -> Result<Self, Denial> {
-        let jws = jws(root)?;
+        let jws = Jws::parse(root).map_err(|cause| Step::S2c.deny(cause))?;
         let header = jws.header(token::TYP).map_err(|cause| Step::S3a.deny(cause))?;
-        let payload = payload(&jws)?;
+        let payload = payload(root)?;
         let json = parse(&payload)?;
         let claims = claims(&json)?;
         let (token, holder) = PresentedToken::read(claims)?;
         let issuer = token::issuer(claims)?;
         let subject = token::subject(claims)?;
         let root_epoch = token::epoch(claims)?;
-        let candidates = anchors
-            .candidates(Some(issuer), header.algorithm, header.key_id.as_deref())
-            .map_err(no_candidate)?;
+        let candidates = anchors.candidates(Some(issuer), header.algorithm, header.key_id.as_deref())?;
         let asserts_subjects = candidates.iter().any(|anchor| anchor.asserts_subjects);
         let of_anchors = candidates.iter().map(|anchor| anchor.key.thumbprint());
         Ok(Self {
@@ -116,20 +113,20 @@ impl PresentedToken {
             .at(&["cnf", "jwk"])
             .ok_or_else(|| malformed("a token has no cnf.jwk"))?;
         let holder = PublicKey::from_jwk(holder).map_err(|error| Step::S2c.deny(error))?;
-        let id = claims.text("jti").filter(|id| !id.is_empty());
-        let instant = |name| claims.integer(name).map(UnixTime);
         let token = Self {
-            id: id.ok_or_else(|| malformed("a token has no jti"))?.to_owned(),
-            issued_at: instant("iat").ok_or_else(|| malformed("a token has no iat in whole seconds"))?,
-            expires_at: instant("exp").ok_or_else(|| malformed("a token has no exp in whole seconds"))?,
+            id: token::id(claims, Step::S2c)?,
+            issued_at: token::time(claims, "iat", Step::S2c)?,
+            expires_at: token::time(claims, "exp", Step::S2c)?,
         };
         Ok((token, holder.thumbprint()))
     }
 }
 
-fn payload(jws: &Jws<'_>) -> Result<Vec<u8>, Denial> {
-    jws.payload()
-        .ok_or_else(|| malformed("a token's payload is not base64url"))
+/// A token's payload, not decoded as JSON yet.
+fn payload(compact: &str) -> Result<Vec<u8>, Denial> {
+    Jws::parse(compact)
+        .and_then(|jws| jws.payload())
+        .map_err(|cause| Step::S2c.deny(cause))
 }
 
 fn parse(payload: &[u8]) -> Result<Json<'_>, Denial> {
@@ -137,12 +134,7 @@ fn parse(payload: &[u8]) -> Result<Json<'_>, Denial> {
 }
 
 fn claims<'j, 'a>(json: &'j Json<'a>) -> Result<&'j Object<'a>, Denial> {
-    json.as_object()
-        .ok_or_else(|| malformed("a token's claims are not a JSON object"))
-}
-
-fn jws(compact: &str) -> Result<Jws<'_>, Denial> {
-    Jws::parse(compact).ok_or_else(|| malformed("a token is three parts joined by dots (RFC 7515)"))
+    jws::claims(json).map_err(|cause| Step::S2c.deny(cause))
 }
 
 fn malformed(what: &str) -> Denial {

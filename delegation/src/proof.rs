@@ -2,7 +2,7 @@
 
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
-use crate::jws::{Header, Jws};
+use crate::jws::{self, Header, Jws};
 use crate::key::{Algorithms, HotKeys};
 use crate::limits::Limits;
 use crate::time::UnixTime;
@@ -71,12 +71,10 @@ impl<'a> Proof<'a> {
     /// Step 7a.
     pub fn parse(compact: &'a str, limits: &Limits) -> Result<Self, Denial> {
         Step::S7a.check_size("the proof", compact.len(), limits.token_bytes)?;
-        let malformed = |what| Step::S7a.malformed(what);
-        let jws = Jws::parse(compact).ok_or_else(|| malformed("a proof is three parts joined by dots (RFC 7515)"))?;
-        let header = jws.header(TYP).map_err(|cause| Step::S7a.deny(cause))?;
-        let payload = jws
-            .payload()
-            .ok_or_else(|| malformed("the proof's payload is not base64url"))?;
+        let deny = |cause| Step::S7a.deny(cause);
+        let jws = Jws::parse(compact).map_err(deny)?;
+        let header = jws.header(TYP).map_err(deny)?;
+        let payload = jws.payload().map_err(deny)?;
         Ok(Self { jws, header, payload })
     }
 
@@ -89,10 +87,10 @@ impl<'a> Proof<'a> {
         let algorithm = self.header.algorithm;
         let is_allowed = context.holder_algorithms.allow(algorithm) && leaf.holder().fits(algorithm);
         Step::S7a.ensure(is_allowed, Cause::AlgorithmNotAllowed)?;
-        let is_signed = self.jws.verifies_with(leaf.holder(), context.hot_keys);
+        let is_signed = self.jws.verifies(leaf.holder(), context.hot_keys);
         Step::S7b.ensure(is_signed, Cause::SignatureInvalid)?;
         let json = Json::parse(&self.payload).map_err(|error| Step::S7b.deny(error))?;
-        let claims = json.as_object().ok_or_else(|| Step::S7b.deny(not_an_object()))?;
+        let claims = jws::claims(&json).map_err(|cause| Step::S7b.deny(cause))?;
         let ProofClaims {
             id,
             token_id,
@@ -188,12 +186,8 @@ impl<'a> ProofClaims<'a> {
 /// Checks the claims of a proof that is about to be signed.
 pub(crate) fn check_claims(claims: &str) -> Result<(), Denial> {
     let json = Json::parse(claims.as_bytes()).map_err(|error| Step::S7b.deny(error))?;
-    let claims = json.as_object().ok_or_else(|| Step::S7b.deny(not_an_object()))?;
+    let claims = jws::claims(&json).map_err(|cause| Step::S7b.deny(cause))?;
     ProofClaims::read(claims).map(|_| ())
-}
-
-fn not_an_object() -> Cause {
-    Cause::Malformed("the proof's claims are not a JSON object".into())
 }
 
 /// Step 7d. `aat_aud` has the semantics of `aud`: a string, or an array of strings.

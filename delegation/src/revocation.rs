@@ -28,7 +28,7 @@ pub trait RevocationView {
 }
 
 /// Of which tokens a log knows whether they are revoked by their ids. It may forget such an id once no token can carry it
-/// any more, and so nobody may believe a token that could.
+/// any more, and so a token that could must not be accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Memory {
     /// The longest lifetime, `exp` - `iat` in seconds, that the log reckons with; `None` if it forgets nothing.
@@ -52,7 +52,7 @@ pub struct DelegationPath<'a> {
 pub struct PrincipalState {
     /// The epoch that root tokens must carry.
     pub epoch: u64,
-    /// Whether nothing that is granted counts, whatever its epoch.
+    /// Whether all grants are denied, of any epoch.
     pub disabled: bool,
     /// When the epoch was last raised.
     pub raised_at: Option<UnixTime>,
@@ -101,7 +101,7 @@ pub struct Facts<'a> {
 pub struct NamedToken<'a> {
     /// `jti`.
     pub id: &'a str,
-    /// `iat` and `exp`. Without them whoever asks has to see to it that the log's [`Memory`] reaches the token.
+    /// `iat` and `exp`. Without them the caller checks that the log's [`Memory`] reaches the token.
     pub span: Option<(UnixTime, UnixTime)>,
 }
 

@@ -1,4 +1,4 @@
-//! Revocation statements: how a principal, or an issuer for its subjects, takes authority back with nothing but his
+//! Revocation statements: how a principal, or an issuer for its subjects, takes authority back with nothing but its
 //! key.
 //!
 //! The draft leaves revocation to deployments (section 9.8). Ours is a JWS of media type `revocation+jwt` (RFC 7519,
@@ -18,7 +18,7 @@
 //! |---|---|---|
 //! | `epoch` | integer from 0 to 2^53-1 | everything granted in this epoch of the principal and before. It is the epoch to raise *from*: a statement that was captured does nothing twice |
 //! | `delegation` | the `jti` of every token from the root to the one that is taken back, 2 to 9 of them; or one `jti` alone | that token and all that is derived from it, among the principal's. A `jti` alone counts wherever it occurs |
-//! | `key` | RFC 7638 thumbprint | whatever that key signs. A key of the same issuer and of no other, and no `sub`: nobody revokes the keys of another |
+//! | `key` | RFC 7638 thumbprint | all that the key signs. A key of the same issuer and of no other, and no `sub`: an issuer cannot revoke the keys of another |
 //! | `issued_until` | whole seconds | every root that the issuer issued up to then. No `sub`, and not in the future, but for [`Limits::iat_skew`] |
 //!
 //! Any key of an issuer revokes for the whole issuer, its other keys included.
@@ -29,15 +29,15 @@
 
 use std::ops::Deref;
 
-use crate::anchor::{NoCandidate, TrustAnchor, TrustAnchors};
+use crate::anchor::{TrustAnchor, TrustAnchors};
 use crate::denial::Cause;
-use crate::glance::Glance;
-use crate::json::{Json, JsonError, Object};
-use crate::jws::{Header, Jws};
+use crate::json::{Json, Object};
+use crate::jws::{self, Header, Jws};
 use crate::key::Thumbprint;
 use crate::limits::{EPOCH_LIMIT, Limits};
 use crate::time::UnixTime;
 use crate::token;
+use crate::unverified_claims::UnverifiedClaims;
 
 /// The media type of a statement.
 pub(crate) const TYP: &str = "revocation+jwt";
@@ -48,7 +48,7 @@ pub struct Statement<'a> {
     jws: Jws<'a>,
     header: Header,
     payload: Vec<u8>,
-    glance: Glance,
+    unverified: UnverifiedClaims,
 }
 
 /// What a statement is verified against.
@@ -93,7 +93,7 @@ pub struct VerifiedStatement {
 /// What a statement takes back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Revocation {
-    /// Everything that the principal granted in this epoch and before: his epoch is raised from this one, if it still
+    /// Everything that the principal granted in this epoch and before: the epoch is raised from this one, if it still
     /// is this one.
     Epoch(u64),
     /// One token, among the principal's, and all that is derived from it.
@@ -103,73 +103,35 @@ pub enum Revocation {
         /// Its id.
         id: String,
     },
-    /// Whatever this key of the issuer's signs.
+    /// All that this key of the issuer signs.
     Key(Thumbprint),
     /// Every root token that the issuer issued up to this instant.
     IssuedUntil(UnixTime),
 }
 
-/// Why a statement is refused. The texts are for whoever made it.
+/// Why a statement is refused. The texts are for its sender.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StatementError {
-    /// Over [`Limits::statement_bytes`].
-    #[error("the statement has {size} bytes; the limit is {limit}")]
-    TooLarge {
-        /// Its size in bytes.
-        size: usize,
-        /// The limit in bytes.
-        limit: usize,
-    },
-    /// Not a JWS in its compact form.
-    #[error("malformed: {0}")]
-    Malformed(&'static str),
-    /// The header: its shape, its type, `crit`, or an algorithm that does not exist here.
+    /// It cannot be read: its size, its shape, its header, or a claim that is missing or says what it may not. A member of
+    /// `revoke` is the claim `revoke.key`.
     #[error("{0}")]
-    Header(Cause),
-    /// The payload is not strict JSON.
-    #[error("malformed claims: {0}")]
-    Json(#[from] JsonError),
+    Unreadable(#[from] Cause),
+    /// No trust anchor has signed it.
+    #[error("{0}")]
+    Untrusted(Cause),
     /// `exp` has passed.
     #[error("the statement has expired: sign a new one")]
     Expired,
     /// `iat` is in the future.
-    #[error("the statement is dated in the future: set the clock of whoever signed it")]
+    #[error("the statement is dated in the future: set the clock of its signer")]
     IssuedInFuture,
     /// `exp` is not after `iat`, or too long after it.
     #[error("the statement's lifetime is empty or longer than {0} seconds")]
     Lifetime(u64),
-    /// No trust anchor is configured for the issuer.
-    #[error("the issuer is not a configured trust anchor")]
-    IssuerUnknown,
-    /// None of the issuer's anchors allows the algorithm.
-    #[error("the alg header is not allowed for this issuer or does not fit its key")]
-    AlgorithmNotAllowed,
-    /// The header's `kid` is none of the keys configured for the issuer.
-    #[error("the kid header names none of the issuer's configured keys")]
-    KeyUnknown,
-    /// The header's `kid` does not select among the issuer's keys, which are too many to be tried one by one.
-    #[error("the header names none of the issuer's {keys} keys by kid; at most {limit} of this kind are tried")]
-    KeyNotNamed {
-        /// How many keys it leaves.
-        keys: usize,
-        /// How many may be tried.
-        limit: usize,
-    },
-    /// The signature is that of none of the issuer's keys.
-    #[error("the signature does not verify")]
-    SignatureInvalid,
-    /// A claim is missing, of the wrong type, or says what it may not.
-    #[error("claim \"{claim}\": {expected}")]
-    Claim {
-        /// The claim's name; a member of `revoke` as `revoke.key`.
-        claim: &'static str,
-        /// What it must be.
-        expected: &'static str,
-    },
-    /// The statement is addressed to somebody else.
+    /// The statement is addressed to another audience.
     #[error("the statement is addressed to somebody else (aud)")]
     Audience,
-    /// The key to revoke is not the issuer's, or not his alone.
+    /// The key to revoke is not the issuer's, or not its alone.
     #[error("the key to revoke is not the issuer's alone, as configured; other keys are for an operator to revoke")]
     ForeignKey,
 }
@@ -180,25 +142,20 @@ impl<'a> Statement<'a> {
     /// # Errors
     /// See [`StatementError`].
     pub fn parse(compact: &'a str, limits: &Limits) -> Result<Self, StatementError> {
-        if compact.len() > limits.statement_bytes {
-            return Err(StatementError::TooLarge {
-                size: compact.len(),
-                limit: limits.statement_bytes,
-            });
+        let (size, limit) = (compact.len(), limits.statement_bytes);
+        if size > limit {
+            let what = "the statement";
+            return Err(Cause::TooLarge { what, size, limit }.into());
         }
-        let jws = Jws::parse(compact).ok_or(StatementError::Malformed(
-            "a statement is three parts joined by dots (RFC 7515)",
-        ))?;
-        let header = jws.header(TYP).map_err(StatementError::Header)?;
-        let payload = jws
-            .payload()
-            .ok_or(StatementError::Malformed("the statement's payload is not base64url"))?;
-        let glance = Glance::of(&payload)?;
+        let jws = Jws::parse(compact)?;
+        let header = jws.header(TYP)?;
+        let payload = jws.payload()?;
+        let unverified = UnverifiedClaims::of(&payload).map_err(Cause::from)?;
         Ok(Self {
             jws,
             header,
             payload,
-            glance,
+            unverified,
         })
     }
 
@@ -207,23 +164,21 @@ impl<'a> Statement<'a> {
     /// # Errors
     /// See [`StatementError`].
     pub fn verify(&self, context: &StatementContext<'_>) -> Result<VerifiedStatement, StatementError> {
-        if self.glance.expired(context.now) {
+        if self.unverified.expired(context.now) {
             return Err(StatementError::Expired);
         }
+        let Header { algorithm, key_id } = &self.header;
         let anchor = context
             .anchors
-            .candidates(
-                self.glance.issuer.as_deref(),
-                self.header.algorithm,
-                self.header.key_id.as_deref(),
-            )?
+            .candidates(self.unverified.issuer.as_deref(), *algorithm, key_id.as_deref())
+            .map_err(|denial| StatementError::Untrusted(denial.cause))?
             .into_iter()
-            .find(|anchor| self.jws.verifies(&anchor.key))
-            .ok_or(StatementError::SignatureInvalid)?;
+            .find(|anchor| self.jws.verifies(&anchor.key, None))
+            .ok_or(StatementError::Untrusted(Cause::SignatureInvalid))?;
         let order = RevocationOrder::parse(&self.payload)?;
         order.check(context.now, context.limits)?;
         if order.issuer != anchor.issuer {
-            return Err(StatementError::IssuerUnknown);
+            return Err(StatementError::Untrusted(Cause::IssuerUnknown));
         }
         if !order.audience.iter().any(|name| context.audience.contains(name)) {
             return Err(StatementError::Audience);
@@ -249,7 +204,7 @@ impl Deref for VerifiedStatement {
     }
 }
 
-/// Reads a statement as a verifier would who trusts whoever signed it.
+/// Reads a statement as a verifier would that trusts its signer.
 pub(crate) fn check(compact: &str, now: UnixTime, limits: &Limits) -> Result<(), StatementError> {
     let statement = Statement::parse(compact, limits)?;
     RevocationOrder::parse(&statement.payload)?.check(now, limits)
@@ -258,10 +213,8 @@ pub(crate) fn check(compact: &str, now: UnixTime, limits: &Limits) -> Result<(),
 impl RevocationOrder {
     /// All claims, read but not judged.
     fn parse(payload: &[u8]) -> Result<Self, StatementError> {
-        let json = Json::parse(payload)?;
-        let claims = json
-            .as_object()
-            .ok_or(StatementError::Malformed("the claims are not a JSON object"))?;
+        let json = Json::parse(payload).map_err(Cause::from)?;
+        let claims = jws::claims(&json)?;
         let text = |name| {
             let text = claims.text(name);
             text.filter(|text| !text.is_empty())
@@ -282,7 +235,7 @@ impl RevocationOrder {
         })
     }
 
-    /// Checks what depends on the time and on nobody's trust.
+    /// Checks what depends on the time and not on trust.
     fn check(&self, now: UnixTime, limits: &Limits) -> Result<(), StatementError> {
         if self.expires_at <= now {
             return Err(StatementError::Expired);
@@ -388,23 +341,12 @@ impl Revocation {
     }
 }
 
-impl From<NoCandidate> for StatementError {
-    fn from(reason: NoCandidate) -> Self {
-        match reason {
-            NoCandidate::IssuerUnknown => Self::IssuerUnknown,
-            NoCandidate::AlgorithmNotAllowed => Self::AlgorithmNotAllowed,
-            NoCandidate::KeyUnknown => Self::KeyUnknown,
-            NoCandidate::KeyNotNamed { keys, limit } => Self::KeyNotNamed { keys, limit },
-        }
-    }
-}
-
 fn time(claims: &Object<'_>, name: &str) -> Option<UnixTime> {
     claims.integer(name).map(UnixTime)
 }
 
 fn wrong(claim: &'static str, expected: &'static str) -> StatementError {
-    StatementError::Claim { claim, expected }
+    Cause::Claim { claim, expected }.into()
 }
 
 /// A chain has at most nine tokens ([`Limits::delegation_depth`]).

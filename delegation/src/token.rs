@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::base64url;
-use crate::capabilities::{self, Capabilities, ToolsError};
+use crate::capabilities::{self, Capabilities, ONE_ENTRY};
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
 use crate::key::{Algorithm, HotKeys, PublicKey};
@@ -22,7 +22,7 @@ pub struct VerifiedToken {
     pub(crate) claims: Arc<Claims>,
     /// What it is signed with.
     pub(crate) algorithm: Algorithm,
-    /// SHA-256 of the whole token, signature included: whatever has the same digest is verified too.
+    /// SHA-256 of the whole token, signature included: a token with the same digest is verified too.
     pub(crate) digest: [u8; 32],
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Claims {
     pub(crate) issued_at: UnixTime,
     pub(crate) expires_at: UnixTime,
     pub(crate) holder: Holder,
-    /// `None` if the token carries no `aud`. One that is not a string or an array of strings names nobody.
+    /// `None` if the token carries no `aud`. One that is not a string or an array of strings names no audience.
     pub(crate) audience: Option<Vec<String>>,
     pub(crate) depth: u32,
     pub(crate) max_depth: u32,
@@ -135,7 +135,7 @@ impl Claims {
         let holder = Holder::parse(claims, Step::S3l, hot_keys)?;
         let capabilities = details(claims)
             .ok_or_else(|| claim(Step::S3m, "authorization_details", "an array"))
-            .and_then(|details| read_capabilities(details, Step::S3m, Step::S3n))?
+            .and_then(|details| capabilities::find(details, Step::S3m, Step::S3n))?
             .ok_or_else(|| claim(Step::S3m, "authorization_details", ONE_ENTRY))?;
         Ok(Self {
             id,
@@ -243,7 +243,7 @@ impl<'a> DerivedClaims<'a> {
     /// Steps 4n and 4o.
     fn with_capabilities(self) -> Result<Claims, Denial> {
         Ok(Claims {
-            capabilities: read_capabilities(self.details, Step::S4n, Step::S4o)?,
+            capabilities: capabilities::find(self.details, Step::S4n, Step::S4o)?,
             ..self.claims
         })
     }
@@ -353,9 +353,6 @@ pub(crate) fn epoch(claims: &Object<'_>) -> Result<Option<u64>, Denial> {
         .ok_or_else(|| claim(Step::S3b, "rev_epoch", "an integer from 0 to 2^53-1"))
 }
 
-const ONE_ENTRY: &str = "an array with exactly one entry of type \"attenuating_agent_token\", whose \"tools\" is an \
-                         object of objects";
-
 /// The allocator's share of a token's allocations: a header and rounding for each of some ten.
 const ALLOCATOR_BYTES: usize = 96;
 
@@ -365,7 +362,7 @@ fn claim(step: Step, claim: &'static str, expected: &'static str) -> Denial {
     step.deny(Cause::Claim { claim, expected })
 }
 
-fn time(claims: &Object<'_>, name: &'static str, step: Step) -> Result<UnixTime, Denial> {
+pub(crate) fn time(claims: &Object<'_>, name: &'static str, step: Step) -> Result<UnixTime, Denial> {
     claims
         .integer(name)
         .map(UnixTime)
@@ -376,7 +373,7 @@ fn depth(claims: &Object<'_>, name: &str) -> Option<u32> {
     claims.integer(name).and_then(|depth| u32::try_from(depth).ok())
 }
 
-fn id(claims: &Object<'_>, step: Step) -> Result<String, Denial> {
+pub(crate) fn id(claims: &Object<'_>, step: Step) -> Result<String, Denial> {
     claims
         .text("jti")
         .filter(|id| !id.is_empty())
@@ -388,14 +385,7 @@ fn details<'a>(claims: &'a Object<'_>) -> Option<&'a [Json<'a>]> {
     claims.array("authorization_details")
 }
 
-fn read_capabilities(details: &[Json<'_>], shape: Step, constraints: Step) -> Result<Option<Capabilities>, Denial> {
-    capabilities::find(details).map_err(|error| match error {
-        ToolsError::Shape => claim(shape, "authorization_details", ONE_ENTRY),
-        ToolsError::Constraint(error) => constraints.deny(Cause::Constraint(error)),
-    })
-}
-
-/// `aud`, if there is one. What is neither a string nor an array of strings names nobody.
+/// `aud`, if there is one. What is neither a string nor an array of strings names no audience.
 pub(crate) fn audience(claims: &Object<'_>) -> Option<Vec<String>> {
     claims.member("aud").map(|aud| match aud {
         Json::String(one) => vec![one.clone().into_owned()],

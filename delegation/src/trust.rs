@@ -1,5 +1,5 @@
-//! Trust anchors as an operator writes them, read into [`TrustAnchors`]: whoever enforces and whoever takes revocation
-//! statements believe the same issuers for the same reasons.
+//! Trust anchors as an operator writes them, read into [`TrustAnchors`]: by the filter, and by the control plane for
+//! revocation statements, so that both trust the same issuers.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::anchor::{TrustAnchor, TrustAnchors};
 use crate::findings::Location;
-use crate::key::{Algorithm, Algorithms, JwkSet, KeyType, Known, PublicKey};
+use crate::key::{Algorithm, Algorithms, JwkSet, KeyType, PublicKey, WellKnown};
 use crate::token::has_scheme;
 
 /// One entry of a list of trust anchors, as it is written.
@@ -28,18 +28,21 @@ pub struct Entry {
 /// Gives the entries of the field `trust_anchors` their meaning: each key becomes an anchor.
 pub fn trust(place: &Location<'_>, entries: Vec<Entry>) -> TrustAnchors {
     let few_entries = place.at_most(MAX_TRUST_ANCHORS, &entries);
-    let mut compiler = Compiler::default();
+    let mut issuers = BTreeMap::new();
     for (index, entry) in entries.into_iter().enumerate() {
-        compiler.entry(&place.element(index), entry);
+        read_entry(&place.element(index), entry, &mut issuers);
     }
-    compiler.check_choice();
-    let keys = compiler.anchors.len();
+    for (name, issuer) in &issuers {
+        issuer.check_choice(name);
+    }
+    let anchors: Vec<_> = issuers.into_values().flat_map(|issuer| issuer.anchors).collect();
+    let keys = anchors.len();
     if few_entries && keys > MAX_TRUST_ANCHORS {
         place.report(format!(
             "{keys} keys, counting those in JWK sets; at most {MAX_TRUST_ANCHORS} are accepted"
         ));
     }
-    TrustAnchors::new(compiler.anchors)
+    TrustAnchors::new(anchors.into_iter().map(|(_, anchor)| anchor))
 }
 
 /// Reads a list of algorithms; without one, Ed25519 alone is allowed.
@@ -67,118 +70,65 @@ pub fn algorithms(place: &Location<'_>, names: Option<Vec<String>>) -> Algorithm
     Algorithms::new(compiled)
 }
 
-/// What has been read so far.
-#[derive(Default)]
-struct Compiler<'f> {
-    anchors: Vec<TrustAnchor>,
-    issuers: BTreeMap<String, Issuer<'f>>,
-}
-
 /// An issuer, whose keys may stand in several entries.
 struct Issuer<'f> {
     /// As its first entry has it.
     asserts_subjects: bool,
     /// Where that is.
     first: Location<'f>,
-    keys: Vec<Key<'f>>,
-    /// Its anchors' places among all, one for each of the keys.
-    anchors: Vec<usize>,
+    /// Its keys as anchors, and where each stands.
+    anchors: Vec<(Location<'f>, TrustAnchor)>,
     has_too_many: bool,
 }
 
 /// A key and where it stands.
-#[derive(Clone)]
 struct Key<'f> {
     place: Location<'f>,
     id: Option<String>,
     key: PublicKey,
 }
 
-impl<'f> Compiler<'f> {
-    fn entry(&mut self, place: &Location<'f>, entry: Entry) {
-        let issuer_place = place.field("issuer");
-        issuer_place.visible(&entry.issuer);
-        if !entry.issuer.is_empty() && !has_scheme(&entry.issuer) {
-            issuer_place.report(format!(
-                "`{}` is not a URI; write it as tokens have it in `iss`",
-                entry.issuer
-            ));
-        }
-        let keys = keys(place, &entry);
-        let algorithms = algorithms(&place.field("algorithms"), entry.algorithms);
-        check_fit(&keys, &algorithms);
-        for key in &keys {
-            key.judge();
-        }
-
-        let issuer = self.issuers.entry(entry.issuer.clone()).or_insert_with(|| Issuer {
-            asserts_subjects: entry.asserts_subjects,
-            first: place.clone(),
-            keys: Vec::new(),
-            anchors: Vec::new(),
-            has_too_many: false,
-        });
-        if issuer.asserts_subjects != entry.asserts_subjects {
-            place.field("asserts_subjects").report(format!(
-                "{} here, but {} at {}, so that the principal would depend on which of the issuer's keys signed; write \
-                 the same for every key of `{}`",
-                entry.asserts_subjects,
-                issuer.asserts_subjects,
-                issuer.first.path(),
-                entry.issuer
-            ));
-        }
-        for key in keys {
-            if !issuer.takes(&entry.issuer, &key) {
-                continue;
-            }
-            issuer.keys.push(key.clone());
-            issuer.anchors.push(self.anchors.len());
-            self.anchors.push(TrustAnchor {
-                issuer: entry.issuer.clone(),
-                key: key.key,
-                key_id: key.id,
-                algorithms: algorithms.clone(),
-                asserts_subjects: entry.asserts_subjects,
-            });
-        }
+fn read_entry<'f>(place: &Location<'f>, entry: Entry, issuers: &mut BTreeMap<String, Issuer<'f>>) {
+    let issuer_place = place.field("issuer");
+    issuer_place.visible(&entry.issuer);
+    if !entry.issuer.is_empty() && !has_scheme(&entry.issuer) {
+        issuer_place.report(format!(
+            "`{}` is not a URI; write it as tokens have it in `iss`",
+            entry.issuer
+        ));
+    }
+    let keys = keys(place, &entry);
+    let algorithms = algorithms(&place.field("algorithms"), entry.algorithms);
+    check_fit(&keys, &algorithms);
+    for key in &keys {
+        key.judge();
     }
 
-    /// Whether a token can say which of its issuer's keys has signed it, where they are too many to be tried one by one:
-    /// a problem if no token can, a note if a `kid` is needed for it.
-    fn check_choice(&self) {
-        for (name, issuer) in &self.issuers {
-            let mut said = None;
-            for algorithm in Algorithm::ALL {
-                let (kind, limit) = (algorithm.key_type(), algorithm.key_type().most_tried());
-                if said == Some(kind) {
-                    continue;
-                }
-                let of_algorithm: Vec<_> = issuer
-                    .keys
-                    .iter()
-                    .zip(&issuer.anchors)
-                    .filter(|(_, place)| self.anchors.get(**place).is_some_and(|anchor| anchor.allows(algorithm)))
-                    .map(|(key, _)| key)
-                    .collect();
-                let mut unnamed = of_algorithm.iter().filter(|key| key.id.is_none());
-                if let Some(key) = unnamed.nth(limit) {
-                    said = Some(kind);
-                    key.place.report(format!(
-                        "issuer `{name}` has more than {limit} {kind} keys for {algorithm} without `kid`, and no more \
-                         are tried for a token; put them into one `jwks` in which each has a `kid`, and have its \
-                         tokens name it"
-                    ));
-                } else if let Some(key) = of_algorithm.get(limit) {
-                    said = Some(kind);
-                    key.place.note(format!(
-                        "issuer `{name}` has {} {kind} keys for {algorithm}, and no more than {limit} are tried for a \
-                         token: one whose header has no `kid` is denied (`key_unknown`)",
-                        of_algorithm.len()
-                    ));
-                }
-            }
-        }
+    let issuer = issuers.entry(entry.issuer.clone()).or_insert_with(|| Issuer {
+        asserts_subjects: entry.asserts_subjects,
+        first: place.clone(),
+        anchors: Vec::new(),
+        has_too_many: false,
+    });
+    if issuer.asserts_subjects != entry.asserts_subjects {
+        place.field("asserts_subjects").report(format!(
+            "{} here, but {} at {}, so that the principal would depend on which of the issuer's keys signed; write the \
+             same for every key of `{}`",
+            entry.asserts_subjects,
+            issuer.asserts_subjects,
+            issuer.first.path(),
+            entry.issuer
+        ));
+    }
+    for Key { place, id, key } in keys {
+        let anchor = TrustAnchor {
+            issuer: entry.issuer.clone(),
+            key,
+            key_id: id,
+            algorithms: algorithms.clone(),
+            asserts_subjects: entry.asserts_subjects,
+        };
+        issuer.add(place, anchor);
     }
 }
 
@@ -223,16 +173,16 @@ fn jwk_set<'f>(place: &Location<'f>, jwks: &RawValue) -> Vec<Key<'f>> {
 }
 
 impl Key<'_> {
-    /// Says whose key it is if that is no secret, for then it is not the issuer's. Everybody's is a mistake; nobody's denies
-    /// what should be allowed and no more, and our own files have it.
+    /// Reports a well-known key. One whose private half is printed is an error. The one of our own files only denies what
+    /// should be allowed, and those files have it: a note.
     fn judge(&self) {
-        match self.key.known() {
+        match self.key.well_known() {
             None => {}
-            Some(Known::Printed(place)) => self.place.report(format!(
+            Some(WellKnown::Printed(place)) => self.place.report(format!(
                 "{place}, prints the private half of this key, so that anybody could sign; put your issuer's own public \
                  key here, as `credence keygen` prints one"
             )),
-            Some(Known::Examples) => self.place.note(
+            Some(WellKnown::Examples) => self.place.note(
                 "this is the key of Credence's own files, which is nobody's, so that no signature by it would ever count; \
                  put your issuer's own public key here, as `credence keygen` prints one",
             ),
@@ -241,29 +191,61 @@ impl Key<'_> {
 }
 
 impl<'f> Issuer<'f> {
-    /// Whether the key may be one of this issuer's, reporting it if not.
-    fn takes(&mut self, name: &str, key: &Key<'f>) -> bool {
-        let same_id = |earlier: &&Key<'_>| key.id.is_some() && earlier.id == key.id;
-        if let Some(earlier) = self.keys.iter().find(|earlier| earlier.key == key.key) {
-            key.place.report(format!(
+    /// Adds a key, or reports why it cannot be one of this issuer's.
+    fn add(&mut self, place: Location<'f>, anchor: TrustAnchor) {
+        let name = &anchor.issuer;
+        let has_id = |earlier: &TrustAnchor| anchor.key_id.is_some() && earlier.key_id == anchor.key_id;
+        if let Some((earlier, _)) = self.anchors.iter().find(|(_, earlier)| earlier.key == anchor.key) {
+            place.report(format!(
                 "issuer `{name}` has this key at {} already; remove one",
-                earlier.place.path()
+                earlier.path()
             ));
-        } else if let Some(earlier) = self.keys.iter().find(same_id) {
-            key.place.report(format!(
+        } else if let Some((earlier, _)) = self.anchors.iter().find(|(_, earlier)| has_id(earlier)) {
+            place.report(format!(
                 "issuer `{name}` has another key of this `kid` at {}, so that a token's `kid` would not say which; give \
                  each key a `kid` of its own",
-                earlier.place.path()
+                earlier.path()
             ));
-        } else if self.keys.len() < MAX_KEYS_PER_ISSUER {
-            return true;
+        } else if self.anchors.len() < MAX_KEYS_PER_ISSUER {
+            self.anchors.push((place, anchor));
         } else if !std::mem::replace(&mut self.has_too_many, true) {
-            key.place.report(format!(
+            place.report(format!(
                 "issuer `{name}` has more than {MAX_KEYS_PER_ISSUER} keys, its entries counted together; keep those \
                  that are in use"
             ));
         }
-        false
+    }
+
+    /// Whether a token can say which of its issuer's keys has signed it, where they are too many to be tried one by one:
+    /// a problem if no token can, a note if a `kid` is needed for it.
+    fn check_choice(&self, name: &str) {
+        let mut said = None;
+        for algorithm in Algorithm::ALL {
+            let (kind, limit) = (algorithm.key_type(), algorithm.key_type().most_tried());
+            if said == Some(kind) {
+                continue;
+            }
+            let of_algorithm: Vec<_> = self
+                .anchors
+                .iter()
+                .filter(|(_, anchor)| anchor.allows(algorithm))
+                .collect();
+            let mut unnamed = of_algorithm.iter().filter(|(_, anchor)| anchor.key_id.is_none());
+            if let Some((place, _)) = unnamed.nth(limit) {
+                said = Some(kind);
+                place.report(format!(
+                    "issuer `{name}` has more than {limit} {kind} keys for {algorithm} without `kid`, and no more are \
+                     tried for a token; put them into one `jwks` in which each has a `kid`, and have its tokens name it"
+                ));
+            } else if let Some((place, _)) = of_algorithm.get(limit) {
+                said = Some(kind);
+                place.note(format!(
+                    "issuer `{name}` has {} {kind} keys for {algorithm}, and no more than {limit} are tried for a token: \
+                     one whose header has no `kid` is denied (`key_unknown`)",
+                    of_algorithm.len()
+                ));
+            }
+        }
     }
 }
 

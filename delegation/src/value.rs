@@ -2,7 +2,7 @@
 //! serialisations are (draft section 3.4).
 
 use crate::canonical::{canonical_order, write_number, write_string};
-use crate::json::Json;
+use crate::json::{Json, Object};
 use crate::number::{Double, Number};
 
 /// A JSON value whose numbers are all admissible. Equality is equality of canonical forms.
@@ -22,21 +22,12 @@ pub enum Value {
     Object(Members),
 }
 
-/// The members of an object value: distinct names, in canonical order. [`Value::object`] makes them.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// The members of an object: distinct names with their values, in canonical order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Members(Vec<(String, Value)>);
 
-impl Members {
-    /// The members, in canonical order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value))
-    }
-
-    /// The members themselves, in canonical order.
-    pub fn into_vec(self) -> Vec<(String, Value)> {
-        self.0
-    }
-}
+/// The arguments of one invocation.
+pub type Arguments = Members;
 
 /// A number whose canonical form does not denote what was written (draft section 3.4).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,22 +40,25 @@ impl Value {
     /// # Errors
     /// Names the first number that is not admissible.
     pub fn from_json(json: &Json<'_>) -> Result<Self, InadmissibleNumber> {
+        Self::read(json, &admissible)
+    }
+
+    fn read<E>(json: &Json<'_>, double: &impl Fn(Number<'_>) -> Result<Double, E>) -> Result<Self, E> {
         Ok(match json {
             Json::Null => Self::Null,
             Json::Bool(value) => Self::Bool(*value),
-            Json::Number(number) => Self::from_number(*number)?,
+            Json::Number(number) => Self::Number(double(*number)?),
             Json::String(text) => Self::String(text.clone().into_owned()),
             Json::Array(elements) => {
-                let mut elements = elements.iter().map(Self::from_json).collect::<Result<Vec<_>, _>>()?;
+                let elements = elements.iter().map(|element| Self::read(element, double));
+                let mut elements = elements.collect::<Result<Vec<_>, _>>()?;
                 elements.shrink_to_fit();
                 Self::Array(elements)
             }
             Json::Object(object) => {
-                let members = object
-                    .iter()
-                    .map(|(name, value)| Ok((name.to_owned(), Self::from_json(value)?)))
-                    .collect::<Result<Vec<_>, _>>()?;
-                Self::object(members)
+                let mut members = Members::read(object, double)?;
+                members.0.shrink_to_fit();
+                Self::Object(members)
             }
         })
     }
@@ -74,10 +68,7 @@ impl Value {
     /// # Errors
     /// If it is not admissible.
     pub fn from_number(number: Number<'_>) -> Result<Self, InadmissibleNumber> {
-        number
-            .admissible()
-            .map(Self::Number)
-            .ok_or_else(|| InadmissibleNumber(number.text().to_owned()))
+        admissible(number).map(Self::Number)
     }
 
     /// An object with these members. Of members with the same name the first stays.
@@ -134,7 +125,7 @@ impl Value {
                 }
                 out.push(']');
             }
-            Self::Object(Members(members)) => write_members(members, out),
+            Self::Object(members) => members.write(out),
         }
     }
 }
@@ -145,24 +136,30 @@ impl From<&str> for Value {
     }
 }
 
-/// The arguments of one invocation: distinct names with their values.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Arguments {
-    members: Vec<(String, Value)>,
+pub(crate) fn admissible(number: Number<'_>) -> Result<Double, InadmissibleNumber> {
+    let admissible = number.admissible();
+    admissible.ok_or_else(|| InadmissibleNumber(number.text().to_owned()))
 }
 
-impl Arguments {
-    /// No arguments.
+/// The canonical form of any JSON text (RFC 8785), or `None` if it has a number beyond a double's range, which has no
+/// canonical form.
+pub fn canonicalize(json: &Json<'_>) -> Option<String> {
+    let rounded = Value::read(json, &|number| number.double().ok_or(()));
+    rounded.ok().map(|value| value.canonical())
+}
+
+impl Members {
+    /// No members.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an argument; `false` if the name is taken already, and then nothing changes.
+    /// Adds a member; `false` if the name is taken already, and then nothing changes.
     pub fn insert(&mut self, name: String, value: Value) -> bool {
-        match self.members.binary_search_by(|(n, _)| canonical_order(n, &name)) {
+        match self.0.binary_search_by(|(n, _)| canonical_order(n, &name)) {
             Ok(_) => false,
             Err(place) => {
-                self.members.insert(place, (name, value));
+                self.0.insert(place, (name, value));
                 true
             }
         }
@@ -172,47 +169,55 @@ impl Arguments {
     ///
     /// # Errors
     /// Names the first number that is not admissible (draft section 8, step 6b).
-    pub fn from_json(object: &crate::json::Object<'_>) -> Result<Self, InadmissibleNumber> {
+    pub fn from_json(object: &Object<'_>) -> Result<Self, InadmissibleNumber> {
+        Self::read(object, &admissible)
+    }
+
+    fn read<E>(object: &Object<'_>, double: &impl Fn(Number<'_>) -> Result<Double, E>) -> Result<Self, E> {
         // All at once: inserting one by one would take the square of their number.
         let mut members = object
             .iter()
-            .map(|(name, value)| Ok((name.to_owned(), Value::from_json(value)?)))
+            .map(|(name, value)| Ok((name.to_owned(), Value::read(value, double)?)))
             .collect::<Result<Vec<_>, _>>()?;
         members.sort_unstable_by(|(a, _), (b, _)| canonical_order(a, b));
-        Ok(Self { members })
+        Ok(Self(members))
     }
 
-    /// The argument of that name.
+    /// The value of the member, or argument, of that name.
     pub fn argument(&self, name: &str) -> Option<&Value> {
-        let place = self.members.binary_search_by(|(n, _)| canonical_order(n, name)).ok()?;
-        self.members.get(place).map(|(_, value)| value)
+        let place = self.0.binary_search_by(|(n, _)| canonical_order(n, name)).ok()?;
+        self.0.get(place).map(|(_, value)| value)
     }
 
-    /// The arguments in canonical order.
+    /// The members, in canonical order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.members.iter().map(|(name, value)| (name.as_str(), value))
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// The JCS serialisation of the argument map (RFC 8785).
+    /// The members themselves, in canonical order.
+    pub fn into_vec(self) -> Vec<(String, Value)> {
+        self.0
+    }
+
+    /// The JCS serialisation (RFC 8785).
     pub fn canonical(&self) -> String {
         let mut out = String::new();
-        write_members(&self.members, &mut out);
+        self.write(&mut out);
         out
     }
-}
 
-/// The JCS serialisation of members that are in canonical order already.
-fn write_members(members: &[(String, Value)], out: &mut String) {
-    out.push('{');
-    for (index, (name, value)) in members.iter().enumerate() {
-        if index > 0 {
-            out.push(',');
+    fn write(&self, out: &mut String) {
+        out.push('{');
+        for (index, (name, value)) in self.iter().enumerate() {
+            if index > 0 {
+                out.push(',');
+            }
+            write_string(name, out);
+            out.push(':');
+            value.write(out);
         }
-        write_string(name, out);
-        out.push(':');
-        value.write(out);
+        out.push('}');
     }
-    out.push('}');
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use credence_decision::config::{Access, Policy};
 use credence_delegation::Remark;
 
-use super::documents::{self, Document, Finding, In};
+use super::documents::{self, Document, Finding};
 use super::plugin::Plugin;
 use crate::failure::{Failure, Outcome};
 use crate::serve::settings;
@@ -100,6 +100,13 @@ impl Report {
         let mut report = Self::default();
         for document in documents {
             report.plugins += document.plugins.len();
+            let around = |remark: &Remark| document.around(remark);
+            report.errors.extend(document.around.problems.iter().map(around));
+            report.warnings.extend(document.around.notes.iter().map(around));
+            if document.around.unlisted > 0 {
+                let more = format!("and {} more", document.around.unlisted);
+                report.errors.push(document.finding(None, ".".to_owned(), &more));
+            }
             for plugin in &document.plugins {
                 report.judge(document, plugin);
             }
@@ -115,30 +122,18 @@ impl Report {
             ("", &self.errors),
         ] {
             for finding in findings {
-                crate::stderr::print(In(path, finding, severity));
+                finding.print(path, severity);
             }
         }
     }
 
     fn judge(&mut self, document: &Document, plugin: &Plugin) {
-        let finding = |line, path: String, message: &str| Finding {
-            line,
-            document: document.number,
-            path,
-            message: message.to_owned(),
-        };
-        let around = |remark: &Remark| {
-            let line = document.places.line(&remark.path);
-            finding(line, remark.path.clone(), &remark.message)
-        };
-        self.errors.extend(plugin.refused.iter().map(around));
-        self.warnings.extend(plugin.warnings.iter().map(around));
         let Some(configuration) = &plugin.configuration else {
             return;
         };
         let within = |path: &str, message: &str| {
             let line = configuration.line(path, &document.places);
-            finding(line, configuration.place(path), message)
+            document.finding(line, configuration.place(path), message)
         };
         match Policy::parse(configuration.json.as_bytes()) {
             Ok(policy) => {
@@ -147,7 +142,8 @@ impl Report {
                     Access::Public => false,
                 });
                 if reads_a_body {
-                    self.errors.extend(plugin.bodiless.iter().map(around));
+                    self.errors
+                        .extend(plugin.bodiless.iter().map(|remark| document.around(remark)));
                 }
                 let notes = policy.notes.iter();
                 self.notes.extend(notes.map(|note| within(&note.path, &note.message)));

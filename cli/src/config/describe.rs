@@ -10,7 +10,7 @@ use credence_decision::config::{
 use credence_decision::route::{HeaderTest, QueryTest};
 
 use super::check::Report;
-use super::documents::{self, In};
+use super::documents;
 use crate::failure::{Failure, Outcome};
 use crate::{columns, terminal};
 
@@ -48,7 +48,7 @@ impl Describe {
     fn descriptions(&self) -> Result<Vec<Description>, Failure> {
         let would_not_load = || Failure::operation("the file would not load; correct it as said above");
         let documents = documents::read(&self.file)?.map_err(|finding| {
-            crate::stderr::print(In(&self.file, &finding, ""));
+            finding.print(&self.file, "");
             would_not_load()
         })?;
         let plugins = documents.iter().flat_map(|document| &document.plugins);

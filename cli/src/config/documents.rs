@@ -1,9 +1,10 @@
 //! Reading a file of configurations: its documents, and the filters in them.
 
-use std::fmt;
+use std::cell::RefCell;
 use std::path::Path;
 
 use credence_delegation::json::Json;
+use credence_delegation::{Findings, Location, Remark};
 
 use super::envoy_gateway::Patched;
 use super::plugin::{Configuration, Plugin};
@@ -11,7 +12,7 @@ use super::search;
 use crate::failure::Failure;
 use crate::yaml;
 use crate::yaml::places::Places;
-use crate::{files, terminal};
+use crate::{files, stderr, terminal};
 
 /// One document of a file, and the filters of ours in it.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(super) struct Document {
     pub(super) number: Option<usize>,
     pub(super) places: Places,
     pub(super) plugins: Vec<Plugin>,
+    /// What there is to say about what surrounds them.
+    pub(super) around: Findings,
 }
 
 /// Something to say about a file: `plugin.yaml:14: document 2: rules[0].name: …`.
@@ -32,9 +35,6 @@ pub(super) struct Finding {
     pub(super) path: String,
     pub(super) message: String,
 }
-
-/// A file's name in front of a finding.
-pub(super) struct In<'a>(pub(super) &'a Path, pub(super) &'a Finding, pub(super) &'a str);
 
 /// Reads a file. What is not YAML, or not JSON where the name ends in .json, is a finding.
 ///
@@ -88,22 +88,41 @@ pub(super) fn read(path: &Path) -> Result<Result<Vec<Document>, Finding>, Failur
 
 impl Document {
     fn of(document: yaml::YamlDocument, is_numbered: bool, patched: Patched) -> Self {
-        let plugins = match Json::parse(document.json.as_bytes()) {
-            Ok(json) if search::surrounds(&json) => search::plugins(&json, patched),
+        let around = RefCell::default();
+        let mut plugins = Vec::new();
+        match Json::parse(document.json.as_bytes()) {
+            Ok(json) if search::surrounds(&json) => {
+                search::search(&json, &Location::root(&around), patched, &mut plugins);
+            }
             // A text that is not JSON is the filter's own parser to explain.
-            Ok(_) | Err(_) => vec![Plugin {
+            Ok(_) | Err(_) => plugins.push(Plugin {
                 configuration: Some(Configuration {
                     json: document.json.clone(),
                     path: String::new(),
                     is_text: false,
                 }),
-                ..Plugin::default()
-            }],
-        };
+                bodiless: None,
+            }),
+        }
         Self {
             number: is_numbered.then_some(document.number),
             places: document.places,
             plugins,
+            around: around.into_inner(),
+        }
+    }
+
+    /// A remark about a place in this document.
+    pub(super) fn around(&self, remark: &Remark) -> Finding {
+        self.finding(self.places.line(&remark.path), remark.path.clone(), &remark.message)
+    }
+
+    pub(super) fn finding(&self, line: Option<usize>, path: String, message: &str) -> Finding {
+        Finding {
+            line,
+            document: self.number,
+            path,
+            message: message.to_owned(),
         }
     }
 }
@@ -117,24 +136,22 @@ impl Finding {
             message: message.into(),
         }
     }
-}
 
-impl fmt::Display for In<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(file, finding, severity) = self;
-        write!(formatter, "{}", file.display())?;
-        if let Some(line) = finding.line {
-            write!(formatter, ":{line}")?;
-        }
-        formatter.write_str(": ")?;
-        formatter.write_str(severity)?;
-        if let Some(document) = finding.document {
-            write!(formatter, "document {document}: ")?;
-        }
-        if finding.path != "." {
-            write!(formatter, "{}: ", terminal::printable(&finding.path))?;
-        }
-        formatter.write_str(&terminal::printable(&finding.message))
+    /// Prints it on standard error, behind the file's name.
+    pub(super) fn print(&self, file: &Path, severity: &str) {
+        let line = self.line.map_or_else(String::new, |line| format!(":{line}"));
+        let document = self
+            .document
+            .map_or_else(String::new, |document| format!("document {document}: "));
+        let path = match self.path.as_str() {
+            "." => String::new(),
+            path => format!("{}: ", terminal::printable(path)),
+        };
+        let message = terminal::printable(&self.message);
+        stderr::print(format_args!(
+            "{}{line}: {severity}{document}{path}{message}",
+            file.display()
+        ));
     }
 }
 

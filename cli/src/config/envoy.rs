@@ -1,37 +1,38 @@
 //! Credence's filter as Envoy's configuration has it, and what Envoy does when it fails.
 
-use credence_delegation::Remark;
 use credence_delegation::json::{Json, Object};
+use credence_delegation::{Location, Remark};
 
 use super::plugin::{self, Configuration, Plugin};
-use crate::yaml::places;
 
-/// The `config` of a Wasm filter and its path, if the object is a Wasm filter: as itself, or in the `TypedStruct` that
+/// The `config` of a Wasm filter and its place, if the object is a Wasm filter: as itself, or in the `TypedStruct` that
 /// patches are often written with.
-pub(super) fn wasm_filter<'a>(object: &'a Object<'a>, path: &str) -> Option<(&'a Object<'a>, String)> {
+pub(super) fn wasm_filter<'a, 'f>(
+    object: &'a Object<'a>,
+    place: &Location<'f>,
+) -> Option<(&'a Object<'a>, Location<'f>)> {
     let url = object.text("@type")?;
     if url.ends_with(WASM_FILTER) {
-        return Some((object.object("config")?, places::member(path, "config")));
+        return Some((object.object("config")?, place.field("config")));
     }
     if !(url.ends_with(".TypedStruct") && object.text("type_url")?.ends_with(WASM_FILTER)) {
         return None;
     }
     let config = object.at(&["value", "config"])?.as_object()?;
-    Some((config, places::member(path, "value.config")))
+    Some((config, place.field("value.config")))
 }
 
 /// Judges a Wasm filter, if it is ours.
-pub(super) fn plugin(config: &Object<'_>, path: &str) -> Option<Plugin> {
+pub(super) fn plugin(config: &Object<'_>, place: &Location<'_>) -> Option<Plugin> {
     if !is_ours(config) {
         return None;
     }
-    let mut plugin = Plugin::default();
-    judge_failure(config, path, &mut plugin);
-    if !matches!(config.member(HOLD), Some(Json::Bool(true))) {
-        plugin.bodiless = Some(Remark::new(places::member(path, HOLD), BODILESS));
-    }
-    plugin.configure(configuration(config, path));
-    Some(plugin)
+    judge_failure(config, place);
+    let shows_bodies = matches!(config.member(HOLD), Some(Json::Bool(true)));
+    Some(Plugin {
+        configuration: configuration(config, &place.field("configuration")),
+        bodiless: (!shows_bodies).then(|| Remark::new(place.field(HOLD).path(), BODILESS)),
+    })
 }
 
 /// Other Wasm filters may live in the same file. Ours is known by its name, its module's file or its configuration.
@@ -45,58 +46,57 @@ fn is_ours(config: &Object<'_>) -> bool {
     is_configured || plugin::is_named_ours([config.member("name"), config.member("root_id"), filename])
 }
 
-fn judge_failure(config: &Object<'_>, path: &str, plugin: &mut Plugin) {
+fn judge_failure(config: &Object<'_>, place: &Location<'_>) {
     match config.member("fail_open") {
         None | Some(Json::Bool(false)) => {}
-        Some(_) => plugin.refuse(
-            places::member(path, "fail_open"),
+        Some(_) => place.field("fail_open").report(
             "without the filter every request would pass; remove fail_open and set failure_policy: FAIL_RELOAD",
         ),
     }
-    let place = places::member(path, "failure_policy");
+    let place = place.field("failure_policy");
     // Envoy takes an enum's name or its number.
     let policy = config.member("failure_policy");
     match policy.map(|policy| (policy.as_str(), policy.as_integer())) {
         Some((Some("FAIL_RELOAD"), _) | (_, Some(1))) => {}
-        Some((Some("FAIL_OPEN"), _) | (_, Some(3))) => plugin.refuse(
-            place,
-            "FAIL_OPEN lets every request pass when the filter fails; set FAIL_RELOAD",
-        ),
-        None | Some((Some("UNSPECIFIED" | "FAIL_CLOSED"), _) | (_, Some(0 | 2))) => plugin.warn(place, NOT_RELOADING),
-        Some(_) => plugin.refuse(place, "not a policy that Envoy knows; set FAIL_RELOAD"),
+        Some((Some("FAIL_OPEN"), _) | (_, Some(3))) => {
+            place.report("FAIL_OPEN lets every request pass when the filter fails; set FAIL_RELOAD");
+        }
+        None | Some((Some("UNSPECIFIED" | "FAIL_CLOSED"), _) | (_, Some(0 | 2))) => place.note(NOT_RELOADING),
+        Some(_) => place.report("not a policy that Envoy knows; set FAIL_RELOAD"),
     }
 }
 
 /// What Envoy hands to the filter (`anyToBytes`): the value of a `StringValue` as it is, that of a `Struct` as JSON.
-fn configuration(config: &Object<'_>, path: &str) -> Result<Configuration, Remark> {
-    let path = places::member(path, "configuration");
-    let json = config
-        .member("configuration")
-        .ok_or_else(|| Remark::new(&path, "missing, so that the filter refuses to start; add it"))?;
-    let any = json
-        .as_object()
-        .ok_or_else(|| Remark::new(&path, format!("not an object; {HOW}")))?;
+fn configuration(config: &Object<'_>, place: &Location<'_>) -> Option<Configuration> {
+    let json = place.take(
+        config
+            .member("configuration")
+            .ok_or("missing, so that the filter refuses to start; add it"),
+    )?;
+    let any = place.take(json.as_object().ok_or_else(|| format!("not an object; {HOW}")))?;
     let url = any.text("@type").unwrap_or_default();
-    let place = places::member(&path, "value");
     let is_text = url.ends_with("google.protobuf.StringValue");
     if !is_text && !url.ends_with("google.protobuf.Struct") {
-        let message = format!("the filter cannot read {url:?}; {HOW}");
-        return Err(Remark::new(places::member(&path, "@type"), message));
+        place
+            .field("@type")
+            .report(format!("the filter cannot read {url:?}; {HOW}"));
+        return None;
     }
+    let place = place.field("value");
     match any.member("value") {
-        None => Err(Remark::new(place, format!("missing; {HOW}"))),
-        Some(Json::String(text)) if is_text => Ok(Configuration {
-            json: text.clone().into_owned(),
-            path: place,
-            is_text,
-        }),
-        Some(_) if is_text => Err(Remark::new(
-            place,
-            format!("a StringValue has a text, not an object; {HOW}"),
-        )),
-        Some(value @ Json::Object(_)) => Configuration::from_object(value, place),
-        Some(_) => Err(Remark::new(place, format!("a Struct has an object; {HOW}"))),
+        None => place.report(format!("missing; {HOW}")),
+        Some(Json::String(text)) if is_text => {
+            return Some(Configuration {
+                json: text.clone().into_owned(),
+                path: place.path().to_owned(),
+                is_text,
+            });
+        }
+        Some(_) if is_text => place.report(format!("a StringValue has a text, not an object; {HOW}")),
+        Some(value @ Json::Object(_)) => return Configuration::from_object(value, &place),
+        Some(_) => place.report(format!("a Struct has an object; {HOW}")),
     }
+    None
 }
 
 /// The field of Envoy's `PluginConfig` without which a request that a filter holds has no body for it.

@@ -1,11 +1,10 @@
 //! Credence's filter as Envoy Gateway's `EnvoyExtensionPolicy` has it, and the `EnvoyPatchPolicy` beside it that says what the
 //! former cannot.
 
-use credence_delegation::Remark;
 use credence_delegation::json::{Json, Object};
+use credence_delegation::{Location, Remark};
 
 use super::plugin::{self, Configuration, Plugin};
-use crate::yaml::places;
 
 /// What the patches of a file add to the filters that Envoy Gateway makes. A patch names a filter by a path or an expression in
 /// Envoy's configuration, which is not there to be looked at: it is taken to mean the filters of the same file.
@@ -24,7 +23,7 @@ pub(super) fn wasm_extensions<'a>(object: &'a Object<'a>) -> Option<&'a [Json<'a
 }
 
 /// Judges an element of `spec.wasm`, if it is ours.
-pub(super) fn plugin(extension: &Json<'_>, path: &str, patched: Patched) -> Option<Plugin> {
+pub(super) fn plugin(extension: &Json<'_>, place: &Location<'_>, patched: Patched) -> Option<Plugin> {
     let extension = extension.as_object()?;
     let source = ["http", "image"]
         .into_iter()
@@ -34,36 +33,32 @@ pub(super) fn plugin(extension: &Json<'_>, path: &str, patched: Patched) -> Opti
     if !(is_configured || plugin::is_named_ours([extension.member("name"), extension.member("rootID"), url])) {
         return None;
     }
-    let mut plugin = Plugin {
-        bodiless: (!patched.shows_bodies).then(|| Remark::new(path, BODILESS)),
-        ..Plugin::default()
-    };
     match extension.member("failOpen") {
         None | Some(Json::Bool(false)) => {}
-        Some(_) => plugin.refuse(
-            places::member(path, "failOpen"),
-            "without the filter every request would pass; remove failOpen",
-        ),
+        Some(_) => place
+            .field("failOpen")
+            .report("without the filter every request would pass; remove failOpen"),
     }
     if patched.opens {
-        plugin.refuse(path, OPENED);
+        place.report(OPENED);
     }
     if !patched.reloads {
-        plugin.warn(path, NOT_RELOADING);
+        place.note(NOT_RELOADING);
     }
     let is_pinned_by_url = url.and_then(Json::as_str).is_some_and(|url| url.contains("@sha256:"));
     if let Some((kind, source)) = source
         && source.member("sha256").is_none()
         && !is_pinned_by_url
     {
-        plugin.warn(
-            places::member(path, &format!("code.{kind}.sha256")),
+        place.field(&format!("code.{kind}.sha256")).note(
             "without it, write access to url is enough to replace the module that verifies your requests; set it to the SHA-256 of \
              the module, or of the image",
         );
     }
-    plugin.configure(Configuration::of_member(extension, path, "config"));
-    Some(plugin)
+    Some(Plugin {
+        configuration: Configuration::of_member(extension, place, "config"),
+        bodiless: (!patched.shows_bodies).then(|| Remark::new(place.path(), BODILESS)),
+    })
 }
 
 // === impl Patched ===

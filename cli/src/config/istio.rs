@@ -1,11 +1,10 @@
 //! Credence's filter as Istio's `WasmPlugin` has it. An `EnvoyFilter` is a patch of Envoy's own configuration, and read
 //! as such.
 
-use credence_delegation::Remark;
 use credence_delegation::json::{Json, Object};
+use credence_delegation::{Location, Remark};
 
 use super::plugin::{self, Configuration, Plugin};
-use crate::yaml::places;
 
 /// The `spec`, if the object is a `WasmPlugin`.
 pub(super) fn wasm_plugin<'a>(object: &'a Object<'a>) -> Option<&'a Object<'a>> {
@@ -13,48 +12,41 @@ pub(super) fn wasm_plugin<'a>(object: &'a Object<'a>) -> Option<&'a Object<'a>> 
     object.object("spec").filter(|_| is_wasm_plugin)
 }
 
-/// Judges a `WasmPlugin`, if it is ours. The path is that of its `spec`.
-pub(super) fn plugin(resource: &Object<'_>, spec: &Object<'_>, path: &str) -> Option<Plugin> {
+/// Judges a `WasmPlugin`, if it is ours. The place is that of its `spec`.
+pub(super) fn plugin(resource: &Object<'_>, spec: &Object<'_>, place: &Location<'_>) -> Option<Plugin> {
     let name = resource.at(&["metadata", "name"]);
     let is_configured = spec.member("pluginConfig").is_some_and(plugin::is_configuration);
     if !(is_configured || plugin::is_named_ours([name, spec.member("pluginName"), spec.member("url")])) {
         return None;
     }
-    let mut plugin = Plugin {
-        bodiless: Some(Remark::new(path, BODILESS)),
-        ..Plugin::default()
-    };
-    judge_failure(spec, path, &mut plugin);
-    judge_module(spec, path, &mut plugin);
-    plugin.configure(Configuration::of_member(spec, path, "pluginConfig"));
-    Some(plugin)
+    judge_failure(spec, &place.field("failStrategy"));
+    judge_module(spec, place);
+    Some(Plugin {
+        configuration: Configuration::of_member(spec, place, "pluginConfig"),
+        bodiless: Some(Remark::new(place.path(), BODILESS)),
+    })
 }
 
-fn judge_failure(spec: &Object<'_>, path: &str, plugin: &mut Plugin) {
-    let place = places::member(path, "failStrategy");
+fn judge_failure(spec: &Object<'_>, place: &Location<'_>) {
     match spec.member("failStrategy").map(Json::as_str) {
         Some(Some("FAIL_RELOAD")) => {}
-        None | Some(Some("FAIL_CLOSE")) => plugin.warn(place, NOT_RELOADING),
-        Some(Some("FAIL_OPEN")) => plugin.refuse(
-            place,
-            "FAIL_OPEN lets every request pass when the filter fails, or cannot be fetched; set FAIL_RELOAD",
-        ),
-        Some(_) => plugin.refuse(place, "not a strategy that Istio knows; set FAIL_RELOAD"),
+        None | Some(Some("FAIL_CLOSE")) => place.note(NOT_RELOADING),
+        Some(Some("FAIL_OPEN")) => place
+            .report("FAIL_OPEN lets every request pass when the filter fails, or cannot be fetched; set FAIL_RELOAD"),
+        Some(_) => place.report("not a strategy that Istio knows; set FAIL_RELOAD"),
     }
 }
 
-fn judge_module(spec: &Object<'_>, path: &str, plugin: &mut Plugin) {
+fn judge_module(spec: &Object<'_>, place: &Location<'_>) {
     if spec.text("type") == Some("NETWORK") {
-        plugin.refuse(
-            places::member(path, "type"),
-            "the filter reads HTTP requests, which a NETWORK plugin never sees; remove type",
-        );
+        place
+            .field("type")
+            .report("the filter reads HTTP requests, which a NETWORK plugin never sees; remove type");
     }
     let url = spec.text("url").unwrap_or_default();
     let is_pinned = spec.member("sha256").is_some() || url.contains("@sha256:");
     if !is_pinned && !url.starts_with("file://") {
-        plugin.warn(
-            places::member(path, "sha256"),
+        place.field("sha256").note(
             "without it, write access to url is enough to replace the module that verifies your requests; set it to the \
              module's SHA-256",
         );

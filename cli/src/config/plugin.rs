@@ -1,21 +1,16 @@
 //! One filter of ours in a configuration file: what it is configured with, and what is wrong around it.
 
-use credence_delegation::Remark;
-use credence_delegation::canonicalize;
 use credence_delegation::json::{Json, Object};
+use credence_delegation::{Location, Remark, canonicalize};
 
 use crate::yaml;
 use crate::yaml::places::{self, Places};
 
 /// A filter of ours, found somewhere in a document.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Plugin {
     /// What the filter would be handed; missing if it cannot be read.
     pub(super) configuration: Option<Configuration>,
-    /// What is wrong with its surroundings.
-    pub(super) refused: Vec<Remark>,
-    /// What should be different, but fails closed as it is.
-    pub(super) warnings: Vec<Remark>,
     /// Why no rule can read a body here: the proxy would not show it to the filter, and the request would wait in vain.
     pub(super) bodiless: Option<Remark>,
 }
@@ -44,51 +39,26 @@ pub(super) fn is_configuration(json: &Json<'_>) -> bool {
         .is_some_and(|object| object.member("trust_anchors").is_some())
 }
 
-impl Plugin {
-    pub(super) fn refuse(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        self.refused.push(Remark::new(path, message));
-    }
-
-    pub(super) fn warn(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        self.warnings.push(Remark::new(path, message));
-    }
-
-    /// Takes the configuration, or the remark about what is wrong with it.
-    pub(super) fn configure(&mut self, configuration: Result<Configuration, Remark>) {
-        match configuration {
-            Ok(configuration) => self.configuration = Some(configuration),
-            Err(remark) => self.refused.push(remark),
-        }
-    }
-}
-
 impl Configuration {
-    /// The configuration that the object at `path` has in this member, as an object.
-    pub(super) fn of_member(object: &Object<'_>, path: &str, member: &str) -> Result<Self, Remark> {
-        let place = places::member(path, member);
+    /// The configuration that the object at `place` has in this member, as an object.
+    pub(super) fn of_member(object: &Object<'_>, place: &Location<'_>, member: &str) -> Option<Self> {
+        let place = place.field(member);
         match object.member(member) {
-            Some(json @ Json::Object(_)) => Self::from_object(json, place),
-            Some(_) => Err(Remark::new(
-                place,
-                "not an object; write the plugin's configuration below it",
-            )),
-            None => Err(Remark::new(
-                place,
-                "missing, so that the filter refuses to start; add the plugin's configuration",
-            )),
+            Some(json @ Json::Object(_)) => return Self::from_object(json, &place),
+            Some(_) => place.report("not an object; write the plugin's configuration below it"),
+            None => place.report("missing, so that the filter refuses to start; add the plugin's configuration"),
         }
+        None
     }
 
     /// From the object that YAML has in its place. Its numbers pass through doubles on the way to the filter.
-    pub(super) fn from_object(object: &Json<'_>, path: String) -> Result<Self, Remark> {
-        match canonicalize(object) {
-            Some(json) => Ok(Self {
-                json,
-                path,
-                is_text: false,
-            }),
-            None => Err(Remark::new(path, "a number in it is too large; write a smaller one")),
-        }
+    pub(super) fn from_object(object: &Json<'_>, place: &Location<'_>) -> Option<Self> {
+        let json = place.take(canonicalize(object).ok_or("a number in it is too large; write a smaller one"))?;
+        Some(Self {
+            json,
+            path: place.path().to_owned(),
+            is_text: false,
+        })
     }
 
     /// The path in the document of a path in the configuration.

@@ -1,45 +1,39 @@
 //! Envoy's own router, which reads the requests that the filter decides about too: where it could send one elsewhere than
 //! the filter's rules have it.
 
-use credence_delegation::Remark;
+use credence_delegation::Location;
 use credence_delegation::json::{Json, Object};
 
-use crate::yaml::places;
-
-/// What should be different in the connection manager that has the filter, at this path. All of it fails closed for
-/// rules that name their hosts and clusters.
-pub(super) fn remarks(manager: &Object<'_>, path: &str) -> Vec<Remark> {
+/// Notes what should be different in the connection manager that has the filter, at this place. All of it fails closed
+/// for rules that name their hosts and clusters.
+pub(super) fn judge(manager: &Object<'_>, place: &Location<'_>) {
     let config = manager.object("route_config");
     let is_elsewhere = ["rds", "scoped_routes"]
         .iter()
         .any(|name| manager.member(name).is_some());
     let hosts: Vec<&Object<'_>> = config.map_or(Vec::new(), |config| objects(config, "virtual_hosts").collect());
-    let mut remarks = Vec::new();
     if is_elsewhere || hosts.len() > 1 || hosts.iter().any(|host| !takes_every_host(host)) {
         let ignores_port = config.is_some_and(|config| is_true(config, "ignore_port_in_host_matching"));
         if !(ignores_port || is_true(manager, "strip_any_host_port")) {
-            remarks.push(Remark::new(places::member(path, "strip_any_host_port"), PORT));
+            place.field("strip_any_host_port").note(PORT);
         }
         if !is_true(manager, "strip_trailing_host_dot") {
-            remarks.push(Remark::new(places::member(path, "strip_trailing_host_dot"), DOT));
+            place.field("strip_trailing_host_dot").note(DOT);
         }
     }
-    let path = places::member(path, "route_config.virtual_hosts");
+    let place = place.field("route_config.virtual_hosts");
     for (number, host) in hosts.into_iter().enumerate() {
-        let path = places::member(&places::element(&path, number), "routes");
+        let place = place.element(number).field("routes");
         for (number, route) in objects(host, "routes").enumerate() {
             let prefix = route.at(&["match", "prefix"]).and_then(Json::as_str);
             if let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty() && !prefix.ends_with('/')) {
-                let message = format!(
+                place.element(number).field("match.prefix").note(format!(
                     "Envoy sends {prefix}x here too, which no rule for {prefix}/** takes; write path_separated_prefix: \
                      {prefix}, or name the clusters of the rules below by `clusters`"
-                );
-                let path = places::member(&places::element(&path, number), "match.prefix");
-                remarks.push(Remark::new(path, message));
+                ));
             }
         }
     }
-    remarks
 }
 
 fn takes_every_host(virtual_host: &Object<'_>) -> bool {

@@ -1,4 +1,4 @@
-//! The name of a case: whatever JSON scalar it was given, echoed as it was written.
+//! The name of a case: any JSON scalar, echoed as it was written.
 
 use std::fmt;
 

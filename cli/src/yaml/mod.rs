@@ -37,7 +37,7 @@ pub(crate) fn documents(yaml: &str) -> Result<Vec<YamlDocument>, YamlError> {
                 reader.document += 1;
                 let mut json = String::new();
                 let event = reader.next()?;
-                reader.places.record("", reader.line);
+                reader.record();
                 reader.value(event, 0, &mut json)?;
                 let places = std::mem::take(&mut reader.places);
                 if json != "null" {
@@ -106,6 +106,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Notes that what is at the path begins on this line.
+    fn record(&mut self) {
+        self.places.lines.insert(self.path.clone(), self.line);
+    }
+
     fn value(&mut self, event: Event<'a>, depth: usize, out: &mut String) -> Result<(), YamlError> {
         if depth > MAX_DEPTH {
             return Err(self.wrong(format!("nested deeper than {MAX_DEPTH} levels")));
@@ -116,8 +121,8 @@ impl<'a> Reader<'a> {
                 if style == ScalarStyle::Literal {
                     // The event has the line of the first that is not empty.
                     let empty = text.bytes().take_while(|byte| *byte == b'\n').count();
-                    self.places
-                        .record_literal(&self.path, self.line.saturating_sub(empty + 1));
+                    let before = self.line.saturating_sub(empty + 1);
+                    self.places.literals.insert(self.path.clone(), before);
                 }
                 self.scalar(&text, style, tag.as_deref(), out)?;
                 anchor
@@ -168,7 +173,7 @@ impl<'a> Reader<'a> {
                         out.push(',');
                     }
                     self.path = places::element(&self.path, index);
-                    self.places.record(&self.path, self.line);
+                    self.record();
                     self.value(event, depth + 1, out)?;
                     self.path.truncate(around);
                 }
@@ -199,7 +204,7 @@ impl<'a> Reader<'a> {
                 )));
             }
             self.path = places::member(&self.path, &name);
-            self.places.record(&self.path, self.line);
+            self.record();
             names.insert(name);
             let event = self.next()?;
             self.value(event, depth + 1, out)?;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 /// Lines by path, such as `rules[0].args.amount.path`; the empty path is the whole document.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Places {
-    lines: BTreeMap<String, usize>,
+    pub(super) lines: BTreeMap<String, usize>,
     /// Texts written as a literal block (`|`), whose lines are the file's own, each with the line before its first.
-    literals: BTreeMap<String, usize>,
+    pub(super) literals: BTreeMap<String, usize>,
 }
 
 impl Places {
@@ -29,14 +29,6 @@ impl Places {
     /// The line before the first of a text's, if the text's lines are those of the file.
     pub(crate) fn literal(&self, path: &str) -> Option<usize> {
         self.literals.get(path).copied()
-    }
-
-    pub(crate) fn record(&mut self, path: &str, line: usize) {
-        self.lines.insert(path.to_owned(), line);
-    }
-
-    pub(crate) fn record_literal(&mut self, path: &str, line: usize) {
-        self.literals.insert(path.to_owned(), line);
     }
 }
 
@@ -62,7 +54,7 @@ mod tests {
     fn what_is_not_there_has_the_line_of_what_is_around_it() {
         let mut places = Places::default();
         for (path, line) in [("", 1), ("rules", 2), ("rules[0]", 3), ("rules[0].name", 4)] {
-            places.record(path, line);
+            places.lines.insert(path.to_owned(), line);
         }
         for (path, line) in [
             ("rules[0].name", 4),

@@ -14,7 +14,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use credence_delegation::revocation::RevocationView as _;
 use credence_delegation::{
-    Limits as DelegationLimits, Revocation, Statement, StatementContext, StatementError, UnixTime, VerifiedStatement,
+    Cause, Limits as DelegationLimits, Revocation, Statement, StatementContext, StatementError, UnixTime,
+    VerifiedStatement,
 };
 
 use super::api::Api;
@@ -132,20 +133,15 @@ impl From<StatementError> for Problem {
     fn from(error: StatementError) -> Self {
         let detail = error.to_string();
         let (status, claim) = match error {
-            StatementError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, None),
-            StatementError::Malformed(_) | StatementError::Header(_) | StatementError::Json(_) => {
-                (StatusCode::BAD_REQUEST, None)
-            }
+            StatementError::Unreadable(Cause::TooLarge { .. }) => (StatusCode::PAYLOAD_TOO_LARGE, None),
+            StatementError::Unreadable(Cause::Claim { claim, .. }) => (StatusCode::BAD_REQUEST, Some(claim)),
+            StatementError::Unreadable(_) => (StatusCode::BAD_REQUEST, None),
+            StatementError::Untrusted(Cause::IssuerUnknown) => (StatusCode::FORBIDDEN, Some("iss")),
+            StatementError::Untrusted(_) => (StatusCode::FORBIDDEN, None),
             StatementError::Expired | StatementError::Lifetime(_) => (StatusCode::BAD_REQUEST, Some("exp")),
             StatementError::IssuedInFuture => (StatusCode::BAD_REQUEST, Some("iat")),
-            StatementError::Claim { claim, .. } => (StatusCode::BAD_REQUEST, Some(claim)),
             StatementError::Audience => (StatusCode::BAD_REQUEST, Some("aud")),
-            StatementError::IssuerUnknown => (StatusCode::FORBIDDEN, Some("iss")),
             StatementError::ForeignKey => (StatusCode::FORBIDDEN, Some("revoke.key")),
-            StatementError::AlgorithmNotAllowed
-            | StatementError::KeyUnknown
-            | StatementError::KeyNotNamed { .. }
-            | StatementError::SignatureInvalid => (StatusCode::FORBIDDEN, None),
         };
         let problem = Self::new(status, detail);
         match claim {

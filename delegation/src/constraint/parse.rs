@@ -3,7 +3,7 @@
 use super::{Bound, Constraint, Fault, Range, Set};
 use crate::json::{Json, Object};
 use crate::limits::CONSTRAINT_DEPTH;
-use crate::value::{InadmissibleNumber, Value};
+use crate::value::{Value, admissible};
 
 impl Constraint {
     /// Reads an entry of a constraint map: the constraint, and whether its argument may be omitted (`optional`, draft
@@ -96,9 +96,8 @@ fn bound(object: &Object<'_>, member: &'static str, inclusive: &'static str) -> 
     let Json::Number(number) = json else {
         return Err(wrong(member, "a number"));
     };
-    let admissible = number.admissible();
     Ok(Some(Bound {
-        value: admissible.ok_or_else(|| InadmissibleNumber(number.text().to_owned()))?,
+        value: admissible(*number)?,
         inclusive: inclusivity.unwrap_or(true),
     }))
 }

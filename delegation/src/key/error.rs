@@ -31,7 +31,7 @@ pub enum KeyError {
     /// A coordinate or a secret has the wrong encoding or length.
     #[error("\"{0}\" must be 32 bytes in base64url without padding (43 characters)")]
     Encoding(&'static str),
-    /// Not a point of the curve, or one for which anybody can make signatures, or a secret that is none.
+    /// Not a point of the curve, or one for which anyone can make signatures, or not a secret of the curve.
     #[error("it is not a usable {0} key")]
     Unusable(KeyType),
     /// The public half of a private JWK is not that of its secret.

@@ -32,7 +32,7 @@ struct State {
 
 struct Slot {
     table: Arc<Ed25519Table>,
-    /// Whether it was used since the last time somebody needed room.
+    /// Whether it was used since room was last needed.
     is_used: bool,
 }
 
@@ -133,7 +133,7 @@ impl State {
         }
     }
 
-    /// Whether there is room for one more table. A table that was not used since the last time somebody asked goes.
+    /// Whether there is room for one more table. A table that was not used since room was last needed goes.
     fn make_room(&mut self, limit: usize) -> bool {
         if self.tables.len() >= limit {
             let idle = self.tables.iter().find(|(_, slot)| !slot.is_used);

@@ -23,7 +23,7 @@ impl PublicKey {
         Self::from_jwk_by(jwk, PublicKey::from_ed25519)
     }
 
-    /// The same where somebody else decodes Ed25519 keys.
+    /// The same with another decoder of Ed25519 keys, such as one that remembers them.
     pub(crate) fn from_jwk_by(
         jwk: &Json<'_>,
         decode_ed25519: impl FnOnce(&[u8; 32]) -> Result<Self, KeyError>,

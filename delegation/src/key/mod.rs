@@ -7,7 +7,7 @@
 //!   cofactor.
 //! - ECDSA with P-256 or secp256k1 (RFC 7518, section 3.4; RFC 8812): the signature is r and s, 32 bytes each, both
 //!   from 1 to the group order less 1. No JOSE specification asks for a low s, and half of the signatures of phones
-//!   and of most libraries have a high one: both are accepted, low ones are made. Nobody can gain by turning one into
+//!   and of most libraries have a high one: both are accepted, low ones are made. Nothing is gained by turning one into
 //!   the other, since nothing names a token or a proof by its signature: `par_hash`, `aat_hash`, revocation and
 //!   replay go by what is signed.
 
@@ -16,12 +16,12 @@ mod did;
 mod error;
 mod hot;
 mod jwk;
-mod known;
 mod p256_key;
 mod point;
 mod set;
 mod signing;
 mod thumbprint;
+mod well_known;
 
 use std::fmt;
 
@@ -32,12 +32,12 @@ pub use algorithm::{Algorithm, Algorithms, KeyType};
 pub use did::DidKeyError;
 pub use error::KeyError;
 pub use hot::HotKeys;
-pub(crate) use known::Known;
 use p256_key::P256Key;
 use point::Point;
 pub use set::{IdentifiedKey, JwkSet, JwkSetError, SkippedKey};
 pub use signing::SigningKey;
 pub use thumbprint::Thumbprint;
+pub(crate) use well_known::WellKnown;
 
 /// A public key that signatures can be verified with, and its thumbprint.
 #[derive(Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl PublicKey {
     /// [`KeyError::Unusable`] if it is not the canonical encoding of a point of the curve, or of small order.
     pub fn from_ed25519(bytes: &[u8; 32]) -> Result<Self, KeyError> {
         let unusable = || KeyError::Unusable(KeyType::Ed25519);
-        // Small order: anybody can make signatures for it. Not canonical: the same key would have two thumbprints.
+        // Small order: anyone can make signatures for it. Not canonical: the same key would have two thumbprints.
         if !is_sound_ed25519(bytes) {
             return Err(unusable());
         }

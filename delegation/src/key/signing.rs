@@ -72,7 +72,7 @@ impl SigningKey {
         Ok(key)
     }
 
-    /// The private JWK. Whoever reads it can sign.
+    /// The private JWK. A reader of it can sign.
     pub fn to_private_jwk(&self) -> Zeroizing<String> {
         let secret = self.secret_bytes();
         let d = Zeroizing::new(base64url::encode(secret.as_slice()));

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_delegation::{
     Algorithms, Arguments, Chain, Denial, Limits, NoncePolicy, Proof, ProofContext, SigningKey, TrustAnchor,
-    TrustAnchors, UnixTime, VerificationContext, VerifiedChain,
+    TrustAnchors, UnixTime, VerificationContext, VerifiedChain, chain_digest,
 };
 use sha2::{Digest, Sha256};
 
@@ -188,4 +188,10 @@ pub(crate) fn prove(chain: &VerifiedChain, proof: &str, tool: &str, arguments: &
 pub(crate) fn arguments(json: &str) -> Arguments {
     let json = credence_delegation::json::Json::parse(json.as_bytes()).unwrap();
     Arguments::from_json(json.as_object().unwrap()).unwrap()
+}
+
+/// Whether a chain has all tokens of a verified one first, signatures included.
+pub(crate) fn begins_with(chain: &[&str], known: &VerifiedChain) -> bool {
+    let beginning = chain.get(..known.tokens().count());
+    beginning.is_some_and(|tokens| chain_digest(tokens.join("~")) == known.digest())
 }

@@ -159,13 +159,19 @@ fn a_revocation_that_is_not_signed() {
         })
     };
     assert!(refused(&statement).is_ok());
-    assert_eq!(refused(&format!("{input}.")), Err(StatementError::SignatureInvalid));
+    assert_eq!(
+        refused(&format!("{input}.")),
+        Err(StatementError::Untrusted(Cause::SignatureInvalid))
+    );
     assert_eq!(
         refused(&unsigned),
-        Err(StatementError::Header(Cause::AlgorithmNotAllowed))
+        Err(StatementError::Unreadable(Cause::AlgorithmNotAllowed))
     );
     for compact in [by_mallory, by_the_holder] {
-        assert_eq!(refused(&compact), Err(StatementError::SignatureInvalid));
+        assert_eq!(
+            refused(&compact),
+            Err(StatementError::Untrusted(Cause::SignatureInvalid))
+        );
     }
 }
 

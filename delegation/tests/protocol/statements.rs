@@ -89,7 +89,7 @@ fn nothing_is_minted_that_would_be_refused() {
     );
     assert_eq!(
         order(|order| order.audience = vec!["x".repeat(9000)]).map(|error| match error {
-            StatementError::TooLarge { limit, .. } => limit,
+            StatementError::Unreadable(Cause::TooLarge { limit, .. }) => limit,
             other => panic!("{other}"),
         }),
         Some(8192)
@@ -110,24 +110,30 @@ fn a_statement_is_a_small_jws_of_its_own_type() {
     ] {
         assert_eq!(
             header(typ),
-            StatementError::Header(Cause::WrongType { expected }),
+            StatementError::Unreadable(Cause::WrongType { expected }),
             "{typ}"
         );
     }
     assert_eq!(
         header(r#"{"alg":"none","typ":"revocation+jwt"}"#),
-        StatementError::Header(Cause::AlgorithmNotAllowed)
+        StatementError::Unreadable(Cause::AlgorithmNotAllowed)
     );
     assert_eq!(
         header(r#"{"alg":"Ed25519","typ":"revocation+jwt","crit":["b64"],"b64":false}"#),
-        StatementError::Header(Cause::CriticalHeader)
+        StatementError::Unreadable(Cause::CriticalHeader)
     );
-    assert!(matches!(refused("a.b"), StatementError::Malformed(_)));
-    assert!(matches!(refused(&format!("{}.!.x", HEADER)), StatementError::Header(_)));
+    assert!(matches!(
+        refused("a.b"),
+        StatementError::Unreadable(Cause::Malformed(_))
+    ));
+    assert!(matches!(
+        refused(&format!("{}.!.x", HEADER)),
+        StatementError::Unreadable(Cause::Malformed(_))
+    ));
     let large = good().with("x", format!("\"{}\"", "x".repeat(6200)));
     assert!(matches!(
         refused(&signed(&large)),
-        StatementError::TooLarge { limit: 8192, .. }
+        StatementError::Unreadable(Cause::TooLarge { limit: 8192, .. })
     ));
     // The other way round: a statement is no token.
     assert_eq!(denied_at(&[&signed(&good())]), "3a");
@@ -140,10 +146,13 @@ fn what_is_refused_anyway_buys_no_signature() {
     assert_eq!(by_mallory(good().with("exp", NOW.to_string())), StatementError::Expired);
     assert_eq!(
         by_mallory(good().with("iss", "\"https://other.example\"")),
-        StatementError::IssuerUnknown
+        StatementError::Untrusted(Cause::IssuerUnknown)
     );
-    assert_eq!(by_mallory(good().without("iss")), StatementError::IssuerUnknown);
-    assert_eq!(by_mallory(good()), StatementError::SignatureInvalid);
+    assert_eq!(
+        by_mallory(good().without("iss")),
+        StatementError::Untrusted(Cause::IssuerUnknown)
+    );
+    assert_eq!(by_mallory(good()), StatementError::Untrusted(Cause::SignatureInvalid));
 }
 
 #[test]
@@ -195,7 +204,10 @@ fn the_claims_are_all_there_and_right() {
         }
     }
     let twice = good().with("revoke", r#"{"epoch":7,"epoch":8}"#);
-    assert!(matches!(refused(&signed(&twice)), StatementError::Json(_)));
+    assert!(matches!(
+        refused(&signed(&twice)),
+        StatementError::Unreadable(Cause::Json(_))
+    ));
 }
 
 #[test]
@@ -257,7 +269,10 @@ fn nobody_revokes_for_another() {
     };
     let both = TrustAnchors::new([an_anchor(anchor().public(), true), other]);
     let by_mallory = sign(&mallory(), HEADER, &good().json());
-    assert_eq!(verify_with(&by_mallory, &both), Err(StatementError::SignatureInvalid));
+    assert_eq!(
+        verify_with(&by_mallory, &both),
+        Err(StatementError::Untrusted(Cause::SignatureInvalid))
+    );
     let his_key = good().with("revoke", key(&mallory()));
     assert_eq!(verify_with(&signed(&his_key), &both), Err(StatementError::ForeignKey));
     // A key of both is neither's to revoke.
@@ -287,11 +302,11 @@ fn any_of_the_issuers_keys_signs_and_a_kid_selects_one() {
     assert!(signed(r#"{"alg":"ES256","typ":"revocation+jwt"}"#).is_ok());
     assert_eq!(
         signed(r#"{"alg":"ES256","typ":"revocation+jwt","kid":"tablet"}"#),
-        Err(StatementError::KeyUnknown)
+        Err(StatementError::Untrusted(Cause::KeyUnknown))
     );
     assert_eq!(
         signed(r#"{"alg":"ES256K","typ":"revocation+jwt"}"#),
-        Err(StatementError::AlgorithmNotAllowed)
+        Err(StatementError::Untrusted(Cause::AlgorithmNotAllowed))
     );
     let lost = good().with("revoke", format!(r#"{{"key":"{}"}}"#, phone.public().thumbprint()));
     let by_laptop = verify_with(&sign(&anchor(), HEADER, &lost.json()), &devices).unwrap();
@@ -316,7 +331,7 @@ fn signed(claims: &Claims) -> String {
 /// The error of a claim, whatever it expects.
 #[track_caller]
 fn claim(claim: &'static str) -> StatementError {
-    StatementError::Claim { claim, expected: "" }
+    StatementError::Unreadable(Cause::Claim { claim, expected: "" })
 }
 
 fn an_anchor(key: credence_delegation::PublicKey, asserts_subjects: bool) -> TrustAnchor {
@@ -357,7 +372,9 @@ fn verify_with(compact: &str, anchors: &TrustAnchors) -> Result<VerifiedStatemen
 
 fn without_words(error: StatementError) -> StatementError {
     match error {
-        StatementError::Claim { claim, .. } => StatementError::Claim { claim, expected: "" },
+        StatementError::Unreadable(Cause::Claim { claim, .. }) => {
+            StatementError::Unreadable(Cause::Claim { claim, expected: "" })
+        }
         other => other,
     }
 }

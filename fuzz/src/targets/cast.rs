@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use credence_delegation::{
     Algorithm, Algorithms, Chain, Denial, KeyType, Limits, SigningKey, TrustAnchor, TrustAnchors, UnixTime,
-    VerificationContext, VerifiedChain,
+    VerificationContext, VerifiedChain, chain_digest,
 };
 
 /// The time at which everything is verified.
@@ -108,9 +108,12 @@ impl World {
         tokens: impl IntoIterator<Item = &'a str>,
         known: &VerifiedChain,
     ) -> Result<VerifiedChain, Denial> {
-        // The tokens need not live as long as what is known, nor the other way round.
         let tokens: Vec<&str> = tokens.into_iter().collect();
-        Chain::parse_onto(tokens, known, &self.limits)?.verify(&self.context())
+        let beginning = tokens.get(..known.tokens().count());
+        if beginning.is_none_or(|beginning| chain_digest(beginning.join("~")) != known.digest()) {
+            return self.verify(tokens);
+        }
+        Chain::parse_joined_after(known, &tokens.join("~"), &self.limits)?.verify(&self.context())
     }
 }
 

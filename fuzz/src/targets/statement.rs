@@ -3,7 +3,7 @@
 use credence_delegation::json::{Json, Object};
 use credence_delegation::mint::{self, RevocationOrder};
 use credence_delegation::{
-    Limits, Revocation, Statement, StatementContext, StatementError, TrustAnchor, TrustAnchors, UnixTime, Value,
+    Cause, Limits, Revocation, Statement, StatementContext, StatementError, TrustAnchor, TrustAnchors, UnixTime, Value,
     VerifiedStatement, inspect,
 };
 
@@ -170,7 +170,10 @@ fn check_size_limit(statement: &str, expected: Result<VerifiedStatement, Stateme
     if let Some(less) = statement.len().checked_sub(1) {
         world.limits.statement_bytes = less;
         let error = verify(statement, &world).expect_err("over the limit");
-        assert!(matches!(error, StatementError::TooLarge { .. }), "{error}");
+        assert!(
+            matches!(error, StatementError::Unreadable(Cause::TooLarge { .. })),
+            "{error}"
+        );
     }
 }
 

@@ -4,12 +4,10 @@ mod file;
 mod parquet;
 mod windows;
 
-use std::io::Write;
+use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
-use self::file::NewFile;
 use self::parquet::ParquetExport;
-use self::windows::Windows;
 use super::conditions::Conditions;
 use super::ledger_record::Record;
 use crate::control_plane::ControlPlaneOptions;
@@ -59,24 +57,32 @@ impl Export {
             ));
         }
         let client = self.control_plane.client()?;
-        let file = self.out.as_deref().map(NewFile::create).transpose()?;
-        let windows = Windows::new(&client, &self.conditions, self.from_index, self.before)?;
-        let end = windows.end();
+        let file = self
+            .out
+            .as_deref()
+            .map(|path| Ok::<_, Failure>((path, file::create(path)?)))
+            .transpose()?;
+        let (conditions, from) = (&self.conditions, self.from_index);
+        let end = windows::end(&client, conditions, from, self.before)?;
+        let export = |write: &mut dyn FnMut(&Record) -> Result<(), Failure>| {
+            windows::visit(&client, conditions, from, end, write)
+        };
         let exported = match (self.format, file) {
-            (Format::Jsonl, None) => export(windows, |record| Ok(writeln!(out, "{}", record.text)?))?,
-            (Format::Jsonl, Some(mut file)) => {
-                let exported = export(windows, |record| file.write_line(&record.text))?;
-                file.finish()?;
+            (_, None) => export(&mut |record| Ok(writeln!(out, "{}", record.text)?))?,
+            (Format::Jsonl, Some((path, file))) => {
+                let failed = |error: io::Error| file::failed(path, &error);
+                let mut lines = BufWriter::new(file);
+                let exported = export(&mut |record| writeln!(lines, "{}", record.text).map_err(failed))?;
+                let file = lines.into_inner().map_err(|error| failed(error.into_error()))?;
+                file::publish(file, path)?;
                 exported
             }
-            (Format::Parquet, Some(file)) => {
+            (Format::Parquet, Some((path, file))) => {
                 let mut parquet = ParquetExport::begin(file)?;
-                let exported = export(windows, |record| parquet.write(&record.text))?;
-                parquet.finish()?;
+                let exported = export(&mut |record| parquet.write(&record.text))?;
+                file::publish(parquet.finish()?, path)?;
                 exported
             }
-            // Refused above.
-            (Format::Parquet, None) => 0,
         };
         out.flush()?;
         stderr::print(format_args!(
@@ -84,15 +90,4 @@ impl Export {
         ));
         Ok(Outcome::Done)
     }
-}
-
-fn export(mut windows: Windows<'_>, mut write: impl FnMut(&Record) -> Result<(), Failure>) -> Result<u64, Failure> {
-    let mut exported = 0;
-    while let Some(window) = windows.next()? {
-        for record in window {
-            write(&record)?;
-            exported += 1;
-        }
-    }
-    Ok(exported)
 }

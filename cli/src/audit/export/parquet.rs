@@ -11,16 +11,15 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
-use parquet::schema::types::ColumnPath;
 use prost_types::Timestamp;
+use tempfile::NamedTempFile;
 
-use super::file::NewFile;
 use crate::control_plane::unreadable;
 use crate::failure::Failure;
 
 /// A file that is being written, one row group at a time.
 pub(super) struct ParquetExport {
-    writer: SerializedFileWriter<NewFile>,
+    writer: SerializedFileWriter<NamedTempFile>,
     /// What the next row group will have, as the control plane shows it.
     records: Vec<String>,
     bytes: usize,
@@ -29,25 +28,13 @@ pub(super) struct ParquetExport {
 // === impl ParquetExport ===
 
 impl ParquetExport {
-    pub(super) fn begin(file: NewFile) -> Result<Self, Failure> {
+    pub(super) fn begin(file: NamedTempFile) -> Result<Self, Failure> {
         let columns: String = FIELDS.iter().map(declaration).collect();
         let schema = parse_message_type(&format!("message credence_audit {{\n{columns}}}")).map_err(failed)?;
-        let mut properties = WriterProperties::builder()
+        // A column whose values hardly repeat stops using its dictionary by itself.
+        let properties = WriterProperties::builder()
             .set_created_by(concat!("credence ", env!("CARGO_PKG_VERSION")).to_owned())
-            .set_compression(Compression::SNAPPY)
-            .set_dictionary_enabled(true);
-        // No two values are the same.
-        for name in [
-            "index",
-            "sequence",
-            "request_id",
-            "trace_id",
-            "arguments_hash",
-            "time",
-            "decision_ns",
-        ] {
-            properties = properties.set_column_dictionary_enabled(ColumnPath::from(name), false);
-        }
+            .set_compression(Compression::SNAPPY);
         let writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties.build())).map_err(failed)?;
         Ok(Self {
             writer,
@@ -66,11 +53,12 @@ impl ParquetExport {
         Ok(())
     }
 
-    pub(super) fn finish(mut self) -> Result<(), Failure> {
+    /// The file with its contents at the end, not published yet.
+    pub(super) fn finish(mut self) -> Result<NamedTempFile, Failure> {
         if !self.records.is_empty() {
             self.write_group()?;
         }
-        self.writer.into_inner().map_err(failed)?.finish()
+        self.writer.into_inner().map_err(failed)
     }
 
     fn write_group(&mut self) -> Result<(), Failure> {

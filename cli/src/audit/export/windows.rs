@@ -7,70 +7,48 @@ use super::super::query::newest;
 use crate::control_plane::Client;
 use crate::failure::Failure;
 
-/// Runs of records, oldest first.
-pub(super) struct Windows<'a> {
-    client: &'a Client,
-    conditions: &'a Conditions,
-    next: u64,
-    end: u64,
-    /// Indexes of the next window. Grows where few records meet the conditions.
-    width: u64,
+/// The index behind the last record to export: `before`, or the one of the newest record now.
+pub(super) fn end(client: &Client, conditions: &Conditions, from: u64, before: Option<u64>) -> Result<u64, Failure> {
+    let size_of = |conditions: &Conditions| -> Result<u64, Failure> {
+        let newest = newest(client, conditions, None, None, 1)?;
+        Ok(newest.first().map_or(0, |record| record.index + 1))
+    };
+    let size = size_of(&Conditions::default())?.max(size_of(&conditions.of_kind())?);
+    // A ledger that is shorter than what was asked for has nothing more, and --from-index stays as it was.
+    Ok(before.unwrap_or(u64::MAX).min(size).max(from))
 }
 
-// === impl Windows ===
-
-impl<'a> Windows<'a> {
-    /// From index `next` on, up to `before` or what is the newest now.
-    pub(super) fn new(
-        client: &'a Client,
-        conditions: &'a Conditions,
-        next: u64,
-        before: Option<u64>,
-    ) -> Result<Self, Failure> {
-        let size_of = |conditions: &Conditions| -> Result<u64, Failure> {
-            let newest = newest(client, conditions, None, None, 1)?;
-            Ok(newest.first().map_or(0, |record| record.index + 1))
-        };
-        let size = size_of(&Conditions::default())?.max(size_of(&conditions.of_kind())?);
-        Ok(Self {
-            client,
-            conditions,
-            next,
-            // A ledger that is shorter than what was asked for has nothing more, and --from-index stays as it was.
-            end: before.unwrap_or(u64::MAX).min(size).max(next),
-            width: PAGE,
-        })
-    }
-
-    /// The index behind the last window.
-    pub(super) fn end(&self) -> u64 {
-        self.end
-    }
-
-    /// The next window; none behind the last.
-    pub(super) fn next(&mut self) -> Result<Option<Vec<Record>>, Failure> {
-        while self.next < self.end {
-            let until = self.next.saturating_add(self.width).min(self.end);
-            let limit = usize::try_from(MOST_AT_ONCE).unwrap_or(usize::MAX);
-            let after = self.next.checked_sub(1);
-            let mut records = newest(self.client, self.conditions, Some(until), after, limit)?;
-            let found = records.len() as u64;
-            if found >= MOST_AT_ONCE && self.width > MOST_AT_ONCE {
-                // There may be more than can be held.
-                self.width = (self.width / 4).max(MOST_AT_ONCE);
-                continue;
-            }
-            self.next = until;
-            if found < PAGE / 4 {
-                self.width = self.width.saturating_mul(4);
-            } else if found > PAGE {
-                self.width = (self.width / 2).max(PAGE);
-            }
-            records.reverse();
-            return Ok(Some(records));
+/// Visits the records from index `from` up to `end`, oldest first. Says how many there were.
+pub(super) fn visit(
+    client: &Client,
+    conditions: &Conditions,
+    from: u64,
+    end: u64,
+    mut visit: impl FnMut(&Record) -> Result<(), Failure>,
+) -> Result<u64, Failure> {
+    let (mut next, mut visited) = (from, 0);
+    // Indexes of the next window. Grows where few records meet the conditions.
+    let mut width = PAGE;
+    while next < end {
+        let until = next.saturating_add(width).min(end);
+        let limit = usize::try_from(MOST_AT_ONCE).unwrap_or(usize::MAX);
+        let records = newest(client, conditions, Some(until), next.checked_sub(1), limit)?;
+        let found = records.len() as u64;
+        if found >= MOST_AT_ONCE && width > MOST_AT_ONCE {
+            // There may be more than can be held.
+            width = (width / 4).max(MOST_AT_ONCE);
+            continue;
         }
-        Ok(None)
+        next = until;
+        if found < PAGE / 4 {
+            width = width.saturating_mul(4);
+        } else if found > PAGE {
+            width = (width / 2).max(PAGE);
+        }
+        records.iter().rev().try_for_each(&mut visit)?;
+        visited += found;
     }
+    Ok(visited)
 }
 
 /// What the control plane puts on one page.

@@ -2,26 +2,26 @@
 
 use super::PublicKey;
 
-/// Whose key it is, where anybody can know that.
+/// Why a key cannot be an issuer's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Known {
-    /// Everybody's: this specification prints its private half.
+pub(crate) enum WellKnown {
+    /// This specification prints its private half, so that anyone can sign with it.
     Printed(&'static str),
-    /// Nobody's: the one in the files that we ship, whose private half was never there (docs/configuration.md).
+    /// It is the one in the files that we ship, which has no private half (docs/configuration.md).
     Examples,
 }
 
 impl PublicKey {
     /// Whether it is one of the keys that people copy. There are more of them than these, which are the usual ones.
-    pub(crate) fn known(&self) -> Option<Known> {
+    pub(crate) fn well_known(&self) -> Option<WellKnown> {
         Some(match self.thumbprint().to_string().as_str() {
-            "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k" => Known::Printed("RFC 8037, appendix A"),
-            "FtIu-VbGrfe_KB6CH7GNwODB72MNxj_ml11dEvO-7kk" => Known::Printed("RFC 8032, section 7.1"),
-            "FVV5umTuau890q59V-4Ga_R6qWb7ON_ivJc4EjvCwTM" => Known::Printed("RFC 8032, section 7.1"),
-            "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U" => Known::Printed("RFC 9421, appendix B.1.4"),
-            "oKIywvGUpTVTyxMQ3bwIIeQUudfr_CkLMjCE19ECD-U" => Known::Printed("RFC 7515, appendix A.3"),
-            "cn-I_WNMClehiVp51i_0VpOENW1upEerA8sEam5hn-s" => Known::Printed("RFC 7517, appendix A"),
-            "PlvtM7HpwShiXEuo0jfAcFkNoo1Y_A6sI91E4DsqnN8" => Known::Examples,
+            "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k" => WellKnown::Printed("RFC 8037, appendix A"),
+            "FtIu-VbGrfe_KB6CH7GNwODB72MNxj_ml11dEvO-7kk" => WellKnown::Printed("RFC 8032, section 7.1"),
+            "FVV5umTuau890q59V-4Ga_R6qWb7ON_ivJc4EjvCwTM" => WellKnown::Printed("RFC 8032, section 7.1"),
+            "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U" => WellKnown::Printed("RFC 9421, appendix B.1.4"),
+            "oKIywvGUpTVTyxMQ3bwIIeQUudfr_CkLMjCE19ECD-U" => WellKnown::Printed("RFC 7515, appendix A.3"),
+            "cn-I_WNMClehiVp51i_0VpOENW1upEerA8sEam5hn-s" => WellKnown::Printed("RFC 7517, appendix A"),
+            "PlvtM7HpwShiXEuo0jfAcFkNoo1Y_A6sI91E4DsqnN8" => WellKnown::Examples,
             _ => return None,
         })
     }
@@ -72,9 +72,9 @@ mod tests {
         ] {
             let secret = base64url::decode_array(secret).unwrap();
             let key = SigningKey::from_secret(kind, &secret).unwrap().public();
-            assert_eq!(key.known(), Some(Known::Printed(place)), "{}", key.to_jwk());
+            assert_eq!(key.well_known(), Some(WellKnown::Printed(place)), "{}", key.to_jwk());
         }
-        assert_eq!(SigningKey::from_seed(&[1; 32]).public().known(), None);
+        assert_eq!(SigningKey::from_seed(&[1; 32]).public().well_known(), None);
     }
 
     /// Whoever knew a discrete logarithm of what a digest encodes could forge more than this.
@@ -87,6 +87,6 @@ mod tests {
             key.to_jwk(),
             r#"{"crv":"Ed25519","kty":"OKP","x":"yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc"}"#
         );
-        assert_eq!(key.known(), Some(Known::Examples));
+        assert_eq!(key.well_known(), Some(WellKnown::Examples));
     }
 }

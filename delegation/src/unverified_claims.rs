@@ -1,4 +1,4 @@
-//! A bounded scan of a payload that nobody has verified.
+//! A bounded scan of a payload whose signature has not been verified.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,13 +11,13 @@ use crate::time::UnixTime;
 
 /// What the scan finds. Used to deny, and to pick the anchors to try; never carried into a decision.
 #[derive(Debug, Default)]
-pub(crate) struct Glance {
+pub(crate) struct UnverifiedClaims {
     pub(crate) id: Option<String>,
     pub(crate) issuer: Option<String>,
     expires_at: Option<i64>,
 }
 
-impl Glance {
+impl UnverifiedClaims {
     /// Scans the claims' text.
     pub(crate) fn of(payload: &[u8]) -> Result<Self, JsonError> {
         serde_json::from_slice(payload).map_err(|error| JsonError::Syntax(error.to_string()))
@@ -33,27 +33,27 @@ impl Glance {
     }
 }
 
-impl<'de> Deserialize<'de> for Glance {
+impl<'de> Deserialize<'de> for UnverifiedClaims {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct GlanceVisitor;
-        impl<'de> Visitor<'de> for GlanceVisitor {
-            type Value = Glance;
+        struct ClaimsVisitor;
+        impl<'de> Visitor<'de> for ClaimsVisitor {
+            type Value = UnverifiedClaims;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of claims")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Glance, A::Error> {
-                let mut glance = Glance::default();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UnverifiedClaims, A::Error> {
+                let mut unverified = UnverifiedClaims::default();
                 while let Some(Text(name)) = map.next_key::<Text<'de>>()? {
                     match name.as_ref() {
-                        "jti" => glance.id = string(map.next_value()?),
-                        "iss" => glance.issuer = string(map.next_value()?),
-                        "exp" => glance.expires_at = map.next_value::<&RawValue>()?.get().parse().ok(),
+                        "jti" => unverified.id = string(map.next_value()?),
+                        "iss" => unverified.issuer = string(map.next_value()?),
+                        "exp" => unverified.expires_at = map.next_value::<&RawValue>()?.get().parse().ok(),
                         _ => {
                             map.next_value::<IgnoredAny>()?;
                         }
                     }
                 }
-                Ok(glance)
+                Ok(unverified)
             }
         }
         fn string(raw: &RawValue) -> Option<String> {
@@ -65,7 +65,7 @@ impl<'de> Deserialize<'de> for Glance {
                 Some(inner.to_owned())
             }
         }
-        deserializer.deserialize_map(GlanceVisitor)
+        deserializer.deserialize_map(ClaimsVisitor)
     }
 }
 
