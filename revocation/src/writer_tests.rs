@@ -52,7 +52,7 @@ impl Running {
             history_kept: 8,
         };
         let (log, writer) = start(
-            Arc::clone(&store),
+            Arc::<EmbeddedStore>::clone(&store),
             view,
             options,
             Arc::clone(&metrics),
