@@ -9,8 +9,8 @@ use crate::history::{History, HistoryError};
 use crate::log_id::LogId;
 use crate::log_view::HistoryBounds;
 use crate::restored;
-use crate::store::embedded::{self, EmbeddedStore};
 use crate::store::embedded::tests::Failing;
+use crate::store::embedded::{self, EmbeddedStore};
 use crate::subject::{PrincipalName, Requester, Source};
 
 /// A log that is written, in a folder of its own.
