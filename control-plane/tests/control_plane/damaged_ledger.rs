@@ -112,7 +112,7 @@ async fn a_start_is_refused_where_the_published_note_can_not_be_kept_outside_of_
             .await;
         let error = refused.err().expect("refused").to_string();
         let folder = note.parent().unwrap().to_str().unwrap();
-        assert!(error.starts_with("ledger.published_note: "), "{error}");
+        assert!(error.starts_with("at ledger.published_note: "), "{error}");
         assert!(error.contains(folder) && error.contains(cure), "{error}");
     }
     // Nothing was begun.
