@@ -2,7 +2,6 @@
 //! a note of its erasure. The hashes do not tell, for a tree is whole without any of its leaves.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::disk_error::DiskError;
@@ -35,12 +34,11 @@ struct Use {
 
 impl LossCheck {
     /// Before any leaf is read.
-    pub(crate) fn open(keys: &Path, origin: &str) -> Result<Self, DiskError> {
-        let file = Arc::new(KeyFile::open_to_read(keys)?);
+    pub(crate) fn new(keys: &Arc<KeyFile>, origin: &str) -> Result<Self, DiskError> {
         Ok(Self {
-            erased: file.erased()?,
-            opener: Opener::new(origin, Arc::clone(&file)),
-            keys: file,
+            erased: keys.erased()?,
+            opener: Opener::new(origin, Arc::clone(keys)),
+            keys: Arc::clone(keys),
             uses: HashMap::new(),
             noted: HashSet::new(),
             pruned_below: 0,

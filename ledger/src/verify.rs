@@ -19,7 +19,7 @@ use crate::index::{IndexFile, IndexSecret};
 use crate::keys::{self, KeyFile};
 use crate::log_identity::{origins_of, verifier_key_of};
 use crate::losses::LossCheck;
-use crate::note::VerifierKey;
+use crate::note::{KeyName, VerifierKey};
 use crate::recovery::index_again;
 use crate::seal::Opener;
 use crate::segment::Paths;
@@ -75,18 +75,25 @@ pub fn verify(folder: &Path, against: &Against) -> io::Result<Findings> {
         paths: Paths(folder.to_owned()),
         findings: Findings::default(),
     };
-    let key = checking.key(against);
+    let origins = origins_of(folder).unwrap_or_default();
+    let key = checking.key(against, origins.last());
     // Before the leaves: those of a running control plane only become more.
     checking.findings.checkpoint = key.and_then(|key| checking.checkpoint(&key, against.key.is_some()));
-    let mut losses = checking.losses();
+    let keys = checking.key_file();
+    let sealed_with = keys.as_ref().zip(origins.first());
+    let mut losses = sealed_with.and_then(|(keys, origin)| LossCheck::new(keys, origin.as_str()).ok());
     let known = checking.findings.problems.len();
     checking.tree(against, &mut losses);
     // Leaves that could not be read may hold the notes.
     if let Some(losses) = losses.filter(|_| checking.findings.problems.len() == known) {
         checking.report_losses(&losses);
     }
-    checking.keys();
-    checking.indexes();
+    if let Some(keys) = &keys {
+        checking.keys(keys);
+    }
+    if let Some((keys, origin)) = sealed_with {
+        checking.indexes(keys, origin);
+    }
     Ok(checking.findings)
 }
 
@@ -145,7 +152,7 @@ impl Checking {
     }
 
     /// The log's key, and whether the folder's own is the same.
-    fn key(&mut self, against: &Against) -> Option<VerifierKey> {
+    fn key(&mut self, against: &Against, origin: Option<&KeyName>) -> Option<VerifierKey> {
         let own = match verifier_key_of(&self.paths.0) {
             Ok(own) => Some(own),
             // Who may check the evidence need not be able to sign it.
@@ -160,9 +167,8 @@ impl Checking {
             }
         };
         let Some(key) = &against.key else { return own };
-        let origins = origins_of(&self.paths.0).unwrap_or_default();
         if let Some(own) = own.filter(|own| own != key) {
-            let path = match origins.last() == Some(key.name()) {
+            let path = match origin == Some(key.name()) {
                 true => self.path("log-key"),
                 false => self.path("origin"),
             };
@@ -384,18 +390,18 @@ impl Checking {
 // === impl Checking: what is made to read the leaves ===
 
 impl Checking {
-    /// None if the keys cannot be read, of which [`Checking::keys`] tells.
-    fn losses(&mut self) -> Option<LossCheck> {
-        let path = self.path("keys");
-        let origins = origins_of(&self.paths.0).ok()?;
-        match LossCheck::open(&path, origins.first()?.as_str()) {
-            Ok(losses) => Some(losses),
-            Err(DiskError::Io(FileError { error, .. })) if error.kind() == io::ErrorKind::PermissionDenied => {
-                self.unchecked(&path, &error);
-                None
-            }
-            Err(_) => None,
+    /// The data keys, if they can be read.
+    fn key_file(&mut self) -> Option<Arc<KeyFile>> {
+        let error = match KeyFile::open_to_read(&self.path("keys")) {
+            Ok(keys) => return Some(Arc::new(keys)),
+            Err(error) => error,
+        };
+        // Who may check the evidence need not be able to read it.
+        match error.error.kind() {
+            io::ErrorKind::PermissionDenied => self.unchecked(&error.path, &error.error),
+            _ => self.findings.problems.push(DiskError::from(error).into()),
         }
+        None
     }
 
     /// What is not there any more has to be accounted for.
@@ -425,38 +431,28 @@ impl Checking {
         }
     }
 
-    fn keys(&mut self) {
-        let path = self.path("keys");
-        let check = || KeyFile::open_to_read(&path)?.damaged_slots();
+    fn keys(&mut self, keys: &KeyFile) {
         // A running control plane may be just about to overwrite a slot.
-        let checked = check().and_then(|damaged| match damaged.is_empty() {
+        let checked = keys.damaged_slots().and_then(|damaged| match damaged.is_empty() {
             true => Ok(damaged),
-            false => check(),
+            false => keys.damaged_slots(),
         });
         match checked {
             Ok(damaged) => {
                 for (offset, found) in damaged {
-                    self.problem(path.clone(), Some(offset), found);
+                    self.problem(self.path("keys"), Some(offset), found);
                 }
             }
-            // Who may check the evidence need not be able to read it.
-            Err(DiskError::Io(refused)) if refused.error.kind() == io::ErrorKind::PermissionDenied => {}
             Err(error) => self.findings.problems.push(error.into()),
         }
     }
 
-    fn indexes(&mut self) {
-        // Keys that cannot be read were told of.
-        let Ok(keys) = KeyFile::open_to_read(&self.path("keys")) else {
-            return;
-        };
+    fn indexes(&mut self, keys: &Arc<KeyFile>, origin: &KeyName) {
         let secret = match keys.index_secret() {
             Ok(secret) => secret,
             Err(error) => return self.findings.problems.push(error.into()),
         };
-        let keys = Arc::new(keys);
-        let origins = origins_of(&self.paths.0).unwrap_or_default();
-        let (Some(origin), Ok(segments)) = (origins.first(), self.paths.held_segments()) else {
+        let Ok(segments) = self.paths.held_segments() else {
             return;
         };
         // The last one has no index yet.
@@ -464,7 +460,7 @@ impl Checking {
             let [first, next] = pair else { continue };
             let segment = self.paths.segment(*first);
             let check = || {
-                let opener = Opener::new(origin.as_str(), Arc::clone(&keys));
+                let opener = Opener::new(origin.as_str(), Arc::clone(keys));
                 self.index(*first, *next, &segment, &secret, opener)
             };
             let mut checked = check();
