@@ -165,9 +165,9 @@ impl Intake {
     /// up in between, and the ledger would then know a generation that no client reports under.
     async fn attach(&self, place: Reserved, report: Report) -> Result<Receipt, NotTaken> {
         let answered = self.ledger.submit(report).await?;
-        let sources = Arc::clone(&self.sources);
+        let (ledger, sources) = (self.ledger.clone(), Arc::clone(&self.sources));
         let attached = tokio::spawn(async move {
-            let receipt = answered.await.unwrap_or(Err(ReportError::Died))?;
+            let receipt = answered.await.unwrap_or_else(|_| Err(ledger.gone()))?;
             sources.attached(place, &receipt.source, receipt.generation, Instant::now());
             Ok(receipt)
         });

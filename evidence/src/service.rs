@@ -17,11 +17,11 @@ use super::intake::Intake;
 use super::seen::SeenOfLate;
 use super::sources::{Reserved, Sources};
 use super::writer::{LedgerHandle, Receipt, Report, ReportError};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, count};
 use credence_runtime::caller::{Caller, PeerName};
 use credence_runtime::client_limits::Client;
 use credence_runtime::lifecycle::Phase;
-use credence_runtime::metrics::{Counted, code_name, labels};
+use credence_runtime::metrics::{Counted, code_name};
 use credence_runtime::outbox::{Ended, Outbox, Responses, outbox};
 use credence_runtime::stream_server::StreamMethod;
 use credence_runtime::text::shorten;
@@ -77,10 +77,7 @@ impl StreamMethod for ReportService {
                 Ended::Quietly => (Code::Ok, "closed"),
             };
             tracing::info!(peer, code = code_name(code), reason, "audit stream ended");
-            metrics
-                .report_ended
-                .get_or_create(&labels([("code", code_name(code))]))
-                .inc();
+            count(&metrics.report_ended, [("code", code_name(code))], 1);
             stream.outbox.finish(ended);
         });
         Ok(Response::new(responses))
@@ -270,7 +267,8 @@ impl ReportStream {
     }
 
     async fn acknowledge(&mut self, answer: Result<Answer, RecvError>) -> Result<(), Ended> {
-        let through = answer.unwrap_or(Err(ReportError::Died))?.last_sequence;
+        let answer = answer.unwrap_or_else(|_| Err(self.intake.ledger.gone()));
+        let through = answer?.last_sequence;
         self.send(Outgoing::Acknowledgement(v1::Acknowledgement { through }))
             .await
     }

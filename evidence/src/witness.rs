@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::publisher::Publisher;
 use crate::backoff::Backoff;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, count};
 use crate::settings::WitnessSettings;
 use credence_runtime::metrics::labels;
 use credence_runtime::outbound;
@@ -74,10 +74,8 @@ impl Witness {
             .get_or_create(&labels([("witness", &witness)]))
             .set(0);
         for outcome in ["cosigned", "unreachable", "refused", "false", "ahead"] {
-            metrics
-                .ledger_witness_requests
-                .get_or_create(&labels([("witness", &witness), ("outcome", outcome)]))
-                .inc_by(0);
+            let labels = [("witness", witness.as_str()), ("outcome", outcome)];
+            count(&metrics.ledger_witness_requests, labels, 0);
         }
         Ok(Self {
             url: format!("{}/add-checkpoint", settings.url.trim_end_matches('/')),
@@ -266,10 +264,8 @@ impl Witness {
             Err(WitnessError::False(_)) => "false",
             Err(WitnessError::Ahead { .. } | WitnessError::OtherTree { .. }) => "ahead",
         };
-        self.metrics
-            .ledger_witness_requests
-            .get_or_create(&labels([("witness", &witness), ("outcome", outcome)]))
-            .inc();
+        let labels = [("witness", witness.as_str()), ("outcome", outcome)];
+        count(&self.metrics.ledger_witness_requests, labels, 1);
     }
 }
 

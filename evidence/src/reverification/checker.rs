@@ -10,13 +10,12 @@ use credence_delegation::evidence::EvidenceVerifier;
 use credence_ledger::ReadError;
 use credence_ledger::entry::{EntryKind, EntryView, EventView};
 use credence_ledger::record::{Mismatch, SourceChange, StoredSourceChange};
-use credence_runtime::metrics::labels;
 use credence_wire::v1;
 
 use super::comparison::{Difference, DifferenceKind, Verdict};
 use super::verdicts::Verdicts;
 use crate::cursors::Progress;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, count};
 use crate::writer::ReportError;
 
 /// A record as the checker looks at it.
@@ -109,30 +108,20 @@ impl Findings {
                  the same trust_anchors"
             );
         }
-        for (outcome, count) in [("verified", self.verified), ("refused", self.refused)] {
-            metrics
-                .chains_verified
-                .get_or_create(&labels([("outcome", outcome)]))
-                .inc_by(count);
+        for (outcome, chains) in [("verified", self.verified), ("refused", self.refused)] {
+            count(&metrics.chains_verified, [("outcome", outcome)], chains);
         }
         let mismatched = self.differences.values().sum();
-        for (outcome, count) in [
+        for (outcome, allows) in [
             ("matched", self.matched),
             ("unchecked", self.unchecked),
             ("other_anchors", self.other_anchors),
             ("mismatched", mismatched),
         ] {
-            metrics
-                .allows_checked
-                .get_or_create(&labels([("outcome", outcome)]))
-                .inc_by(count);
+            count(&metrics.allows_checked, [("outcome", outcome)], allows);
         }
-        for (kind, count) in &self.differences {
-            let kind = kind.name();
-            metrics
-                .mismatches
-                .get_or_create(&labels([("kind", kind)]))
-                .inc_by(*count);
+        for (kind, allows) in &self.differences {
+            count(&metrics.mismatches, [("kind", kind.into())], *allows);
         }
         metrics
             .sources_with_other_anchors
@@ -351,7 +340,7 @@ impl<'c> Checker<'c> {
                 source: source.to_owned(),
                 chain_digest: digest.to_vec(),
                 step: difference.step.to_owned(),
-                reason: format!("{}: {}", difference.kind.name(), difference.reason),
+                reason: format!("{}: {}", <&str>::from(difference.kind), difference.reason),
                 other_anchors,
             });
         }
