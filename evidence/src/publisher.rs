@@ -35,18 +35,12 @@ pub struct Publisher<T> {
     writing: Mutex<()>,
     /// The checkpoints that witnesses may still be busy with, the latest last. Changed by the one who is writing. Never
     /// held while the disk is: requests look at it.
-    recent: Mutex<VecDeque<Cosigned>>,
+    recent: Mutex<VecDeque<Arc<SignedCheckpoint>>>,
     /// Why nothing more is signed, if so.
     fault: Mutex<Option<String>>,
     /// Set while nothing is signed because no witness has said yet what it has cosigned.
     awaits_witness: AtomicBool,
     metrics: Arc<Metrics>,
-}
-
-#[derive(Debug, Clone)]
-struct Cosigned {
-    checkpoint: Arc<SignedCheckpoint>,
-    cosignatures: usize,
 }
 
 // === impl Publisher ===
@@ -205,11 +199,9 @@ impl<T: LogTree> Publisher<T> {
         if self.folder.check().is_err() {
             return Ok(());
         }
-        let find = |recent: &VecDeque<Cosigned>| {
-            let at = recent
-                .iter()
-                .rposition(|cosigned| cosigned.checkpoint.checkpoint() == of)?;
-            let note = SignedCheckpoint::clone(&recent.get(at)?.checkpoint);
+        let find = |recent: &VecDeque<Arc<SignedCheckpoint>>| {
+            let at = recent.iter().rposition(|recent| recent.checkpoint() == of)?;
+            let note = SignedCheckpoint::clone(recent.get(at)?);
             Some((at, at + 1 == recent.len(), note))
         };
         let Some((at, is_latest, mut checkpoint)) = find(&self.recent.lock()) else {
@@ -221,14 +213,14 @@ impl<T: LogTree> Publisher<T> {
             tracing::warn!(%error, "a witness's cosignature could not be written down and is not shown");
             return Ok(());
         }
+        let checkpoint = Arc::new(checkpoint);
         let mut recent = self.recent.lock();
         let Some(cosigned) = recent.get_mut(at) else {
             return Ok(());
         };
-        cosigned.checkpoint = Arc::new(checkpoint);
-        cosigned.cosignatures += 1;
+        *cosigned = Arc::clone(&checkpoint);
         if is_latest {
-            self.latest.send_replace(Some(Arc::clone(&cosigned.checkpoint)));
+            self.latest.send_replace(Some(checkpoint));
         }
         Ok(())
     }
@@ -242,8 +234,7 @@ impl<T: LogTree> Publisher<T> {
     pub fn witnessed(&self) -> Option<Arc<SignedCheckpoint>> {
         // Of equals the last, which is the latest.
         let recent = self.recent.lock();
-        let best = recent.iter().max_by_key(|cosigned| cosigned.cosignatures);
-        best.map(|best| Arc::clone(&best.checkpoint))
+        recent.iter().max_by_key(|signed| signed.signatures()).cloned()
     }
 
     /// Learns of every later checkpoint, and of cosignatures.
@@ -275,10 +266,7 @@ impl<T: LogTree> Publisher<T> {
         if recent.len() >= MAX_RECENT {
             recent.pop_front();
         }
-        recent.push_back(Cosigned {
-            checkpoint: Arc::clone(&checkpoint),
-            cosignatures: 0,
-        });
+        recent.push_back(Arc::clone(&checkpoint));
         drop(recent);
         self.latest.send_replace(Some(checkpoint));
     }
