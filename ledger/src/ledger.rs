@@ -44,8 +44,6 @@ pub struct Ledger {
     pub(crate) secret: IndexSecret,
     pub(crate) shared: Arc<Shared>,
     pub(crate) indexer: Indexer,
-    /// Kept between groups, so that its memory is.
-    pub(crate) piece: Piece,
     /// Bytes that had been used when it was last counted, without the segment that is being appended to.
     pub(crate) settled_bytes: u64,
     pub(crate) reserve: u64,
@@ -310,15 +308,12 @@ impl Ledger {
             self.tree.flush()?;
             self.shared.grown(self.tree.size());
         }
-        let mut piece = std::mem::take(&mut self.piece);
-        piece.clear();
+        let mut piece = Piece::new(now());
         let appended = items
             .iter()
             .try_for_each(|item| self.add(item, &mut piece))
             .and_then(|()| self.add_counted(&mut piece))
             .and_then(|()| self.write(&mut piece));
-        piece.bundle.shrink_to(KEPT_BUNDLE);
-        self.piece = piece;
         if appended.is_err() {
             // Indexes that were sealed under this session may be used again.
             self.sealer.renew().map_err(at(&self.paths.0))?;
@@ -546,9 +541,7 @@ impl Ledger {
             self.shares.add(leaf.key, u64::from(leaf.bytes));
             self.tree.push(leaf.hash);
         }
-        let received = piece.head.received_unix_nano;
-        piece.clear();
-        piece.head.received_unix_nano = received;
+        *piece = Piece::new(piece.head.received_unix_nano);
         let size = self.tree.size();
         self.segment
             .grown((size - self.segment.first()) as u32, self.current.end());
@@ -699,18 +692,15 @@ struct NewLeaf {
 // === impl Piece ===
 
 impl Piece {
-    /// Begins another one, in the same memory.
-    fn clear(&mut self) {
-        self.head = GroupHead {
-            received_unix_nano: now(),
-            ..GroupHead::default()
-        };
-        self.bundle.clear();
-        self.leaves.clear();
-        self.rows.clear();
-        self.chains.clear();
-        self.counts = Counted::default();
-        self.counted = 0;
+    /// What is taken in at this time.
+    fn new(received_unix_nano: u64) -> Self {
+        Self {
+            head: GroupHead {
+                received_unix_nano,
+                ..GroupHead::default()
+            },
+            ..Self::default()
+        }
     }
 
     /// The source has come this far.
@@ -760,7 +750,5 @@ fn now() -> u64 {
 const PIECE_BYTES: usize = 4 << 20;
 /// About 150 bytes of memory each.
 const PIECE_RECORDS: usize = 1 << 14;
-/// What a group may leave allocated for the next.
-const KEPT_BUNDLE: usize = 8 << 20;
 /// With a retention by age, a segment ends after this part of it, so that what is kept is at most as much too long.
 const SEGMENTS_IN_RETENTION: u128 = 16;

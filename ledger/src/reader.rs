@@ -307,7 +307,7 @@ impl Shared {
                 if unreadable.len() < MAX_UNREADABLE {
                     unreadable.insert(index);
                 }
-                Ok(LedgerRecord::unreadable(index))
+                Ok(LedgerRecord::lost(index, RecordBody::Unreadable))
             }
             Err(error) => Err(error.into()),
         }
