@@ -14,13 +14,13 @@ use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::settings::{SettingsError, Timeouts};
 use credence_runtime::supervision::Alarm;
 use credence_runtime::threads::Threads;
+use credence_runtime::turns::Turns;
 use credence_storage::folder_lock::FolderWatch;
 
-use crate::budget::Budget;
 use crate::cursors::{self, Cursors};
 use crate::handover::Handover;
 use crate::ingest::BatchBounds;
-use crate::intake::Intake;
+use crate::intake::{Intake, UNIT_BYTES};
 use crate::metrics::Metrics;
 use crate::otlp::{Follower, OtlpMetrics, Sender};
 use crate::publisher::Publisher;
@@ -260,11 +260,12 @@ impl OpenedEvidence {
         let limits = options.limits;
         let awaited = awaited.iter().map(SourceName::to_string);
         let sources = Arc::new(Sources::new(source_places, awaited, Instant::now()));
+        let memory = u32::try_from(limits.ingest_bytes / UNIT_BYTES).unwrap_or(u32::MAX);
         let intake = Intake {
             ledger: ledger.clone(),
             sources: Arc::clone(&sources),
             tickets: TicketKey::new(options.source_key),
-            budget: Budget::new(limits.ingest_bytes, options.credential_share_percent),
+            memory: Turns::new(memory, options.credential_share_percent),
             bounds: limits.batch,
             patience: options.timeouts.send,
             phase: phase.clone(),

@@ -232,7 +232,7 @@ impl ReportStream {
             Some(Incoming::Batch(encoded)) => {
                 let (bounds, caller) = (self.intake.bounds, self.caller.as_deref());
                 let batch = BoundedBatch::check_seen(encoded, bounds, caller, &mut self.seen)?;
-                let room = self.intake.budget.take(&self.client, batch.cost()).await;
+                let room = self.intake.room(&self.client, &batch).await;
                 let report = Report::Store {
                     source: name,
                     generation,
@@ -244,14 +244,7 @@ impl ReportStream {
             }
             Some(Incoming::Bye(v1::Bye {})) => {
                 self.settle(in_flight).await?;
-                self.intake
-                    .ledger
-                    .perform(Report::Close {
-                        source: name,
-                        generation,
-                    })
-                    .await?;
-                self.intake.sources.remove(&source.source, generation);
+                self.intake.end(name, generation).await?;
                 Err(Ended::Quietly)
             }
             Some(Incoming::Hello(_)) | None => Err(invalid("message out of order: after hello come batches, then bye")),
