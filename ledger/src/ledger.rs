@@ -269,7 +269,7 @@ impl Ledger {
 
     /// Reads it beside the one who appends.
     pub fn reader(&self) -> LedgerReader {
-        LedgerReader::new(Arc::clone(&self.shared))
+        LedgerReader(Ok(Arc::clone(&self.shared)))
     }
 
     /// What is known of a source.
@@ -520,7 +520,7 @@ impl Ledger {
         piece.head.first_index = self.tree.size();
         // A key is on disk before anything is that only it opens.
         self.keys.sync()?;
-        let head = piece.head.to_payload();
+        let head = piece.head.encode_length_delimited_to_vec();
         let offset = self.current.append([&head, &piece.bundle])?;
         let bundle_offset = (offset + HEAD_LEN) as u32 + head.len() as u32;
         piece.head.sources.iter().for_each(|mark| self.sources.apply(mark));
@@ -653,7 +653,7 @@ pub(crate) fn create_segment(
         ..GroupHead::default()
     };
     // An earlier attempt may have left such a file, which holds nothing else.
-    let file = FrameFile::create(&paths.segment(first), &head.to_payload())?;
+    let file = FrameFile::create(&paths.segment(first), &head.encode_length_delimited_to_vec())?;
     let segment = Segment::new(first, paths, head.received_unix_nano, SegmentIndex::Growing(index));
     segment.grown(0, file.end());
     Ok((file, Arc::new(segment)))

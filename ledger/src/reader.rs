@@ -19,7 +19,7 @@ use crate::tree::{Hash, Hashes, leaf_hash, root_of};
 
 /// The ledger as readers see it. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct LedgerReader(Result<Arc<Shared>, Arc<str>>);
+pub struct LedgerReader(pub(crate) Result<Arc<Shared>, Arc<str>>);
 
 /// What the one who appends shares with those who read.
 #[derive(Debug)]
@@ -76,10 +76,6 @@ pub enum ReadError {
 // === impl LedgerReader ===
 
 impl LedgerReader {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self(Ok(shared))
-    }
-
     /// Of a ledger that could not be opened: it has nothing, and every question is answered with this text.
     pub fn damaged(reason: &str) -> Self {
         Self(Err(reason.into()))
