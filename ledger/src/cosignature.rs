@@ -13,7 +13,8 @@ impl WitnessKey {
     /// so more than once.
     pub fn open(&self, note: &UnverifiedNote) -> Result<u64, NoteError> {
         let text = note.unverified_text();
-        let latest = self.latest(note.signatures_of(self), text)?;
+        let ours = note.signatures().iter().filter(|signature| self.is_of(signature));
+        let latest = self.latest(ours, text)?;
         latest.map(|(time, _)| time).ok_or_else(|| self.unsigned())
     }
 

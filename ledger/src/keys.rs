@@ -90,7 +90,7 @@ impl DataKeys {
     /// Reads the file. A slot at its end that cannot be read is free only if no record was sealed with its key, which
     /// `is_used` says: then a crash interrupted its first write. Otherwise it is damage, and nothing is overwritten.
     pub(crate) fn open(path: &Path, limit: u32, is_used: impl FnOnce(u32) -> bool) -> Result<Self, DiskError> {
-        let file = Arc::new(KeyFile::open(path)?);
+        let file = Arc::new(KeyFile::open_with(path, OpenOptions::new().read(true).write(true))?);
         let mut this = Self {
             tags: tag_hasher(&*file.derived(TAG_CONTEXT)?),
             by_tag: HashMap::new(),
@@ -346,10 +346,6 @@ impl DataKeys {
 // === impl KeyFile ===
 
 impl KeyFile {
-    fn open(path: &Path) -> Result<Self, FileError> {
-        Self::open_with(path, OpenOptions::new().read(true).write(true))
-    }
-
     /// For who only reads.
     pub(crate) fn open_to_read(path: &Path) -> Result<Self, FileError> {
         Self::open_with(path, OpenOptions::new().read(true))

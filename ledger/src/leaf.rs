@@ -40,16 +40,11 @@ pub struct SourceName(pub [u8; 16]);
 // === impl StoredRecord ===
 
 impl StoredRecord {
-    /// Who reported it; `None` for what the control plane itself has to say.
-    pub fn source_name(&self) -> Option<SourceName> {
-        Some(SourceName(self.source.as_ref().try_into().ok()?))
-    }
-
     /// Reads a leaf's plaintext as the record of this index; none if this version cannot read it.
     pub fn into_record(self, index: u64) -> Option<LedgerRecord> {
-        let source = match self.source.len() {
-            0 => String::new(),
-            _ => self.source_name()?.to_string(),
+        let source = match self.source.as_ref() {
+            [] => String::new(),
+            name => SourceName(name.try_into().ok()?).to_string(),
         };
         let body = match self.body? {
             StoredBody::Entry(stored) => RecordBody::Entry(stored),

@@ -84,13 +84,9 @@ impl LossCheck {
         first <= self.pruned_below
     }
 
-    /// The keys that are not what the leaves need, and what is wrong with each. `first_held` says below which index
-    /// everything is gone by now: what was sealed with the keys that a pruning destroys.
-    pub(crate) fn unaccounted<E>(
-        &self,
-        first_held: impl FnOnce() -> Result<u64, E>,
-    ) -> Result<Vec<(u32, &'static str)>, E> {
-        let mut found: Vec<(u32, u64, &'static str)> = Vec::new();
+    /// The keys that are not what the leaves need, the last index that was sealed with each, and what is wrong with it.
+    pub(crate) fn unaccounted(&self) -> Vec<(u32, u64, &'static str)> {
+        let mut found = Vec::new();
         for (name, used) in &self.uses {
             let wrong = match self.keys.slot(*name) {
                 Ok(Slot::Erased) if self.erased.contains(name) && !self.noted.contains(&u64::from(*name)) => {
@@ -104,12 +100,6 @@ impl LossCheck {
             found.push((*name, used.last_index, wrong));
         }
         found.sort_unstable_by_key(|(name, ..)| *name);
-        // Asked only now: a pruning removes segments before it destroys their keys.
-        let held = if found.is_empty() { 0 } else { first_held()? };
-        Ok(found
-            .into_iter()
-            .filter(|(_, last_index, _)| *last_index >= held)
-            .map(|(name, _, wrong)| (name, wrong))
-            .collect())
+        found
     }
 }

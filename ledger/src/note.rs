@@ -119,14 +119,6 @@ impl UnverifiedNote {
     pub fn signatures(&self) -> &[NoteSignature] {
         &self.signatures
     }
-
-    /// The signatures that say to be of this key.
-    pub(crate) fn signatures_of<'a, const TYPE: u8>(
-        &'a self,
-        key: &'a PublicKey<TYPE>,
-    ) -> impl Iterator<Item = &'a NoteSignature> {
-        self.signatures.iter().filter(|signature| key.is_of(signature))
-    }
 }
 
 // === impl NoteSignature ===
@@ -180,7 +172,7 @@ impl VerifierKey {
     /// if another one is not.
     pub fn open<'a>(&self, note: &'a UnverifiedNote) -> Result<&'a str, NoteError> {
         let mut is_signed = false;
-        for signature in note.signatures_of(self) {
+        for signature in note.signatures.iter().filter(|signature| self.is_of(signature)) {
             self.verify(note.text.as_bytes(), &signature.signature)?;
             is_signed = true;
         }

@@ -415,19 +415,15 @@ impl Checking {
             );
             self.problem(path, None, found);
         }
-        let held = || Ok::<_, io::Error>(self.paths.held_segments()?.first().copied().unwrap_or(0));
-        let path = self.path("keys");
-        match losses.unaccounted(held) {
-            Ok(unaccounted) => {
-                for (name, wrong) in unaccounted {
-                    self.problem(
-                        path.clone(),
-                        Some(keys::slot_offset(name)),
-                        format!("key {name}: {wrong}"),
-                    );
-                }
-            }
-            Err(error) => self.problem(self.path("segments"), None, error),
+        let unaccounted = losses.unaccounted();
+        // Read only now: a pruning removes segments before it destroys their keys.
+        let held = match self.paths.held_segments() {
+            Ok(segments) => segments.first().copied().unwrap_or(0),
+            Err(error) => return self.problem(self.path("segments"), None, error),
+        };
+        for (name, _, wrong) in unaccounted.into_iter().filter(|(_, last, _)| *last >= held) {
+            let found = format!("key {name}: {wrong}");
+            self.problem(self.path("keys"), Some(keys::slot_offset(name)), found);
         }
     }
 
