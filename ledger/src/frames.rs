@@ -38,7 +38,7 @@ pub(crate) struct FrameFile {
 }
 
 /// Reads the frames of a file in order, as far as there were any when it was opened. A [`FrameFile`] may be appending to
-/// it. Whatever is not a whole frame is damage, and ends it.
+/// it. Anything but a whole frame is damage, and ends it.
 #[derive(Debug)]
 pub(crate) struct Frames {
     file: BufReader<File>,

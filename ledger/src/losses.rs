@@ -90,7 +90,7 @@ impl LossCheck {
         for (name, used) in &self.uses {
             let wrong = match self.keys.slot(*name) {
                 Ok(Slot::Erased) if self.erased.contains(name) && !self.noted.contains(&u64::from(*name)) => {
-                    "it was destroyed, and no note in the ledger says that anybody was erased"
+                    "it was destroyed, and no note in the ledger says that a principal was erased"
                 }
                 Ok(Slot::Erased) => continue,
                 Ok(Slot::Live { .. }) if used.opens => continue,

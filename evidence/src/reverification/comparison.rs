@@ -92,7 +92,7 @@ impl Verdict {
 impl Difference {
     /// Of every allow under a chain that does not verify.
     fn refused(denial: &Denial) -> Self {
-        // Of a root alone: a derived token's key is in its parent, whoever is trusted.
+        // Of a root alone: a derived token's key is in its parent, whichever anchors are trusted.
         let is_about_anchors = match (&denial.step, &denial.cause) {
             (Step::S3k, Cause::IssuerUnknown) | (Step::S3a, Cause::AlgorithmNotAllowed) => true,
             // The issuer's key that we know is not the one, or `asserts_subjects` makes something of `sub`.
