@@ -1,7 +1,7 @@
 //! What of the ledger the world may know: its latest checkpoint (C2SP tlog-checkpoint).
 //!
 //! A checkpoint is signed at most once a second, over leaves that are durable, and only if it goes on from the one before:
-//! whatever has become of the files, no two trees of one origin are ever signed. It is on disk before it is shown.
+//! even if files were lost or changed, no two trees of one origin are ever signed. It is on disk before it is shown.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -49,29 +49,23 @@ impl<T: LogTree> Publisher<T> {
     /// Goes on from what was published last. Where the tree does not, there is a fault: the ledger is damaged, nothing is
     /// signed or shown any more.
     pub fn open(identity: LedgerIdentity, tree: T, folder: FolderWatch, metrics: Arc<Metrics>) -> Self {
-        let (published, fault) = match last_published(&identity, &tree) {
-            Ok(published) => (published, None),
-            Err(fault) => (None, Some(fault)),
-        };
-        let this = Self::new(Some(identity), tree, folder, metrics);
-        if let Some(published) = published {
-            this.show(published);
-        }
-        if let Some(fault) = fault {
-            this.give_up(fault);
-        }
-        this
+        let published = last_published(&identity, &tree);
+        Self::new(Some(identity), published, tree, folder, metrics)
     }
 
     /// Shows nothing, for the ledger cannot be opened.
     pub fn damaged(why: &str, tree: T, metrics: Arc<Metrics>) -> Self {
-        let this = Self::new(None, tree, FolderWatch::of_nothing(), metrics);
-        this.give_up(why.to_owned());
-        this
+        Self::new(None, Err(why.to_owned()), tree, FolderWatch::of_nothing(), metrics)
     }
 
-    fn new(identity: Option<LedgerIdentity>, tree: T, folder: FolderWatch, metrics: Arc<Metrics>) -> Self {
-        Self {
+    fn new(
+        identity: Option<LedgerIdentity>,
+        published: Result<Option<SignedCheckpoint>, String>,
+        tree: T,
+        folder: FolderWatch,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let this = Self {
             identity,
             folder,
             tree,
@@ -81,7 +75,12 @@ impl<T: LogTree> Publisher<T> {
             fault: Mutex::new(None),
             awaits_witness: AtomicBool::new(false),
             metrics,
+        };
+        match published {
+            Ok(published) => published.into_iter().for_each(|published| this.show(published)),
+            Err(fault) => this.give_up(fault),
         }
+        this
     }
 
     /// Signs nothing until a witness has said that it has not seen a later checkpoint: the folder may have been taken back
@@ -181,7 +180,7 @@ impl<T: LogTree> Publisher<T> {
                 self.metrics.ledger_publish_failures.inc();
                 tracing::error!(
                     error,
-                    "the ledger's checkpoint could not be written and is shown to nobody; it will be tried again"
+                    "the ledger's checkpoint could not be written and is not shown; it will be tried again"
                 );
             }
         }
