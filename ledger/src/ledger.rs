@@ -10,7 +10,7 @@ use prost::bytes::Bytes;
 use crate::disk_error::DiskError;
 use crate::entry::{BatchView, EntryKind, EntryView, PrincipalView};
 use crate::frames::{FrameFile, HEAD_LEN, TornTail};
-use crate::group::{Beginning, GroupHead, KeyShare, LEAF_LENGTH_BYTES, groups_of};
+use crate::group::{Beginning, GroupHead, LEAF_LENGTH_BYTES, groups_of};
 use crate::hashes::{HashFiles, TreeWriter};
 use crate::index::{IndexBuilder, IndexSecret, MAX_PLACES, SegmentIndex};
 use crate::index_rows::Row;
@@ -354,11 +354,8 @@ impl Ledger {
                 self.make_room(piece)?;
                 let body = StoredBody::Change(change.clone());
                 self.seal(0, &source.to_bytes(), body, Row::Change, piece)?;
-                piece.head.sources.push(SourceMark {
-                    name: source.0.to_vec(),
-                    last_sequence: change.last_sequence,
-                    change: change.change,
-                });
+                let mark = SourceMark::new(*source, change.last_sequence, change.change());
+                piece.head.sources.push(mark);
             }
             NewItem::Note(note) => {
                 self.make_room(piece)?;
@@ -566,7 +563,13 @@ impl Ledger {
             SegmentIndex::File(_) => IndexBuilder::new(&self.secret, first),
         };
         let largest = self.shares.largest();
-        let (file, segment) = create_segment(&self.paths, self.beginning(largest.clone()), index)?;
+        let beginning = Beginning {
+            root: self.tree.root().0.to_vec(),
+            first_held: self.shared.first(),
+            sources: self.sources.marks(),
+            shares: largest.clone(),
+        };
+        let (file, segment) = create_segment(&self.paths, beginning, index)?;
         self.shares.segment_is_full(self.segment.first(), largest);
         let full = std::mem::replace(&mut self.segment, segment);
         self.current = file;
@@ -574,15 +577,6 @@ impl Ledger {
         self.indexer.finish(full);
         self.settle_bytes();
         Ok(())
-    }
-
-    fn beginning(&self, shares: Vec<KeyShare>) -> Beginning {
-        Beginning {
-            root: self.tree.root().0.to_vec(),
-            first_held: self.shared.first(),
-            sources: self.sources.marks(),
-            shares,
-        }
     }
 
     pub(crate) fn settle_bytes(&mut self) {
@@ -709,11 +703,10 @@ impl Piece {
             Some(mark) if mark.name == source.0 && mark.change() == SourceChange::Unspecified => {
                 mark.last_sequence = last_sequence;
             }
-            _ => self.head.sources.push(SourceMark {
-                name: source.0.to_vec(),
-                last_sequence,
-                change: SourceChange::Unspecified.into(),
-            }),
+            _ => {
+                let mark = SourceMark::new(source, last_sequence, SourceChange::Unspecified);
+                self.head.sources.push(mark);
+            }
         }
     }
 }

@@ -287,14 +287,10 @@ impl Checking {
         (*segments.first()? > first).then(|| segments.into())
     }
 
+    /// What was pruned is known by its hashes only.
     fn begin(&mut self, segments: &VecDeque<u64>, growing: &mut Growing) {
         let first = segments.front().copied().unwrap_or(0);
         self.findings.first = first;
-        self.pruned(first, growing);
-    }
-
-    /// What was pruned is known by its hashes only.
-    fn pruned(&mut self, first: u64, growing: &mut Growing) {
         while growing.frontier.size() < first {
             let Some(level) = growing.levels.first_mut() else {
                 return;
@@ -334,27 +330,23 @@ impl Checking {
 
     /// Adds a leaf, compares every hash that it completes with the files, and the root with what was signed.
     fn push(&mut self, leaf: Hash, growing: &mut Growing, is_pruned: bool) {
-        let Growing {
-            frontier,
-            levels,
-            commitments,
-        } = growing;
         let problems = &mut self.findings.problems;
-        frontier.push(leaf, &mut |level, hash| {
+        growing.frontier.push(leaf, &mut |level, hash| {
             // That one was just read from there.
             if level == 0 && is_pruned {
                 return;
             }
-            if let Some(level) = levels.get_mut(usize::from(level)) {
+            if let Some(level) = growing.levels.get_mut(usize::from(level)) {
                 level.compare(&hash, problems);
             }
         });
-        let size = frontier.size();
-        if commitments.iter().all(|commitment| commitment.size != size) {
+        let size = growing.frontier.size();
+        if growing.commitments.iter().all(|commitment| commitment.size != size) {
             return;
         }
-        let root = frontier.root();
-        for wrong in commitments
+        let root = growing.frontier.root();
+        for wrong in growing
+            .commitments
             .iter()
             .filter(|commitment| commitment.size == size && commitment.root != root)
         {

@@ -72,14 +72,14 @@ impl IndexFile {
     /// Writes the index of a full segment to `path`, durably. The builder can still be asked meanwhile.
     pub fn write(index: &IndexBuilder, path: &Path) -> Result<Self, DiskError> {
         let header = Header {
-            check: index.secret().check,
+            check: index.secret.check,
             first: index.first(),
-            bucket_bits: (index.rows() / ROWS_A_BUCKET).max(1).ilog2(),
+            bucket_bits: (index.rows / ROWS_A_BUCKET).max(1).ilog2(),
             ..Header::default()
         };
         let file = encode(header, index.sorted_rows(), index.offsets(), index.run_times());
         durable::write_path(path, &file).map_err(at(path))?;
-        Self::open(path, index.secret())
+        Self::open(path, &index.secret)
     }
 
     /// Opens the index at `path`, which was made with `secret`.
