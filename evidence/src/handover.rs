@@ -1,4 +1,4 @@
-//! What the ledger's writer hands over, in memory, to the one who verifies it again.
+//! What the ledger's writer hands over, in memory, to the thread that verifies it again.
 //!
 //! The writer never waits for it. Reports are passed on as they came, without a copy: to open them again would cost more
 //! than to compare them. What there is no room for is not handed over, and has to be read from the ledger.

@@ -33,7 +33,7 @@ pub struct Publisher<T> {
     latest: watch::Sender<Option<Arc<SignedCheckpoint>>>,
     /// Held while a checkpoint, or a cosignature of one, is written.
     writing: Mutex<()>,
-    /// The checkpoints that witnesses may still be busy with, the latest last. Changed by the one who is writing. Never
+    /// The checkpoints that witnesses may still be busy with, the latest last. Changed only while `writing` is held. Never
     /// held while the disk is: requests look at it.
     recent: Mutex<VecDeque<Arc<SignedCheckpoint>>>,
     /// Why nothing more is signed, if so.

@@ -61,7 +61,7 @@ pub(crate) enum Report {
     Lose { source: String, generation: u64 },
 }
 
-/// What is so, durably, once a report is answered.
+/// The durable state at the time of the acknowledgement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
     pub source: String,

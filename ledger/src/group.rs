@@ -32,7 +32,7 @@ pub(crate) struct GroupHead {
     pub(crate) beginning: Option<Beginning>,
 }
 
-/// What was so when a segment began: a start reads the last one only.
+/// The state when a segment began: a start reads the last segment only.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Beginning {
     /// The root of the tree of all records before the segment, 32 bytes.

@@ -30,7 +30,7 @@ use crate::entry::PrincipalView;
 use crate::index::IndexSecret;
 use crate::ledger_error::LedgerError;
 
-/// The keys, for the one who appends.
+/// The keys, for the writer.
 pub(crate) struct DataKeys {
     file: Arc<KeyFile>,
     tags: SipHasher24,

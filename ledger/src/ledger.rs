@@ -267,7 +267,7 @@ impl Ledger {
         }
     }
 
-    /// Reads it beside the one who appends.
+    /// Reads it beside the writer.
     pub fn reader(&self) -> LedgerReader {
         LedgerReader(Ok(Arc::clone(&self.shared)))
     }

@@ -55,7 +55,7 @@ pub struct NoteSigner {
     key: SigningKey,
 }
 
-/// Why something is no note, no key, or not signed by the one who should have.
+/// Why something is no note, no key, or not signed with the expected key.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum NoteError {
     /// It cannot be a note.

@@ -1,4 +1,4 @@
-//! Reads what is durable, beside the one who appends.
+//! Reads what is durable, beside the writer.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::tree::{Hash, Hashes, leaf_hash, root_of};
 #[derive(Debug, Clone)]
 pub struct LedgerReader(pub(crate) Result<Arc<Shared>, Arc<str>>);
 
-/// What the one who appends shares with those who read.
+/// What the writer shares with the readers.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) origin: String,

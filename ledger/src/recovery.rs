@@ -272,8 +272,8 @@ impl Replay {
     }
 }
 
-/// What a leaf holds. One that does not open is for who asks for it to complain about: the tree shows whether it is as it
-/// was.
+/// What a leaf holds. One that does not open is an error only for the reader that asks for it: the tree shows whether it is
+/// as it was.
 fn record_of(opener: &mut Opener, leaf: Leaf<'_>) -> LedgerRecord {
     let record = opener.open(leaf.index, leaf.sealed);
     record.unwrap_or_else(|_| LedgerRecord::lost(leaf.index, RecordBody::Unreadable))

@@ -86,7 +86,7 @@ impl Segment {
         Ok(places)
     }
 
-    /// Its index, for as long as it is looked at; the one who appends waits meanwhile.
+    /// Its index, for as long as it is looked at; the writer waits meanwhile.
     pub fn index(&self) -> RwLockReadGuard<'_, SegmentIndex> {
         self.index.read()
     }

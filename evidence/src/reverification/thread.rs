@@ -19,7 +19,7 @@ use crate::handover::Handover;
 use crate::metrics::Metrics;
 use crate::writer::{LedgerHandle, ReportError};
 
-/// What is verified again, and whither it is told.
+/// What is verified again, and where the findings go.
 #[derive(Debug)]
 pub(crate) struct Reverification {
     pub anchors: TrustAnchors,
