@@ -1,4 +1,4 @@
-//! What the ledger's writer hands over, in memory, to the one who verifies it again.
+//! What the ledger's writer hands over, in memory, to the thread that verifies it again.
 //!
 //! The writer never waits for it. Reports are passed on as they came, without a copy: to open them again would cost more
 //! than to compare them. What there is no room for is not handed over, and has to be read from the ledger.
@@ -50,7 +50,7 @@ impl Handover {
         }
     }
 
-    /// These records are durable. Whoever follows is woken, whether or not there is room for them.
+    /// These records are durable. The follower is woken, whether or not there is room for them.
     pub(crate) fn offer(&self, appended: Appended) {
         let bytes = appended.bytes();
         let mut queue = self.queue.lock();
@@ -128,7 +128,7 @@ impl Default for Handover {
 // === impl Appended ===
 
 impl Appended {
-    /// Whether each item has its place: not where a failure lies in between that was mended.
+    /// Whether each item has its place: not if a write failed in between and was repaired.
     fn is_whole(&self) -> bool {
         self.items.iter().map(NewItem::records).sum::<u64>() == self.end - self.first
     }

@@ -10,7 +10,6 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_wire::v1;
 use prost::bytes::Bytes;
 
-use super::budget::Budget;
 use super::ingest::{BatchBounds, BoundedBatch, IngestError};
 use super::seen::SeenOfLate;
 use super::sources::{Reserved, Sources};
@@ -20,6 +19,7 @@ use credence_runtime::caller::{Caller, PeerName};
 use credence_runtime::client_limits::{Client, NoPlace};
 use credence_runtime::lifecycle::{Phase, PhaseWatch};
 use credence_runtime::text::shorten;
+use credence_runtime::turns::{Turn, Turns};
 
 /// Takes evidence in for sources without a stream.
 /// Cheap to clone; all clones are one.
@@ -28,7 +28,8 @@ pub struct Intake {
     pub ledger: LedgerHandle,
     pub sources: Arc<Sources>,
     pub tickets: TicketKey,
-    pub budget: Budget,
+    /// Memory for evidence that is not on disk yet, shared by all who report, in units of 1 KiB.
+    pub memory: Turns,
     /// What one batch may hold once it is encoded.
     pub bounds: BatchBounds,
     /// How long a batch may wait for room in memory.
@@ -105,7 +106,7 @@ impl Intake {
             reporter.caller.as_deref(),
             &mut SeenOfLate::default(),
         )?;
-        let room = tokio::time::timeout(self.patience, self.budget.take(&reporter.client(), batch.cost()))
+        let room = tokio::time::timeout(self.patience, self.room(&reporter.client(), &batch))
             .await
             .map_err(|_| NotTaken::NoRoom)?;
         let generation = self.present(&source, reporter).await?;
@@ -125,13 +126,21 @@ impl Intake {
     pub async fn close(&self, ticket: &TicketText, reporter: &Reporter) -> Result<(), NotTaken> {
         let source = self.source(ticket, reporter)?;
         let generation = self.present(&source, reporter).await?;
-        let report = Report::Close {
-            source: source.clone(),
-            generation,
-        };
-        self.ledger.perform(report).await?;
-        self.sources.remove(&source, generation);
+        Ok(self.end(source, generation).await?)
+    }
+
+    /// The source has said Bye on this stream of it.
+    pub(crate) async fn end(&self, source: String, generation: u64) -> Result<(), ReportError> {
+        let ended = self.ledger.perform(Report::Close { source, generation }).await?;
+        self.sources.remove(&ended.source, generation);
         Ok(())
+    }
+
+    /// Waits for room. A batch that is larger than the client's share takes all of the share. What is returned goes with the
+    /// evidence to the ledger's writer, which frees it, so that no stream can hold what another waits for.
+    pub(crate) async fn room(&self, client: &Client, batch: &BoundedBatch) -> Turn {
+        let units = u32::try_from(batch.cost().div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
+        self.memory.take(client, units).await
     }
 
     /// The source that the ticket names, if it was given to this peer.
@@ -165,9 +174,9 @@ impl Intake {
     /// up in between, and the ledger would then know a generation that no client reports under.
     async fn attach(&self, place: Reserved, report: Report) -> Result<Receipt, NotTaken> {
         let answered = self.ledger.submit(report).await?;
-        let sources = Arc::clone(&self.sources);
+        let (ledger, sources) = (self.ledger.clone(), Arc::clone(&self.sources));
         let attached = tokio::spawn(async move {
-            let receipt = answered.await.unwrap_or(Err(ReportError::Died))?;
+            let receipt = answered.await.unwrap_or_else(|_| Err(ledger.gone()))?;
             sources.attached(place, &receipt.source, receipt.generation, Instant::now());
             Ok(receipt)
         });
@@ -223,6 +232,9 @@ impl From<ReportError> for NotTaken {
         }
     }
 }
+
+/// What memory for evidence is counted in.
+pub(crate) const UNIT_BYTES: usize = 1 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -291,7 +303,7 @@ mod tests {
                     ledger,
                     sources: Arc::new(Sources::new(places, [], Instant::now())),
                     tickets: TicketKey::new([7; 32]),
-                    budget: Budget::new(1 << 20, 50),
+                    memory: Turns::new(1 << 10, 50),
                     bounds: BatchBounds {
                         entries: 10,
                         bytes: 1 << 16,

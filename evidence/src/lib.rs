@@ -7,7 +7,7 @@
 //! | [`writer`] | the one thread that appends to the ledger, and knows every source's last sequence number |
 //! | [`service`], [`intake`] | what takes evidence in, over gRPC and over HTTP |
 //! | [`sources`], [`ticket`] | who the sources are |
-//! | [`ingest`], [`budget`] | what may be taken in at a time |
+//! | [`ingest`] | what may be taken in at a time |
 //! | [`seen`] | what principals' agents were seen to use |
 //! | [`publisher`], [`witness`] | signed checkpoints, and those who cosign them |
 //! | [`reverification`], [`handover`] | whether what filters allowed is what the delegations say |
@@ -21,7 +21,6 @@
 )]
 
 mod backoff;
-mod budget;
 mod cursors;
 mod handover;
 mod ingest;

@@ -5,6 +5,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use strum::VariantArray as _;
 
 use crate::reverification::comparison::DifferenceKind;
 
@@ -77,9 +78,15 @@ impl Metrics {
             report_ended: group.add("report_ended", "Audit streams that ended, by gRPC status"),
         };
         // A counter that appears with the first of its kind hides it from `increase()`.
-        for kind in DifferenceKind::ALL.map(DifferenceKind::name) {
-            metrics.mismatches.get_or_create(&labels([("kind", kind)])).inc_by(0);
+        for kind in DifferenceKind::VARIANTS {
+            let kind = kind.into();
+            count(&metrics.mismatches, [("kind", kind)], 0);
         }
         metrics
     }
+}
+
+/// Adds to the counter with these labels, which begins at 0.
+pub(crate) fn count<const N: usize>(counters: &Counters<N>, pairs: [(&'static str, &str); N], more: u64) {
+    counters.get_or_create(&labels(pairs)).inc_by(more);
 }

@@ -14,13 +14,13 @@ use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::settings::{SettingsError, Timeouts};
 use credence_runtime::supervision::Alarm;
 use credence_runtime::threads::Threads;
+use credence_runtime::turns::Turns;
 use credence_storage::folder_lock::FolderWatch;
 
-use crate::budget::Budget;
 use crate::cursors::{self, Cursors};
 use crate::handover::Handover;
 use crate::ingest::BatchBounds;
-use crate::intake::Intake;
+use crate::intake::{Intake, UNIT_BYTES};
 use crate::metrics::Metrics;
 use crate::otlp::{Follower, OtlpMetrics, Sender};
 use crate::publisher::Publisher;
@@ -203,17 +203,12 @@ impl OpenedEvidence {
         metrics: &Arc<Metrics>,
         otlp_metrics: &Arc<OtlpMetrics>,
     ) -> Result<(Evidence, Doors, Vec<Chore>), EvidenceError> {
-        let Self {
-            options,
-            ledger,
-            cursors,
-            seen,
-        } = self;
+        let (options, seen) = (self.options, self.seen);
         let unreadable = |error: redb::Error| EvidenceError::Followers {
             path: options.ledger_folder.join(cursors::FILE),
             problem: error.to_string(),
         };
-        let cursors = match cursors.transpose().map_err(unreadable) {
+        let cursors = match self.cursors.transpose().map_err(unreadable) {
             Ok(cursors) => cursors,
             // It would be sent twice; verified twice it may be.
             Err(error) if options.otlp.is_some() => return Err(error),
@@ -223,11 +218,11 @@ impl OpenedEvidence {
             }
         };
         let watch = options.watch.clone();
-        let (reader, awaited) = match &ledger {
+        let (reader, awaited) = match &self.ledger {
             Ok((ledger, _)) => (ledger.reader(), ledger.awaited()),
             Err(damage) => (LedgerReader::damaged(damage), Vec::new()),
         };
-        let (ledger, publisher) = match ledger {
+        let (ledger, publisher) = match self.ledger {
             Ok((ledger, identity)) => {
                 let publisher = Publisher::open(identity, reader.clone(), watch.clone(), Arc::clone(metrics));
                 (publisher.fault().map_or(Ok(ledger), Err), publisher)
@@ -260,11 +255,12 @@ impl OpenedEvidence {
         let limits = options.limits;
         let awaited = awaited.iter().map(SourceName::to_string);
         let sources = Arc::new(Sources::new(source_places, awaited, Instant::now()));
+        let memory = u32::try_from(limits.ingest_bytes / UNIT_BYTES).unwrap_or(u32::MAX);
         let intake = Intake {
             ledger: ledger.clone(),
             sources: Arc::clone(&sources),
             tickets: TicketKey::new(options.source_key),
-            budget: Budget::new(limits.ingest_bytes, options.credential_share_percent),
+            memory: Turns::new(memory, options.credential_share_percent),
             bounds: limits.batch,
             patience: options.timeouts.send,
             phase: phase.clone(),
@@ -344,30 +340,26 @@ fn witnesses(settings: &LedgerSettings, metrics: &Arc<Metrics>) -> Result<Vec<Wi
 
 /// The ledger, and who it is to others; or what is wrong with it.
 fn open_ledger(options: &EvidenceOptions) -> Result<(Ledger, LedgerIdentity), String> {
-    let EvidenceOptions {
-        ledger_folder,
-        settings,
-        limits,
-        ..
-    } = options;
-    let origin = settings.origin().map_err(|error| error.to_string())?;
+    let origin = options.settings.origin().map_err(|error| error.to_string())?;
     let naming = Naming {
         origin: origin.as_ref(),
         log_id: &options.log_id,
     };
-    let mut identity = LedgerIdentity::open(ledger_folder, &naming).map_err(|error| error.to_string())?;
-    if let Some(note) = &settings.published_note {
+    let mut identity = LedgerIdentity::open(&options.ledger_folder, &naming).map_err(|error| error.to_string())?;
+    if let Some(note) = &options.settings.published_note {
         identity.remember_in(note.clone());
     }
     let published = identity.published().map_err(|error| error.to_string())?;
     tracing::info!(key = %identity.verifier_key(), "the ledger's checkpoints are signed with this key");
-    let options = LedgerOptions {
+    let limits = &options.limits;
+    let ledger_options = LedgerOptions {
         origin: identity.first_origin().to_string(),
         bounds: limits.ledger,
         retention: limits.retention,
         published: published.map(|published| (published.checkpoint().size, published.checkpoint().root)),
     };
-    let (mut ledger, opened) = Ledger::open(ledger_folder, options).map_err(|error| error.to_string())?;
+    let (mut ledger, opened) =
+        Ledger::open(&options.ledger_folder, ledger_options).map_err(|error| error.to_string())?;
     ledger.leave_free(limits.reserve_bytes);
     ledger.share_out(limits.principal_share);
     if let Some(TornTail { offset, bytes }) = opened.torn {

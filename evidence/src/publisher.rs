@@ -1,7 +1,7 @@
 //! What of the ledger the world may know: its latest checkpoint (C2SP tlog-checkpoint).
 //!
 //! A checkpoint is signed at most once a second, over leaves that are durable, and only if it goes on from the one before:
-//! whatever has become of the files, no two trees of one origin are ever signed. It is on disk before it is shown.
+//! even if files were lost or changed, no two trees of one origin are ever signed. It is on disk before it is shown.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,20 +33,14 @@ pub struct Publisher<T> {
     latest: watch::Sender<Option<Arc<SignedCheckpoint>>>,
     /// Held while a checkpoint, or a cosignature of one, is written.
     writing: Mutex<()>,
-    /// The checkpoints that witnesses may still be busy with, the latest last. Changed by the one who is writing. Never
+    /// The checkpoints that witnesses may still be busy with, the latest last. Changed only while `writing` is held. Never
     /// held while the disk is: requests look at it.
-    recent: Mutex<VecDeque<Cosigned>>,
+    recent: Mutex<VecDeque<Arc<SignedCheckpoint>>>,
     /// Why nothing more is signed, if so.
     fault: Mutex<Option<String>>,
     /// Set while nothing is signed because no witness has said yet what it has cosigned.
     awaits_witness: AtomicBool,
     metrics: Arc<Metrics>,
-}
-
-#[derive(Debug, Clone)]
-struct Cosigned {
-    checkpoint: Arc<SignedCheckpoint>,
-    cosignatures: usize,
 }
 
 // === impl Publisher ===
@@ -55,29 +49,23 @@ impl<T: LogTree> Publisher<T> {
     /// Goes on from what was published last. Where the tree does not, there is a fault: the ledger is damaged, nothing is
     /// signed or shown any more.
     pub fn open(identity: LedgerIdentity, tree: T, folder: FolderWatch, metrics: Arc<Metrics>) -> Self {
-        let (published, fault) = match last_published(&identity, &tree) {
-            Ok(published) => (published, None),
-            Err(fault) => (None, Some(fault)),
-        };
-        let this = Self::new(Some(identity), tree, folder, metrics);
-        if let Some(published) = published {
-            this.show(published);
-        }
-        if let Some(fault) = fault {
-            this.give_up(fault);
-        }
-        this
+        let published = last_published(&identity, &tree);
+        Self::new(Some(identity), published, tree, folder, metrics)
     }
 
     /// Shows nothing, for the ledger cannot be opened.
     pub fn damaged(why: &str, tree: T, metrics: Arc<Metrics>) -> Self {
-        let this = Self::new(None, tree, FolderWatch::of_nothing(), metrics);
-        this.give_up(why.to_owned());
-        this
+        Self::new(None, Err(why.to_owned()), tree, FolderWatch::of_nothing(), metrics)
     }
 
-    fn new(identity: Option<LedgerIdentity>, tree: T, folder: FolderWatch, metrics: Arc<Metrics>) -> Self {
-        Self {
+    fn new(
+        identity: Option<LedgerIdentity>,
+        published: Result<Option<SignedCheckpoint>, String>,
+        tree: T,
+        folder: FolderWatch,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let this = Self {
             identity,
             folder,
             tree,
@@ -87,7 +75,12 @@ impl<T: LogTree> Publisher<T> {
             fault: Mutex::new(None),
             awaits_witness: AtomicBool::new(false),
             metrics,
+        };
+        match published {
+            Ok(published) => published.into_iter().for_each(|published| this.show(published)),
+            Err(fault) => this.give_up(fault),
         }
+        this
     }
 
     /// Signs nothing until a witness has said that it has not seen a later checkpoint: the folder may have been taken back
@@ -187,7 +180,7 @@ impl<T: LogTree> Publisher<T> {
                 self.metrics.ledger_publish_failures.inc();
                 tracing::error!(
                     error,
-                    "the ledger's checkpoint could not be written and is shown to nobody; it will be tried again"
+                    "the ledger's checkpoint could not be written and is not shown; it will be tried again"
                 );
             }
         }
@@ -205,11 +198,9 @@ impl<T: LogTree> Publisher<T> {
         if self.folder.check().is_err() {
             return Ok(());
         }
-        let find = |recent: &VecDeque<Cosigned>| {
-            let at = recent
-                .iter()
-                .rposition(|cosigned| cosigned.checkpoint.checkpoint() == of)?;
-            let note = SignedCheckpoint::clone(&recent.get(at)?.checkpoint);
+        let find = |recent: &VecDeque<Arc<SignedCheckpoint>>| {
+            let at = recent.iter().rposition(|recent| recent.checkpoint() == of)?;
+            let note = SignedCheckpoint::clone(recent.get(at)?);
             Some((at, at + 1 == recent.len(), note))
         };
         let Some((at, is_latest, mut checkpoint)) = find(&self.recent.lock()) else {
@@ -221,14 +212,14 @@ impl<T: LogTree> Publisher<T> {
             tracing::warn!(%error, "a witness's cosignature could not be written down and is not shown");
             return Ok(());
         }
+        let checkpoint = Arc::new(checkpoint);
         let mut recent = self.recent.lock();
         let Some(cosigned) = recent.get_mut(at) else {
             return Ok(());
         };
-        cosigned.checkpoint = Arc::new(checkpoint);
-        cosigned.cosignatures += 1;
+        *cosigned = Arc::clone(&checkpoint);
         if is_latest {
-            self.latest.send_replace(Some(Arc::clone(&cosigned.checkpoint)));
+            self.latest.send_replace(Some(checkpoint));
         }
         Ok(())
     }
@@ -242,8 +233,7 @@ impl<T: LogTree> Publisher<T> {
     pub fn witnessed(&self) -> Option<Arc<SignedCheckpoint>> {
         // Of equals the last, which is the latest.
         let recent = self.recent.lock();
-        let best = recent.iter().max_by_key(|cosigned| cosigned.cosignatures);
-        best.map(|best| Arc::clone(&best.checkpoint))
+        recent.iter().max_by_key(|signed| signed.signatures()).cloned()
     }
 
     /// Learns of every later checkpoint, and of cosignatures.
@@ -275,10 +265,7 @@ impl<T: LogTree> Publisher<T> {
         if recent.len() >= MAX_RECENT {
             recent.pop_front();
         }
-        recent.push_back(Cosigned {
-            checkpoint: Arc::clone(&checkpoint),
-            cosignatures: 0,
-        });
+        recent.push_back(Arc::clone(&checkpoint));
         drop(recent);
         self.latest.send_replace(Some(checkpoint));
     }

@@ -1,5 +1,5 @@
-//! The delegations that principals' agents have been seen to use, for as long as they live: what somebody looks at who
-//! wonders what to revoke. In memory only, bounded, and rebuilt from the ledger's newest records at the start.
+//! The delegations that principals' agents have been seen to use, until they expire: an operator looks here for what to
+//! revoke. In memory only, bounded, and rebuilt from the ledger's newest records at the start.
 //!
 //! Nearly every event is of a delegation that is known, and says nothing new of it but when, and for which tool: that costs
 //! a hash and a look-up, and no allocation. Hashes are keyed with a secret of this process; of two
@@ -88,8 +88,8 @@ struct Delegation {
 // === impl Seen ===
 
 impl Seen {
-    /// For so many principals, and so many delegations of all together; beyond, whoever was seen the longest ago is
-    /// forgotten.
+    /// For so many principals, and so many delegations of all together; beyond, the principals that were seen the
+    /// longest ago are forgotten.
     pub fn new(max_principals: usize, max_delegations: usize) -> Self {
         Self {
             max_principals,

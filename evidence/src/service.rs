@@ -17,11 +17,11 @@ use super::intake::Intake;
 use super::seen::SeenOfLate;
 use super::sources::{Reserved, Sources};
 use super::writer::{LedgerHandle, Receipt, Report, ReportError};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, count};
 use credence_runtime::caller::{Caller, PeerName};
 use credence_runtime::client_limits::Client;
 use credence_runtime::lifecycle::Phase;
-use credence_runtime::metrics::{Counted, code_name, labels};
+use credence_runtime::metrics::{Counted, code_name};
 use credence_runtime::outbox::{Ended, Outbox, Responses, outbox};
 use credence_runtime::stream_server::StreamMethod;
 use credence_runtime::text::shorten;
@@ -77,10 +77,7 @@ impl StreamMethod for ReportService {
                 Ended::Quietly => (Code::Ok, "closed"),
             };
             tracing::info!(peer, code = code_name(code), reason, "audit stream ended");
-            metrics
-                .report_ended
-                .get_or_create(&labels([("code", code_name(code))]))
-                .inc();
+            count(&metrics.report_ended, [("code", code_name(code))], 1);
             stream.outbox.finish(ended);
         });
         Ok(Response::new(responses))
@@ -235,7 +232,7 @@ impl ReportStream {
             Some(Incoming::Batch(encoded)) => {
                 let (bounds, caller) = (self.intake.bounds, self.caller.as_deref());
                 let batch = BoundedBatch::check_seen(encoded, bounds, caller, &mut self.seen)?;
-                let room = self.intake.budget.take(&self.client, batch.cost()).await;
+                let room = self.intake.room(&self.client, &batch).await;
                 let report = Report::Store {
                     source: name,
                     generation,
@@ -247,14 +244,7 @@ impl ReportStream {
             }
             Some(Incoming::Bye(v1::Bye {})) => {
                 self.settle(in_flight).await?;
-                self.intake
-                    .ledger
-                    .perform(Report::Close {
-                        source: name,
-                        generation,
-                    })
-                    .await?;
-                self.intake.sources.remove(&source.source, generation);
+                self.intake.end(name, generation).await?;
                 Err(Ended::Quietly)
             }
             Some(Incoming::Hello(_)) | None => Err(invalid("message out of order: after hello come batches, then bye")),
@@ -270,7 +260,8 @@ impl ReportStream {
     }
 
     async fn acknowledge(&mut self, answer: Result<Answer, RecvError>) -> Result<(), Ended> {
-        let through = answer.unwrap_or(Err(ReportError::Died))?.last_sequence;
+        let answer = answer.unwrap_or_else(|_| Err(self.intake.ledger.gone()));
+        let through = answer?.last_sequence;
         self.send(Outgoing::Acknowledgement(v1::Acknowledgement { through }))
             .await
     }

@@ -1,5 +1,5 @@
-//! Has a witness cosign checkpoints (C2SP tlog-witness, `add-checkpoint`): somebody else's word that everybody is shown the
-//! same ledger, and that it only grows.
+//! Has a witness cosign checkpoints (C2SP tlog-witness, `add-checkpoint`): a third party confirms that every reader is shown
+//! the same ledger, and that it only grows.
 //!
 //! Nothing waits for a witness. It is asked about the latest checkpoint, as soon as it has answered about the one before;
 //! one that cannot be reached is asked again, at growing intervals.
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::publisher::Publisher;
 use crate::backoff::Backoff;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, count};
 use crate::settings::WitnessSettings;
 use credence_runtime::metrics::labels;
 use credence_runtime::outbound;
@@ -74,10 +74,8 @@ impl Witness {
             .get_or_create(&labels([("witness", &witness)]))
             .set(0);
         for outcome in ["cosigned", "unreachable", "refused", "false", "ahead"] {
-            metrics
-                .ledger_witness_requests
-                .get_or_create(&labels([("witness", &witness), ("outcome", outcome)]))
-                .inc_by(0);
+            let labels = [("witness", witness.as_str()), ("outcome", outcome)];
+            count(&metrics.ledger_witness_requests, labels, 0);
         }
         Ok(Self {
             url: format!("{}/add-checkpoint", settings.url.trim_end_matches('/')),
@@ -192,7 +190,7 @@ impl Witness {
         let mut known = self.seen.lock();
         for _ in 0..3 {
             if *known > size {
-                // Said once, by mistake or on purpose, it must not keep us from ever asking again.
+                // A witness that says so once, in error or on purpose, is asked again.
                 let seen = std::mem::take(&mut *known);
                 return Err(WitnessError::Ahead { seen, size });
             }
@@ -210,7 +208,7 @@ impl Witness {
         }
         Err(WitnessError::Refused {
             status: 409,
-            text: "somebody else has it cosign checkpoints of this origin at the same time".to_owned(),
+            text: "another client has it cosign checkpoints of this origin at the same time".to_owned(),
         })
     }
 
@@ -266,10 +264,8 @@ impl Witness {
             Err(WitnessError::False(_)) => "false",
             Err(WitnessError::Ahead { .. } | WitnessError::OtherTree { .. }) => "ahead",
         };
-        self.metrics
-            .ledger_witness_requests
-            .get_or_create(&labels([("witness", &witness), ("outcome", outcome)]))
-            .inc();
+        let labels = [("witness", witness.as_str()), ("outcome", outcome)];
+        count(&self.metrics.ledger_witness_requests, labels, 1);
     }
 }
 

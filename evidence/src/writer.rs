@@ -61,7 +61,7 @@ pub(crate) enum Report {
     Lose { source: String, generation: u64 },
 }
 
-/// What is so, durably, once a report is answered.
+/// The durable state at the time of the acknowledgement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
     pub source: String,
@@ -210,7 +210,6 @@ impl LedgerHandle {
     /// Stores what the control plane itself has to say. Blocks: for threads of their own.
     pub(crate) fn note(&self, notes: Vec<StoredNote>) -> Result<(), ReportError> {
         let (answer, answered) = oneshot::channel();
-        self.check()?;
         let sent = self.reports.blocking_send(Message::Notes(notes, answer));
         sent.map_err(|_| self.gone())?;
         answered.blocking_recv().unwrap_or_else(|_| Err(self.gone()))
@@ -249,19 +248,7 @@ impl LedgerHandle {
     }
 
     async fn send(&self, message: Message) -> Result<(), ReportError> {
-        self.check()?;
         self.reports.send(message).await.map_err(|_| self.gone())
-    }
-
-    /// Whether anything is taken in.
-    fn check(&self) -> Result<(), ReportError> {
-        if let Some(damaged) = &self.shared.damaged {
-            return Err(ReportError::Damaged(Arc::clone(damaged)));
-        }
-        if self.shared.stopping.load(Ordering::Acquire) {
-            return Err(ReportError::Stopping);
-        }
-        Ok(())
     }
 
     /// Queues a report and waits until it is durable.
@@ -269,9 +256,11 @@ impl LedgerHandle {
         self.ask(|answer| Message::Report(report, answer)).await?
     }
 
-    /// Why there is no writer any more.
-    fn gone(&self) -> ReportError {
-        if self.shared.stopping.load(Ordering::Acquire) {
+    /// Why there is no writer, or none any more.
+    pub(crate) fn gone(&self) -> ReportError {
+        if let Some(damaged) = &self.shared.damaged {
+            ReportError::Damaged(Arc::clone(damaged))
+        } else if self.shared.stopping.load(Ordering::Acquire) {
             ReportError::Stopping
         } else {
             ReportError::Died

@@ -128,6 +128,12 @@ impl SignedCheckpoint {
         &self.note
     }
 
+    /// How many signatures the note has: the log's, and cosignatures.
+    pub fn signatures(&self) -> usize {
+        let parts = self.note.rsplit_once("\n\n");
+        parts.map_or(0, |(_, signatures)| signatures.lines().count())
+    }
+
     /// Takes these lines, verified ones, in place of its signatures. It is left as it is if the result would be no note.
     pub(crate) fn sign_with(&mut self, lines: &str) -> Result<(), NoteError> {
         let text = UnverifiedNote::parse(self.note.as_bytes())?;

@@ -1,19 +1,10 @@
 //! Cosignatures: a witness's word that at some time this was the log's tree (C2SP tlog-cosignature, `cosignature/v1`).
 
 use crate::checkpoint::SignedCheckpoint;
-use crate::note::{NoteError, NoteSignature, PublicKey, SignatureType, UnverifiedNote};
-
-/// Ed25519 over a checkpoint's text and a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OfCheckpoints;
+use crate::note::{NoteError, NoteSignature, OF_CHECKPOINTS, PublicKey, UnverifiedNote};
 
 /// A witness's public key. As text it is a vkey of type 4.
-pub type WitnessKey = PublicKey<OfCheckpoints>;
-
-impl SignatureType for OfCheckpoints {
-    const BYTE: u8 = 0x04;
-    const EXPECTED: &'static str = "it is not for Ed25519 cosignatures of checkpoints (type 4)";
-}
+pub type WitnessKey = PublicKey<OF_CHECKPOINTS>;
 
 // === impl WitnessKey ===
 
@@ -22,7 +13,8 @@ impl WitnessKey {
     /// so more than once.
     pub fn open(&self, note: &UnverifiedNote) -> Result<u64, NoteError> {
         let text = note.unverified_text();
-        let latest = self.latest(note.signatures_of(self), text)?;
+        let ours = note.signatures().iter().filter(|signature| self.is_of(signature));
+        let latest = self.latest(ours, text)?;
         latest.map(|(time, _)| time).ok_or_else(|| self.unsigned())
     }
 

@@ -29,7 +29,7 @@ pub enum EntryKind<'a> {
     /// Decisions that were counted.
     Aggregate(AggregateView<'a>),
     /// Evidence that was shed.
-    Gap(GapView),
+    Gap(v1::Gap),
     /// A chain that was verified.
     Chain(ChainView<'a>),
 }
@@ -84,17 +84,6 @@ pub struct AggregateView<'a> {
     pub decision: i32,
     pub mode: i32,
     pub principal: Option<PrincipalView<'a>>,
-}
-
-/// `credence.v1.Gap`.
-#[derive(Debug, Clone, Copy, Default)]
-#[expect(missing_docs, reason = "wire/proto/credence/v1/audit.proto says what they mean")]
-pub struct GapView {
-    pub shed: u64,
-    pub first_time_unix_nano: u64,
-    pub last_time_unix_nano: u64,
-    pub shed_counts: u64,
-    pub shed_chains: u64,
 }
 
 /// `credence.v1.PresentedChain`.
@@ -181,7 +170,7 @@ impl<'a> EntryView<'a> {
             let kind = match tag {
                 ENTRY_EVENT => EntryKind::Event(EventView::parse(value.bytes()?)?),
                 ENTRY_AGGREGATE => EntryKind::Aggregate(AggregateView::parse(value.bytes()?)?),
-                ENTRY_GAP => EntryKind::Gap(GapView::parse(value.bytes()?)?),
+                ENTRY_GAP => EntryKind::Gap(v1::Gap::decode(value.bytes()?)?),
                 ENTRY_CHAIN => EntryKind::Chain(ChainView::parse(value.bytes()?)?),
                 _ => continue,
             };
@@ -324,26 +313,6 @@ impl<'a> AggregateView<'a> {
             }
         }
         Ok(aggregate)
-    }
-}
-
-// === impl GapView ===
-
-impl GapView {
-    fn parse(encoded: &[u8]) -> Result<Self, EntryError> {
-        let mut gap = Self::default();
-        for field in Fields(encoded) {
-            let (tag, value) = field?;
-            match tag {
-                1 => gap.shed = value.varint()?,
-                2 => gap.first_time_unix_nano = value.fixed64()?,
-                3 => gap.last_time_unix_nano = value.fixed64()?,
-                4 => gap.shed_counts = value.varint()?,
-                5 => gap.shed_chains = value.varint()?,
-                _ => {}
-            }
-        }
-        Ok(gap)
     }
 }
 
@@ -557,13 +526,7 @@ mod tests {
                     subject: principal.subject.map(str::to_owned),
                 }),
             }),
-            EntryKind::Gap(gap) => Kind::Gap(v1::Gap {
-                shed: gap.shed,
-                first_time_unix_nano: gap.first_time_unix_nano,
-                last_time_unix_nano: gap.last_time_unix_nano,
-                shed_counts: gap.shed_counts,
-                shed_chains: gap.shed_chains,
-            }),
+            EntryKind::Gap(gap) => Kind::Gap(*gap),
             EntryKind::Chain(chain) => Kind::Chain(v1::PresentedChain {
                 chain: chain.chain.to_vec(),
                 principal: principal(chain.principal),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file   = header frame frame*
-//! header = "CREDFRM1LEDGER_2" | salt (16 random bytes) | crc32c of what precedes
+//! header = "CREDFRM1LEDGER_3" | salt (16 random bytes) | crc32c of what precedes
 //! frame  = payload length (u32 LE) | payload crc32c (u32 LE) | head crc32c (u32 LE) | payload
 //! ```
 //!
@@ -38,7 +38,7 @@ pub(crate) struct FrameFile {
 }
 
 /// Reads the frames of a file in order, as far as there were any when it was opened. A [`FrameFile`] may be appending to
-/// it. Whatever is not a whole frame is damage, and ends it.
+/// it. Anything but a whole frame is damage, and ends it.
 #[derive(Debug)]
 pub(crate) struct Frames {
     file: BufReader<File>,
@@ -365,7 +365,7 @@ impl Salt {
     }
 }
 
-const MAGIC: &[u8] = b"CREDFRM1LEDGER_2";
+const MAGIC: &[u8] = b"CREDFRM1LEDGER_3";
 const SALT_LEN: usize = 16;
 pub(crate) const HEADER_LEN: u64 = 36;
 /// Bytes of a frame in front of its payload.

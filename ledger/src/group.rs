@@ -8,7 +8,8 @@ use crate::disk_error::DiskError;
 use crate::frames::{Frame, Frames, HEAD_LEN, MAX_PAYLOAD};
 use crate::sources::{MAX_KNOWN_SOURCES, SourceMark};
 
-/// What a group is, in the clear: enough to go on after a restart without opening a leaf.
+/// What a group is, in the clear: enough to go on after a restart without opening a leaf. A frame has it behind its length
+/// (as protobuf delimits messages), and the leaves follow.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct GroupHead {
     /// Index of the first record.
@@ -31,7 +32,7 @@ pub(crate) struct GroupHead {
     pub(crate) beginning: Option<Beginning>,
 }
 
-/// What was so when a segment began: a start reads the last one only.
+/// The state when a segment began: a start reads the last segment only.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Beginning {
     /// The root of the tree of all records before the segment, 32 bytes.
@@ -86,20 +87,6 @@ pub(crate) fn groups_of(segment: &Path) -> Result<impl Iterator<Item = Result<Gr
     Ok(Frames::open(segment)?.map(move |frame| Group::read(&path, frame?)))
 }
 
-// === impl GroupHead ===
-
-impl GroupHead {
-    /// The head as a frame has it in front of the bundle.
-    pub(crate) fn to_payload(&self) -> Vec<u8> {
-        let length = self.encoded_len();
-        let mut payload = Vec::with_capacity(HEAD_LENGTH_BYTES + length);
-        payload.extend_from_slice(&(length as u32).to_le_bytes());
-        // A vector has room for everything.
-        let _ = self.encode(&mut payload);
-        payload
-    }
-}
-
 // === impl Group ===
 
 impl Group {
@@ -112,11 +99,11 @@ impl Group {
 
     fn parse(frame: Frame) -> Option<Self> {
         let Frame { offset, payload } = frame;
-        let (length, rest) = payload.split_first_chunk::<HEAD_LENGTH_BYTES>()?;
-        let (head, leaves) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let mut leaves = payload.as_slice();
+        let head = GroupHead::decode_length_delimited(&mut leaves).ok()?;
         u32::try_from(offset + HEAD_LEN + payload.len() as u64).ok()?;
         let group = Self {
-            head: GroupHead::decode(head).ok()?,
+            head,
             offset,
             leaves_at: payload.len() - leaves.len(),
             payload,
@@ -143,7 +130,6 @@ impl Group {
     }
 }
 
-const HEAD_LENGTH_BYTES: usize = 4;
 /// A mark takes at most 32 bytes: 2 and the name's 18, a number's 11 and a change's 1 or 2 (a known enumeration is small).
 const _: () = assert!(MAX_KNOWN_SOURCES * 34 < MAX_PAYLOAD, "one frame holds all sources");
 /// C2SP tlog-tiles: each leaf of a bundle follows its length, big-endian.
@@ -159,7 +145,7 @@ mod tests {
             entries: leaves.len() as u32,
             ..Default::default()
         };
-        let mut payload = head.to_payload();
+        let mut payload = head.encode_length_delimited_to_vec();
         for leaf in leaves {
             payload.extend_from_slice(&(leaf.len() as u16).to_be_bytes());
             payload.extend_from_slice(leaf);

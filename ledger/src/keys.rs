@@ -30,7 +30,7 @@ use crate::entry::PrincipalView;
 use crate::index::IndexSecret;
 use crate::ledger_error::LedgerError;
 
-/// The keys, for the one who appends.
+/// The keys, for the writer.
 pub(crate) struct DataKeys {
     file: Arc<KeyFile>,
     tags: SipHasher24,
@@ -38,8 +38,8 @@ pub(crate) struct DataKeys {
     slots: Vec<State>,
     free: Vec<u32>,
     limit: u32,
-    /// Keys that are expanded, ready to seal. A key's place follows from its name: another one takes it over.
-    prepared: Vec<Option<(u32, LessSafeKey)>>,
+    /// Keys that are expanded, ready to seal.
+    prepared: HashMap<u32, LessSafeKey>,
     /// Keys that were made and are not known to be on disk.
     unsynced: Vec<u32>,
     /// Set once a sync failed, until [`DataKeys::recover`]: what the disk holds is not known any more.
@@ -90,14 +90,14 @@ impl DataKeys {
     /// Reads the file. A slot at its end that cannot be read is free only if no record was sealed with its key, which
     /// `is_used` says: then a crash interrupted its first write. Otherwise it is damage, and nothing is overwritten.
     pub(crate) fn open(path: &Path, limit: u32, is_used: impl FnOnce(u32) -> bool) -> Result<Self, DiskError> {
-        let file = Arc::new(KeyFile::open(path)?);
+        let file = Arc::new(KeyFile::open_with(path, OpenOptions::new().read(true).write(true))?);
         let mut this = Self {
             tags: tag_hasher(&*file.derived(TAG_CONTEXT)?),
             by_tag: HashMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
             limit,
-            prepared: (0..PREPARED_KEYS).map(|_| None).collect(),
+            prepared: HashMap::new(),
             unsynced: Vec::new(),
             broken: false,
             file,
@@ -200,13 +200,15 @@ impl DataKeys {
 
     /// The key of this name, ready to seal.
     pub(crate) fn key(&mut self, name: u32) -> Result<&LessSafeKey, DiskError> {
-        let missing = || self.file.damaged(name, "the key is not there");
-        let place = self.prepared.get_mut(name as usize % PREPARED_KEYS);
-        let place = place.ok_or_else(missing)?;
-        if place.as_ref().is_none_or(|(known, _)| *known != name) {
-            *place = self.file.slot(name)?.expanded().map(|key| (name, key));
+        if !self.prepared.contains_key(&name) {
+            if self.prepared.len() >= PREPARED_KEYS {
+                self.prepared.clear();
+            }
+            self.prepared
+                .extend(self.file.slot(name)?.expanded().map(|key| (name, key)));
         }
-        place.as_ref().map(|(_, key)| key).ok_or_else(missing)
+        let missing = || self.file.damaged(name, "the key is not there");
+        self.prepared.get(&name).ok_or_else(missing)
     }
 
     /// Makes every key that was made durable, before anything is that is sealed with it.
@@ -337,21 +339,13 @@ impl DataKeys {
         let slots = &self.slots;
         let is_live = |name: u32| matches!(slots.get(name as usize), Some(State::Live { .. }));
         self.by_tag.retain(|_, name| is_live(*name));
-        for place in &mut self.prepared {
-            if place.as_ref().is_some_and(|(name, _)| !is_live(*name)) {
-                *place = None;
-            }
-        }
+        self.prepared.retain(|name, _| is_live(*name));
     }
 }
 
 // === impl KeyFile ===
 
 impl KeyFile {
-    fn open(path: &Path) -> Result<Self, FileError> {
-        Self::open_with(path, OpenOptions::new().read(true).write(true))
-    }
-
     /// For who only reads.
     pub(crate) fn open_to_read(path: &Path) -> Result<Self, FileError> {
         Self::open_with(path, OpenOptions::new().read(true))

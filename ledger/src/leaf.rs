@@ -37,31 +37,21 @@ pub enum StoredBody {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceName(pub [u8; 16]);
 
-/// A leaf does not hold what this version can read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the leaf does not hold a record that this version can read")]
-pub struct UnreadableRecord;
-
 // === impl StoredRecord ===
 
 impl StoredRecord {
-    /// Who reported it; `None` for what the control plane itself has to say.
-    pub fn source_name(&self) -> Option<SourceName> {
-        Some(SourceName(self.source.as_ref().try_into().ok()?))
-    }
-
-    /// Reads a leaf's plaintext as the record of this index.
-    pub fn into_record(self, index: u64) -> Result<LedgerRecord, UnreadableRecord> {
-        let source = match self.source.len() {
-            0 => String::new(),
-            _ => self.source_name().ok_or(UnreadableRecord)?.to_string(),
+    /// Reads a leaf's plaintext as the record of this index; none if this version cannot read it.
+    pub fn into_record(self, index: u64) -> Option<LedgerRecord> {
+        let source = match self.source.as_ref() {
+            [] => String::new(),
+            name => SourceName(name.try_into().ok()?).to_string(),
         };
-        let body = match self.body.ok_or(UnreadableRecord)? {
+        let body = match self.body? {
             StoredBody::Entry(stored) => RecordBody::Entry(stored),
             StoredBody::Change(change) => RecordBody::Source(change),
             StoredBody::Note(note) => RecordBody::Note(note),
         };
-        Ok(LedgerRecord {
+        Some(LedgerRecord {
             index,
             received_unix_nano: self.received_unix_nano,
             source,
@@ -155,13 +145,13 @@ mod tests {
                 source: "ab".repeat(16),
                 body,
             };
-            assert_eq!(read.into_record(3), Ok(expected));
+            assert_eq!(read.into_record(3), Some(expected));
         }
     }
 
     #[test]
     fn what_a_newer_version_wrote_is_not_read_as_something_else() {
-        assert_eq!(StoredRecord::default().into_record(0), Err(UnreadableRecord));
+        assert_eq!(StoredRecord::default().into_record(0), None);
     }
 
     proptest! {

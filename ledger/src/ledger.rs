@@ -10,7 +10,7 @@ use prost::bytes::Bytes;
 use crate::disk_error::DiskError;
 use crate::entry::{BatchView, EntryKind, EntryView, PrincipalView};
 use crate::frames::{FrameFile, HEAD_LEN, TornTail};
-use crate::group::{Beginning, GroupHead, KeyShare, LEAF_LENGTH_BYTES, groups_of};
+use crate::group::{Beginning, GroupHead, LEAF_LENGTH_BYTES, groups_of};
 use crate::hashes::{HashFiles, TreeWriter};
 use crate::index::{IndexBuilder, IndexSecret, MAX_PLACES, SegmentIndex};
 use crate::index_rows::Row;
@@ -44,8 +44,6 @@ pub struct Ledger {
     pub(crate) secret: IndexSecret,
     pub(crate) shared: Arc<Shared>,
     pub(crate) indexer: Indexer,
-    /// Kept between groups, so that its memory is.
-    pub(crate) piece: Piece,
     /// Bytes that had been used when it was last counted, without the segment that is being appended to.
     pub(crate) settled_bytes: u64,
     pub(crate) reserve: u64,
@@ -269,9 +267,9 @@ impl Ledger {
         }
     }
 
-    /// Reads it beside the one who appends.
+    /// Reads it beside the writer.
     pub fn reader(&self) -> LedgerReader {
-        LedgerReader::new(Arc::clone(&self.shared))
+        LedgerReader(Ok(Arc::clone(&self.shared)))
     }
 
     /// What is known of a source.
@@ -310,15 +308,12 @@ impl Ledger {
             self.tree.flush()?;
             self.shared.grown(self.tree.size());
         }
-        let mut piece = std::mem::take(&mut self.piece);
-        piece.clear();
+        let mut piece = Piece::new(now());
         let appended = items
             .iter()
             .try_for_each(|item| self.add(item, &mut piece))
             .and_then(|()| self.add_counted(&mut piece))
             .and_then(|()| self.write(&mut piece));
-        piece.bundle.shrink_to(KEPT_BUNDLE);
-        self.piece = piece;
         if appended.is_err() {
             // Indexes that were sealed under this session may be used again.
             self.sealer.renew().map_err(at(&self.paths.0))?;
@@ -359,11 +354,8 @@ impl Ledger {
                 self.make_room(piece)?;
                 let body = StoredBody::Change(change.clone());
                 self.seal(0, &source.to_bytes(), body, Row::Change, piece)?;
-                piece.head.sources.push(SourceMark {
-                    name: source.0.to_vec(),
-                    last_sequence: change.last_sequence,
-                    change: change.change,
-                });
+                let mark = SourceMark::new(*source, change.last_sequence, change.change());
+                piece.head.sources.push(mark);
             }
             NewItem::Note(note) => {
                 self.make_room(piece)?;
@@ -525,7 +517,7 @@ impl Ledger {
         piece.head.first_index = self.tree.size();
         // A key is on disk before anything is that only it opens.
         self.keys.sync()?;
-        let head = piece.head.to_payload();
+        let head = piece.head.encode_length_delimited_to_vec();
         let offset = self.current.append([&head, &piece.bundle])?;
         let bundle_offset = (offset + HEAD_LEN) as u32 + head.len() as u32;
         piece.head.sources.iter().for_each(|mark| self.sources.apply(mark));
@@ -546,9 +538,7 @@ impl Ledger {
             self.shares.add(leaf.key, u64::from(leaf.bytes));
             self.tree.push(leaf.hash);
         }
-        let received = piece.head.received_unix_nano;
-        piece.clear();
-        piece.head.received_unix_nano = received;
+        *piece = Piece::new(piece.head.received_unix_nano);
         let size = self.tree.size();
         self.segment
             .grown((size - self.segment.first()) as u32, self.current.end());
@@ -573,7 +563,13 @@ impl Ledger {
             SegmentIndex::File(_) => IndexBuilder::new(&self.secret, first),
         };
         let largest = self.shares.largest();
-        let (file, segment) = create_segment(&self.paths, self.beginning(largest.clone()), index)?;
+        let beginning = Beginning {
+            root: self.tree.root().0.to_vec(),
+            first_held: self.shared.first(),
+            sources: self.sources.marks(),
+            shares: largest.clone(),
+        };
+        let (file, segment) = create_segment(&self.paths, beginning, index)?;
         self.shares.segment_is_full(self.segment.first(), largest);
         let full = std::mem::replace(&mut self.segment, segment);
         self.current = file;
@@ -581,15 +577,6 @@ impl Ledger {
         self.indexer.finish(full);
         self.settle_bytes();
         Ok(())
-    }
-
-    fn beginning(&self, shares: Vec<KeyShare>) -> Beginning {
-        Beginning {
-            root: self.tree.root().0.to_vec(),
-            first_held: self.shared.first(),
-            sources: self.sources.marks(),
-            shares,
-        }
     }
 
     pub(crate) fn settle_bytes(&mut self) {
@@ -660,7 +647,7 @@ pub(crate) fn create_segment(
         ..GroupHead::default()
     };
     // An earlier attempt may have left such a file, which holds nothing else.
-    let file = FrameFile::create(&paths.segment(first), &head.to_payload())?;
+    let file = FrameFile::create(&paths.segment(first), &head.encode_length_delimited_to_vec())?;
     let segment = Segment::new(first, paths, head.received_unix_nano, SegmentIndex::Growing(index));
     segment.grown(0, file.end());
     Ok((file, Arc::new(segment)))
@@ -699,18 +686,15 @@ struct NewLeaf {
 // === impl Piece ===
 
 impl Piece {
-    /// Begins another one, in the same memory.
-    fn clear(&mut self) {
-        self.head = GroupHead {
-            received_unix_nano: now(),
-            ..GroupHead::default()
-        };
-        self.bundle.clear();
-        self.leaves.clear();
-        self.rows.clear();
-        self.chains.clear();
-        self.counts = Counted::default();
-        self.counted = 0;
+    /// What is taken in at this time.
+    fn new(received_unix_nano: u64) -> Self {
+        Self {
+            head: GroupHead {
+                received_unix_nano,
+                ..GroupHead::default()
+            },
+            ..Self::default()
+        }
     }
 
     /// The source has come this far.
@@ -719,11 +703,10 @@ impl Piece {
             Some(mark) if mark.name == source.0 && mark.change() == SourceChange::Unspecified => {
                 mark.last_sequence = last_sequence;
             }
-            _ => self.head.sources.push(SourceMark {
-                name: source.0.to_vec(),
-                last_sequence,
-                change: SourceChange::Unspecified.into(),
-            }),
+            _ => {
+                let mark = SourceMark::new(source, last_sequence, SourceChange::Unspecified);
+                self.head.sources.push(mark);
+            }
         }
     }
 }
@@ -760,7 +743,5 @@ fn now() -> u64 {
 const PIECE_BYTES: usize = 4 << 20;
 /// About 150 bytes of memory each.
 const PIECE_RECORDS: usize = 1 << 14;
-/// What a group may leave allocated for the next.
-const KEPT_BUNDLE: usize = 8 << 20;
 /// With a retention by age, a segment ends after this part of it, so that what is kept is at most as much too long.
 const SEGMENTS_IN_RETENTION: u128 = 16;

@@ -2,7 +2,6 @@
 //! a note of its erasure. The hashes do not tell, for a tree is whole without any of its leaves.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::disk_error::DiskError;
@@ -35,12 +34,11 @@ struct Use {
 
 impl LossCheck {
     /// Before any leaf is read.
-    pub(crate) fn open(keys: &Path, origin: &str) -> Result<Self, DiskError> {
-        let file = Arc::new(KeyFile::open_to_read(keys)?);
+    pub(crate) fn new(keys: &Arc<KeyFile>, origin: &str) -> Result<Self, DiskError> {
         Ok(Self {
-            erased: file.erased()?,
-            opener: Opener::new(origin, Arc::clone(&file)),
-            keys: file,
+            erased: keys.erased()?,
+            opener: Opener::new(origin, Arc::clone(keys)),
+            keys: Arc::clone(keys),
             uses: HashMap::new(),
             noted: HashSet::new(),
             pruned_below: 0,
@@ -86,17 +84,13 @@ impl LossCheck {
         first <= self.pruned_below
     }
 
-    /// The keys that are not what the leaves need, and what is wrong with each. `first_held` says below which index
-    /// everything is gone by now: what was sealed with the keys that a pruning destroys.
-    pub(crate) fn unaccounted<E>(
-        &self,
-        first_held: impl FnOnce() -> Result<u64, E>,
-    ) -> Result<Vec<(u32, &'static str)>, E> {
-        let mut found: Vec<(u32, u64, &'static str)> = Vec::new();
+    /// The keys that are not what the leaves need, the last index that was sealed with each, and what is wrong with it.
+    pub(crate) fn unaccounted(&self) -> Vec<(u32, u64, &'static str)> {
+        let mut found = Vec::new();
         for (name, used) in &self.uses {
             let wrong = match self.keys.slot(*name) {
                 Ok(Slot::Erased) if self.erased.contains(name) && !self.noted.contains(&u64::from(*name)) => {
-                    "it was destroyed, and no note in the ledger says that anybody was erased"
+                    "it was destroyed, and no note in the ledger says that a principal was erased"
                 }
                 Ok(Slot::Erased) => continue,
                 Ok(Slot::Live { .. }) if used.opens => continue,
@@ -106,12 +100,6 @@ impl LossCheck {
             found.push((*name, used.last_index, wrong));
         }
         found.sort_unstable_by_key(|(name, ..)| *name);
-        // Asked only now: a pruning removes segments before it destroys their keys.
-        let held = if found.is_empty() { 0 } else { first_held()? };
-        Ok(found
-            .into_iter()
-            .filter(|(_, last_index, _)| *last_index >= held)
-            .map(|(name, _, wrong)| (name, wrong))
-            .collect())
+        found
     }
 }

@@ -3,7 +3,6 @@
 //! A note's text is out of reach until a key that one trusts has opened the note: [`VerifierKey::open`].
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::str::FromStr;
 
 use base64::Engine;
@@ -37,29 +36,17 @@ pub struct NoteSignature {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyId(pub u32);
 
-/// What a signature is made of and over (C2SP signed-note, "Signature types").
-pub trait SignatureType {
-    /// Stands for it in keys.
-    const BYTE: u8;
-    /// What is said of a key for signatures of another type.
-    const EXPECTED: &'static str;
-}
-
-/// Ed25519 over the note's text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OfNotes;
-
-/// A public key with its name, for signatures of one type. As text it is C2SP's "vkey": `name+hash+base64`.
+/// A public key with its name, for signatures of one type (C2SP signed-note, "Signature types"). As text it is C2SP's
+/// "vkey": `name+hash+base64`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PublicKey<T> {
+pub struct PublicKey<const TYPE: u8> {
     name: KeyName,
     id: KeyId,
     key: VerifyingKey,
-    kind: PhantomData<T>,
 }
 
 /// A key that verifies notes.
-pub type VerifierKey = PublicKey<OfNotes>;
+pub type VerifierKey = PublicKey<OF_NOTES>;
 
 /// A key that signs notes.
 #[derive(Debug)]
@@ -68,7 +55,7 @@ pub struct NoteSigner {
     key: SigningKey,
 }
 
-/// Why something is no note, no key, or not signed by the one who should have.
+/// Why something is no note, no key, or not signed with the expected key.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum NoteError {
     /// It cannot be a note.
@@ -132,14 +119,6 @@ impl UnverifiedNote {
     pub fn signatures(&self) -> &[NoteSignature] {
         &self.signatures
     }
-
-    /// The signatures that say to be of this key.
-    pub(crate) fn signatures_of<'a, T: SignatureType>(
-        &'a self,
-        key: &'a PublicKey<T>,
-    ) -> impl Iterator<Item = &'a NoteSignature> {
-        self.signatures.iter().filter(|signature| key.is_of(signature))
-    }
 }
 
 // === impl NoteSignature ===
@@ -193,7 +172,7 @@ impl VerifierKey {
     /// if another one is not.
     pub fn open<'a>(&self, note: &'a UnverifiedNote) -> Result<&'a str, NoteError> {
         let mut is_signed = false;
-        for signature in note.signatures_of(self) {
+        for signature in note.signatures.iter().filter(|signature| self.is_of(signature)) {
             self.verify(note.text.as_bytes(), &signature.signature)?;
             is_signed = true;
         }
@@ -205,26 +184,20 @@ impl VerifierKey {
     }
 }
 
-impl SignatureType for OfNotes {
-    const BYTE: u8 = 0x01;
-    const EXPECTED: &'static str = "it is not for Ed25519 signatures of notes (type 1)";
-}
-
 // === impl PublicKey ===
 
-impl<T: SignatureType> PublicKey<T> {
+impl<const TYPE: u8> PublicKey<TYPE> {
     /// A key of this name.
     pub fn new(name: KeyName, key: VerifyingKey) -> Self {
         let mut sha256 = Sha256::new();
         sha256.update(name.0.as_bytes());
-        sha256.update([b'\n', T::BYTE]);
+        sha256.update([b'\n', TYPE]);
         sha256.update(key.as_bytes());
         let [a, b, c, d, ..] = <[u8; 32]>::from(sha256.finalize());
         Self {
             name,
             id: KeyId(u32::from_be_bytes([a, b, c, d])),
             key,
-            kind: PhantomData,
         }
     }
 
@@ -267,7 +240,7 @@ impl<T: SignatureType> PublicKey<T> {
     }
 }
 
-impl<T: SignatureType> FromStr for PublicKey<T> {
+impl<const TYPE: u8> FromStr for PublicKey<TYPE> {
     type Err = NoteError;
 
     fn from_str(text: &str) -> Result<Self, NoteError> {
@@ -279,8 +252,11 @@ impl<T: SignatureType> FromStr for PublicKey<T> {
             .decode(material)
             .map_err(|_| NoteError::Key("its last part is not base64"))?;
         let (kind, key) = material.split_first().ok_or(NoteError::Key("its last part is empty"))?;
-        if *kind != T::BYTE {
-            return Err(NoteError::Key(T::EXPECTED));
+        if *kind != TYPE {
+            return Err(NoteError::Key(match TYPE {
+                OF_NOTES => "it is not for Ed25519 signatures of notes (type 1)",
+                _ => "it is not for Ed25519 cosignatures of checkpoints (type 4)",
+            }));
         }
         let key = <&[u8; 32]>::try_from(key)
             .ok()
@@ -296,9 +272,9 @@ impl<T: SignatureType> FromStr for PublicKey<T> {
 }
 
 /// As text (`name+hash+base64`).
-impl<T: SignatureType> fmt::Display for PublicKey<T> {
+impl<const TYPE: u8> fmt::Display for PublicKey<TYPE> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let material = [&[T::BYTE], self.key.as_bytes().as_slice()].concat();
+        let material = [&[TYPE], self.key.as_bytes().as_slice()].concat();
         write!(f, "{}+{}+{}", self.name, self.id, STANDARD.encode(material))
     }
 }
@@ -372,6 +348,10 @@ impl fmt::Display for KeyId {
     }
 }
 
+/// The type of Ed25519 signatures over a note's text.
+pub const OF_NOTES: u8 = 1;
+/// The type of Ed25519 cosignatures, over a checkpoint's text and a time.
+pub const OF_CHECKPOINTS: u8 = 4;
 const SIGNATURE_BEGIN: &str = "— ";
 /// Sixteen must be accepted, and one of a post-quantum key has up to 5 kB.
 const MAX_NOTE_LEN: usize = 256 * 1024;

@@ -228,14 +228,10 @@ impl Counted {
 
     /// How many entries were counted, and the encoded entries that stand in their place.
     pub(crate) fn take(&mut self) -> (u64, Vec<Vec<u8>>) {
-        let Self {
-            principals,
-            chains,
-            entries,
-        } = std::mem::take(self);
+        let counted = std::mem::take(self);
         let mut encoded = Vec::new();
         let mut encode = |entry| encoded.push(v1::Entry { entry: Some(entry) }.encode_to_vec());
-        for (principal, counts) in principals {
+        for (principal, counts) in counted.principals {
             for (aggregate, count) in counts {
                 encode(v1::entry::Entry::Aggregate(v1::Aggregate {
                     count,
@@ -245,13 +241,13 @@ impl Counted {
             }
         }
         // A chain that is not stored is one that was shed: the events that name it cannot be verified again.
-        if chains > 0 {
+        if counted.chains > 0 {
             encode(v1::entry::Entry::Gap(v1::Gap {
-                shed_chains: chains,
+                shed_chains: counted.chains,
                 ..Default::default()
             }));
         }
-        (entries, encoded)
+        (counted.entries, encoded)
     }
 }
 

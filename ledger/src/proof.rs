@@ -60,12 +60,25 @@ pub fn inclusion<H: Hashes>(index: u64, size: u64, hashes: &H) -> Result<Vec<Has
     if index >= size {
         return Err(TreeError::Proof(ProofError::NoSuchLeaf { index, size }));
     }
+    let (mut path, _) = path_to(index, size, |first, end| end - first == 1, hashes)?;
+    path.reverse();
+    Ok(path)
+}
+
+/// The hashes beside the way from the root of the tree of `size` leaves down to the first subtree with this leaf that is
+/// looked for, and where that subtree begins. Subtrees are the leaves `first..end`.
+fn path_to<H: Hashes>(
+    leaf: u64,
+    size: u64,
+    is_looked_for: impl Fn(u64, u64) -> bool,
+    hashes: &H,
+) -> Result<(Vec<Hash>, u64), TreeError<H::Error>> {
     let root = |first, end| range_root(first, end, hashes).map_err(TreeError::Hashes);
     let mut path = Vec::new();
     let (mut first, mut end) = (0, size);
-    while end - first > 1 {
+    while !is_looked_for(first, end) {
         let middle = first + largest_power_of_two_below(end - first);
-        if index < middle {
+        if leaf < middle {
             path.push(root(middle, end)?);
             end = middle;
         } else {
@@ -73,8 +86,7 @@ pub fn inclusion<H: Hashes>(index: u64, size: u64, hashes: &H) -> Result<Vec<Has
             first = middle;
         }
     }
-    path.reverse();
-    Ok(path)
+    Ok((path, first))
 }
 
 /// Checks that a leaf with this hash is number `index` of the tree of `size` leaves that has this root.
@@ -82,7 +94,10 @@ pub fn verify_inclusion(leaf: &Hash, index: u64, size: u64, root: &Hash, proof: 
     if index >= size {
         return Err(ProofError::NoSuchLeaf { index, size });
     }
-    let mut climb = Climb::from(index, size - 1);
+    let mut climb = Climb {
+        node: index,
+        last: size - 1,
+    };
     let mut found = *leaf;
     for sibling in proof {
         found = match climb.side().ok_or(ProofError::WrongLength)? {
@@ -159,25 +174,13 @@ pub fn consistency<H: Hashes>(old: u64, new: u64, hashes: &H) -> Result<Vec<Hash
     if old > new {
         return Err(TreeError::Proof(ProofError::Shrunk { old, new }));
     }
-    let mut path = Vec::new();
     if old == 0 || old == new {
-        return Ok(path);
+        return Ok(Vec::new());
     }
-    let root = |first, end| range_root(first, end, hashes).map_err(TreeError::Hashes);
-    let (mut first, mut end) = (0, new);
-    while end != old {
-        let middle = first + largest_power_of_two_below(end - first);
-        if old <= middle {
-            path.push(root(middle, end)?);
-            end = middle;
-        } else {
-            path.push(root(first, middle)?);
-            first = middle;
-        }
-    }
+    let (mut path, first) = path_to(old - 1, new, |_, end| end == old, hashes)?;
     // The verifier knows the older tree's own root.
     if first > 0 {
-        path.push(root(first, end)?);
+        path.push(range_root(first, old, hashes).map_err(TreeError::Hashes)?);
     }
     path.reverse();
     Ok(path)
@@ -206,7 +209,10 @@ pub fn verify_consistency(
             })
         };
     }
-    let mut climb = Climb::from(old - 1, new - 1);
+    let mut climb = Climb {
+        node: old - 1,
+        last: new - 1,
+    };
     // A whole subtree of the older tree is one of the newer tree too: the climb begins at its top.
     while climb.node & 1 == 1 {
         climb.up();
@@ -250,10 +256,6 @@ enum Side {
 }
 
 impl Climb {
-    fn from(node: u64, last: u64) -> Self {
-        Self { node, last }
-    }
-
     fn up(&mut self) {
         self.node >>= 1;
         self.last >>= 1;

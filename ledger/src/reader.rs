@@ -1,4 +1,4 @@
-//! Reads what is durable, beside the one who appends.
+//! Reads what is durable, beside the writer.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -19,9 +19,9 @@ use crate::tree::{Hash, Hashes, leaf_hash, root_of};
 
 /// The ledger as readers see it. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct LedgerReader(Result<Arc<Shared>, Arc<str>>);
+pub struct LedgerReader(pub(crate) Result<Arc<Shared>, Arc<str>>);
 
-/// What the one who appends shares with those who read.
+/// What the writer shares with the readers.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) origin: String,
@@ -76,10 +76,6 @@ pub enum ReadError {
 // === impl LedgerReader ===
 
 impl LedgerReader {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self(Ok(shared))
-    }
-
     /// Of a ledger that could not be opened: it has nothing, and every question is answered with this text.
     pub fn damaged(reason: &str) -> Self {
         Self(Err(reason.into()))
@@ -307,7 +303,7 @@ impl Shared {
                 if unreadable.len() < MAX_UNREADABLE {
                     unreadable.insert(index);
                 }
-                Ok(LedgerRecord::unreadable(index))
+                Ok(LedgerRecord::lost(index, RecordBody::Unreadable))
             }
             Err(error) => Err(error.into()),
         }

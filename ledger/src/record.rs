@@ -21,15 +21,8 @@ pub struct LedgerRecord {
 // === impl LedgerRecord ===
 
 impl LedgerRecord {
-    pub(crate) fn unreadable(index: u64) -> Self {
-        Self::without_body(index, RecordBody::Unreadable)
-    }
-
-    pub(crate) fn erased(index: u64) -> Self {
-        Self::without_body(index, RecordBody::Erased)
-    }
-
-    fn without_body(index: u64, body: RecordBody) -> Self {
+    /// One that is erased or unreadable: nothing else is known of it.
+    pub(crate) fn lost(index: u64, body: RecordBody) -> Self {
         Self {
             index,
             received_unix_nano: 0,

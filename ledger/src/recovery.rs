@@ -18,14 +18,14 @@ use crate::index_rows::Row;
 use crate::indexer::{ErasedRows, Indexer, MAX_UNFINISHED, finish};
 use crate::keys::DataKeys;
 use crate::known_chains::KnownChains;
-use crate::ledger::{Ledger, Opened, Piece, create_segment};
+use crate::ledger::{Ledger, Opened, create_segment};
 use crate::ledger_error::LedgerError;
 use crate::options::LedgerOptions;
 use crate::principal_quota::Shares;
 use crate::reader::Shared;
 use crate::record::{LedgerRecord, Note, RecordBody};
 use crate::seal::{Opener, Sealer, key_name};
-use crate::segment::{Paths, Segment, parse_segment_name};
+use crate::segment::{Paths, Segment, names_in, parse_segment_name};
 use crate::sources::KnownSources;
 use crate::tree::{Frontier, Hash, Hashes as _, leaf_hash};
 
@@ -85,7 +85,6 @@ impl Ledger {
             tree: replay.tree,
             secret,
             shared,
-            piece: Piece::default(),
             settled_bytes: 0,
             reserve: 0,
             counted: 0,
@@ -273,11 +272,11 @@ impl Replay {
     }
 }
 
-/// What a leaf holds. One that does not open is for who asks for it to complain about: the tree shows whether it is as it
-/// was.
+/// What a leaf holds. One that does not open is an error only for the reader that asks for it: the tree shows whether it is
+/// as it was.
 fn record_of(opener: &mut Opener, leaf: Leaf<'_>) -> LedgerRecord {
     let record = opener.open(leaf.index, leaf.sealed);
-    record.unwrap_or_else(|_| LedgerRecord::unreadable(leaf.index))
+    record.unwrap_or_else(|_| LedgerRecord::lost(leaf.index, RecordBody::Unreadable))
 }
 
 /// Whether a segment has a leaf that is sealed with the key of this name. What cannot be read may be such a leaf; but not
@@ -436,14 +435,11 @@ fn stranger(path: &Path) -> DiskError {
 fn list_segments(paths: &Paths) -> Result<Vec<u64>, LedgerError> {
     let folder = paths.segments();
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(&folder).map_err(at(&folder))? {
-        let path = entry.map_err(at(&folder))?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name.ends_with(".new") {
-            // A segment whose creation was interrupted; its name will be used again.
-            continue;
+    for name in names_in(&folder).map_err(at(&folder))? {
+        // A segment whose creation was interrupted; its name will be used again.
+        if !name.ends_with(".new") {
+            found.push(parse_segment_name(&name).ok_or_else(|| stranger(&folder.join(&name)))?);
         }
-        found.push(parse_segment_name(name).ok_or_else(|| stranger(&path))?);
     }
     found.sort_unstable();
     Ok(found)
@@ -452,10 +448,9 @@ fn list_segments(paths: &Paths) -> Result<Vec<u64>, LedgerError> {
 /// Removes indexes of segments that are not there: one was being written while its segment was pruned.
 fn remove_forsaken_indexes(paths: &Paths, segments: &[u64]) -> Result<(), LedgerError> {
     let folder = paths.indexes();
-    for entry in std::fs::read_dir(&folder).map_err(at(&folder))? {
-        let path = entry.map_err(at(&folder))?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let first = parse_segment_name(name.strip_suffix(".new").unwrap_or(name));
+    for name in names_in(&folder).map_err(at(&folder))? {
+        let path = folder.join(&name);
+        let first = parse_segment_name(name.strip_suffix(".new").unwrap_or(&name));
         if first.is_some_and(|first| segments.binary_search(&first).is_err()) {
             std::fs::remove_file(&path).map_err(at(&path))?;
         }

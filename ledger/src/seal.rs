@@ -16,7 +16,7 @@ use ring::aead::{Aad, LessSafeKey, Nonce};
 use crate::disk_error::DiskError;
 use crate::keys::{KeyFile, Slot};
 use crate::leaf::StoredRecord;
-use crate::record::LedgerRecord;
+use crate::record::{LedgerRecord, RecordBody};
 
 /// Seals leaves. Not clonable: no two of them may have the same session.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Sealer {
 
 /// Opens leaves.
 #[derive(Debug)]
-pub(crate) struct Opener {
+pub struct Opener {
     keys: Arc<KeyFile>,
     origin: String,
     /// Of late.
@@ -113,7 +113,7 @@ impl Opener {
         if !self.ready.contains_key(&name) {
             let slot = self.keys.slot(name)?;
             if matches!(slot, Slot::Erased) {
-                return Ok(LedgerRecord::erased(index));
+                return Ok(LedgerRecord::lost(index, RecordBody::Erased));
             }
             if self.ready.len() >= READY_KEYS {
                 self.ready.clear();
@@ -130,7 +130,7 @@ impl Opener {
             return Err(damaged);
         };
         let record = StoredRecord::decode(&*plaintext).ok();
-        let record = record.and_then(|record| record.into_record(index).ok());
+        let record = record.and_then(|record| record.into_record(index));
         record.ok_or(OpenError::Unknown { index })
     }
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use credence_storage::at;
@@ -86,7 +86,7 @@ impl Segment {
         Ok(places)
     }
 
-    /// Its index, for as long as it is looked at; the one who appends waits meanwhile.
+    /// Its index, for as long as it is looked at; the writer waits meanwhile.
     pub fn index(&self) -> RwLockReadGuard<'_, SegmentIndex> {
         self.index.read()
     }
@@ -252,21 +252,15 @@ impl Paths {
 
     /// The keys of which there is such a file.
     pub(crate) fn being_erased(&self) -> io::Result<Vec<u32>> {
-        let mut keys = Vec::new();
-        for entry in std::fs::read_dir(&self.0)? {
-            let name = entry?.file_name();
-            let key = name.to_str().and_then(|name| name.strip_prefix(ERASING));
-            keys.extend(key.and_then(|key| key.parse::<u32>().ok()));
-        }
-        Ok(keys)
+        let names = names_in(&self.0)?;
+        let keys = names.iter().filter_map(|name| name.strip_prefix(ERASING)?.parse().ok());
+        Ok(keys.collect())
     }
 
     /// The first indexes of the segments that there are, in order; other files are passed over.
     pub(crate) fn held_segments(&self) -> io::Result<Vec<u64>> {
-        let mut segments = Vec::new();
-        for entry in std::fs::read_dir(self.segments())? {
-            segments.extend(entry?.file_name().to_str().and_then(parse_segment_name));
-        }
+        let names = names_in(&self.segments())?;
+        let mut segments: Vec<u64> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
         segments.sort_unstable();
         Ok(segments)
     }
@@ -278,6 +272,14 @@ impl Paths {
     pub(crate) fn index(&self, first: u64) -> PathBuf {
         self.indexes().join(segment_name(first))
     }
+}
+
+/// The names of the files in a folder.
+pub(crate) fn names_in(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = std::fs::read_dir(folder)?;
+    entries
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect()
 }
 
 pub(crate) fn segment_name(first: u64) -> String {

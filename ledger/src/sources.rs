@@ -77,15 +77,12 @@ impl KnownSources {
     pub(crate) fn marks(&self) -> Vec<SourceMark> {
         let mut by_birth: Vec<_> = self.by_name.iter().collect();
         by_birth.sort_unstable_by_key(|(_, (_, born))| *born);
-        let mark = |(source, (state, _)): (&SourceName, &(SourceState, u64))| SourceMark {
-            name: source.0.to_vec(),
-            last_sequence: state.last_sequence,
-            change: if state.lost {
-                SourceChange::Lost
-            } else {
-                SourceChange::Started
-            }
-            .into(),
+        let mark = |(source, (state, _)): (&SourceName, &(SourceState, u64))| {
+            let change = match state.lost {
+                true => SourceChange::Lost,
+                false => SourceChange::Started,
+            };
+            SourceMark::new(*source, state.last_sequence, change)
         };
         by_birth.into_iter().map(mark).collect()
     }
@@ -107,6 +104,14 @@ impl KnownSources {
 // === impl SourceMark ===
 
 impl SourceMark {
+    pub(crate) fn new(source: SourceName, last_sequence: u64, change: SourceChange) -> Self {
+        Self {
+            name: source.0.to_vec(),
+            last_sequence,
+            change: change.into(),
+        }
+    }
+
     pub(crate) fn name(&self) -> Option<SourceName> {
         Some(SourceName(self.name.as_slice().try_into().ok()?))
     }

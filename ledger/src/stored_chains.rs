@@ -32,10 +32,6 @@ pub struct SealedBlock {
     group: Group,
 }
 
-/// Opens blocks; each thread has its own.
-#[derive(Debug)]
-pub struct ChainOpener(Opener);
-
 /// The chains of a block.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct OpenedChains {
@@ -57,9 +53,9 @@ impl StoredChains {
         Ok(Self { paths, origin, keys })
     }
 
-    /// What opens the blocks.
-    pub fn opener(&self) -> ChainOpener {
-        ChainOpener(Opener::new(&self.origin, Arc::clone(&self.keys)))
+    /// What opens the blocks; each thread has its own.
+    pub fn opener(&self) -> Opener {
+        Opener::new(&self.origin, Arc::clone(&self.keys))
     }
 
     /// Hands out every block, oldest first. Returns what a write looks like that is not finished at the end of the last
@@ -94,12 +90,12 @@ impl StoredChains {
 
 impl SealedBlock {
     /// Opens the block's records; those that are chains are in the answer.
-    pub fn open(self, opener: &mut ChainOpener) -> Result<OpenedChains, OpenError> {
+    pub fn open(self, opener: &mut Opener) -> Result<OpenedChains, OpenError> {
         let Self { path, group } = self;
         let damaged = |found| DiskError::damaged(&path, found).at_byte(group.offset);
         let mut opened = OpenedChains::default();
         for leaf in group.leaves() {
-            let stored = match opener.0.open(leaf.index, leaf.sealed)?.body {
+            let stored = match opener.open(leaf.index, leaf.sealed)?.body {
                 RecordBody::Erased => {
                     opened.erased += 1;
                     continue;

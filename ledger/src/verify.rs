@@ -19,7 +19,7 @@ use crate::index::{IndexFile, IndexSecret};
 use crate::keys::{self, KeyFile};
 use crate::log_identity::{origins_of, verifier_key_of};
 use crate::losses::LossCheck;
-use crate::note::VerifierKey;
+use crate::note::{KeyName, VerifierKey};
 use crate::recovery::index_again;
 use crate::seal::Opener;
 use crate::segment::Paths;
@@ -75,18 +75,25 @@ pub fn verify(folder: &Path, against: &Against) -> io::Result<Findings> {
         paths: Paths(folder.to_owned()),
         findings: Findings::default(),
     };
-    let key = checking.key(against);
+    let origins = origins_of(folder).unwrap_or_default();
+    let key = checking.key(against, origins.last());
     // Before the leaves: those of a running control plane only become more.
     checking.findings.checkpoint = key.and_then(|key| checking.checkpoint(&key, against.key.is_some()));
-    let mut losses = checking.losses();
+    let keys = checking.key_file();
+    let sealed_with = keys.as_ref().zip(origins.first());
+    let mut losses = sealed_with.and_then(|(keys, origin)| LossCheck::new(keys, origin.as_str()).ok());
     let known = checking.findings.problems.len();
     checking.tree(against, &mut losses);
     // Leaves that could not be read may hold the notes.
     if let Some(losses) = losses.filter(|_| checking.findings.problems.len() == known) {
         checking.report_losses(&losses);
     }
-    checking.keys();
-    checking.indexes();
+    if let Some(keys) = &keys {
+        checking.keys(keys);
+    }
+    if let Some((keys, origin)) = sealed_with {
+        checking.indexes(keys, origin);
+    }
     Ok(checking.findings)
 }
 
@@ -145,7 +152,7 @@ impl Checking {
     }
 
     /// The log's key, and whether the folder's own is the same.
-    fn key(&mut self, against: &Against) -> Option<VerifierKey> {
+    fn key(&mut self, against: &Against, origin: Option<&KeyName>) -> Option<VerifierKey> {
         let own = match verifier_key_of(&self.paths.0) {
             Ok(own) => Some(own),
             // Who may check the evidence need not be able to sign it.
@@ -160,9 +167,8 @@ impl Checking {
             }
         };
         let Some(key) = &against.key else { return own };
-        let origins = origins_of(&self.paths.0).unwrap_or_default();
         if let Some(own) = own.filter(|own| own != key) {
-            let path = match origins.last() == Some(key.name()) {
+            let path = match origin == Some(key.name()) {
                 true => self.path("log-key"),
                 false => self.path("origin"),
             };
@@ -281,14 +287,10 @@ impl Checking {
         (*segments.first()? > first).then(|| segments.into())
     }
 
+    /// What was pruned is known by its hashes only.
     fn begin(&mut self, segments: &VecDeque<u64>, growing: &mut Growing) {
         let first = segments.front().copied().unwrap_or(0);
         self.findings.first = first;
-        self.pruned(first, growing);
-    }
-
-    /// What was pruned is known by its hashes only.
-    fn pruned(&mut self, first: u64, growing: &mut Growing) {
         while growing.frontier.size() < first {
             let Some(level) = growing.levels.first_mut() else {
                 return;
@@ -328,27 +330,23 @@ impl Checking {
 
     /// Adds a leaf, compares every hash that it completes with the files, and the root with what was signed.
     fn push(&mut self, leaf: Hash, growing: &mut Growing, is_pruned: bool) {
-        let Growing {
-            frontier,
-            levels,
-            commitments,
-        } = growing;
         let problems = &mut self.findings.problems;
-        frontier.push(leaf, &mut |level, hash| {
+        growing.frontier.push(leaf, &mut |level, hash| {
             // That one was just read from there.
             if level == 0 && is_pruned {
                 return;
             }
-            if let Some(level) = levels.get_mut(usize::from(level)) {
+            if let Some(level) = growing.levels.get_mut(usize::from(level)) {
                 level.compare(&hash, problems);
             }
         });
-        let size = frontier.size();
-        if commitments.iter().all(|commitment| commitment.size != size) {
+        let size = growing.frontier.size();
+        if growing.commitments.iter().all(|commitment| commitment.size != size) {
             return;
         }
-        let root = frontier.root();
-        for wrong in commitments
+        let root = growing.frontier.root();
+        for wrong in growing
+            .commitments
             .iter()
             .filter(|commitment| commitment.size == size && commitment.root != root)
         {
@@ -384,18 +382,18 @@ impl Checking {
 // === impl Checking: what is made to read the leaves ===
 
 impl Checking {
-    /// None if the keys cannot be read, of which [`Checking::keys`] tells.
-    fn losses(&mut self) -> Option<LossCheck> {
-        let path = self.path("keys");
-        let origins = origins_of(&self.paths.0).ok()?;
-        match LossCheck::open(&path, origins.first()?.as_str()) {
-            Ok(losses) => Some(losses),
-            Err(DiskError::Io(FileError { error, .. })) if error.kind() == io::ErrorKind::PermissionDenied => {
-                self.unchecked(&path, &error);
-                None
-            }
-            Err(_) => None,
+    /// The data keys, if they can be read.
+    fn key_file(&mut self) -> Option<Arc<KeyFile>> {
+        let error = match KeyFile::open_to_read(&self.path("keys")) {
+            Ok(keys) => return Some(Arc::new(keys)),
+            Err(error) => error,
+        };
+        // Who may check the evidence need not be able to read it.
+        match error.error.kind() {
+            io::ErrorKind::PermissionDenied => self.unchecked(&error.path, &error.error),
+            _ => self.findings.problems.push(DiskError::from(error).into()),
         }
+        None
     }
 
     /// What is not there any more has to be accounted for.
@@ -409,54 +407,40 @@ impl Checking {
             );
             self.problem(path, None, found);
         }
-        let held = || Ok::<_, io::Error>(self.paths.held_segments()?.first().copied().unwrap_or(0));
-        let path = self.path("keys");
-        match losses.unaccounted(held) {
-            Ok(unaccounted) => {
-                for (name, wrong) in unaccounted {
-                    self.problem(
-                        path.clone(),
-                        Some(keys::slot_offset(name)),
-                        format!("key {name}: {wrong}"),
-                    );
-                }
-            }
-            Err(error) => self.problem(self.path("segments"), None, error),
+        let unaccounted = losses.unaccounted();
+        // Read only now: a pruning removes segments before it destroys their keys.
+        let held = match self.paths.held_segments() {
+            Ok(segments) => segments.first().copied().unwrap_or(0),
+            Err(error) => return self.problem(self.path("segments"), None, error),
+        };
+        for (name, _, wrong) in unaccounted.into_iter().filter(|(_, last, _)| *last >= held) {
+            let found = format!("key {name}: {wrong}");
+            self.problem(self.path("keys"), Some(keys::slot_offset(name)), found);
         }
     }
 
-    fn keys(&mut self) {
-        let path = self.path("keys");
-        let check = || KeyFile::open_to_read(&path)?.damaged_slots();
+    fn keys(&mut self, keys: &KeyFile) {
         // A running control plane may be just about to overwrite a slot.
-        let checked = check().and_then(|damaged| match damaged.is_empty() {
+        let checked = keys.damaged_slots().and_then(|damaged| match damaged.is_empty() {
             true => Ok(damaged),
-            false => check(),
+            false => keys.damaged_slots(),
         });
         match checked {
             Ok(damaged) => {
                 for (offset, found) in damaged {
-                    self.problem(path.clone(), Some(offset), found);
+                    self.problem(self.path("keys"), Some(offset), found);
                 }
             }
-            // Who may check the evidence need not be able to read it.
-            Err(DiskError::Io(refused)) if refused.error.kind() == io::ErrorKind::PermissionDenied => {}
             Err(error) => self.findings.problems.push(error.into()),
         }
     }
 
-    fn indexes(&mut self) {
-        // Keys that cannot be read were told of.
-        let Ok(keys) = KeyFile::open_to_read(&self.path("keys")) else {
-            return;
-        };
+    fn indexes(&mut self, keys: &Arc<KeyFile>, origin: &KeyName) {
         let secret = match keys.index_secret() {
             Ok(secret) => secret,
             Err(error) => return self.findings.problems.push(error.into()),
         };
-        let keys = Arc::new(keys);
-        let origins = origins_of(&self.paths.0).unwrap_or_default();
-        let (Some(origin), Ok(segments)) = (origins.first(), self.paths.held_segments()) else {
+        let Ok(segments) = self.paths.held_segments() else {
             return;
         };
         // The last one has no index yet.
@@ -464,7 +448,7 @@ impl Checking {
             let [first, next] = pair else { continue };
             let segment = self.paths.segment(*first);
             let check = || {
-                let opener = Opener::new(origin.as_str(), Arc::clone(&keys));
+                let opener = Opener::new(origin.as_str(), Arc::clone(keys));
                 self.index(*first, *next, &segment, &secret, opener)
             };
             let mut checked = check();

@@ -72,9 +72,11 @@ impl Follower {
         let mut growth = self.reader.growth();
         let mut wait = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
-            match self.step().await {
-                Ok(Step::Sent) => wait.reset(),
-                Ok(Step::NothingNew(size)) => {
+            let step = self.step().await;
+            self.note_waiting();
+            match step {
+                Ok(None) => wait.reset(),
+                Ok(Some(size)) => {
                     self.cursor.write().await;
                     if growth.wait_for(|now| *now > size).await.is_err() {
                         // The ledger grows no more.
@@ -91,7 +93,6 @@ impl Follower {
                         "the OpenTelemetry collector did not take evidence; it will be sent again (the ledger is not affected)"
                     );
                     self.cursor.write().await;
-                    self.note_waiting();
                     // Read again then: what is erased while the collector is away must not be sent afterwards.
                     self.pending = Vec::new();
                     tokio::time::sleep(pause).await;
@@ -100,11 +101,12 @@ impl Follower {
         }
     }
 
-    async fn step(&mut self) -> Result<Step, Delay> {
+    /// Sends what comes next; the ledger's size, if all of it was sent.
+    async fn step(&mut self) -> Result<Option<u64>, Delay> {
         if self.pending.is_empty()
             && let Some(size) = self.read().await?
         {
-            return Ok(Step::NothingNew(size));
+            return Ok(Some(size));
         }
         let count = self.fitting();
         let request = ExportLogsServiceRequest {
@@ -129,7 +131,7 @@ impl Follower {
             }
             Outcome::TooLarge { .. } if count > 1 => {
                 self.at_once = count / 2;
-                return Ok(Step::Sent);
+                return Ok(None);
             }
             Outcome::TooLarge { message } | Outcome::Refused { message } => {
                 tracing::error!(
@@ -145,8 +147,7 @@ impl Follower {
         self.at_once = (self.at_once * 2).min(MAX_RECORDS);
         self.pending.drain(..count);
         self.cursor.advance(self.cursor.next.saturating_add(sent)).await;
-        self.metrics.waiting.dec_by(i64::try_from(sent).unwrap_or_default());
-        Ok(Step::Sent)
+        Ok(None)
     }
 
     /// Reads what comes next; the ledger's size, if there is nothing.
@@ -184,9 +185,6 @@ impl Follower {
             );
         }
         self.cursor.advance(from).await;
-        self.metrics
-            .waiting
-            .set(i64::try_from(held.end.saturating_sub(from)).unwrap_or(i64::MAX));
         if from < held.end && mapped.is_empty() {
             return Err(failed(format!("the ledger has no record {from}, which it should have")));
         }
@@ -194,7 +192,7 @@ impl Follower {
         Ok(self.pending.is_empty().then_some(held.end))
     }
 
-    /// While nothing is taken, what waits grows.
+    /// While nothing is taken too: what waits grows.
     fn note_waiting(&self) {
         if let Ok(held) = held(&self.reader) {
             let waiting = held.end.saturating_sub(self.cursor.next);
@@ -218,12 +216,6 @@ fn held(reader: &LedgerReader) -> Result<Range<u64>, String> {
     reader.records(0..0).map_err(|error| error.to_string())?;
     let first = reader.first();
     Ok(first..reader.size().max(first))
-}
-
-enum Step {
-    Sent,
-    /// The ledger has so many records, and all of them were sent.
-    NothingNew(u64),
 }
 
 /// It has to be tried again.

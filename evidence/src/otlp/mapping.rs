@@ -38,107 +38,89 @@ pub(crate) fn resource_logs(instance: &str, log_records: Vec<LogRecord>) -> Reso
 
 /// The record as a log record. Every record has one, so that `credence.ledger.index` has no gaps.
 pub(crate) fn log_record(record: &LedgerRecord) -> LogRecord {
-    let said = Said::of(record);
+    let described = described(record);
     LogRecord {
-        time_unix_nano: match said.time_unix_nano {
+        time_unix_nano: match described.time_unix_nano {
             0 => record.received_unix_nano,
             time => time,
         },
         observed_time_unix_nano: record.received_unix_nano,
-        severity_number: said.severity.into(),
-        severity_text: said.severity.as_str_name().replace(SEVERITY, ""),
-        body: Some(text(said.body)),
         attributes: Attributes::of(record).0,
-        trace_id: said.trace_id,
-        event_name: said.name.to_owned(),
+        ..described
+    }
+}
+
+/// The log record without its attributes. Its time is 0 if it is when the record was received.
+fn described(record: &LedgerRecord) -> LogRecord {
+    use SeverityNumber::{Debug, Error, Info, Warn};
+    match &record.body {
+        RecordBody::Entry(stored) => match &stored.view().map(|view| view.kind) {
+            Some(EntryKind::Event(event)) => decision(event),
+            Some(EntryKind::Aggregate(aggregate)) => count(aggregate),
+            Some(EntryKind::Gap(gap)) => LogRecord {
+                time_unix_nano: gap.first_time_unix_nano,
+                ..named("credence.gap", Warn, format!("{} events were shed", gap.shed))
+            },
+            Some(EntryKind::Chain(_)) => named("credence.chain", Debug, "a delegation was presented"),
+            None => named("credence.unknown", Info, NEWER),
+        },
+        RecordBody::Source(change) => {
+            let severity = if change.change() == SourceChange::Lost {
+                Warn
+            } else {
+                Info
+            };
+            let body = format!("an audit source: {}", change_name(change.change()));
+            named("credence.source", severity, body)
+        }
+        RecordBody::Note(note) => match &note.note {
+            Some(Note::Mismatch(_)) => {
+                let body = "a filter allowed a delegation that does not verify";
+                named("credence.mismatch", Error, body)
+            }
+            Some(Note::Erasure(_)) => named("credence.erasure", Info, "a principal's evidence was erased"),
+            Some(Note::Pruning(_)) => named("credence.pruning", Info, "the oldest evidence was removed"),
+            None => named("credence.unknown", Info, NEWER),
+        },
+        RecordBody::Erased => named("credence.erased", Info, "erased"),
+        RecordBody::Unreadable => {
+            let body = "the ledger's disk does not have this record as it was written";
+            named("credence.unreadable", Error, body)
+        }
+    }
+}
+
+fn named(name: &str, severity: SeverityNumber, body: impl Into<String>) -> LogRecord {
+    LogRecord {
+        event_name: name.to_owned(),
+        severity_number: severity.into(),
+        severity_text: severity.as_str_name().replace(SEVERITY, ""),
+        body: Some(text(body.into())),
         ..Default::default()
     }
 }
 
-/// What is not an attribute.
-struct Said {
-    name: &'static str,
-    severity: SeverityNumber,
-    body: String,
-    /// 0 if it is when the record was received.
-    time_unix_nano: u64,
-    trace_id: Vec<u8>,
+fn decision(event: &EventView<'_>) -> LogRecord {
+    let decision = event.decision();
+    let body = format!("{}: {}", decision_name(decision), event.reason);
+    LogRecord {
+        time_unix_nano: event.time_unix_nano,
+        trace_id: trace_id(event.trace_id).unwrap_or_default(),
+        ..named("credence.decision", severity(decision), body)
+    }
 }
 
-// === impl Said ===
-
-impl Said {
-    fn of(record: &LedgerRecord) -> Self {
-        use SeverityNumber::{Debug, Error, Info, Warn};
-        match &record.body {
-            RecordBody::Entry(stored) => match &stored.view().map(|view| view.kind) {
-                Some(EntryKind::Event(event)) => Self::decision(event),
-                Some(EntryKind::Aggregate(aggregate)) => Self::count(aggregate),
-                Some(EntryKind::Gap(gap)) => Self {
-                    time_unix_nano: gap.first_time_unix_nano,
-                    ..Self::new("credence.gap", Warn, format!("{} events were shed", gap.shed))
-                },
-                Some(EntryKind::Chain(_)) => Self::new("credence.chain", Debug, "a delegation was presented"),
-                None => Self::new("credence.unknown", Info, NEWER),
-            },
-            RecordBody::Source(change) => {
-                let severity = if change.change() == SourceChange::Lost {
-                    Warn
-                } else {
-                    Info
-                };
-                let body = format!("an audit source: {}", change_name(change.change()));
-                Self::new("credence.source", severity, body)
-            }
-            RecordBody::Note(note) => match &note.note {
-                Some(Note::Mismatch(_)) => {
-                    let body = "a filter allowed a delegation that does not verify";
-                    Self::new("credence.mismatch", Error, body)
-                }
-                Some(Note::Erasure(_)) => Self::new("credence.erasure", Info, "a principal's evidence was erased"),
-                Some(Note::Pruning(_)) => Self::new("credence.pruning", Info, "the oldest evidence was removed"),
-                None => Self::new("credence.unknown", Info, NEWER),
-            },
-            RecordBody::Erased => Self::new("credence.erased", Info, "erased"),
-            RecordBody::Unreadable => {
-                let body = "the ledger's disk does not have this record as it was written";
-                Self::new("credence.unreadable", Error, body)
-            }
-        }
-    }
-
-    fn new(name: &'static str, severity: SeverityNumber, body: impl Into<String>) -> Self {
-        Self {
-            name,
-            severity,
-            body: body.into(),
-            time_unix_nano: 0,
-            trace_id: Vec::new(),
-        }
-    }
-
-    fn decision(event: &EventView<'_>) -> Self {
-        let decision = event.decision();
-        let body = format!("{}: {}", decision_name(decision), event.reason);
-        Self {
-            time_unix_nano: event.time_unix_nano,
-            trace_id: trace_id(event.trace_id).unwrap_or_default(),
-            ..Self::new("credence.decision", severity(decision), body)
-        }
-    }
-
-    fn count(aggregate: &AggregateView<'_>) -> Self {
-        let decision = aggregate.decision();
-        let (name, count, reason) = (decision_name(decision), aggregate.count, aggregate.reason);
-        let seconds = u64::try_from(aggregate.second).unwrap_or(0);
-        Self {
-            time_unix_nano: seconds.saturating_mul(1_000_000_000),
-            ..Self::new(
-                "credence.count",
-                severity(decision),
-                format!("{name}: {count} times {reason}"),
-            )
-        }
+fn count(aggregate: &AggregateView<'_>) -> LogRecord {
+    let decision = aggregate.decision();
+    let (name, count, reason) = (decision_name(decision), aggregate.count, aggregate.reason);
+    let seconds = u64::try_from(aggregate.second).unwrap_or(0);
+    LogRecord {
+        time_unix_nano: seconds.saturating_mul(1_000_000_000),
+        ..named(
+            "credence.count",
+            severity(decision),
+            format!("{name}: {count} times {reason}"),
+        )
     }
 }
 
@@ -168,8 +150,8 @@ impl Attributes {
                 FieldValue::Texts(texts) => attributes.texts(attribute, texts),
                 FieldValue::Bytes(bytes) => attributes.text(attribute, &hex(&bytes)),
                 FieldValue::Number(number) | FieldValue::Nanoseconds(number) => attributes.number(attribute, number),
-                FieldValue::Seconds(seconds) => attributes.integer(attribute, seconds),
-                FieldValue::Flag(flag) => attributes.flag(attribute, flag),
+                FieldValue::Seconds(seconds) => attributes.push(attribute, Value::IntValue(seconds)),
+                FieldValue::Flag(flag) => attributes.push(attribute, Value::BoolValue(flag)),
             }
         }
         attributes
@@ -196,17 +178,9 @@ impl Attributes {
         }
     }
 
-    fn integer(&mut self, key: &str, value: i64) {
-        self.push(key, Value::IntValue(value));
-    }
-
     /// OTLP has signed integers only; what does not fit is the largest.
     fn number(&mut self, key: &str, value: u64) {
-        self.integer(key, i64::try_from(value).unwrap_or(i64::MAX));
-    }
-
-    fn flag(&mut self, key: &str, value: bool) {
-        self.push(key, Value::BoolValue(value));
+        self.push(key, Value::IntValue(i64::try_from(value).unwrap_or(i64::MAX)));
     }
 
     fn principal(&mut self, principal: Option<PrincipalView<'_>>) {
@@ -228,7 +202,7 @@ impl Attributes {
         match port {
             Some(port) => {
                 self.text("server.address", host.trim_matches(['[', ']']));
-                self.integer("server.port", port.into());
+                self.push("server.port", Value::IntValue(port.into()));
             }
             None => self.text("server.address", authority.trim_matches(['[', ']'])),
         }

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
-use opentelemetry_proto::tonic::collector::logs::v1::{
-    ExportLogsPartialSuccess, ExportLogsServiceRequest, ExportLogsServiceResponse,
-};
+use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
 use prost::Message as _;
 use tonic::metadata::{MetadataKey, MetadataMap, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
@@ -179,13 +177,10 @@ fn post(
 }
 
 fn taken(answer: ExportLogsServiceResponse) -> Outcome {
-    let ExportLogsPartialSuccess {
-        rejected_log_records,
-        error_message,
-    } = answer.partial_success.unwrap_or_default();
+    let partial = answer.partial_success.unwrap_or_default();
     Outcome::Taken {
-        refused: u64::try_from(rejected_log_records).unwrap_or_default(),
-        message: error_message,
+        refused: u64::try_from(partial.rejected_log_records).unwrap_or_default(),
+        message: partial.error_message,
     }
 }
 

@@ -10,13 +10,12 @@ use credence_delegation::evidence::EvidenceVerifier;
 use credence_ledger::ReadError;
 use credence_ledger::entry::{EntryKind, EntryView, EventView};
 use credence_ledger::record::{Mismatch, SourceChange, StoredSourceChange};
-use credence_runtime::metrics::labels;
 use credence_wire::v1;
 
 use super::comparison::{Difference, DifferenceKind, Verdict};
 use super::verdicts::Verdicts;
 use crate::cursors::Progress;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, count};
 use crate::writer::ReportError;
 
 /// A record as the checker looks at it.
@@ -109,30 +108,20 @@ impl Findings {
                  the same trust_anchors"
             );
         }
-        for (outcome, count) in [("verified", self.verified), ("refused", self.refused)] {
-            metrics
-                .chains_verified
-                .get_or_create(&labels([("outcome", outcome)]))
-                .inc_by(count);
+        for (outcome, chains) in [("verified", self.verified), ("refused", self.refused)] {
+            count(&metrics.chains_verified, [("outcome", outcome)], chains);
         }
         let mismatched = self.differences.values().sum();
-        for (outcome, count) in [
+        for (outcome, allows) in [
             ("matched", self.matched),
             ("unchecked", self.unchecked),
             ("other_anchors", self.other_anchors),
             ("mismatched", mismatched),
         ] {
-            metrics
-                .allows_checked
-                .get_or_create(&labels([("outcome", outcome)]))
-                .inc_by(count);
+            count(&metrics.allows_checked, [("outcome", outcome)], allows);
         }
-        for (kind, count) in &self.differences {
-            let kind = kind.name();
-            metrics
-                .mismatches
-                .get_or_create(&labels([("kind", kind)]))
-                .inc_by(*count);
+        for (kind, allows) in &self.differences {
+            count(&metrics.mismatches, [("kind", kind.into())], *allows);
         }
         metrics
             .sources_with_other_anchors
@@ -263,19 +252,19 @@ impl<'c> Checker<'c> {
         }
         wanted.retain(|(digest, _)| !arrived.contains_key(digest));
         arrived.retain(|digest, _| self.verdicts.get(digest).is_none());
-        self.verify(arrived.into_iter().unzip(), findings);
+        self.verify(&Vec::from_iter(arrived), findings);
         self.look_up(&wanted, evidence, findings);
     }
 
     /// Verifies chains that came earlier and are forgotten.
     ///
-    /// To find out that there is no such chain takes a look into every segment. Whoever names many that were never presented
+    /// To find out that there is no such chain takes a look into every segment. A source that names many that were never presented
     /// must not keep the others from being checked: of each source only so many such looks are taken in a block, and
     /// what it names beyond is unchecked this time.
     fn look_up(&mut self, wanted: &[([u8; 32], &str)], evidence: &impl Evidence, findings: &mut Findings) {
         let mut misses: HashMap<&str, usize> = HashMap::new();
         let mut looked_for: HashSet<[u8; 32]> = HashSet::new();
-        let (mut digests, mut found, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (mut found, mut bytes) = (Vec::new(), 0);
         for (digest, source) in wanted {
             let missed = misses.entry(source).or_default();
             if *missed >= MISSES || !looked_for.insert(*digest) {
@@ -284,8 +273,7 @@ impl<'c> Checker<'c> {
             match evidence.chain(digest) {
                 Ok(Some(chain)) => {
                     bytes += chain.len();
-                    digests.push(*digest);
-                    found.push(chain);
+                    found.push((*digest, chain));
                 }
                 Ok(None) => {
                     *missed += 1;
@@ -295,21 +283,22 @@ impl<'c> Checker<'c> {
                 Err(Unreadable) => *missed += 1,
             }
             if bytes >= FOUND_BYTES {
-                self.verify((std::mem::take(&mut digests), texts(&found)), findings);
+                self.verify(&found, findings);
                 found.clear();
                 bytes = 0;
             }
         }
-        self.verify((digests, texts(&found)), findings);
+        self.verify(&found, findings);
     }
 
-    fn verify(&mut self, (digests, texts): (Vec<[u8; 32]>, Vec<&str>), findings: &mut Findings) {
-        for (digest, verdict) in digests.into_iter().zip(Verdict::of(texts, &mut self.verifier)) {
+    fn verify(&mut self, chains: &[([u8; 32], impl AsRef<str>)], findings: &mut Findings) {
+        let texts = chains.iter().map(|(_, text)| text.as_ref());
+        for ((digest, _), verdict) in chains.iter().zip(Verdict::of(texts, &mut self.verifier)) {
             match verdict {
                 Verdict::Verified(_) => findings.verified += 1,
                 Verdict::Refused(_) => findings.refused += 1,
             }
-            self.verdicts.insert(digest, verdict);
+            self.verdicts.insert(*digest, verdict);
         }
     }
 
@@ -351,7 +340,7 @@ impl<'c> Checker<'c> {
                 source: source.to_owned(),
                 chain_digest: digest.to_vec(),
                 step: difference.step.to_owned(),
-                reason: format!("{}: {}", difference.kind.name(), difference.reason),
+                reason: format!("{}: {}", <&str>::from(difference.kind), difference.reason),
                 other_anchors,
             });
         }
@@ -374,10 +363,6 @@ fn is_compared(event: &EventView<'_>) -> bool {
     event.decision() == v1::Decision::Allow && event.mode != i32::from(v1::Mode::Shadow)
 }
 
-fn texts(chains: &[String]) -> Vec<&str> {
-    chains.iter().map(String::as_str).collect()
-}
-
 fn digest_of(event: &EventView<'_>) -> Option<[u8; 32]> {
     event.chain_digest.try_into().ok()
 }
@@ -396,7 +381,7 @@ fn remember<T: std::hash::Hash + Eq>(told: &mut HashSet<T>, what: T) -> bool {
 /// Sources whose anchors are remembered.
 const SOURCES: usize = 200_000;
 
-/// Chains that are looked for in vain, of each source in a block.
+/// Failed lookups of chains, of each source in a block.
 const MISSES: usize = 32;
 
 /// Bytes of chains that were looked up and wait to be verified together.

@@ -2,7 +2,7 @@
 
 use credence_delegation::evidence::EvidenceVerifier;
 use credence_delegation::{Cause, Denial, Limits, Step, UnixTime, VerifiedChain};
-use credence_ledger::entry::{EventView, PrincipalView};
+use credence_ledger::entry::EventView;
 use credence_wire::v1;
 
 use credence_runtime::text::shorten;
@@ -25,16 +25,8 @@ pub(crate) struct Facts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Verified(Box<Facts>),
-    Refused(Box<Refusal>),
-}
-
-/// Why a chain does not verify.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) step: &'static str,
-    pub(crate) reason: String,
-    /// Whether other trust anchors than ours could have accepted it.
-    is_about_anchors: bool,
+    /// Why every allow under it is wrong.
+    Refused(Box<Difference>),
 }
 
 /// How an allow differs from its chain. `is_about_anchors`: other trust anchors than ours would explain it.
@@ -46,7 +38,9 @@ pub(crate) struct Difference {
     pub(crate) is_about_anchors: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// In what an allow differs from its chain. Its name, in lower case, is the metric's label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum DifferenceKind {
     /// The chain does not verify.
     Chain,
@@ -67,7 +61,7 @@ impl Verdict {
         let answers = verifier.verify(chains, |chain| Box::new(Facts::of(&chain)));
         let verdict = |answer: Result<_, Denial>| match answer {
             Ok(facts) => Self::Verified(facts),
-            Err(denial) => Self::Refused(Box::new(Refusal::of(&denial))),
+            Err(denial) => Self::Refused(Box::new(Difference::refused(&denial))),
         };
         answers.into_iter().map(verdict).collect()
     }
@@ -76,12 +70,7 @@ impl Verdict {
     pub(crate) fn difference(&self, event: &EventView<'_>) -> Option<Difference> {
         match self {
             Self::Verified(facts) => facts.difference(event),
-            Self::Refused(refusal) => Some(Difference {
-                kind: DifferenceKind::Chain,
-                step: refusal.step,
-                reason: refusal.reason.clone(),
-                is_about_anchors: refusal.is_about_anchors,
-            }),
+            Self::Refused(refusal) => Some(Difference::clone(refusal)),
         }
     }
 
@@ -93,16 +82,17 @@ impl Verdict {
                 let texts = texts.map(|text| text.len() + TEXT_BYTES).sum::<usize>();
                 size_of::<Facts>() + facts.issuer.len() + facts.subject.as_ref().map_or(0, String::len) + texts + 64
             }
-            Self::Refused(refusal) => size_of::<Refusal>() + refusal.reason.len(),
+            Self::Refused(refusal) => size_of::<Difference>() + refusal.reason.len(),
         }
     }
 }
 
-// === impl Refusal ===
+// === impl Difference ===
 
-impl Refusal {
-    fn of(denial: &Denial) -> Self {
-        // Of a root alone: a derived token's key is in its parent, whoever is trusted.
+impl Difference {
+    /// Of every allow under a chain that does not verify.
+    fn refused(denial: &Denial) -> Self {
+        // Of a root alone: a derived token's key is in its parent, whichever anchors are trusted.
         let is_about_anchors = match (&denial.step, &denial.cause) {
             (Step::S3k, Cause::IssuerUnknown) | (Step::S3a, Cause::AlgorithmNotAllowed) => true,
             // The issuer's key that we know is not the one, or `asserts_subjects` makes something of `sub`.
@@ -116,6 +106,7 @@ impl Refusal {
             _ => false,
         };
         Self {
+            kind: DifferenceKind::Chain,
             step: denial.step.name(),
             // It may quote the token, which has any text that its maker liked, and goes into the log and the ledger.
             reason: shorten(denial.cause.to_string()),
@@ -153,7 +144,7 @@ impl Facts {
                 is_about_anchors: kind == DifferenceKind::Principal && principal.issuer == self.issuer,
             })
         };
-        if !self.is_principal(&principal) {
+        if (principal.issuer, principal.subject) != (&self.issuer, self.subject.as_deref()) {
             return differs(
                 DifferenceKind::Principal,
                 "3k",
@@ -187,17 +178,10 @@ impl Facts {
             return differs(DifferenceKind::Tool, "6b", reason);
         }
         if !self.is_valid_at(event.time_unix_nano) {
-            let (step, reason) = (
-                if self.is_over(event.time_unix_nano) { "4i" } else { "4k" },
-                "was not valid then",
-            );
-            return differs(DifferenceKind::Time, step, reason.to_owned());
+            let step = if self.is_over(event.time_unix_nano) { "4i" } else { "4k" };
+            return differs(DifferenceKind::Time, step, "was not valid then".to_owned());
         }
         None
-    }
-
-    fn is_principal(&self, principal: &PrincipalView<'_>) -> bool {
-        (principal.issuer, principal.subject) == (&self.issuer, self.subject.as_deref())
     }
 
     /// Of mutual TLS the chain binds a certificate or a SPIFFE ID, which only the proxy has seen.
@@ -217,34 +201,6 @@ impl Facts {
 
     fn is_over(&self, time_unix_nano: u64) -> bool {
         seconds(time_unix_nano) >= self.expires_at.0.saturating_add(EXPIRY_LEEWAY)
-    }
-}
-
-// === impl DifferenceKind ===
-
-impl DifferenceKind {
-    /// Each of them.
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Chain,
-        Self::Time,
-        Self::Principal,
-        Self::Delegations,
-        Self::Agent,
-        Self::Expiry,
-        Self::Tool,
-    ];
-
-    /// The metric's label.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Chain => "chain",
-            Self::Time => "time",
-            Self::Principal => "principal",
-            Self::Delegations => "delegations",
-            Self::Agent => "agent",
-            Self::Expiry => "expiry",
-            Self::Tool => "tool",
-        }
     }
 }
 
@@ -269,6 +225,6 @@ mod tests {
             step: Step::S4o,
             cause: Cause::Attenuation("x".repeat(40_000)),
         };
-        assert!(Refusal::of(&denial).reason.len() <= 256);
+        assert!(Difference::refused(&denial).reason.len() <= 256);
     }
 }

@@ -60,7 +60,7 @@ impl Recorded {
         Ok(through)
     }
 
-    /// Records from index `from` on: as many as fit into a block, whatever is in them. What can be read is not held up by
+    /// Records from index `from` on: as many as fit into a block, of any kind. What can be read is not held up by
     /// what cannot.
     fn stored(&self, from: u64, until: u64) -> Result<Vec<LedgerRecord>, ReadError> {
         let mut stored: Vec<LedgerRecord> = Vec::new();

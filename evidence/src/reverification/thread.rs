@@ -19,7 +19,7 @@ use crate::handover::Handover;
 use crate::metrics::Metrics;
 use crate::writer::{LedgerHandle, ReportError};
 
-/// What is verified again, and whither it is told.
+/// What is verified again, and where the findings go.
 #[derive(Debug)]
 pub(crate) struct Reverification {
     pub anchors: TrustAnchors,
@@ -136,7 +136,7 @@ impl Reverification {
 /// Appends mismatches to the ledger as notes; they are durable on return.
 type Record<'a> = &'a mut dyn FnMut(Vec<Mismatch>) -> Result<(), ReportError>;
 
-/// What a report can bring about must not end the process: whatever it is, revocations go on without it, and the
+/// No report may end the process: after a panic here revocations go on, and the
 /// metric says that nothing is verified.
 fn keep_trying(handover: &Handover, pause: Duration, mut attempt: impl FnMut()) {
     while catch_unwind(AssertUnwindSafe(&mut attempt)).is_err() {

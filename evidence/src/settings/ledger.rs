@@ -34,10 +34,10 @@ pub struct LedgerSettings {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TileAccess {
-    /// Whoever reaches the port: entries are sealed.
+    /// All clients that reach the port: entries are sealed.
     #[default]
     Public,
-    /// Whoever may read evidence.
+    /// Callers that may read evidence.
     Private,
 }
 

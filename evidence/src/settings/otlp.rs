@@ -87,14 +87,14 @@ impl OtlpSettings {
         if scheme == Some("http") && !self.headers.0.is_empty() && !is_local(&self.endpoint) {
             return Err(SettingsError::at(
                 "audit.otlp.headers",
-                "over http:// everybody on the way could read them; write an https:// endpoint (http is for this machine: \
+                "over http:// they can be read on the way; write an https:// endpoint (http is for this machine: \
                  127.0.0.1, [::1], localhost)",
             ));
         }
         if scheme == Some("http") && self.ca.is_some() {
             return Err(SettingsError::at(
                 "audit.otlp.ca",
-                "nobody vouches for an http:// endpoint; write https://, or leave ca out",
+                "an http:// endpoint has no certificate to verify; write https://, or leave ca out",
             ));
         }
         for (name, value) in &self.headers.0 {

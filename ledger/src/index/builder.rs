@@ -5,13 +5,14 @@ use super::key::{HASH_BITS, IndexKey, IndexSecret, MAX_PLACES, PLACE_BITS, ROW_B
 /// Collects the rows of one segment, in memory: 8 bytes a row and 4 a record. Can be asked at any time.
 #[derive(Debug)]
 pub struct IndexBuilder {
-    secret: IndexSecret,
+    pub(super) secret: IndexSecret,
     /// Index of the segment's first record.
     first: u64,
     /// Rows by the top byte of their hash, each in the order of places. To sort a shelf when the segment is full costs less
     /// than to keep all rows sorted, and to look through one of them is quick.
     shelves: Vec<Vec<u64>>,
-    rows: usize,
+    /// How many there are, repeated ones included.
+    pub(super) rows: usize,
     offsets: Vec<u32>,
     /// Of each run of places, the earliest and the latest time.
     times: Vec<(u64, u64)>,
@@ -138,15 +139,6 @@ impl IndexBuilder {
             shelf.retain(|row| places.binary_search(&place_of(*row)).is_err());
         }
         self.rows = self.shelves.iter().map(Vec::len).sum();
-    }
-
-    pub(super) fn secret(&self) -> &IndexSecret {
-        &self.secret
-    }
-
-    /// How many rows there are, repeated ones included.
-    pub(super) fn rows(&self) -> usize {
-        self.rows
     }
 }
 

@@ -72,14 +72,14 @@ impl IndexFile {
     /// Writes the index of a full segment to `path`, durably. The builder can still be asked meanwhile.
     pub fn write(index: &IndexBuilder, path: &Path) -> Result<Self, DiskError> {
         let header = Header {
-            check: index.secret().check,
+            check: index.secret.check,
             first: index.first(),
-            bucket_bits: (index.rows() / ROWS_A_BUCKET).max(1).ilog2(),
+            bucket_bits: (index.rows / ROWS_A_BUCKET).max(1).ilog2(),
             ..Header::default()
         };
         let file = encode(header, index.sorted_rows(), index.offsets(), index.run_times());
         durable::write_path(path, &file).map_err(at(path))?;
-        Self::open(path, index.secret())
+        Self::open(path, &index.secret)
     }
 
     /// Opens the index at `path`, which was made with `secret`.
@@ -117,9 +117,11 @@ impl IndexFile {
 
     /// The places of all records that may have the key, newest first.
     pub fn lookup(&self, key: &IndexKey<'_>) -> Result<Vec<u32>, DiskError> {
-        let mut places = Parts::open(&self.path)?.places(self.secret.hash(key))?;
-        places.reverse();
-        Ok(places)
+        let hash = self.secret.hash(key);
+        let parts = Parts::open(&self.path)?;
+        let rows = parts.part(bucket_of(hash, parts.header.bucket_bits) as usize)?;
+        let found = rows.into_iter().rev().filter(|row| (row ^ hash) >> PLACE_BITS == 0);
+        Ok(found.map(place_of).collect())
     }
 
     /// Where each leaf begins, of a run of [`RUN_PLACES`] places.
@@ -279,13 +281,6 @@ impl<'a> Parts<'a> {
             return damaged("it was cut short, or something was added to it");
         }
         Ok(Self { path, file, header })
-    }
-
-    /// The places of one hash (above the bits of a place), in order.
-    fn places(&self, hash: u64) -> Result<Vec<u32>, DiskError> {
-        let mut rows = self.part(bucket_of(hash, self.header.bucket_bits) as usize)?;
-        rows.retain(|row| (row ^ hash) >> PLACE_BITS == 0);
-        Ok(rows.into_iter().map(place_of).collect())
     }
 
     /// Every row, in order.

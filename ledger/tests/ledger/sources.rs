@@ -3,7 +3,9 @@
 use credence_ledger::index::IndexKey;
 use credence_ledger::proof;
 use credence_ledger::tree::{Frontier, leaf_hash};
-use credence_ledger::{LedgerBounds, LedgerError, LedgerOptions, ReadError, RecordBody, SourceChange, SourceName};
+use credence_ledger::{
+    LedgerBounds, LedgerError, LedgerOptions, NewItem, ReadError, RecordBody, SourceChange, SourceName,
+};
 use credence_wire::v1;
 use credence_wire::v1::entry::Entry as Kind;
 use prost::Message as _;
@@ -203,6 +205,33 @@ fn a_full_ledger_refuses_and_says_what_helps() {
     assert!(refused.to_string().contains("--ledger-bytes"), "{refused}");
     fill(&mut ledger, "a", 10);
     assert_eq!(ledger.reader().size(), 10);
+}
+
+#[test]
+fn evidence_that_would_use_up_the_reserve_is_refused_and_says_what_helps_and_without_a_reserve_it_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let bounds = LedgerBounds {
+        total: u64::MAX,
+        ..options().bounds
+    };
+    let (mut ledger, _) = try_open(folder.path(), LedgerOptions { bounds, ..options() }).unwrap();
+    // More than the disk has free, but all of them the same zeros, which are no entries.
+    let gibibyte = NewItem::Entries {
+        source: SOURCE,
+        batch: vec![0; 1 << 30].into(),
+        skip: 0,
+        first_sequence: 1,
+    };
+    let items = vec![gibibyte; (ledger.room().unwrap().free >> 30) as usize + 2];
+    ledger.leave_free(1);
+    assert_eq!(ledger.room().unwrap().reserve, 1);
+    let refused = ledger.append(&items).unwrap_err();
+    assert!(matches!(refused, LedgerError::Reserved { .. }));
+    assert!(refused.to_string().contains("--ledger-reserve"), "{refused}");
+    fill(&mut ledger, "a", 1);
+    ledger.leave_free(0);
+    let refused = ledger.append(&items).unwrap_err();
+    assert!(matches!(refused, LedgerError::Entry(_)), "{refused}");
 }
 
 #[test]
