@@ -186,15 +186,10 @@ fn is_plain_json(media_type: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(media_type) else {
         return false;
     };
-    let (media_type, parameter) = match text.split_once(';') {
-        Some((media_type, parameter)) => (media_type, Some(parameter)),
-        None => (text, None),
-    };
-    let is_utf_8 = |parameter: &str| {
-        let charset = parameter.trim().to_ascii_lowercase();
-        matches!(charset.as_str(), "charset=utf-8" | "charset=\"utf-8\"")
-    };
-    media_type.trim().eq_ignore_ascii_case("application/json") && parameter.is_none_or(is_utf_8)
+    let (media_type, parameter) = text.split_once(';').unwrap_or((text, "charset=utf-8"));
+    let is_charset = |known: &&str| parameter.trim().eq_ignore_ascii_case(known);
+    media_type.trim().eq_ignore_ascii_case("application/json")
+        && ["charset=utf-8", "charset=\"utf-8\""].iter().any(is_charset)
 }
 
 #[cfg(test)]

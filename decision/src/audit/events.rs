@@ -2,14 +2,14 @@
 
 use credence_delegation::Principal;
 use credence_wire::v1;
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+use prost::encoding::{WireType, encode_key, encode_varint};
 use sha2::{Digest, Sha256};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 
 use super::counts::{Kind, NO_RULE};
 use super::denials::{DenialCap, Denied};
-use super::ring::{Owner, Standing};
+use super::ring::{Owner, Standing, framed};
 use crate::agent::Agent;
 use crate::chains::{CachedChain, Reported};
 use crate::clock::UnixNanos;
@@ -354,7 +354,7 @@ fn put_bytes(event: &mut Vec<u8>, number: u32, value: &[u8]) {
 
 fn put_present_bytes(event: &mut Vec<u8>, number: u32, value: &[u8]) {
     encode_key(number, WireType::LengthDelimited, event);
-    encode_varint(length(value), event);
+    encode_varint(value.len() as u64, event);
     event.extend_from_slice(value);
 }
 
@@ -388,28 +388,15 @@ fn put_fixed64(event: &mut Vec<u8>, number: u32, value: u64) {
 }
 
 fn put_principal(event: &mut Vec<u8>, number: u32, principal: &Principal) {
-    let issuer = framed(principal.issuer.as_bytes());
-    let subject = principal
-        .subject
-        .as_ref()
-        .map_or(0, |subject| framed(subject.as_bytes()));
+    let issuer = framed(principal.issuer.len());
+    let subject = principal.subject.as_ref().map_or(0, |subject| framed(subject.len()));
     encode_key(number, WireType::LengthDelimited, event);
-    encode_varint(issuer.saturating_add(subject), event);
+    encode_varint(issuer.saturating_add(subject) as u64, event);
     put_present_bytes(event, field::ISSUER, principal.issuer.as_bytes());
     if let Some(subject) = &principal.subject {
         // Present even if it is empty: nobody is not the same as somebody without a name.
         put_present_bytes(event, field::SUBJECT, subject.as_bytes());
     }
-}
-
-/// What a length-delimited field of this value takes, if its number is below 16.
-fn framed(value: &[u8]) -> u64 {
-    let length_bytes = u64::try_from(encoded_len_varint(length(value))).unwrap_or(u64::MAX);
-    length(value).saturating_add(length_bytes).saturating_add(1)
-}
-
-fn length(value: &[u8]) -> u64 {
-    u64::try_from(value.len()).unwrap_or(u64::MAX)
 }
 
 /// A salt and a SHA-256.

@@ -182,7 +182,7 @@ impl Reporter {
         }
         if !ring.is_empty() {
             self.arrivals
-                .note(self.acknowledged.saturating_add(to_u64(ring.len())), now);
+                .note(self.acknowledged.saturating_add(ring.len() as u64), now);
         }
         match &self.phase {
             Phase::Finished => Vec::new(),
@@ -287,9 +287,9 @@ impl Reporter {
             }
             let first = self
                 .acknowledged
-                .saturating_add(to_u64(sending.skip.entries))
+                .saturating_add(sending.skip.entries as u64)
                 .saturating_add(1);
-            let last = first.saturating_add(to_u64(next.entries)).saturating_sub(1);
+            let last = first.saturating_add(next.entries as u64).saturating_sub(1);
             if sending.in_flight.is_empty() {
                 sending.waiting_since = now;
             }
@@ -351,7 +351,7 @@ impl Reporter {
             return Err(Violation::new("received an acknowledgement out of order"));
         };
         // On this stream no more can be acknowledged than was sent on it.
-        let highest = self.acknowledged.saturating_add(to_u64(sending.skip.entries));
+        let highest = self.acknowledged.saturating_add(sending.skip.entries as u64);
         if through > highest {
             return Err(wrong_acknowledgement(through, self.acknowledged, highest));
         }
@@ -491,7 +491,7 @@ fn batch(first: u64, ring: &Ring, skip: Amount, bytes: usize) -> Vec<u8> {
     let length = encoded_len_varint(first).saturating_add(1).saturating_add(bytes);
     let mut request = Vec::with_capacity(framed(length));
     request.push(REQUEST_BATCH_TAG);
-    encode_varint(to_u64(length), &mut request);
+    encode_varint(length as u64, &mut request);
     request.push(BATCH_FIRST_SEQUENCE_TAG);
     encode_varint(first, &mut request);
     ring.copy(skip, bytes, &mut request);
@@ -508,10 +508,6 @@ fn wrong_acknowledgement(found: u64, lowest: u64, highest: u64) -> Violation {
 fn send(message: report_request::Message) -> Action {
     let request = v1::ReportRequest { message: Some(message) };
     Action::Send(request.encode_to_vec())
-}
-
-fn to_u64(length: usize) -> u64 {
-    u64::try_from(length).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -467,7 +467,7 @@ fn a_drained_source_says_goodbye_when_everything_is_on_disk() {
         decision: v1::Decision::Deny,
         mode: v1::Mode::Enforce,
     };
-    scene.ring.count(&kind, WALL);
+    scene.ring.count(&kind, 1, WALL);
     scene.drain();
     assert_eq!(batches(&scene.tick())[0].1.len(), 2, "the open aggregate is part of it");
     assert_eq!(scene.tick(), []);

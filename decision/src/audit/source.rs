@@ -8,7 +8,7 @@ use super::counts::Kind;
 use super::events::{Record, Recorder, kind};
 use super::pending::Pending;
 use super::reporter::{Action, Counters, Reporter};
-use super::ring::{Pushed, Ring, RingError, Shed};
+use super::ring::{Ring, RingError, Shed};
 use crate::chains::{CachedChain, Reported};
 use crate::clock::{Monotonic, UnixNanos};
 use crate::config::{self, Overflow};
@@ -90,18 +90,16 @@ impl<K: Ord + Copy> Source<K> {
                 }
                 match &mut self.pending {
                     Some(pending) => pending.hold(stream, event, owner, &mut self.ring, now, wall),
-                    None => {
-                        self.ring.push(event, owner, wall);
-                    }
+                    None => _ = self.ring.push(event, owner, wall),
                 }
             }
-            Record::Count => self.ring.count(&kind(verdict), wall),
+            Record::Count => self.ring.count(&kind(verdict), 1, wall),
         }
     }
 
     /// Counts requests that were denied before it was known which rule covers them.
     pub fn count(&mut self, kind: &Kind<'_>, requests: u64, wall: UnixNanos) {
-        self.ring.count_several(kind, requests, wall);
+        self.ring.count(kind, requests, wall);
     }
 
     /// Sends what fills a batch, without waiting for the tick.
@@ -189,15 +187,11 @@ impl<K: Ord + Copy> StreamHandler for Source<K> {
 /// later event.
 fn report_chain(ring: &mut Ring, chain: &CachedChain, presented: &[u8], wall: UnixNanos) {
     let share = Some(chain.sharers.principal);
-    let reported = if chain.reported.get() == Reported::Shed && !ring.has_room_for_chain(presented.len(), share) {
-        Pushed::Shed
-    } else {
-        ring.push_chain(&Recorder::presented(chain, presented), presented.len(), share, wall)
-    };
-    chain.reported.set(match reported {
-        Pushed::Stored => Reported::Sent,
-        Pushed::Shed => Reported::Shed,
-    });
+    let is_stored = (chain.reported.get() != Reported::Shed || ring.has_room_for_chain(presented.len(), share))
+        && ring.push_chain(&Recorder::presented(chain, presented), presented.len(), share, wall);
+    chain
+        .reported
+        .set(if is_stored { Reported::Sent } else { Reported::Shed });
 }
 
 /// Requests that have gone on for a while, of which one tick asks whether they were answered.

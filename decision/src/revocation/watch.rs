@@ -485,7 +485,7 @@ impl Watch {
         let settled = self.lease.settle(pong.id);
         let applied = self.applied.map_or(0, |position| position.seq);
         let (stream, _) = expect(&mut self.phase, "a pong", |stage| matches!(stage, Stage::Following))?;
-        let sent = settled.map_err(|_| {
+        let sent = settled.ok_or_else(|| {
             Violation::new(format!(
                 "received a pong for ping {}, which was not sent on this stream or already answered",
                 pong.id
