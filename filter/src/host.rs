@@ -1,6 +1,8 @@
 //! What the plugin needs of its host, and what its host tells it. Bytes in, bytes out: nothing a client sent is taken for
 //! text here.
 
+use std::fmt::Display;
+
 use credence_decision::answer::Answer;
 use credence_decision::clock::{Monotonic, UnixNanos};
 use credence_decision::metrics::MetricSink;
@@ -20,6 +22,11 @@ pub(crate) trait Host: Clone + SharedStore + MetricSink<Error = HostError> {
 
     /// Writes to the host's log. A line that is refused is lost: there is nowhere else to say so.
     fn log(&self, level: LogLevel, message: &str);
+
+    /// Tells the operator of an error.
+    fn log_error(&self, error: impl Display) {
+        self.log(LogLevel::Error, &format!("credence: {error}"));
+    }
 
     /// What the VM has been given of memory so far; it never gives any back.
     fn memory_bytes(&self) -> u64;

@@ -39,7 +39,7 @@ fn engine_with(entries: usize, more_rules: &str, world: &mut TestWorld) -> Engin
     );
     let policy = Policy::parse(configuration.as_bytes()).unwrap();
     let replay = ReplayMemory::join(world, [5; 16], UnixTime(NOW - 1000), 5).unwrap();
-    Engine::new(policy, [6; 16], replay)
+    Engine::new(policy.into(), [6; 16], replay)
 }
 
 /// What there is to see of a decision, and whether it was made by fingerprint.

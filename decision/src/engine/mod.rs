@@ -43,7 +43,7 @@ pub use world::World;
 /// Decides requests by one configuration.
 #[derive(Debug)]
 pub struct Engine {
-    policy: Policy,
+    policy: Rc<Policy>,
     memories: Memories,
 }
 
@@ -67,7 +67,7 @@ pub struct Held {
 
 impl Engine {
     /// An engine for one configuration. `cache_secret` is random and stays in this VM.
-    pub fn new(policy: Policy, cache_secret: [u8; 16], replay: ReplayMemory) -> Self {
+    pub fn new(policy: Rc<Policy>, cache_secret: [u8; 16], replay: ReplayMemory) -> Self {
         let memories = Memories::new(&policy, cache_secret, replay);
         Self { policy, memories }
     }

@@ -160,7 +160,7 @@ fn engine_that_trusts(trust: &str, world: &mut TestWorld) -> Engine {
     );
     let policy = Policy::parse(configuration.as_bytes()).unwrap();
     let replay = ReplayMemory::join(world, [5; 16], UnixTime(NOW - 1000), 5).unwrap();
-    Engine::new(policy, [6; 16], replay)
+    Engine::new(policy.into(), [6; 16], replay)
 }
 
 /// What became of a request: `allow`, or the reason's code.
