@@ -93,8 +93,8 @@ impl<H: Host> Recorder<H> {
     /// Sends what fills a batch, without waiting for the tick.
     pub(super) fn flush_if_due(&mut self, now: Monotonic) {
         if let Some(source) = &mut self.source {
-            let actions = source.flush_if_due(now);
-            self.stream.carry_out(source, actions, now, 0);
+            let actions = source.reporter.flush_full(now);
+            self.stream.carry_out(&mut source.reporter, actions, now, 0);
         }
     }
 
@@ -157,9 +157,9 @@ impl<H: Host> Recorder<H> {
                 Err(_) => source.complete(request, 0, wall),
             }
         }
-        let actions = source.on_tick(now, wall, random);
-        self.stream.carry_out(source, actions, now, random);
-        source.is_finished()
+        let actions = source.reporter.on_tick(now, wall, random);
+        self.stream.carry_out(&mut source.reporter, actions, now, random);
+        source.reporter.is_finished()
     }
 
     /// Whether this is the audit stream.
@@ -169,14 +169,14 @@ impl<H: Host> Recorder<H> {
 
     pub(super) fn on_message(&mut self, message: &[u8], now: Monotonic, random: u64) {
         if let Some(source) = &mut self.source {
-            let actions = source.on_message(now, message, random);
-            self.stream.carry_out(source, actions, now, random);
+            let actions = source.reporter.on_message(now, message, random);
+            self.stream.carry_out(&mut source.reporter, actions, now, random);
         }
     }
 
     pub(super) fn on_close(&mut self, status: u32, now: Monotonic, random: u64) {
         if let Some(source) = &mut self.source {
-            self.stream.on_close(source, now, status, random);
+            self.stream.on_close(&mut source.reporter, now, status, random);
         }
     }
 
