@@ -1,6 +1,6 @@
 //! What an allowed request looks like to the service: the changes that make it so.
 
-use crate::config::{Access, Policy};
+use crate::config::{Policy, Requirement};
 use crate::decision::{Allowance, Decision};
 use crate::engine::Verdict;
 use crate::request::{Header, Request};
@@ -38,18 +38,15 @@ pub fn make<E>(
             change(Change::Remove(name))?;
         }
     }
-    let Some(access) = verdict.rule.map(|rule| &rule.access) else {
+    let Some(rule) = verdict.rule else {
         return Ok(());
     };
     if request.proof != Header::Absent {
         // No service gets to spend it.
         change(Change::Remove(policy.headers.proof.as_bytes()))?;
     }
-    let forwards = match access {
-        Access::Delegated(requirement) => requirement.forward,
-        Access::Public => false,
-    };
-    if !forwards && request.delegation != Header::Absent {
+    let forwards = |requirement: &Requirement| requirement.forward;
+    if !rule.requirement.as_ref().is_some_and(forwards) && request.delegation != Header::Absent {
         change(Change::Remove(policy.headers.delegation.as_bytes()))?;
     }
     let Allowance::Delegated(grant) = allowance else {

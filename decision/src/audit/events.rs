@@ -13,7 +13,7 @@ use super::ring::{Owner, Standing, framed};
 use crate::agent::Agent;
 use crate::chains::{CachedChain, Reported};
 use crate::clock::UnixNanos;
-use crate::config::{Access, Audit, Mode, RecordedArguments, Rule};
+use crate::config::{Audit, Mode, RecordedArguments, Rule};
 use crate::decision::{Allowance, Class, Decision, Reason};
 use crate::engine::{Findings, Lookup, Verdict};
 use crate::request::{Header, Request};
@@ -75,7 +75,7 @@ impl Recorder {
         let (Some(chain), Some(rule)) = (&verdict.findings.chain, verdict.rule) else {
             return Record::Count;
         };
-        let Access::Delegated(requirement) = &rule.access else {
+        let Some(requirement) = &rule.requirement else {
             return Record::Count;
         };
         let second = began.second();
@@ -132,7 +132,7 @@ impl Recorder {
             None => self.arguments_hash(findings.arguments.as_deref()),
         };
         let event = &mut self.event;
-        put_fixed64(event, field::TIME, began.as_nanos());
+        put_fixed64(event, field::TIME, began.0);
         put_text(event, field::REQUEST_ID, request.request_id.unwrap_or_default());
         put_bytes(
             event,
@@ -520,7 +520,7 @@ mod tests {
             verdict.findings.agent = Some(Agent::Key(samples::key(2).public().thumbprint()));
             let request = Request::parse(&scene.request, &scene.policy.headers, false).unwrap();
             let mut recorder = recorder(RecordedArguments::None);
-            match recorder.record(&verdict, &request, UnixNanos::from_nanos(1), None) {
+            match recorder.record(&verdict, &request, UnixNanos(1), None) {
                 Record::Event { owner, .. } => owner.standing,
                 other => panic!("{other:?}"),
             }
@@ -588,7 +588,7 @@ mod tests {
         let mut events = |reason: Reason, count| {
             let verdict = scene.verdict(Decision::Deny(reason.into()));
             let request = Request::parse(&scene.request, &scene.policy.headers, false).unwrap();
-            let mut record = || recorder.record(&verdict, &request, UnixNanos::from_nanos(1), None) != Record::Count;
+            let mut record = || recorder.record(&verdict, &request, UnixNanos(1), None) != Record::Count;
             (0..count).filter(|_| record()).count()
         };
         assert_eq!(events(Reason::AuditFull, 3), 0);
@@ -628,7 +628,7 @@ mod tests {
             headers.push(("delegation", "root~leaf"));
             let serialized = serialize(&headers);
             let request = Request::parse(&serialized, &scene.policy.headers, false).unwrap();
-            match recorder.record(&verdict, &request, UnixNanos::from_nanos(1), None) {
+            match recorder.record(&verdict, &request, UnixNanos(1), None) {
                 Record::Event { with_chain, .. } => Some(with_chain),
                 Record::Count => None,
             }
@@ -705,7 +705,7 @@ mod tests {
             let mut verdict = self.verdict(Decision::Deny(reason.into()));
             verdict.findings.chain = Some(Rc::clone(chain));
             let request = Request::parse(&self.request, &self.policy.headers, false).unwrap();
-            recorder.record(&verdict, &request, UnixNanos::from_nanos(1), None) != Record::Count
+            recorder.record(&verdict, &request, UnixNanos(1), None) != Record::Count
         }
 
         fn verdict(&self, decision: Decision<Rc<Grant>>) -> Verdict<'_> {
@@ -724,7 +724,7 @@ mod tests {
 
         fn event(&self, recorder: &mut Recorder, verdict: &Verdict<'_>, decision_ns: Option<u64>) -> v1::Event {
             let request = Request::parse(&self.request, &self.policy.headers, false).unwrap();
-            let began = UnixNanos::from_nanos(1_800_000_000_000_000_007);
+            let began = UnixNanos(1_800_000_000_000_000_007);
             match recorder.record(verdict, &request, began, decision_ns) {
                 Record::Event { event, .. } => v1::Event::decode(event).unwrap(),
                 other => panic!("{other:?}"),

@@ -7,7 +7,7 @@ use crate::audit::{Kind, Owner, Standing};
 
 use crate::config::Overflow;
 
-const WALL: UnixNanos = UnixNanos::from_nanos(1_000_000_000);
+const WALL: UnixNanos = UnixNanos(1_000_000_000);
 
 struct Scene {
     reporter: Reporter,
@@ -30,7 +30,7 @@ impl Scene {
                 },
                 Ring::new(limit, Overflow::Shed).unwrap(),
             ),
-            now: Monotonic::from_nanos(1),
+            now: Monotonic(1),
         }
     }
 

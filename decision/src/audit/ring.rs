@@ -364,11 +364,11 @@ impl Ring {
 
     fn open_gap(&mut self, now: UnixNanos) -> &mut v1::Gap {
         let gap = self.gap.get_or_insert(v1::Gap {
-            first_time_unix_nano: now.as_nanos(),
-            last_time_unix_nano: now.as_nanos(),
+            first_time_unix_nano: now.0,
+            last_time_unix_nano: now.0,
             ..Default::default()
         });
-        gap.last_time_unix_nano = gap.last_time_unix_nano.max(now.as_nanos());
+        gap.last_time_unix_nano = gap.last_time_unix_nano.max(now.0);
         gap
     }
 
@@ -484,7 +484,7 @@ mod tests {
 
     const VERIFIED: Owner = Owner::none(Standing::Verified);
     const UNVERIFIED: Owner = Owner::none(Standing::Unverified);
-    const NOW: UnixNanos = UnixNanos::from_nanos(5_000_000_001);
+    const NOW: UnixNanos = UnixNanos(5_000_000_001);
 
     fn ring(max_entries: usize) -> Ring {
         Ring::new(
@@ -614,8 +614,8 @@ mod tests {
         for name in ["a", "b"] {
             ring.push(&encoded(name), VERIFIED, NOW);
         }
-        assert!(!ring.push(&encoded("c"), VERIFIED, UnixNanos::from_nanos(10)));
-        assert!(!ring.push(&encoded("d"), VERIFIED, UnixNanos::from_nanos(20)));
+        assert!(!ring.push(&encoded("c"), VERIFIED, UnixNanos(10)));
+        assert!(!ring.push(&encoded("d"), VERIFIED, UnixNanos(20)));
         ring.drop_oldest(2);
         assert!(ring.push(&encoded("e"), VERIFIED, NOW));
         let gap = v1::entry::Entry::Gap(v1::Gap {
@@ -670,7 +670,7 @@ mod tests {
     #[test]
     fn denials_are_counted_per_rule_reason_and_second() {
         let mut ring = ring(10);
-        let later = UnixNanos::from_nanos(6_000_000_000);
+        let later = UnixNanos(6_000_000_000);
         for (rule, reason, now) in [
             ("charge", "no_delegation", NOW),
             ("charge", "no_delegation", NOW),
@@ -720,7 +720,7 @@ mod tests {
         let mut ring = ring(2);
         let mut requests = 0;
         for second in 0..(MAX_OPEN_BY_RULE + MAX_OPEN_BY_REASON) as u64 + 10 {
-            let now = UnixNanos::from_nanos(second * 1_000_000_000);
+            let now = UnixNanos(second * 1_000_000_000);
             ring.count(&denied("charge", "malformed"), 1, now);
             ring.push(&encoded("e"), VERIFIED, now);
             requests += 2;
@@ -793,8 +793,8 @@ mod tests {
         ring.on_tick(NOW);
         let gap = v1::entry::Entry::Gap(v1::Gap {
             shed_chains: 5,
-            first_time_unix_nano: NOW.as_nanos(),
-            last_time_unix_nano: NOW.as_nanos(),
+            first_time_unix_nano: NOW.0,
+            last_time_unix_nano: NOW.0,
             ..Default::default()
         });
         assert_eq!(waiting(&ring), [gap]);

@@ -80,7 +80,7 @@ impl Default for TestWorld {
 
 impl World for TestWorld {
     fn now(&self) -> UnixNanos {
-        UnixNanos::from_nanos(u64::try_from(self.now).unwrap() * 1_000_000_000)
+        UnixNanos(u64::try_from(self.now).unwrap() * 1_000_000_000)
     }
     fn freshness(&self) -> Freshness {
         self.freshness

@@ -126,11 +126,7 @@ impl ChainLookup<'_> {
         } else {
             Lookup::Miss
         });
-        let seal_keys = if self.memories.shared.is_on() {
-            world.cache_keys().cloned()
-        } else {
-            None
-        };
+        let seal_keys = world.cache_keys().filter(|_| self.memories.shared.is_on()).cloned();
         Ok(Unverified {
             text,
             key,

@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn wall(seconds: u64) -> UnixNanos {
-        UnixNanos::from_nanos(seconds * 1_000_000_000)
+        UnixNanos(seconds * 1_000_000_000)
     }
 
     /// Delegations that were revoked so many days before `NOW`; those of day `None` are never forgotten.
