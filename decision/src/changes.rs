@@ -52,10 +52,10 @@ pub fn make<E>(
     let Allowance::Delegated(grant) = allowance else {
         return Ok(());
     };
-    for (name, value) in grant.identity().headers() {
+    for (name, value) in grant.identity.headers() {
         change(Change::Set(name, value))?;
     }
-    for (part, value) in &grant.identity().parts {
+    for (part, value) in &grant.identity.parts {
         if policy.filter_state.contains(part) {
             change(Change::FilterState(part.filter_state(), value))?;
         }

@@ -35,7 +35,7 @@ pub struct Reporter {
     sent: u64,
     drain_until: Option<Monotonic>,
     backoff: Backoff,
-    counters: Counters,
+    pub(super) counters: Counters,
     arrivals: Arrivals,
 }
 
@@ -160,11 +160,6 @@ impl Reporter {
         self.arrivals.age(now)
     }
 
-    /// How often things happened.
-    pub fn counters(&self) -> Counters {
-        self.counters
-    }
-
     /// The source ends: whatever is in the ring is still sent, until `deadline`. Nothing may be pushed any more.
     pub fn drain(&mut self, deadline: Monotonic) {
         self.drain_until.get_or_insert(deadline);
@@ -197,7 +192,9 @@ impl Reporter {
                 self.await_answer(Phase::Connecting, now);
                 vec![Action::Open]
             }
-            Phase::Reporting(sending) if sending.in_flight.is_empty() || silence <= MAX_SILENCE => self.flush(now),
+            Phase::Reporting(sending) if sending.in_flight.is_empty() || silence <= MAX_SILENCE => {
+                self.send_batches(now, Least::OneEntry)
+            }
             Phase::Connecting | Phase::AwaitingWelcome | Phase::AwaitingEnd if silence <= MAX_SILENCE => Vec::new(),
             Phase::Connecting | Phase::AwaitingWelcome | Phase::AwaitingEnd | Phase::Reporting(_) => {
                 let wait = self.backoff.after_failure(random);
@@ -215,11 +212,7 @@ impl Reporter {
         self.send_batches(now, Least::FullBatch)
     }
 
-    /// Sends all that has not been sent, as far as the bounds allow.
-    fn flush(&mut self, now: Monotonic) -> Vec<Action> {
-        self.send_batches(now, Least::OneEntry)
-    }
-
+    /// Sends what has not been sent, as far as the bounds allow.
     fn send_batches(&mut self, now: Monotonic, least: Least) -> Vec<Action> {
         let Phase::Reporting(sending) = &mut self.phase else {
             return Vec::new();
@@ -402,7 +395,7 @@ impl StreamHandler for Reporter {
         }
         let is_new = matches!(self.phase, Phase::AwaitingWelcome);
         match self.receive(now, bytes) {
-            Ok(()) if is_new => self.flush(now),
+            Ok(()) if is_new => self.send_batches(now, Least::OneEntry),
             // What does not fill a batch waits for the next tick: each message costs as much as many entries.
             Ok(()) => self.flush_full(now),
             Err(violation) => {

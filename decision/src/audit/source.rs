@@ -72,11 +72,11 @@ impl<K: Ord + Copy> Source<K> {
     ) {
         let (now, wall) = began;
         match self.recorder.record(verdict, request, wall, decision_ns) {
-            Record::Event {
+            Some(Record {
                 event,
                 owner,
                 with_chain,
-            } => {
+            }) => {
                 if with_chain
                     && let Some(chain) = &verdict.findings.chain
                     && chain.reported.get() != Reported::Sent
@@ -89,7 +89,7 @@ impl<K: Ord + Copy> Source<K> {
                     None => _ = self.reporter.ring.push(event, owner, wall),
                 }
             }
-            Record::Count => self.reporter.ring.count(&kind(verdict), 1, wall),
+            None => self.reporter.ring.count(&kind(verdict), 1, wall),
         }
     }
 
@@ -145,7 +145,7 @@ impl<K: Ord + Copy> Source<K> {
             unanswered: self.unanswered(),
             shed: self.reporter.ring.shed(),
             lag: self.reporter.lag(now),
-            stream: self.reporter.counters(),
+            stream: self.reporter.counters,
         }
     }
 }

@@ -74,19 +74,6 @@ pub enum Reported {
 }
 
 impl CachedChain {
-    fn new(secret: &[u8; 16], chain: VerifiedChain, now: UnixTime) -> Self {
-        Self {
-            digest: chain.digest(),
-            sharers: Sharers::new(secret, chain.principal(), &chain.leaf().holder().thumbprint()),
-            chain,
-            unrevoked_at: Cell::new(None),
-            reported: Cell::new(Reported::Not),
-            used: Cell::new(false),
-            used_at: Cell::new(now),
-            granted: RefCell::new(None),
-        }
-    }
-
     /// It is found again: the cache keeps what is used.
     pub fn use_again(&self, now: UnixTime) {
         self.used.set(true);
@@ -194,7 +181,16 @@ impl ChainCache {
 
     /// A verified chain in the form in which it can be kept, once it is known not to be revoked.
     pub fn prepare(&self, chain: VerifiedChain, now: UnixTime) -> Rc<CachedChain> {
-        Rc::new(CachedChain::new(&self.secret, chain, now))
+        Rc::new(CachedChain {
+            digest: chain.digest(),
+            sharers: Sharers::new(&self.secret, chain.principal(), &chain.leaf().holder().thumbprint()),
+            chain,
+            unrevoked_at: Cell::new(None),
+            reported: Cell::new(Reported::Not),
+            used: Cell::new(false),
+            used_at: Cell::new(now),
+            granted: RefCell::new(None),
+        })
     }
 
     /// Keeps a chain. One too large for the whole cache is not kept.

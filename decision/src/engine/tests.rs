@@ -243,7 +243,7 @@ fn a_delegated_request_is_allowed_and_its_identity_established() {
     let Decision::Allow(Allowance::Delegated(grant)) = verdict.decision else {
         panic!("{verdict:?}")
     };
-    assert!(grant.identity().parts.contains(&(Part::Subject, "ada".to_owned())));
+    assert!(grant.identity.parts.contains(&(Part::Subject, "ada".to_owned())));
     assert_eq!(verdict.rule.map(|rule| rule.name.as_str()), Some("catalog"));
     assert_eq!(verdict.findings.arguments.as_deref(), Some(r#"{"item":"shoes"}"#));
     assert_eq!(

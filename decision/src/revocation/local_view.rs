@@ -225,7 +225,7 @@ impl Subjects {
                 let latest = [known, now.map(RevokedAt::at)]
                     .into_iter()
                     .flatten()
-                    .fold(revoked_at, RevokedAt::later);
+                    .fold(revoked_at, RevokedAt::max);
                 self.delegations.insert(hash, latest)
             }
             Subject::LogFloor(floor) => {

@@ -15,7 +15,7 @@ use credence_wire::v1::{self, ReportHello};
 
 use super::control_stream::ControlStream;
 use super::request_world::RequestWorld;
-use crate::host::{GrpcToken, Host, HostError, RootId, StreamId};
+use crate::host::{Host, HostError, RootId, StreamId};
 
 /// What one configuration records of its decisions, and its stream to the control plane.
 pub(super) struct Recorder<H> {
@@ -23,7 +23,7 @@ pub(super) struct Recorder<H> {
     figures: DecisionFigures,
     /// What is recorded; `None` if nothing is to be.
     pub(super) source: Option<Source<StreamId>>,
-    stream: ControlStream<H>,
+    pub(super) stream: ControlStream<H>,
     wall_clock: WallClock,
 }
 
@@ -160,11 +160,6 @@ impl<H: Host> Recorder<H> {
         let actions = source.reporter.on_tick(now, wall, random);
         self.stream.carry_out(&mut source.reporter, actions, now, random);
         source.reporter.is_finished()
-    }
-
-    /// Whether this is the audit stream.
-    pub(super) fn is_stream(&self, token: GrpcToken) -> bool {
-        self.stream.is(token)
     }
 
     pub(super) fn on_message(&mut self, message: &[u8], now: Monotonic, random: u64) {

@@ -168,7 +168,7 @@ impl<H: Host> Vm<H> {
             .configurations
             .values_mut()
             .map(|configuration| &mut configuration.root);
-        roots.find(|root| root.effects.recorder.is_stream(token))
+        roots.find(|root| root.effects.recorder.stream.is(token))
     }
 
     fn add_configuration(&mut self, id: RootId, policy: Policy) -> Result<(), StartError> {
