@@ -173,7 +173,7 @@ pub(crate) enum HeaderMap {
     RequestTrailers = 1,
 }
 
-/// The host refused a call, or answered what it should not. Whoever asked on behalf of a request denies it.
+/// The host refused a call, or answered what it should not. A call on behalf of a request then denies the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Envoy answered {call} with status {status} ({}); expected 0", status_name(*status))]
 pub(crate) struct HostError {

@@ -2,7 +2,7 @@
 //!
 //! The world is closed here too: a member that no argument reads and that is not listed as ignored, the service would
 //! read and no delegation constrain, so it denies. The body is read by the protocol's own strict parser: duplicate
-//! members, lone surrogates and whatever follows the value are refused, since parsers disagree about them. Names are
+//! members, lone surrogates and anything behind the value are refused, since parsers disagree about them. Names are
 //! compared exactly; a service that takes `Amount` for `amount` gets neither, because the other one is not mapped.
 
 use std::collections::BTreeMap;

@@ -189,7 +189,7 @@ impl Recorder {
     }
 
     /// 16 bytes of salt, then SHA-256 over the salt and the canonical arguments. The salt is new each time, so that
-    /// equal arguments do not show as equal, and whoever may read the event can still confirm a guess.
+    /// equal arguments do not show as equal, and a reader of the event can still confirm a guess.
     fn arguments_hash(&mut self, arguments: Option<&str>) -> Option<ArgumentsHash> {
         let arguments = arguments.filter(|_| self.arguments != RecordedArguments::None)?;
         self.salts = self.salts.wrapping_add(1);
@@ -378,7 +378,7 @@ fn put_principal(event: &mut Vec<u8>, number: u32, principal: &Principal) {
     encode_varint(issuer.saturating_add(subject) as u64, event);
     put_present_bytes(event, field::ISSUER, principal.issuer.as_bytes());
     if let Some(subject) = &principal.subject {
-        // Present even if it is empty: nobody is not the same as somebody without a name.
+        // Present even if it is empty: no subject and an empty subject are different principals.
         put_present_bytes(event, field::SUBJECT, subject.as_bytes());
     }
 }
@@ -495,7 +495,7 @@ mod tests {
         assert_eq!((event.proof, event.decision_ns, event.stale_ms), (0, 0, None));
     }
 
-    /// Whoever has seen a proof can show it again; what he causes must not take the room kept for its signer.
+    /// A client that has seen a proof can show it again; what it causes must not take the room kept for its signer.
     #[test]
     fn a_proof_that_was_shown_before_gives_nobody_s_evidence_precedence() {
         let scene = Scene::new();

@@ -77,7 +77,7 @@ impl<K: Ord + Copy> Pending<K> {
         }
     }
 
-    /// Nobody waits for answers any more.
+    /// The source ends: events wait for answers no longer.
     pub fn complete_all(&mut self, ring: &mut Ring, wall: UnixNanos) {
         while let Some((stream, _)) = self.waiting.first_key_value() {
             let stream = *stream;

@@ -160,7 +160,7 @@ impl Reporter {
         self.arrivals.age(now)
     }
 
-    /// The source ends: whatever is in the ring is still sent, until `deadline`. Nothing may be pushed any more.
+    /// The source ends: what is in the ring is still sent, until `deadline`. Nothing may be pushed any more.
     pub fn drain(&mut self, deadline: Monotonic) {
         self.drain_until.get_or_insert(deadline);
     }
@@ -329,7 +329,7 @@ impl Reporter {
         }
         let is_empty = self.ring.close() && self.ring.is_empty();
         if is_empty && self.hello.resume.is_none() {
-            // The control plane never heard of this source: there is nobody to say goodbye to.
+            // The control plane never heard of this source: no goodbye is needed.
             return Some(self.finish());
         }
         if now >= deadline {

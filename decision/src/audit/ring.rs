@@ -60,7 +60,7 @@ pub struct Owner {
 pub enum Standing {
     /// A decision on a verified chain. It may use the whole ring.
     Verified,
-    /// Anything else. Anybody can cause these, so that a quarter of the ring is kept out of their reach.
+    /// Anything else. Any client can cause these, so that a quarter of the ring is kept out of their reach.
     Unverified,
 }
 
@@ -100,7 +100,7 @@ pub enum RingError {
     },
 }
 
-/// The most bytes of one entry other than a chain, framing included; a larger event is shed. Whatever goes into an event
+/// The most bytes of one entry other than a chain, framing included; a larger event is shed. All that goes into an event
 /// must be bounded well below it.
 pub const MAX_ENTRY_BYTES: usize = 16 * 1024;
 

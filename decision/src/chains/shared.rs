@@ -40,7 +40,7 @@ pub struct SharedChains {
     waiting: VecDeque<Verified>,
     /// How many of them each principal has.
     owned: UsageSketch,
-    /// How often in a row nothing was found, up to [`PATIENCE`]; from there on, since when nobody looked.
+    /// How often in a row nothing was found, up to [`PATIENCE`]; from there on, how many looks were left out.
     fruitless: u32,
     counters: Counters,
 }

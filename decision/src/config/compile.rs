@@ -1,4 +1,4 @@
-//! Turns a configuration as it is written into one that cannot be wrong, collecting every mistake on the way.
+//! Turns a configuration as it is written into one that cannot be wrong, collecting every error on the way.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ use crate::usage_sketch::Amount;
 /// Gives the file its meaning.
 ///
 /// # Errors
-/// Every mistake, in the order of the file's fields.
+/// Every error, in the order of the file's fields.
 pub(super) fn compile(file: &file::File) -> Result<Policy, ConfigError> {
     let findings = RefCell::new(Findings::default());
     let mut policy = policy(&Location::root(&findings), file);

@@ -48,7 +48,7 @@ pub struct Policy {
     pub limits: Limits,
     /// What is recorded, and what happens if it cannot be.
     pub audit: Audit,
-    /// What is no mistake, but may not be what was meant.
+    /// Notes on what is valid, but may not be what was meant.
     pub notes: Vec<Remark>,
 }
 

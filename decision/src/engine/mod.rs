@@ -72,7 +72,7 @@ impl Engine {
         Self { policy, memories }
     }
 
-    /// Time has passed, and nobody waits: work that pays later is done now.
+    /// Time has passed, and no request waits: work that pays later is done now.
     pub fn on_tick(&self) {
         self.memories.hot_keys.prepare(TABLES_PER_TICK);
     }
@@ -238,8 +238,8 @@ impl Held {
     }
 }
 
-/// Allows a request that is like one that was allowed before, if all that may have changed since is as it has to be. Whatever
-/// is not so goes the long way, on which it is denied.
+/// Allows a request that is like one that was allowed before, if all that may have changed since is as it has to be. Any other
+/// request goes the long way, on which it is denied.
 fn from_cache<'p>(
     policy: &'p Policy,
     memories: &Memories,

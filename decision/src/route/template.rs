@@ -335,7 +335,7 @@ pub enum TemplateError {
     /// It must start with a slash.
     #[error("a path template starts with `/`")]
     NotAbsolute,
-    /// Whoever merges slashes would read it as another path, so this would never match.
+    /// A service that merges slashes would read it as another path, so this would never match.
     #[error("the template has an empty segment (`//`), which no request can match; remove it")]
     EmptySegment,
     /// Part capture or wildcard, part text.

@@ -63,7 +63,7 @@ impl<H: Host> Effects<H> {
     ) {
         match Request::parse(serialized, &self.policy.headers, has_body) {
             Ok(request) => self.recorder.record(&verdict, &request, stream, began),
-            // It has been read before; whatever this is, it is counted.
+            // It has been read before, so this cannot happen; it is counted all the same.
             Err(error) => self.recorder.record_unread(&error.into(), began),
         }
     }

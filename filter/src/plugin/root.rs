@@ -85,7 +85,7 @@ impl<H: Host> Root<H> {
             Ok(request) => request,
             Err(error) => return Ok(self.effects.refuse_unread(&error.into(), began)),
         };
-        // First, on every path: what only we may say, nobody else has said.
+        // First, on every path: only this filter may set these headers.
         let stripped = self.effects.strip(&request);
         let mut world = self.effects.recorder.world(began, watch);
         let connection = || self.host.number_property(&["connection", "id"]);
