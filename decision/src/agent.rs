@@ -9,6 +9,6 @@ pub enum Agent {
     Key(Thumbprint),
     /// The connection's client certificate, by its SHA-256.
     Certificate([u8; 32]),
-    /// Nobody in particular.
+    /// Any bearer: nothing was proven.
     Bearer,
 }

@@ -1,10 +1,9 @@
 //! What an allowed request looks like to the service: the changes that make it so.
 
-use crate::config::{Access, Policy};
+use crate::config::{Policy, Requirement};
 use crate::decision::{Allowance, Decision};
 use crate::engine::Verdict;
-use crate::identity_headers::Part;
-use crate::request::{Header, HeaderNames, Request};
+use crate::request::{Header, Request};
 
 /// One change to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,73 +16,49 @@ pub enum Change<'a> {
     FilterState(&'a str, &'a str),
 }
 
-/// What one configuration changes about the requests that it allows.
-#[derive(Debug)]
-pub struct Changes {
-    headers: HeaderNames,
-    /// Whether decisions depend on the host.
-    host_counts: bool,
-    /// What of the identity goes into the filter state too.
-    filter_state: Vec<Part>,
-}
-
-impl Changes {
-    /// Those of this configuration.
-    pub fn new(policy: &Policy) -> Self {
-        Self {
-            headers: policy.headers.clone(),
-            host_counts: policy.host_counts,
-            filter_state: policy.filter_state.clone(),
-        }
+/// Makes every change that a decision by this configuration asks for, in order; none if the request is denied.
+///
+/// # Errors
+/// The first of `change`.
+pub fn make<E>(
+    policy: &Policy,
+    verdict: &Verdict<'_>,
+    request: &Request<'_>,
+    mut change: impl FnMut(Change<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let Decision::Allow(allowance) = &verdict.decision else {
+        return Ok(());
+    };
+    // Where nothing is asked for least of all: what is open to all must not turn into what is not.
+    for name in &request.overrides {
+        change(Change::Remove(name))?;
     }
-
-    /// Makes every change that a decision asks for, in order; none if the request is denied.
-    ///
-    /// # Errors
-    /// The first of `change`.
-    pub fn make<E>(
-        &self,
-        verdict: &Verdict<'_>,
-        request: &Request<'_>,
-        mut change: impl FnMut(Change<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let Decision::Allow(allowance) = &verdict.decision else {
-            return Ok(());
-        };
-        // Where nothing is asked for least of all: what is open to all must not turn into what is not.
-        for name in &request.overrides {
+    if policy.host_counts {
+        for name in &request.host_overrides {
             change(Change::Remove(name))?;
         }
-        if self.host_counts {
-            for name in &request.host_overrides {
-                change(Change::Remove(name))?;
-            }
-        }
-        let Some(access) = verdict.rule.map(|rule| &rule.access) else {
-            return Ok(());
-        };
-        if request.proof != Header::Absent {
-            // No service gets to spend it.
-            change(Change::Remove(self.headers.proof.as_bytes()))?;
-        }
-        let forwards = match access {
-            Access::Delegated(requirement) => requirement.forward,
-            Access::Public => false,
-        };
-        if !forwards && request.delegation != Header::Absent {
-            change(Change::Remove(self.headers.delegation.as_bytes()))?;
-        }
-        let Allowance::Delegated(grant) = allowance else {
-            return Ok(());
-        };
-        for (name, value) in grant.identity().headers() {
-            change(Change::Set(name, value))?;
-        }
-        for (part, value) in &grant.identity().parts {
-            if self.filter_state.contains(part) {
-                change(Change::FilterState(part.filter_state(), value))?;
-            }
-        }
-        Ok(())
     }
+    let Some(rule) = verdict.rule else {
+        return Ok(());
+    };
+    if request.proof != Header::Absent {
+        // No service gets to spend it.
+        change(Change::Remove(policy.headers.proof.as_bytes()))?;
+    }
+    let forwards = |requirement: &Requirement| requirement.forward;
+    if !rule.requirement.as_ref().is_some_and(forwards) && request.delegation != Header::Absent {
+        change(Change::Remove(policy.headers.delegation.as_bytes()))?;
+    }
+    let Allowance::Delegated(grant) = allowance else {
+        return Ok(());
+    };
+    for (name, value) in grant.identity.headers() {
+        change(Change::Set(name, value))?;
+    }
+    for (part, value) in &grant.identity.parts {
+        if policy.filter_state.contains(part) {
+            change(Change::FilterState(part.filter_state(), value))?;
+        }
+    }
+    Ok(())
 }

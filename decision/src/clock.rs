@@ -6,11 +6,11 @@ use std::time::Duration;
 ///
 /// The wall clock may jump; leases, back-offs and watchdogs therefore run on this one only. All arithmetic saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Monotonic(u64);
+pub struct Monotonic(pub u64);
 
 /// An instant of the wall clock: nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct UnixNanos(u64);
+pub struct UnixNanos(pub u64);
 
 /// Tells the wall clock's time by the monotonic clock's, from an instant at which both were read: one host call less
 /// for every request.
@@ -55,16 +55,6 @@ impl WallClock {
 // === impl Monotonic ===
 
 impl Monotonic {
-    /// The instant `nanos` nanoseconds after the clock's start.
-    pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
-    }
-
-    /// Nanoseconds since the clock's start.
-    pub const fn as_nanos(self) -> u64 {
-        self.0
-    }
-
     /// This instant moved into the future; the end of time (584 years) is sticky.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
@@ -80,16 +70,6 @@ impl Monotonic {
 // === impl UnixNanos ===
 
 impl UnixNanos {
-    /// The instant `nanos` nanoseconds after the Unix epoch.
-    pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
-    }
-
-    /// Nanoseconds since the Unix epoch.
-    pub const fn as_nanos(self) -> u64 {
-        self.0
-    }
-
     /// The second this instant falls in, since the Unix epoch: what a token's `iat` and `exp` are compared with.
     pub fn second(self) -> i64 {
         // A u64 of nanoseconds is at most 1.8e10 seconds, so that the conversion always fits.
@@ -151,42 +131,39 @@ mod tests {
 
     #[test]
     fn an_instant_in_the_future_is_no_time_ago() {
-        let now = Monotonic::from_nanos(5);
-        assert_eq!(now.since(Monotonic::from_nanos(7)), Duration::ZERO);
-        assert_eq!(now.since(Monotonic::from_nanos(2)), Duration::from_nanos(3));
+        let now = Monotonic(5);
+        assert_eq!(now.since(Monotonic(7)), Duration::ZERO);
+        assert_eq!(now.since(Monotonic(2)), Duration::from_nanos(3));
     }
 
     #[test]
     fn the_end_of_time_is_sticky() {
-        assert_eq!(
-            Monotonic::from_nanos(1).plus(Duration::MAX),
-            Monotonic::from_nanos(u64::MAX)
-        );
+        assert_eq!(Monotonic(1).plus(Duration::MAX), Monotonic(u64::MAX));
     }
 
     #[test]
     fn the_wall_clock_is_told_by_the_monotonic_clock_for_a_moment() {
         let mut clock = WallClock::default();
-        let at = |millis: u64| Monotonic::from_nanos(millis * 1_000_000);
+        let at = |millis: u64| Monotonic(millis * 1_000_000);
         assert_eq!(clock.at(at(0)), None, "it was never read");
-        clock.set(at(1000), UnixNanos::from_nanos(7_000_000_000));
-        assert_eq!(clock.at(at(1100)), Some(UnixNanos::from_nanos(7_100_000_000)));
+        clock.set(at(1000), UnixNanos(7_000_000_000));
+        assert_eq!(clock.at(at(1100)), Some(UnixNanos(7_100_000_000)));
         assert_eq!(clock.at(at(1101)), None, "too long ago");
     }
 
     #[test]
     fn the_wait_of_a_request_is_none_of_its_decisions_time() {
-        let at = |millis: u64| Monotonic::from_nanos(millis * 1_000_000);
-        let paused = Began::new(at(10), UnixNanos::from_nanos(1)).paused(at(13));
-        let later = Began::new(at(500), UnixNanos::from_nanos(2)).after(paused);
+        let at = |millis: u64| Monotonic(millis * 1_000_000);
+        let paused = Began::new(at(10), UnixNanos(1)).paused(at(13));
+        let later = Began::new(at(500), UnixNanos(2)).after(paused);
         assert_eq!(later.took(at(504)), Duration::from_millis(7));
-        assert_eq!(later.wall, UnixNanos::from_nanos(2));
+        assert_eq!(later.wall, UnixNanos(2));
         assert_eq!(paused.resumed(at(900)).took(at(901)), Duration::from_millis(4));
     }
 
     #[test]
     fn a_unix_instant_knows_its_second() {
-        assert_eq!(UnixNanos::from_nanos(1_999_999_999).second(), 1);
-        assert_eq!(UnixNanos::from_nanos(u64::MAX).second(), 18_446_744_073);
+        assert_eq!(UnixNanos(1_999_999_999).second(), 1);
+        assert_eq!(UnixNanos(u64::MAX).second(), 18_446_744_073);
     }
 }

@@ -135,7 +135,7 @@ pub enum Class {
     Proof,
     /// The delegation holds, but does not reach this far.
     Scope,
-    /// This path, or this way of using it, is open to nobody.
+    /// This path, or this way of using it, is closed to every client.
     Closed,
     /// The proxy's own state is not fit to decide.
     Unavailable,
@@ -278,7 +278,7 @@ reasons! {
 impl Reason {
     /// The reason that a client is told.
     ///
-    /// Which check of the cryptography failed, and whom we trust, is nobody's business but the operator's.
+    /// Which cryptographic check failed, and which issuers are trusted, only the operator may learn.
     pub fn shown(self) -> Self {
         match self {
             Self::IssuerUnknown

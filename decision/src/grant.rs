@@ -12,7 +12,8 @@ use crate::identity_headers::{Identity, MAX_VALUE_BYTES};
 pub struct Grant {
     rule_index: usize,
     agent: Agent,
-    identity: Identity,
+    /// Who the service behind us is told is asking.
+    pub identity: Identity,
     evidence: OnceCell<Box<[u8]>>,
 }
 
@@ -30,11 +31,6 @@ impl Grant {
     /// Whether this is what `agent` is granted under the rule of this number.
     pub fn is_of(&self, rule_index: usize, agent: Agent) -> bool {
         self.rule_index == rule_index && self.agent == agent
-    }
-
-    /// Who the service behind us is told is asking.
-    pub fn identity(&self) -> &Identity {
-        &self.identity
     }
 
     /// What the events of all these requests have in common, encoded; `encode` does it the first time.

@@ -17,7 +17,7 @@ use crate::decision::{Denial, Reason};
 pub enum Part {
     /// The principal's issuer.
     Issuer,
-    /// The principal's name at that issuer, if he has one.
+    /// The principal's name at that issuer, if it has one.
     Subject,
     /// What was proven of the agent: its key's thumbprint, or its certificate's digest; nothing of a bearer.
     Agent,

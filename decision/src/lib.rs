@@ -16,7 +16,7 @@
 //! | [`config`] | the plugin configuration, parsed into a policy that cannot be wrong |
 //! | [`engine`], [`changes`] | the decision, and what it changes about the request |
 //! | [`audit`] | what is recorded of decisions, and its way to the ledger |
-//! | [`metrics`], [`recorder`] | figures, and all that is counted and recorded of a decision |
+//! | [`metrics`] | figures |
 
 #![cfg_attr(
     not(test),
@@ -45,7 +45,6 @@ pub mod held;
 pub mod identity_headers;
 pub mod metrics;
 pub mod proofs;
-pub mod recorder;
 pub mod request;
 pub mod revocation;
 pub mod route;

@@ -10,8 +10,8 @@ pub trait SharedStore {
     /// If the host refuses.
     fn read(&mut self, key: &str) -> Result<Option<(Vec<u8>, Version)>, StoreFailure>;
 
-    /// Sets the value if the key still has that version; `None` means if it was never set. `false` if somebody else
-    /// was faster.
+    /// Sets the value if the key still has that version; `None` means if it was never set. `false` if another
+    /// worker was faster.
     ///
     /// # Errors
     /// If the host refuses.

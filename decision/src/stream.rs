@@ -1,4 +1,4 @@
-//! A gRPC stream to the control plane, as its user sees it: `revocation::Watch` and `audit::Source` use one each.
+//! A gRPC stream to the control plane, as its user sees it: `revocation::Watch` and `audit::Reporter` use one each.
 
 use crate::clock::Monotonic;
 

@@ -1,6 +1,8 @@
 //! What the plugin needs of its host, and what its host tells it. Bytes in, bytes out: nothing a client sent is taken for
 //! text here.
 
+use std::fmt::Display;
+
 use credence_decision::answer::Answer;
 use credence_decision::clock::{Monotonic, UnixNanos};
 use credence_decision::metrics::MetricSink;
@@ -20,6 +22,11 @@ pub(crate) trait Host: Clone + SharedStore + MetricSink<Error = HostError> {
 
     /// Writes to the host's log. A line that is refused is lost: there is nowhere else to say so.
     fn log(&self, level: LogLevel, message: &str);
+
+    /// Tells the operator of an error.
+    fn log_error(&self, error: impl Display) {
+        self.log(LogLevel::Error, &format!("credence: {error}"));
+    }
 
     /// What the VM has been given of memory so far; it never gives any back.
     fn memory_bytes(&self) -> u64;
@@ -166,7 +173,7 @@ pub(crate) enum HeaderMap {
     RequestTrailers = 1,
 }
 
-/// The host refused a call, or answered what it should not. Whoever asked on behalf of a request denies it.
+/// The host refused a call, or answered what it should not. A call on behalf of a request then denies the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Envoy answered {call} with status {status} ({}); expected 0", status_name(*status))]
 pub(crate) struct HostError {

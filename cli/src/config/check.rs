@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use credence_decision::config::{Access, Policy};
+use credence_decision::config::Policy;
 use credence_delegation::Remark;
 
 use super::documents::{self, Document, Finding};
@@ -137,11 +137,8 @@ impl Report {
         };
         match Policy::parse(configuration.json.as_bytes()) {
             Ok(policy) => {
-                let reads_a_body = policy.routes.iter().any(|rule| match &rule.access {
-                    Access::Delegated(requirement) => requirement.reads_body(),
-                    Access::Public => false,
-                });
-                if reads_a_body {
+                let mut requirements = policy.routes.iter().filter_map(|rule| rule.requirement.as_ref());
+                if requirements.any(|requirement| requirement.reads_body()) {
                     self.errors
                         .extend(plugin.bodiless.iter().map(|remark| document.around(remark)));
                 }

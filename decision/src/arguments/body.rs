@@ -2,7 +2,7 @@
 //!
 //! The world is closed here too: a member that no argument reads and that is not listed as ignored, the service would
 //! read and no delegation constrain, so it denies. The body is read by the protocol's own strict parser: duplicate
-//! members, lone surrogates and whatever follows the value are refused, since parsers disagree about them. Names are
+//! members, lone surrogates and anything behind the value are refused, since parsers disagree about them. Names are
 //! compared exactly; a service that takes `Amount` for `amount` gets neither, because the other one is not mapped.
 
 use std::collections::BTreeMap;
@@ -186,15 +186,10 @@ fn is_plain_json(media_type: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(media_type) else {
         return false;
     };
-    let (media_type, parameter) = match text.split_once(';') {
-        Some((media_type, parameter)) => (media_type, Some(parameter)),
-        None => (text, None),
-    };
-    let is_utf_8 = |parameter: &str| {
-        let charset = parameter.trim().to_ascii_lowercase();
-        matches!(charset.as_str(), "charset=utf-8" | "charset=\"utf-8\"")
-    };
-    media_type.trim().eq_ignore_ascii_case("application/json") && parameter.is_none_or(is_utf_8)
+    let (media_type, parameter) = text.split_once(';').unwrap_or((text, "charset=utf-8"));
+    let is_charset = |known: &&str| parameter.trim().eq_ignore_ascii_case(known);
+    media_type.trim().eq_ignore_ascii_case("application/json")
+        && ["charset=utf-8", "charset=\"utf-8\""].iter().any(is_charset)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Takes a tool's arguments from a request, as the matched rule says.
 //!
 //! The world is closed: what the service would read but no rule maps, the delegation cannot have constrained, so it
-//! denies. So does whatever two parsers could read differently.
+//! denies. So does anything that two parsers could read differently.
 
 use credence_delegation::Arguments;
 

@@ -56,18 +56,11 @@ impl fmt::Display for Pointer {
 }
 
 fn unescape(token: &str) -> Result<String, PointerError> {
-    let mut pieces = token.split('~');
-    let mut name = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        let (character, rest) = match piece.as_bytes().first() {
-            Some(b'0') => ('~', piece.get(1..)),
-            Some(b'1') => ('/', piece.get(1..)),
-            _ => return Err(PointerError::Escape),
-        };
-        name.push(character);
-        name.push_str(rest.unwrap_or_default());
+    if token.split('~').skip(1).any(|rest| !rest.starts_with(['0', '1'])) {
+        return Err(PointerError::Escape);
     }
-    Ok(name)
+    // In this order: `~01` is `~1`.
+    Ok(token.replace("~1", "/").replace("~0", "~"))
 }
 
 /// Bytes of a pointer.

@@ -4,7 +4,7 @@ use credence_wire::v1;
 
 /// The counts that are still growing: one for each kind of decision and second.
 ///
-/// Whatever is added here is in one count, or the caller is told that it is not.
+/// Every decision that is added is in one count, or the caller is told that it is not.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     by_rule: Vec<v1::Aggregate>,

@@ -18,15 +18,15 @@ pub struct DenialCap {
 }
 
 /// What is known of who was denied. Each kind has shares of its own: a client that has copied a chain cannot use up those
-/// of its holder.
+/// of its holder. The numbers tell the shares apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
     /// The holder has proven to be the holder.
-    Proven,
+    Proven = 1,
     /// A client that has shown the chain.
-    Unproven,
+    Unproven = 2,
     /// A client that shows a chain that is revoked.
-    Revoked,
+    Revoked = 3,
 }
 
 /// Denials that a principal's holders may have recorded together: so many times what one of them may.
@@ -54,7 +54,7 @@ impl DenialCap {
     /// Whether a denial is recorded by itself.
     pub fn admits(&mut self, of: Sharers, denied: Denied, second: i64) -> bool {
         self.advance_to(second);
-        let (principal, holder) = (of.principal.in_role(denied.role()), of.holder.in_role(denied.role()));
+        let (principal, holder) = (of.principal.in_role(denied as u32), of.holder.in_role(denied as u32));
         let (of_holder, of_principal) = match denied {
             Denied::Proven | Denied::Unproven => (self.per_second, self.per_second.saturating_mul(PRINCIPAL_FACTOR)),
             Denied::Revoked => (self.per_second, self.per_second.min(MAX_REVOKED)),
@@ -71,7 +71,7 @@ impl DenialCap {
     /// Whether a denial that is recorded sends its chain of so many bytes along.
     pub fn admits_chain(&mut self, principal: UserKey, denied: Denied, bytes: usize, second: i64) -> bool {
         self.advance_to(second);
-        let key = principal.in_role(denied.role());
+        let key = principal.in_role(denied as u32);
         let is_admitted =
             denied != Denied::Revoked && self.chain_bytes.of(key).saturating_add(bytes) <= MAX_CHAIN_BYTES_DENIED;
         if is_admitted {
@@ -85,17 +85,6 @@ impl DenialCap {
             self.second = second;
             self.seen.clear();
             self.chain_bytes.clear();
-        }
-    }
-}
-
-impl Denied {
-    /// Tells the shares of the kinds apart.
-    fn role(self) -> u32 {
-        match self {
-            Self::Proven => 1,
-            Self::Unproven => 2,
-            Self::Revoked => 3,
         }
     }
 }

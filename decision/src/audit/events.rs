@@ -2,39 +2,31 @@
 
 use credence_delegation::Principal;
 use credence_wire::v1;
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+use prost::encoding::{WireType, encode_key, encode_varint, fixed64, uint64};
 use sha2::{Digest, Sha256};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 
 use super::counts::{Kind, NO_RULE};
 use super::denials::{DenialCap, Denied};
-use super::ring::{Owner, Standing};
+use super::ring::{Owner, Standing, framed};
 use crate::agent::Agent;
 use crate::chains::{CachedChain, Reported};
 use crate::clock::UnixNanos;
-use crate::config::{Access, Audit, Mode, RecordedArguments, Rule};
+use crate::config::{Audit, Mode, RecordedArguments, Rule};
 use crate::decision::{Allowance, Class, Decision, Reason};
 use crate::engine::{Findings, Lookup, Verdict};
 use crate::request::{Header, Request};
 
-/// How a decision is to be recorded.
+/// A decision that is recorded by itself: one on a verified chain.
 #[derive(Debug, PartialEq)]
-pub enum Record<'e> {
-    /// As an event of its own: a decision on a verified chain.
-    Event {
-        /// It, encoded.
-        event: &'e [u8],
-        /// Who could cause it, and whose share of the ring it takes.
-        owner: Owner,
-        /// Whether the control plane is sent the chain too, if it does not have it yet.
-        with_chain: bool,
-    },
-    /// As one more of its kind in this second: a request that no delegation was asked of; a denial before any signature
-    /// had verified, or of somebody who showed another's chain and could not prove to be its holder; a denial for want of
-    /// room to record it; or one more denial of a holder or principal that has had many. Any caller can cause these, and a
-    /// flood of them must not write the ledger full, nor in another's name.
-    Count,
+pub struct Record<'e> {
+    /// The event, encoded.
+    pub event: &'e [u8],
+    /// Who could cause it, and whose share of the ring it takes.
+    pub owner: Owner,
+    /// Whether the control plane is sent the chain too, if it does not have it yet.
+    pub with_chain: bool,
 }
 
 /// Writes records.
@@ -63,6 +55,11 @@ impl Recorder {
     /// What is to be recorded of a decision on `request` that was begun at `began` and took `decision_ns`, if that was
     /// measured.
     ///
+    /// `None` if the decision is only counted, as one more of its kind in this second: a request that no delegation was asked
+    /// of; a denial before any signature had verified, or of a client that showed another's chain and could not prove to be
+    /// its holder; a denial for want of room to record it; or one more denial of a holder or principal that has had many. Any
+    /// caller can cause these, and a flood of them must not write the ledger full, nor in another's name.
+    ///
     /// An event is written straight into its encoding, and what is the same for every request of a grant is encoded
     /// once: this runs on every request.
     pub fn record(
@@ -71,23 +68,18 @@ impl Recorder {
         request: &Request<'_>,
         began: UnixNanos,
         decision_ns: Option<u64>,
-    ) -> Record<'_> {
-        let (Some(chain), Some(rule)) = (&verdict.findings.chain, verdict.rule) else {
-            return Record::Count;
-        };
-        let Access::Delegated(requirement) = &rule.access else {
-            return Record::Count;
-        };
+    ) -> Option<Record<'_>> {
+        let chain = verdict.findings.chain.as_ref()?;
+        let rule = verdict.rule?;
+        let requirement = rule.requirement.as_ref()?;
         let second = began.second();
         let (standing, with_chain) = match &verdict.decision {
             Decision::Allow(_) => (Standing::Verified, true),
-            Decision::Deny(denial) => match self.denied(chain, &verdict.findings, denial.reason, second) {
-                Some(denied) => (
-                    standing(&verdict.findings, denial.reason),
-                    self.sends_chain(chain, denied, request, second),
-                ),
-                None => return Record::Count,
-            },
+            Decision::Deny(denial) => {
+                let denied = self.denied(chain, &verdict.findings, denial.reason, second)?;
+                let with_chain = self.sends_chain(chain, denied, request, second);
+                (standing(&verdict.findings, denial.reason), with_chain)
+            }
         };
         let owner = Owner {
             standing,
@@ -132,7 +124,7 @@ impl Recorder {
             None => self.arguments_hash(findings.arguments.as_deref()),
         };
         let event = &mut self.event;
-        put_fixed64(event, field::TIME, began.as_nanos());
+        fixed64::encode(field::TIME, &began.0, event);
         put_text(event, field::REQUEST_ID, request.request_id.unwrap_or_default());
         put_bytes(
             event,
@@ -153,11 +145,11 @@ impl Recorder {
                 .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
         );
         put_bytes(event, field::ARGUMENTS, full.unwrap_or_default().as_bytes());
-        Record::Event {
+        Some(Record {
             event,
             owner,
             with_chain,
-        }
+        })
     }
 
     /// As what a denial on a verified chain is recorded, if by itself.
@@ -197,7 +189,7 @@ impl Recorder {
     }
 
     /// 16 bytes of salt, then SHA-256 over the salt and the canonical arguments. The salt is new each time, so that
-    /// equal arguments do not show as equal, and whoever may read the event can still confirm a guess.
+    /// equal arguments do not show as equal, and a reader of the event can still confirm a guess.
     fn arguments_hash(&mut self, arguments: Option<&str>) -> Option<ArgumentsHash> {
         let arguments = arguments.filter(|_| self.arguments != RecordedArguments::None)?;
         self.salts = self.salts.wrapping_add(1);
@@ -354,7 +346,7 @@ fn put_bytes(event: &mut Vec<u8>, number: u32, value: &[u8]) {
 
 fn put_present_bytes(event: &mut Vec<u8>, number: u32, value: &[u8]) {
     encode_key(number, WireType::LengthDelimited, event);
-    encode_varint(length(value), event);
+    encode_varint(value.len() as u64, event);
     event.extend_from_slice(value);
 }
 
@@ -375,41 +367,20 @@ fn put_enum(event: &mut Vec<u8>, number: u32, value: i32) {
 
 fn put_number(event: &mut Vec<u8>, number: u32, value: Option<u64>) {
     if let Some(value) = value {
-        encode_key(number, WireType::Varint, event);
-        encode_varint(value, event);
-    }
-}
-
-fn put_fixed64(event: &mut Vec<u8>, number: u32, value: u64) {
-    if value != 0 {
-        encode_key(number, WireType::SixtyFourBit, event);
-        event.extend_from_slice(&value.to_le_bytes());
+        uint64::encode(number, &value, event);
     }
 }
 
 fn put_principal(event: &mut Vec<u8>, number: u32, principal: &Principal) {
-    let issuer = framed(principal.issuer.as_bytes());
-    let subject = principal
-        .subject
-        .as_ref()
-        .map_or(0, |subject| framed(subject.as_bytes()));
+    let issuer = framed(principal.issuer.len());
+    let subject = principal.subject.as_ref().map_or(0, |subject| framed(subject.len()));
     encode_key(number, WireType::LengthDelimited, event);
-    encode_varint(issuer.saturating_add(subject), event);
+    encode_varint(issuer.saturating_add(subject) as u64, event);
     put_present_bytes(event, field::ISSUER, principal.issuer.as_bytes());
     if let Some(subject) = &principal.subject {
-        // Present even if it is empty: nobody is not the same as somebody without a name.
+        // Present even if it is empty: no subject and an empty subject are different principals.
         put_present_bytes(event, field::SUBJECT, subject.as_bytes());
     }
-}
-
-/// What a length-delimited field of this value takes, if its number is below 16.
-fn framed(value: &[u8]) -> u64 {
-    let length_bytes = u64::try_from(encoded_len_varint(length(value))).unwrap_or(u64::MAX);
-    length(value).saturating_add(length_bytes).saturating_add(1)
-}
-
-fn length(value: &[u8]) -> u64 {
-    u64::try_from(value.len()).unwrap_or(u64::MAX)
 }
 
 /// A salt and a SHA-256.
@@ -524,7 +495,7 @@ mod tests {
         assert_eq!((event.proof, event.decision_ns, event.stale_ms), (0, 0, None));
     }
 
-    /// Whoever has seen a proof can show it again; what he causes must not take the room kept for its signer.
+    /// A client that has seen a proof can show it again; what it causes must not take the room kept for its signer.
     #[test]
     fn a_proof_that_was_shown_before_gives_nobody_s_evidence_precedence() {
         let scene = Scene::new();
@@ -533,8 +504,8 @@ mod tests {
             verdict.findings.agent = Some(Agent::Key(samples::key(2).public().thumbprint()));
             let request = Request::parse(&scene.request, &scene.policy.headers, false).unwrap();
             let mut recorder = recorder(RecordedArguments::None);
-            match recorder.record(&verdict, &request, UnixNanos::from_nanos(1), None) {
-                Record::Event { owner, .. } => owner.standing,
+            match recorder.record(&verdict, &request, UnixNanos(1), None) {
+                Some(Record { owner, .. }) => owner.standing,
                 other => panic!("{other:?}"),
             }
         };
@@ -601,7 +572,7 @@ mod tests {
         let mut events = |reason: Reason, count| {
             let verdict = scene.verdict(Decision::Deny(reason.into()));
             let request = Request::parse(&scene.request, &scene.policy.headers, false).unwrap();
-            let mut record = || recorder.record(&verdict, &request, UnixNanos::from_nanos(1), None) != Record::Count;
+            let mut record = || recorder.record(&verdict, &request, UnixNanos(1), None).is_some();
             (0..count).filter(|_| record()).count()
         };
         assert_eq!(events(Reason::AuditFull, 3), 0);
@@ -641,10 +612,8 @@ mod tests {
             headers.push(("delegation", "root~leaf"));
             let serialized = serialize(&headers);
             let request = Request::parse(&serialized, &scene.policy.headers, false).unwrap();
-            match recorder.record(&verdict, &request, UnixNanos::from_nanos(1), None) {
-                Record::Event { with_chain, .. } => Some(with_chain),
-                Record::Count => None,
-            }
+            let record = recorder.record(&verdict, &request, UnixNanos(1), None);
+            record.map(|record| record.with_chain)
         };
         for reason in Reason::ALL.iter().filter(|reason| reason.is_revocation()).take(DENIALS) {
             assert_eq!(with_chain(Decision::Deny((*reason).into())), Some(false), "{reason}");
@@ -718,7 +687,7 @@ mod tests {
             let mut verdict = self.verdict(Decision::Deny(reason.into()));
             verdict.findings.chain = Some(Rc::clone(chain));
             let request = Request::parse(&self.request, &self.policy.headers, false).unwrap();
-            recorder.record(&verdict, &request, UnixNanos::from_nanos(1), None) != Record::Count
+            recorder.record(&verdict, &request, UnixNanos(1), None).is_some()
         }
 
         fn verdict(&self, decision: Decision<Rc<Grant>>) -> Verdict<'_> {
@@ -737,9 +706,9 @@ mod tests {
 
         fn event(&self, recorder: &mut Recorder, verdict: &Verdict<'_>, decision_ns: Option<u64>) -> v1::Event {
             let request = Request::parse(&self.request, &self.policy.headers, false).unwrap();
-            let began = UnixNanos::from_nanos(1_800_000_000_000_000_007);
+            let began = UnixNanos(1_800_000_000_000_000_007);
             match recorder.record(verdict, &request, began, decision_ns) {
-                Record::Event { event, .. } => v1::Event::decode(event).unwrap(),
+                Some(Record { event, .. }) => v1::Event::decode(event).unwrap(),
                 other => panic!("{other:?}"),
             }
         }

@@ -77,7 +77,7 @@ impl<K: Ord + Copy> Pending<K> {
         }
     }
 
-    /// Nobody waits for answers any more.
+    /// The source ends: events wait for answers no longer.
     pub fn complete_all(&mut self, ring: &mut Ring, wall: UnixNanos) {
         while let Some((stream, _)) = self.waiting.first_key_value() {
             let stream = *stream;
@@ -121,7 +121,7 @@ mod tests {
 
     use crate::config::Overflow;
 
-    const WALL: UnixNanos = UnixNanos::from_nanos(1);
+    const WALL: UnixNanos = UnixNanos(1);
 
     fn ring(max_entries: usize) -> Ring {
         Ring::new(
@@ -135,7 +135,7 @@ mod tests {
     }
 
     fn at(millis: u64) -> Monotonic {
-        Monotonic::from_nanos(0).plus(Duration::from_millis(millis))
+        Monotonic(0).plus(Duration::from_millis(millis))
     }
 
     fn hold(pending: &mut Pending<u32>, stream: u32, ring: &mut Ring) {

@@ -10,28 +10,32 @@ use prost::encoding::{encode_varint, encoded_len_varint};
 use super::ring::{MAX_CHAIN_ENTRY_BYTES, Ring, framed};
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, UnixNanos};
-use crate::stream::{StreamAction, Violation, decode};
+use crate::stream::{StreamAction, StreamHandler, Violation, decode};
 use crate::usage_sketch::Amount;
 
 /// Sends a ring's entries in batches and settles them when the control plane has them on disk.
 ///
-/// It does nothing by itself: its callers bring the ring, ticks, messages and the time, and carry out the actions it
-/// returns, in order ([`StreamHandler`](crate::stream::StreamHandler)).
+/// It does nothing by itself: its callers bring ticks, messages and the time, and carry out the actions it returns, in
+/// order ([`StreamHandler`]).
 ///
 /// An entry leaves the ring only once it is acknowledged. After a new connection everything behind the last
 /// acknowledged entry is sent again under the same numbers, so that the ledger holds nothing twice.
 #[derive(Debug)]
 pub struct Reporter {
+    /// What waits for the control plane.
+    pub(super) ring: Ring,
     /// What a stream begins with. Its `resume` names this source to the control plane, once it has been welcomed.
     hello: v1::ReportHello,
     phase: Phase,
+    /// Since when the control plane owes an answer; unused while it owes none.
+    waiting_since: Monotonic,
     /// The number of the entry before the ring's oldest.
     acknowledged: u64,
     /// The highest number ever sent under the present ticket.
     sent: u64,
     drain_until: Option<Monotonic>,
     backoff: Backoff,
-    counters: Counters,
+    pub(super) counters: Counters,
     arrivals: Arrivals,
 }
 
@@ -57,10 +61,10 @@ pub struct Counters {
 #[derive(Debug)]
 enum Phase {
     Closed { retry_at: Monotonic },
-    Connecting { since: Monotonic },
-    AwaitingWelcome { since: Monotonic },
+    Connecting,
+    AwaitingWelcome,
     Reporting(Sending),
-    AwaitingEnd { since: Monotonic },
+    AwaitingEnd,
     Finished,
 }
 
@@ -72,8 +76,6 @@ struct Sending {
     skip: Amount,
     max_batch_entries: usize,
     max_batch_bytes: usize,
-    /// Since when the oldest batch waits for an answer; unused while none is in flight.
-    waiting_since: Monotonic,
 }
 
 /// The least that is worth a message.
@@ -136,12 +138,14 @@ const UNAUTHENTICATED: u32 = 16;
 
 impl Reporter {
     /// A reporter that will open its first stream on its first tick. `hello` says who reports, without a ticket.
-    pub fn new(hello: v1::ReportHello) -> Self {
+    pub fn new(hello: v1::ReportHello, ring: Ring) -> Self {
         Self {
+            ring,
             hello,
             phase: Phase::Closed {
                 retry_at: Monotonic::default(),
             },
+            waiting_since: Monotonic::default(),
             acknowledged: 0,
             sent: 0,
             drain_until: None,
@@ -156,12 +160,7 @@ impl Reporter {
         self.arrivals.age(now)
     }
 
-    /// How often things happened.
-    pub fn counters(&self) -> Counters {
-        self.counters
-    }
-
-    /// The source ends: whatever is in the ring is still sent, until `deadline`. Nothing may be pushed any more.
+    /// The source ends: what is in the ring is still sent, until `deadline`. Nothing may be pushed any more.
     pub fn drain(&mut self, deadline: Monotonic) {
         self.drain_until.get_or_insert(deadline);
     }
@@ -172,128 +171,69 @@ impl Reporter {
     }
 
     /// Time has passed. The only place where streams are opened. `random` is drawn from all of `u64`.
-    pub fn on_tick(&mut self, ring: &mut Ring, now: Monotonic, wall: UnixNanos, random: u64) -> Vec<Action> {
+    pub fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> Vec<Action> {
         if let Some(deadline) = self.drain_until {
-            if let Some(actions) = self.end(ring, now, deadline) {
+            if let Some(actions) = self.end(now, deadline) {
                 return actions;
             }
         } else {
-            ring.on_tick(wall);
+            self.ring.on_tick(wall);
         }
-        if !ring.is_empty() {
-            self.arrivals
-                .note(self.acknowledged.saturating_add(to_u64(ring.len())), now);
+        if !self.ring.is_empty() {
+            let last = self.acknowledged.saturating_add(self.ring.len() as u64);
+            self.arrivals.note(last, now);
         }
+        let silence = now.since(self.waiting_since);
         match &self.phase {
             Phase::Finished => Vec::new(),
             Phase::Closed { retry_at } if now < *retry_at => Vec::new(),
             Phase::Closed { .. } => {
                 self.counters.opened = self.counters.opened.saturating_add(1);
-                self.phase = Phase::Connecting { since: now };
+                self.await_answer(Phase::Connecting, now);
                 vec![Action::Open]
             }
-            Phase::Connecting { since } | Phase::AwaitingWelcome { since } | Phase::AwaitingEnd { since } => {
-                let silence = now.since(*since);
-                self.watch_silence(silence, now, random)
+            Phase::Reporting(sending) if sending.in_flight.is_empty() || silence <= MAX_SILENCE => {
+                self.send_batches(now, Least::OneEntry)
             }
-            Phase::Reporting(sending) if sending.in_flight.is_empty() => self.flush(ring, now),
-            Phase::Reporting(sending) => {
-                let silence = now.since(sending.waiting_since);
-                if silence > MAX_SILENCE {
-                    self.watch_silence(silence, now, random)
-                } else {
-                    self.flush(ring, now)
-                }
-            }
-        }
-    }
-
-    /// The stream asked for by `Action::Open` is there.
-    pub fn on_open(&mut self, now: Monotonic) -> Vec<Action> {
-        if !matches!(self.phase, Phase::Connecting { .. }) {
-            // Nobody asked for it.
-            return vec![Action::Cancel];
-        }
-        self.phase = Phase::AwaitingWelcome { since: now };
-        vec![send(report_request::Message::Hello(self.hello.clone()))]
-    }
-
-    /// One message has arrived on the present stream.
-    pub fn on_message(&mut self, ring: &mut Ring, now: Monotonic, bytes: &[u8], random: u64) -> Vec<Action> {
-        if matches!(self.phase, Phase::Closed { .. } | Phase::Finished) {
-            return Vec::new();
-        }
-        let is_new = matches!(self.phase, Phase::AwaitingWelcome { .. });
-        match self.receive(ring, now, bytes) {
-            Ok(()) if is_new => self.flush(ring, now),
-            // What does not fill a batch waits for the next tick: each message costs as much as many entries.
-            Ok(()) => self.flush_full(ring, now),
-            Err(violation) => {
+            Phase::Connecting | Phase::AwaitingWelcome | Phase::AwaitingEnd if silence <= MAX_SILENCE => Vec::new(),
+            Phase::Connecting | Phase::AwaitingWelcome | Phase::AwaitingEnd | Phase::Reporting(_) => {
                 let wait = self.backoff.after_failure(random);
-                self.reset(now, wait, format!("audit stream reset: {}", violation.what))
+                let notice = format!(
+                    "audit stream reset: no answer for {} ms; check the control plane's disk",
+                    silence.as_millis()
+                );
+                self.reset(now, wait, notice)
             }
         }
-    }
-
-    /// The present stream has ended, or could not be opened. `status` is the gRPC status code.
-    pub fn on_close(&mut self, ring: &Ring, now: Monotonic, status: u32, random: u64) -> Vec<Action> {
-        match &self.phase {
-            Phase::Closed { .. } | Phase::Finished => return Vec::new(),
-            Phase::AwaitingEnd { .. } => {
-                self.phase = Phase::Finished;
-                return Vec::new();
-            }
-            Phase::Connecting { .. } | Phase::AwaitingWelcome { .. } | Phase::Reporting(_) => {}
-        }
-        let retry_in = self.backoff.after_failure(random);
-        self.phase = Phase::Closed {
-            retry_at: now.plus(retry_in),
-        };
-        let notice = if status == UNAUTHENTICATED && self.hello.resume.is_some() {
-            self.start_new_source();
-            format!(
-                "the control plane no longer knows this audit source (UNAUTHENTICATED): its ledger was replaced or restored. \
-                 Continuing as a new source; {} waiting entries are sent again",
-                ring.len()
-            )
-        } else {
-            format!(
-                "audit stream closed with gRPC status {status}; trying again in {} ms, entries wait in the ring",
-                retry_in.as_millis()
-            )
-        };
-        vec![Action::Report(notice)]
     }
 
     /// Sends what fills a batch, as far as the bounds allow: enough that it should not wait for the next tick.
-    pub fn flush_full(&mut self, ring: &Ring, now: Monotonic) -> Vec<Action> {
-        self.send_batches(ring, now, Least::FullBatch)
+    pub fn flush_full(&mut self, now: Monotonic) -> Vec<Action> {
+        self.send_batches(now, Least::FullBatch)
     }
 
-    /// Sends all that has not been sent, as far as the bounds allow.
-    fn flush(&mut self, ring: &Ring, now: Monotonic) -> Vec<Action> {
-        self.send_batches(ring, now, Least::OneEntry)
-    }
-
-    fn send_batches(&mut self, ring: &Ring, now: Monotonic, least: Least) -> Vec<Action> {
+    /// Sends what has not been sent, as far as the bounds allow.
+    fn send_batches(&mut self, now: Monotonic, least: Least) -> Vec<Action> {
         let Phase::Reporting(sending) = &mut self.phase else {
             return Vec::new();
         };
         let mut actions = Vec::new();
-        while sending.may_send(ring, least) {
-            let next = ring.measure(sending.skip, sending.max_batch_entries, sending.max_batch_bytes);
+        while sending.may_send(&self.ring, least) {
+            let next = self
+                .ring
+                .measure(sending.skip, sending.max_batch_entries, sending.max_batch_bytes);
             if next.entries == 0 {
                 break;
             }
             let first = self
                 .acknowledged
-                .saturating_add(to_u64(sending.skip.entries))
+                .saturating_add(sending.skip.entries as u64)
                 .saturating_add(1);
-            let last = first.saturating_add(to_u64(next.entries)).saturating_sub(1);
+            let last = first.saturating_add(next.entries as u64).saturating_sub(1);
             if sending.in_flight.is_empty() {
-                sending.waiting_since = now;
+                self.waiting_since = now;
             }
-            actions.push(Action::Send(batch(first, ring, sending.skip, next.bytes)));
+            actions.push(Action::Send(batch(first, &self.ring, sending.skip, next.bytes)));
             sending.in_flight.push_back(last);
             sending.skip = sending.skip.plus(next);
             self.sent = self.sent.max(last);
@@ -301,7 +241,7 @@ impl Reporter {
         actions
     }
 
-    fn receive(&mut self, ring: &mut Ring, now: Monotonic, bytes: &[u8]) -> Result<(), Violation> {
+    fn receive(&mut self, now: Monotonic, bytes: &[u8]) -> Result<(), Violation> {
         let message = decode(
             bytes,
             MAX_MESSAGE_BYTES,
@@ -309,15 +249,15 @@ impl Reporter {
             |response: v1::ReportResponse| response.message,
         )?;
         match message {
-            report_response::Message::Welcome(welcome) => self.on_welcome(ring, now, welcome),
+            report_response::Message::Welcome(welcome) => self.on_welcome(welcome),
             report_response::Message::Acknowledgement(acknowledgement) => {
-                self.on_acknowledgement(ring, now, acknowledgement.through)
+                self.on_acknowledgement(now, acknowledgement.through)
             }
         }
     }
 
-    fn on_welcome(&mut self, ring: &mut Ring, now: Monotonic, welcome: v1::ReportWelcome) -> Result<(), Violation> {
-        if !matches!(self.phase, Phase::AwaitingWelcome { .. }) {
+    fn on_welcome(&mut self, welcome: v1::ReportWelcome) -> Result<(), Violation> {
+        if !matches!(self.phase, Phase::AwaitingWelcome) {
             return Err(Violation::new("received a welcome out of order"));
         }
         let ticket = welcome.ticket.filter(|ticket| !ticket.source.is_empty());
@@ -330,39 +270,39 @@ impl Reporter {
                 welcome.max_batch_entries, welcome.max_batch_bytes
             )));
         }
-        if let Err(violation) = self.settle(ring, welcome.acknowledged) {
+        if let Err(violation) = self.settle(welcome.acknowledged) {
             // This source cannot be continued: what follows its last durable entry is gone here, or was never here.
             self.start_new_source();
             return Err(violation);
         }
         self.hello.resume = Some(ticket);
-        self.phase = Phase::Reporting(Sending {
+        let sending = Sending {
             in_flight: VecDeque::with_capacity(MAX_IN_FLIGHT),
             skip: Amount::default(),
             max_batch_entries: max_batch_entries.min(MAX_BATCH_ENTRIES),
             max_batch_bytes: max_batch_bytes.min(MAX_BATCH_BYTES).saturating_sub(BATCH_OVERHEAD),
-            waiting_since: now,
-        });
+        };
+        self.phase = Phase::Reporting(sending);
         Ok(())
     }
 
-    fn on_acknowledgement(&mut self, ring: &mut Ring, now: Monotonic, through: u64) -> Result<(), Violation> {
+    fn on_acknowledgement(&mut self, now: Monotonic, through: u64) -> Result<(), Violation> {
         let Phase::Reporting(sending) = &self.phase else {
             return Err(Violation::new("received an acknowledgement out of order"));
         };
         // On this stream no more can be acknowledged than was sent on it.
-        let highest = self.acknowledged.saturating_add(to_u64(sending.skip.entries));
+        let highest = self.acknowledged.saturating_add(sending.skip.entries as u64);
         if through > highest {
             return Err(wrong_acknowledgement(through, self.acknowledged, highest));
         }
-        let settled = self.settle(ring, through)?;
+        let settled = self.settle(through)?;
         if let Phase::Reporting(sending) = &mut self.phase {
             sending.skip = sending.skip.minus(settled);
             while sending.in_flight.front().is_some_and(|last| *last <= through) {
                 sending.in_flight.pop_front();
             }
-            sending.waiting_since = now;
         }
+        self.waiting_since = now;
         if settled.entries > 0 {
             self.backoff.succeeded();
         }
@@ -370,12 +310,12 @@ impl Reporter {
     }
 
     /// Everything up to the entry numbered `through` is on disk and leaves the ring.
-    fn settle(&mut self, ring: &mut Ring, through: u64) -> Result<Amount, Violation> {
+    fn settle(&mut self, through: u64) -> Result<Amount, Violation> {
         let highest = self.sent.max(self.acknowledged);
         let settled = through.checked_sub(self.acknowledged).filter(|_| through <= highest);
         let settled = settled.ok_or_else(|| wrong_acknowledgement(through, self.acknowledged, highest))?;
         let entries = usize::try_from(settled).unwrap_or(usize::MAX);
-        let bytes = ring.drop_oldest(entries);
+        let bytes = self.ring.drop_oldest(entries);
         self.acknowledged = through;
         self.arrivals.settle(through);
         self.counters.acknowledged = self.counters.acknowledged.saturating_add(settled);
@@ -383,13 +323,13 @@ impl Reporter {
     }
 
     /// What a drained source does now instead of its usual work, if anything.
-    fn end(&mut self, ring: &mut Ring, now: Monotonic, deadline: Monotonic) -> Option<Vec<Action>> {
+    fn end(&mut self, now: Monotonic, deadline: Monotonic) -> Option<Vec<Action>> {
         if self.is_finished() {
             return Some(Vec::new());
         }
-        let is_empty = ring.close() && ring.is_empty();
+        let is_empty = self.ring.close() && self.ring.is_empty();
         if is_empty && self.hello.resume.is_none() {
-            // The control plane never heard of this source: there is nobody to say goodbye to.
+            // The control plane never heard of this source: no goodbye is needed.
             return Some(self.finish());
         }
         if now >= deadline {
@@ -398,13 +338,13 @@ impl Reporter {
                 actions.push(Action::Report(format!(
                     "the audit source ended before the control plane had everything: {} entries are lost, and the ledger says \
                      that its tail is unknown",
-                    ring.len()
+                    self.ring.len()
                 )));
             }
             return Some(actions);
         }
         if is_empty && matches!(self.phase, Phase::Reporting(_)) {
-            self.phase = Phase::AwaitingEnd { since: now };
+            self.await_answer(Phase::AwaitingEnd, now);
             return Some(vec![send(report_request::Message::Bye(v1::Bye {}))]);
         }
         None
@@ -417,16 +357,10 @@ impl Reporter {
         }
     }
 
-    fn watch_silence(&mut self, silence: Duration, now: Monotonic, random: u64) -> Vec<Action> {
-        if silence <= MAX_SILENCE {
-            return Vec::new();
-        }
-        let wait = self.backoff.after_failure(random);
-        let notice = format!(
-            "audit stream reset: no answer for {} ms; check the control plane's disk",
-            silence.as_millis()
-        );
-        self.reset(now, wait, notice)
+    /// The control plane owes an answer from now on.
+    fn await_answer(&mut self, phase: Phase, now: Monotonic) {
+        self.phase = phase;
+        self.waiting_since = now;
     }
 
     fn reset(&mut self, now: Monotonic, wait: Duration, notice: String) -> Vec<Action> {
@@ -442,6 +376,62 @@ impl Reporter {
         self.arrivals.renumber(self.acknowledged);
         self.acknowledged = 0;
         self.sent = 0;
+    }
+}
+
+impl StreamHandler for Reporter {
+    fn on_open(&mut self, now: Monotonic) -> Vec<Action> {
+        if !matches!(self.phase, Phase::Connecting) {
+            // The stream was given up meanwhile.
+            return vec![Action::Cancel];
+        }
+        self.await_answer(Phase::AwaitingWelcome, now);
+        vec![send(report_request::Message::Hello(self.hello.clone()))]
+    }
+
+    fn on_message(&mut self, now: Monotonic, bytes: &[u8], random: u64) -> Vec<Action> {
+        if matches!(self.phase, Phase::Closed { .. } | Phase::Finished) {
+            return Vec::new();
+        }
+        let is_new = matches!(self.phase, Phase::AwaitingWelcome);
+        match self.receive(now, bytes) {
+            Ok(()) if is_new => self.send_batches(now, Least::OneEntry),
+            // What does not fill a batch waits for the next tick: each message costs as much as many entries.
+            Ok(()) => self.flush_full(now),
+            Err(violation) => {
+                let wait = self.backoff.after_failure(random);
+                self.reset(now, wait, format!("audit stream reset: {}", violation.what))
+            }
+        }
+    }
+
+    fn on_close(&mut self, now: Monotonic, status: u32, random: u64) -> Vec<Action> {
+        match &self.phase {
+            Phase::Closed { .. } | Phase::Finished => return Vec::new(),
+            Phase::AwaitingEnd => {
+                self.phase = Phase::Finished;
+                return Vec::new();
+            }
+            Phase::Connecting | Phase::AwaitingWelcome | Phase::Reporting(_) => {}
+        }
+        let retry_in = self.backoff.after_failure(random);
+        self.phase = Phase::Closed {
+            retry_at: now.plus(retry_in),
+        };
+        let notice = if status == UNAUTHENTICATED && self.hello.resume.is_some() {
+            self.start_new_source();
+            format!(
+                "the control plane no longer knows this audit source (UNAUTHENTICATED): its ledger was replaced or restored. \
+                 Continuing as a new source; {} waiting entries are sent again",
+                self.ring.len()
+            )
+        } else {
+            format!(
+                "audit stream closed with gRPC status {status}; trying again in {} ms, entries wait in the ring",
+                retry_in.as_millis()
+            )
+        };
+        vec![Action::Report(notice)]
     }
 }
 
@@ -491,7 +481,7 @@ fn batch(first: u64, ring: &Ring, skip: Amount, bytes: usize) -> Vec<u8> {
     let length = encoded_len_varint(first).saturating_add(1).saturating_add(bytes);
     let mut request = Vec::with_capacity(framed(length));
     request.push(REQUEST_BATCH_TAG);
-    encode_varint(to_u64(length), &mut request);
+    encode_varint(length as u64, &mut request);
     request.push(BATCH_FIRST_SEQUENCE_TAG);
     encode_varint(first, &mut request);
     ring.copy(skip, bytes, &mut request);
@@ -508,10 +498,6 @@ fn wrong_acknowledgement(found: u64, lowest: u64, highest: u64) -> Violation {
 fn send(message: report_request::Message) -> Action {
     let request = v1::ReportRequest { message: Some(message) };
     Action::Send(request.encode_to_vec())
-}
-
-fn to_u64(length: usize) -> u64 {
-    u64::try_from(length).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

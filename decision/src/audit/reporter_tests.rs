@@ -7,11 +7,10 @@ use crate::audit::{Kind, Owner, Standing};
 
 use crate::config::Overflow;
 
-const WALL: UnixNanos = UnixNanos::from_nanos(1_000_000_000);
+const WALL: UnixNanos = UnixNanos(1_000_000_000);
 
 struct Scene {
     reporter: Reporter,
-    ring: Ring,
     now: Monotonic,
 }
 
@@ -22,14 +21,16 @@ impl Scene {
             bytes: 4 * 1024 * 1024,
         };
         Self {
-            reporter: Reporter::new(v1::ReportHello {
-                node: "node".to_owned(),
-                plugin: "plugin".to_owned(),
-                resume: None,
-                anchors_digest: vec![7; 32],
-            }),
-            ring: Ring::new(limit, Overflow::Shed).unwrap(),
-            now: Monotonic::from_nanos(1),
+            reporter: Reporter::new(
+                v1::ReportHello {
+                    node: "node".to_owned(),
+                    plugin: "plugin".to_owned(),
+                    resume: None,
+                    anchors_digest: vec![7; 32],
+                },
+                Ring::new(limit, Overflow::Shed).unwrap(),
+            ),
+            now: Monotonic(1),
         }
     }
 
@@ -46,7 +47,7 @@ impl Scene {
     }
 
     fn tick(&mut self) -> Vec<Action> {
-        self.reporter.on_tick(&mut self.ring, self.now, WALL, u64::MAX)
+        self.reporter.on_tick(self.now, WALL, u64::MAX)
     }
 
     fn open(&mut self) -> v1::ReportHello {
@@ -58,7 +59,7 @@ impl Scene {
     }
 
     fn close(&mut self, status: u32) -> Vec<Action> {
-        self.reporter.on_close(&self.ring, self.now, status, u64::MAX)
+        self.reporter.on_close(self.now, status, u64::MAX)
     }
 
     fn reopen(&mut self) -> v1::ReportHello {
@@ -69,7 +70,7 @@ impl Scene {
     fn hear(&mut self, message: report_response::Message) -> Vec<Action> {
         let response = v1::ReportResponse { message: Some(message) };
         let bytes = response.encode_to_vec();
-        self.reporter.on_message(&mut self.ring, self.now, &bytes, u64::MAX)
+        self.reporter.on_message(self.now, &bytes, u64::MAX)
     }
 
     fn push(&mut self, names: &[&str]) {
@@ -82,7 +83,7 @@ impl Scene {
                 standing: Standing::Verified,
                 share: None,
             };
-            self.ring.push(&event.encode_to_vec(), owner, WALL);
+            self.reporter.ring.push(&event.encode_to_vec(), owner, WALL);
         }
     }
 
@@ -217,12 +218,12 @@ fn entries_are_sent_once_and_leave_the_ring_when_they_are_on_disk() {
     scene.push(&["c"]);
     assert_eq!(batches(&scene.tick()), one_batch(3, &["c"]));
     assert_eq!(scene.tick(), []);
-    assert_eq!(scene.ring.len(), 3);
+    assert_eq!(scene.reporter.ring.len(), 3);
     scene.hear(acknowledgement(2));
-    assert_eq!(scene.ring.len(), 1);
+    assert_eq!(scene.reporter.ring.len(), 1);
     scene.hear(acknowledgement(3));
-    assert!(scene.ring.is_empty());
-    assert_eq!(scene.reporter.counters().acknowledged, 3);
+    assert!(scene.reporter.ring.is_empty());
+    assert_eq!(scene.reporter.counters.acknowledged, 3);
 }
 
 #[test]
@@ -231,7 +232,7 @@ fn an_acknowledgement_may_end_within_a_batch() {
     scene.push(&["a", "b", "c"]);
     scene.tick();
     assert_eq!(scene.hear(acknowledgement(2)), []);
-    assert_eq!(scene.ring.len(), 1);
+    assert_eq!(scene.reporter.ring.len(), 1);
     scene.push(&["d"]);
     assert_eq!(batches(&scene.tick()), one_batch(4, &["d"]));
 }
@@ -271,12 +272,12 @@ fn a_batch_with_all_its_fields_keeps_the_limit_in_bytes() {
 fn a_full_batch_need_not_wait_for_the_tick() {
     let mut scene = Scene::welcomed();
     scene.push(&["a"]);
-    assert_eq!(scene.reporter.flush_full(&scene.ring, scene.now), []);
+    assert_eq!(scene.reporter.flush_full(scene.now), []);
     for _ in 0..1_000 {
         scene.push(&["b"]);
     }
-    assert_eq!(scene.reporter.flush_full(&scene.ring, scene.now).len(), 1);
-    assert_eq!(scene.reporter.flush_full(&scene.ring, scene.now), []);
+    assert_eq!(scene.reporter.flush_full(scene.now).len(), 1);
+    assert_eq!(scene.reporter.flush_full(scene.now), []);
 }
 
 /// A message costs as much as many entries: a control plane that answers at once must not get every entry by itself.
@@ -369,7 +370,7 @@ fn nothing_unsent_can_be_acknowledged() {
         violation.contains("entries up to 2 are on disk; expected a number"),
         "{violation}"
     );
-    assert_eq!(scene.ring.len(), 2);
+    assert_eq!(scene.reporter.ring.len(), 2);
 }
 
 #[test]
@@ -383,7 +384,7 @@ fn what_was_sent_on_an_earlier_stream_only_can_not_be_acknowledged_on_this_one()
     scene.push(&["e"]);
     let violation = violation(&scene.hear(acknowledgement(5)));
     assert!(violation.contains("are on disk; expected a number"), "{violation}");
-    assert_eq!(scene.ring.len(), 5);
+    assert_eq!(scene.reporter.ring.len(), 5);
 }
 
 #[test]
@@ -401,7 +402,7 @@ fn a_new_source_has_nothing_on_disk() {
     scene.push(&["a"]);
     scene.open();
     violation(&scene.hear(welcome(1)));
-    assert_eq!(scene.ring.len(), 1);
+    assert_eq!(scene.reporter.ring.len(), 1);
 }
 
 #[test]
@@ -428,8 +429,8 @@ fn garbage_resets_the_stream_and_loses_nothing() {
     for bytes in [&b"\xff\xff\xff"[..], b"", &[0; MAX_MESSAGE_BYTES + 1]] {
         let mut scene = Scene::welcomed();
         scene.push(&["a"]);
-        violation(&scene.reporter.on_message(&mut scene.ring, scene.now, bytes, 0));
-        assert_eq!(scene.ring.len(), 1);
+        violation(&scene.reporter.on_message(scene.now, bytes, 0));
+        assert_eq!(scene.reporter.ring.len(), 1);
     }
 }
 
@@ -467,7 +468,7 @@ fn a_drained_source_says_goodbye_when_everything_is_on_disk() {
         decision: v1::Decision::Deny,
         mode: v1::Mode::Enforce,
     };
-    scene.ring.count(&kind, WALL);
+    scene.reporter.ring.count(&kind, 1, WALL);
     scene.drain();
     assert_eq!(batches(&scene.tick())[0].1.len(), 2, "the open aggregate is part of it");
     assert_eq!(scene.tick(), []);

@@ -60,17 +60,8 @@ pub struct Owner {
 pub enum Standing {
     /// A decision on a verified chain. It may use the whole ring.
     Verified,
-    /// Anything else. Anybody can cause these, so that a quarter of the ring is kept out of their reach.
+    /// Anything else. Any client can cause these, so that a quarter of the ring is kept out of their reach.
     Unverified,
-}
-
-/// What became of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pushed {
-    /// It waits for the reporter.
-    Stored,
-    /// There was no room; the next gap entry counts it.
-    Shed,
 }
 
 /// What was shed since the ring exists.
@@ -109,7 +100,7 @@ pub enum RingError {
     },
 }
 
-/// The most bytes of one entry other than a chain, framing included; a larger event is shed. Whatever goes into an event
+/// The most bytes of one entry other than a chain, framing included; a larger event is shed. All that goes into an event
 /// must be bounded well below it.
 pub const MAX_ENTRY_BYTES: usize = 16 * 1024;
 
@@ -172,17 +163,16 @@ impl Ring {
         })
     }
 
-    /// Adds the event of one decision, an encoded `v1::Event`. `now` dates it if it has to be shed.
-    pub fn push(&mut self, event: &[u8], owner: Owner, now: UnixNanos) -> Pushed {
-        if self.leaves_enough(owner.share, framed(framed(event.len())))
+    /// Adds the event of one decision, an encoded `v1::Event`. `false` if there was no room: then the next gap entry, which
+    /// `now` dates, counts it.
+    pub fn push(&mut self, event: &[u8], owner: Owner, now: UnixNanos) -> bool {
+        let is_stored = self.leaves_enough(owner.share, framed(framed(event.len())))
             && self.store_gap_before(event, owner.standing)
-            && self.store(ENTRY_EVENT_TAG, event, owner)
-        {
-            Pushed::Stored
-        } else {
+            && self.store(ENTRY_EVENT_TAG, event, owner);
+        if !is_stored {
             self.shed_event(now);
-            Pushed::Shed
         }
+        is_stored
     }
 
     /// Adds a principal's chain that was presented in so many bytes, an encoded `v1::PresentedChain`: before the first
@@ -190,14 +180,9 @@ impl Ring {
     ///
     /// Chains have a quarter of the ring at most, and none is taken into the half that fills last: events do not lose
     /// their room to them. In that quarter too no principal has more than is left free. A chain that the control plane
-    /// would refuse is not added: it refuses the whole batch, and nothing behind that would ever leave the ring.
-    pub fn push_chain(
-        &mut self,
-        chain: &[u8],
-        presented_bytes: usize,
-        share: Option<UserKey>,
-        now: UnixNanos,
-    ) -> Pushed {
+    /// would refuse is not added: it refuses the whole batch, and nothing behind that would ever leave the ring. `false` if
+    /// the chain was not added: then the next gap entry counts it.
+    pub fn push_chain(&mut self, chain: &[u8], presented_bytes: usize, share: Option<UserKey>, now: UnixNanos) -> bool {
         let length = framed(framed(chain.len()));
         let is_accepted = presented_bytes <= MAX_CHAIN_BYTES && length <= MAX_CHAIN_ENTRY_BYTES;
         if is_accepted && self.fits_as_chain(length, share) && self.append(ENTRY_CHAIN_TAG, chain, CHAIN, share) {
@@ -205,12 +190,12 @@ impl Ring {
             if let Some(share) = share {
                 self.owned_chains.add(share, length);
             }
-            return Pushed::Stored;
+            return true;
         }
         self.shed.chains = self.shed.chains.saturating_add(1);
         let gap = self.open_gap(now);
         gap.shed_chains = gap.shed_chains.saturating_add(1);
-        Pushed::Shed
+        false
     }
 
     /// Whether a principal's chain that was presented in so many bytes might be stored now; `false` is certain.
@@ -232,14 +217,9 @@ impl Ring {
         has_room
     }
 
-    /// Adds an event for which room was kept: as much as for `reserved_bytes`, which it does not exceed.
-    pub fn push_reserved(
-        &mut self,
-        event: &[u8],
-        reserved_bytes: usize,
-        share: Option<UserKey>,
-        now: UnixNanos,
-    ) -> Pushed {
+    /// Adds an event for which room was kept: as much as for `reserved_bytes`. One that exceeds it is counted by the next
+    /// gap entry.
+    pub fn push_reserved(&mut self, event: &[u8], reserved_bytes: usize, share: Option<UserKey>, now: UnixNanos) {
         let reserved = framed(framed(reserved_bytes));
         self.reserved = self.reserved.minus(Amount::one(reserved));
         self.owned.remove(share, Amount::one(reserved));
@@ -249,11 +229,8 @@ impl Ring {
         };
         // An open gap that finds no room waits for the next event: this one has room of its own.
         self.store_gap_before(event, owner.standing);
-        if event.len() <= reserved_bytes && self.store(ENTRY_EVENT_TAG, event, owner) {
-            Pushed::Stored
-        } else {
+        if event.len() > reserved_bytes || !self.store(ENTRY_EVENT_TAG, event, owner) {
             self.shed_event(now);
-            Pushed::Shed
         }
     }
 
@@ -264,13 +241,8 @@ impl Ring {
         gap.shed = gap.shed.saturating_add(1);
     }
 
-    /// Counts a decision that is not recorded by itself.
-    pub fn count(&mut self, kind: &Kind<'_>, now: UnixNanos) {
-        self.count_several(kind, 1, now);
-    }
-
-    /// Counts several decisions of one kind and second.
-    pub fn count_several(&mut self, kind: &Kind<'_>, count: u64, now: UnixNanos) {
+    /// Counts decisions of one kind and second that are not recorded by themselves.
+    pub fn count(&mut self, kind: &Kind<'_>, count: u64, now: UnixNanos) {
         if !self.counts.add(kind, now.second(), count) {
             self.shed.counts = self.shed.counts.saturating_add(count);
             let gap = self.open_gap(now);
@@ -392,11 +364,11 @@ impl Ring {
 
     fn open_gap(&mut self, now: UnixNanos) -> &mut v1::Gap {
         let gap = self.gap.get_or_insert(v1::Gap {
-            first_time_unix_nano: now.as_nanos(),
-            last_time_unix_nano: now.as_nanos(),
+            first_time_unix_nano: now.0,
+            last_time_unix_nano: now.0,
             ..Default::default()
         });
-        gap.last_time_unix_nano = gap.last_time_unix_nano.max(now.as_nanos());
+        gap.last_time_unix_nano = gap.last_time_unix_nano.max(now.0);
         gap
     }
 
@@ -435,7 +407,7 @@ impl Ring {
         self.framing.clear();
         for (tag, length) in [(BATCH_ENTRIES_TAG, entry_length), (tag, message.len())] {
             self.framing.push(tag);
-            encode_varint(to_u64(length), &mut self.framing);
+            encode_varint(length as u64, &mut self.framing);
         }
         // Room for both was asked for before; what is half there would spoil all that follows.
         if !self.bytes.append(&self.framing, message) {
@@ -481,7 +453,7 @@ impl Owner {
 
 impl Stored {
     fn length(self) -> usize {
-        to_usize(self.marked & !CHAIN)
+        (self.marked & !CHAIN) as usize
     }
 
     fn is_chain(self) -> bool {
@@ -501,16 +473,8 @@ const CHAINS_CEILING: usize = 2;
 /// The length of a length-delimited field with a one-byte tag.
 pub(super) fn framed(length: usize) -> usize {
     length
-        .saturating_add(encoded_len_varint(to_u64(length)))
+        .saturating_add(encoded_len_varint(length as u64))
         .saturating_add(1)
-}
-
-fn to_u64(length: usize) -> u64 {
-    u64::try_from(length).unwrap_or(u64::MAX)
-}
-
-fn to_usize(length: impl TryInto<usize>) -> usize {
-    length.try_into().unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -520,7 +484,7 @@ mod tests {
 
     const VERIFIED: Owner = Owner::none(Standing::Verified);
     const UNVERIFIED: Owner = Owner::none(Standing::Unverified);
-    const NOW: UnixNanos = UnixNanos::from_nanos(5_000_000_001);
+    const NOW: UnixNanos = UnixNanos(5_000_000_001);
 
     fn ring(max_entries: usize) -> Ring {
         Ring::new(
@@ -603,7 +567,7 @@ mod tests {
     fn what_is_stored_reads_back_as_the_contracts_entries() {
         let mut ring = ring(10);
         let event = full_event();
-        assert_eq!(ring.push(&event.encode_to_vec(), VERIFIED, NOW), Pushed::Stored);
+        assert!(ring.push(&event.encode_to_vec(), VERIFIED, NOW));
         ring.push(&[], VERIFIED, NOW);
         let expected = [event, v1::Event::default()].map(v1::entry::Entry::Event);
         assert_eq!(waiting(&ring), expected);
@@ -615,7 +579,7 @@ mod tests {
         for round in 0..2_000 {
             let names = [format!("{round}-a"), format!("{round}-b{}", "x".repeat(100))];
             for name in &names {
-                assert_eq!(ring.push(&encoded(name), VERIFIED, NOW), Pushed::Stored);
+                assert!(ring.push(&encoded(name), VERIFIED, NOW));
             }
             assert_eq!(waiting(&ring), names.map(|name| event_entry(&name)));
             ring.drop_oldest(2);
@@ -650,16 +614,10 @@ mod tests {
         for name in ["a", "b"] {
             ring.push(&encoded(name), VERIFIED, NOW);
         }
-        assert_eq!(
-            ring.push(&encoded("c"), VERIFIED, UnixNanos::from_nanos(10)),
-            Pushed::Shed
-        );
-        assert_eq!(
-            ring.push(&encoded("d"), VERIFIED, UnixNanos::from_nanos(20)),
-            Pushed::Shed
-        );
+        assert!(!ring.push(&encoded("c"), VERIFIED, UnixNanos(10)));
+        assert!(!ring.push(&encoded("d"), VERIFIED, UnixNanos(20)));
         ring.drop_oldest(2);
-        assert_eq!(ring.push(&encoded("e"), VERIFIED, NOW), Pushed::Stored);
+        assert!(ring.push(&encoded("e"), VERIFIED, NOW));
         let gap = v1::entry::Entry::Gap(v1::Gap {
             shed: 2,
             first_time_unix_nano: 10,
@@ -684,20 +642,18 @@ mod tests {
     fn an_oversized_event_is_shed() {
         let mut ring = ring(10);
         let oversized = event(&"x".repeat(MAX_ENTRY_BYTES));
-        assert_eq!(ring.push(&oversized.encode_to_vec(), VERIFIED, NOW), Pushed::Shed);
+        assert!(!ring.push(&oversized.encode_to_vec(), VERIFIED, NOW));
     }
 
     #[test]
     fn unverified_entries_can_not_fill_the_share_of_verified_ones() {
         let mut ring = ring(8);
-        let stored = (0..8)
-            .filter(|_| ring.push(&encoded("u"), UNVERIFIED, NOW) == Pushed::Stored)
-            .count();
+        let stored = (0..8).filter(|_| ring.push(&encoded("u"), UNVERIFIED, NOW)).count();
         assert_eq!(stored, 6);
         ring.on_tick(NOW);
         assert_eq!(ring.len(), 6, "nor with the gaps they leave");
         ring.drop_oldest(1);
-        assert_eq!(ring.push(&encoded("v"), VERIFIED, NOW), Pushed::Stored);
+        assert!(ring.push(&encoded("v"), VERIFIED, NOW));
     }
 
     #[test]
@@ -706,7 +662,7 @@ mod tests {
         assert!(ring.has_room_for_event(None));
         let large = event(&"x".repeat(MAX_ENTRY_BYTES - 100));
         while ring.has_room_for_event(None) {
-            assert_eq!(ring.push(&large.encode_to_vec(), VERIFIED, NOW), Pushed::Stored);
+            assert!(ring.push(&large.encode_to_vec(), VERIFIED, NOW));
         }
         assert_eq!(ring.len(), 4);
     }
@@ -714,7 +670,7 @@ mod tests {
     #[test]
     fn denials_are_counted_per_rule_reason_and_second() {
         let mut ring = ring(10);
-        let later = UnixNanos::from_nanos(6_000_000_000);
+        let later = UnixNanos(6_000_000_000);
         for (rule, reason, now) in [
             ("charge", "no_delegation", NOW),
             ("charge", "no_delegation", NOW),
@@ -722,7 +678,7 @@ mod tests {
             ("refund", "no_delegation", NOW),
             ("charge", "no_delegation", later),
         ] {
-            ring.count(&denied(rule, reason), now);
+            ring.count(&denied(rule, reason), 1, now);
         }
         ring.on_tick(NOW);
         assert!(ring.is_empty(), "the second is not over");
@@ -752,7 +708,7 @@ mod tests {
     fn aggregates_wait_while_there_is_no_room_and_lose_no_count() {
         let mut ring = ring(1);
         ring.push(&encoded("a"), VERIFIED, NOW);
-        ring.count(&denied("charge", "malformed"), NOW);
+        ring.count(&denied("charge", "malformed"), 1, NOW);
         assert!(!ring.close());
         ring.drop_oldest(1);
         assert!(ring.close());
@@ -764,8 +720,8 @@ mod tests {
         let mut ring = ring(2);
         let mut requests = 0;
         for second in 0..(MAX_OPEN_BY_RULE + MAX_OPEN_BY_REASON) as u64 + 10 {
-            let now = UnixNanos::from_nanos(second * 1_000_000_000);
-            ring.count(&denied("charge", "malformed"), now);
+            let now = UnixNanos(second * 1_000_000_000);
+            ring.count(&denied("charge", "malformed"), 1, now);
             ring.push(&encoded("e"), VERIFIED, now);
             requests += 2;
         }
@@ -806,10 +762,7 @@ mod tests {
     #[test]
     fn the_longest_chain_goes_before_the_event_that_names_it() {
         let mut ring = roomy();
-        assert_eq!(
-            ring.push_chain(&chain(MAX_CHAIN_BYTES), MAX_CHAIN_BYTES, None, NOW),
-            Pushed::Stored
-        );
+        assert!(ring.push_chain(&chain(MAX_CHAIN_BYTES), MAX_CHAIN_BYTES, None, NOW));
         ring.push(&encoded("a"), VERIFIED, NOW);
         let [v1::entry::Entry::Chain(stored), event] = &waiting(&ring)[..] else {
             panic!("a chain and an event")
@@ -821,7 +774,7 @@ mod tests {
     fn a_chain_that_the_control_plane_refuses_stays_out_and_is_counted_once() {
         let mut ring = roomy();
         let bytes = MAX_CHAIN_BYTES + 1;
-        assert_eq!(ring.push_chain(&chain(bytes), bytes, None, NOW), Pushed::Shed);
+        assert!(!ring.push_chain(&chain(bytes), bytes, None, NOW));
         assert!(ring.is_empty(), "the batch that it is in would never be acknowledged");
         assert_eq!(ring.shed().chains, 1);
         assert!(!ring.has_room_for_chain(bytes, None), "no retry is needed");
@@ -832,7 +785,7 @@ mod tests {
         let mut ring = roomy();
         let stored = |ring: &mut Ring| {
             (0..10)
-                .filter(|_| ring.push_chain(&chain(50_000), 50_000, None, NOW) == Pushed::Stored)
+                .filter(|_| ring.push_chain(&chain(50_000), 50_000, None, NOW))
                 .count()
         };
         assert_eq!(stored(&mut ring), 5, "of 1 MiB, 256 KiB");
@@ -840,8 +793,8 @@ mod tests {
         ring.on_tick(NOW);
         let gap = v1::entry::Entry::Gap(v1::Gap {
             shed_chains: 5,
-            first_time_unix_nano: NOW.as_nanos(),
-            last_time_unix_nano: NOW.as_nanos(),
+            first_time_unix_nano: NOW.0,
+            last_time_unix_nano: NOW.0,
             ..Default::default()
         });
         assert_eq!(waiting(&ring), [gap]);
@@ -855,8 +808,8 @@ mod tests {
         for _ in 0..500 {
             ring.push(&encoded("a"), VERIFIED, NOW);
         }
-        assert_eq!(ring.push_chain(&chain(1_000), 1_000, None, NOW), Pushed::Shed);
-        assert_eq!(ring.push(&encoded("b"), VERIFIED, NOW), Pushed::Stored);
+        assert!(!ring.push_chain(&chain(1_000), 1_000, None, NOW));
+        assert!(ring.push(&encoded("b"), VERIFIED, NOW));
     }
 
     #[test]
@@ -864,11 +817,11 @@ mod tests {
         let mut ring = ring(10);
         let event = encoded("later");
         assert!(ring.reserve(event.len(), VERIFIED));
-        while ring.push(&encoded("a"), VERIFIED, NOW) == Pushed::Stored {}
+        while ring.push(&encoded("a"), VERIFIED, NOW) {}
         assert_eq!((ring.len(), ring.shed().events), (9, 1));
         assert!(!ring.reserve(event.len(), VERIFIED));
         // Even though the gap finds none.
-        assert_eq!(ring.push_reserved(&event, event.len(), None, NOW), Pushed::Stored);
+        ring.push_reserved(&event, event.len(), None, NOW);
         assert_eq!(waiting(&ring).last(), Some(&event_entry("later")));
     }
 
@@ -882,11 +835,7 @@ mod tests {
     #[test]
     fn a_principal_has_no_more_room_than_is_left_free() {
         let mut ring = ring(100);
-        let mut stored = |owner| {
-            (0..200)
-                .filter(|_| ring.push(&encoded("a"), owner, NOW) == Pushed::Stored)
-                .count()
-        };
+        let mut stored = |owner| (0..200).filter(|_| ring.push(&encoded("a"), owner, NOW)).count();
         assert_eq!(stored(owner(1)), 50);
         assert_eq!(stored(owner(2)), 25);
         assert_eq!(stored(owner(3)), 12);
@@ -902,10 +851,10 @@ mod tests {
     fn a_principal_that_has_used_its_room_is_told_so_and_another_is_not() {
         let mut ring = ring(100);
         while ring.has_room_for_event(owner(1).share) {
-            assert_eq!(ring.push(&encoded("a"), owner(1), NOW), Pushed::Stored);
+            assert!(ring.push(&encoded("a"), owner(1), NOW));
         }
         assert!(ring.has_room_for_event(owner(2).share) && ring.has_room_for_event(None));
-        assert_eq!(ring.push(&encoded("b"), owner(2), NOW), Pushed::Stored);
+        assert!(ring.push(&encoded("b"), owner(2), NOW));
         assert_eq!(ring.shed().events, 0);
     }
 
@@ -915,12 +864,13 @@ mod tests {
         let event = encoded("later");
         let kept = (0..200).filter(|_| ring.reserve(event.len(), owner(1))).count();
         assert_eq!(kept, 50);
-        assert_eq!(ring.push(&event, owner(1), NOW), Pushed::Shed);
+        assert!(!ring.push(&event, owner(1), NOW));
         for _ in 0..kept {
-            let pushed = ring.push_reserved(&event, event.len(), owner(1).share, NOW);
-            assert_eq!(pushed, Pushed::Stored);
+            ring.push_reserved(&event, event.len(), owner(1).share, NOW);
         }
-        assert_eq!(ring.push(&event, owner(2), NOW), Pushed::Stored);
+        assert_eq!(ring.len(), kept + 1, "with the gap of the event that was shed");
+        assert_eq!(ring.shed().events, 1);
+        assert!(ring.push(&event, owner(2), NOW));
         ring.drop_oldest(usize::MAX);
         assert_eq!(ring.owned.of(UserKey::new(2)).entries, 0);
     }
@@ -930,7 +880,7 @@ mod tests {
         let mut ring = roomy();
         let mut stored = |owner: Owner| {
             (0..100)
-                .filter(|_| ring.push_chain(&chain(10_000), 10_000, owner.share, NOW) == Pushed::Stored)
+                .filter(|_| ring.push_chain(&chain(10_000), 10_000, owner.share, NOW))
                 .count()
         };
         let (one, other) = (stored(owner(1)), stored(owner(2)));
@@ -986,7 +936,7 @@ mod tests {
         let rounds = 2_000_000;
         let start = std::time::Instant::now();
         for _ in 0..rounds {
-            if ring.push(std::hint::black_box(&event), VERIFIED, NOW) == Pushed::Shed {
+            if !ring.push(std::hint::black_box(&event), VERIFIED, NOW) {
                 ring.drop_oldest(usize::MAX);
             }
         }

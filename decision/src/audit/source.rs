@@ -7,22 +7,21 @@ use credence_wire::v1;
 use super::counts::Kind;
 use super::events::{Record, Recorder, kind};
 use super::pending::Pending;
-use super::reporter::{Action, Counters, Reporter};
-use super::ring::{Pushed, Ring, RingError, Shed};
+use super::reporter::{Counters, Reporter};
+use super::ring::{Ring, RingError, Shed};
 use crate::chains::{CachedChain, Reported};
 use crate::clock::{Monotonic, UnixNanos};
 use crate::config::{self, Overflow};
 use crate::engine::Verdict;
 use crate::request::{Header, Request};
-use crate::stream::StreamHandler;
 use crate::usage_sketch::Amount;
 
 /// Records decisions and reports them to the control plane. `K` names a request.
 #[derive(Debug)]
 pub struct Source<K> {
     recorder: Recorder,
-    ring: Ring,
-    reporter: Reporter,
+    /// What was recorded, and its way to the control plane.
+    pub reporter: Reporter,
     /// Events that wait for the answer to their request; `None` if none is to.
     pending: Option<Pending<K>>,
 }
@@ -50,16 +49,13 @@ impl<K: Ord + Copy> Source<K> {
     /// # Errors
     /// See [`RingError`].
     pub fn new(audit: &config::Audit, hello: v1::ReportHello, salt_secret: [u8; 16]) -> Result<Self, RingError> {
+        let limit = Amount {
+            entries: audit.ring_entries.get(),
+            bytes: audit.ring_bytes.get(),
+        };
         Ok(Self {
             recorder: Recorder::new(audit, salt_secret),
-            ring: Ring::new(
-                Amount {
-                    entries: audit.ring_entries.get(),
-                    bytes: audit.ring_bytes.get(),
-                },
-                audit.on_overflow,
-            )?,
-            reporter: Reporter::new(hello),
+            reporter: Reporter::new(hello, Ring::new(limit, audit.on_overflow)?),
             pending: audit.response_status.then(Pending::default),
         })
     }
@@ -76,37 +72,30 @@ impl<K: Ord + Copy> Source<K> {
     ) {
         let (now, wall) = began;
         match self.recorder.record(verdict, request, wall, decision_ns) {
-            Record::Event {
+            Some(Record {
                 event,
                 owner,
                 with_chain,
-            } => {
+            }) => {
                 if with_chain
                     && let Some(chain) = &verdict.findings.chain
                     && chain.reported.get() != Reported::Sent
                     && let Header::Once(presented) = request.delegation
                 {
-                    report_chain(&mut self.ring, chain, presented, wall);
+                    report_chain(&mut self.reporter.ring, chain, presented, wall);
                 }
                 match &mut self.pending {
-                    Some(pending) => pending.hold(stream, event, owner, &mut self.ring, now, wall),
-                    None => {
-                        self.ring.push(event, owner, wall);
-                    }
+                    Some(pending) => pending.hold(stream, event, owner, &mut self.reporter.ring, now, wall),
+                    None => _ = self.reporter.ring.push(event, owner, wall),
                 }
             }
-            Record::Count => self.ring.count(&kind(verdict), wall),
+            None => self.reporter.ring.count(&kind(verdict), 1, wall),
         }
     }
 
     /// Counts requests that were denied before it was known which rule covers them.
     pub fn count(&mut self, kind: &Kind<'_>, requests: u64, wall: UnixNanos) {
-        self.ring.count_several(kind, requests, wall);
-    }
-
-    /// Sends what fills a batch, without waiting for the tick.
-    pub fn flush_if_due(&mut self, now: Monotonic) -> Vec<Action> {
-        self.reporter.flush_full(&self.ring, now)
+        self.reporter.ring.count(kind, requests, wall);
     }
 
     /// Whether the event of this request waits for its end.
@@ -117,7 +106,7 @@ impl<K: Ord + Copy> Source<K> {
     /// The request was answered with this status; 0 if it was not.
     pub fn complete(&mut self, stream: K, status: u32, wall: UnixNanos) {
         if let Some(pending) = &mut self.pending {
-            pending.complete(stream, status, &mut self.ring, wall);
+            pending.complete(stream, status, &mut self.reporter.ring, wall);
         }
     }
 
@@ -129,28 +118,18 @@ impl<K: Ord + Copy> Source<K> {
             .map_or_else(Vec::new, |pending| pending.asked_after(now, MAX_ASKED_AFTER))
     }
 
-    /// Time has passed.
-    pub fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> Vec<Action> {
-        self.reporter.on_tick(&mut self.ring, now, wall, random)
-    }
-
     /// Nothing more is recorded: what is there is still sent, until `deadline`.
     pub fn drain(&mut self, deadline: Monotonic, wall: UnixNanos) {
         if let Some(pending) = &mut self.pending {
-            pending.complete_all(&mut self.ring, wall);
+            pending.complete_all(&mut self.reporter.ring, wall);
         }
-        self.ring.close();
+        self.reporter.ring.close();
         self.reporter.drain(deadline);
-    }
-
-    /// Whether a drained source has handed everything over, or waits no longer.
-    pub fn is_finished(&self) -> bool {
-        self.reporter.is_finished()
     }
 
     /// The ring, if what finds no room there is to be denied.
     pub fn ring_that_denies(&self) -> Option<&Ring> {
-        Some(&self.ring).filter(|ring| ring.overflow() == Overflow::Deny)
+        Some(&self.reporter.ring).filter(|ring| ring.overflow() == Overflow::Deny)
     }
 
     /// How many events wait for the answer to their request.
@@ -161,27 +140,13 @@ impl<K: Ord + Copy> Source<K> {
     /// How it stands.
     pub fn figures(&self, now: Monotonic) -> SourceFigures {
         SourceFigures {
-            waiting: self.ring.len(),
-            ring_bytes: self.ring.bytes(),
+            waiting: self.reporter.ring.len(),
+            ring_bytes: self.reporter.ring.bytes(),
             unanswered: self.unanswered(),
-            shed: self.ring.shed(),
+            shed: self.reporter.ring.shed(),
             lag: self.reporter.lag(now),
-            stream: self.reporter.counters(),
+            stream: self.reporter.counters,
         }
-    }
-}
-
-impl<K: Ord + Copy> StreamHandler for Source<K> {
-    fn on_open(&mut self, now: Monotonic) -> Vec<Action> {
-        self.reporter.on_open(now)
-    }
-
-    fn on_message(&mut self, now: Monotonic, message: &[u8], random: u64) -> Vec<Action> {
-        self.reporter.on_message(&mut self.ring, now, message, random)
-    }
-
-    fn on_close(&mut self, now: Monotonic, status: u32, random: u64) -> Vec<Action> {
-        self.reporter.on_close(&self.ring, now, status, random)
     }
 }
 
@@ -189,15 +154,11 @@ impl<K: Ord + Copy> StreamHandler for Source<K> {
 /// later event.
 fn report_chain(ring: &mut Ring, chain: &CachedChain, presented: &[u8], wall: UnixNanos) {
     let share = Some(chain.sharers.principal);
-    let reported = if chain.reported.get() == Reported::Shed && !ring.has_room_for_chain(presented.len(), share) {
-        Pushed::Shed
-    } else {
-        ring.push_chain(&Recorder::presented(chain, presented), presented.len(), share, wall)
-    };
-    chain.reported.set(match reported {
-        Pushed::Stored => Reported::Sent,
-        Pushed::Shed => Reported::Shed,
-    });
+    let is_stored = (chain.reported.get() != Reported::Shed || ring.has_room_for_chain(presented.len(), share))
+        && ring.push_chain(&Recorder::presented(chain, presented), presented.len(), share, wall);
+    chain
+        .reported
+        .set(if is_stored { Reported::Sent } else { Reported::Shed });
 }
 
 /// Requests that have gone on for a while, of which one tick asks whether they were answered.

@@ -22,12 +22,12 @@ use crate::usage_sketch::{Amount, Sharers, Shares};
 
 /// A bounded cache of verified chains.
 ///
-/// The key is SipHash-2-4 with 128 bits under a secret of this VM: whoever could find two headers with one key, or two
+/// The key is SipHash-2-4 with 128 bits under a secret of this VM: a client that could find two headers with one key, or two
 /// beginnings, could present the one and be taken for the other, so nothing weaker than a keyed cryptographic hash will do.
 ///
 /// Eviction is second-chance: a chain used since the hand last passed stays. A principal that has an eighth of a full cache
-/// evicts its own chains, and others' only once they lie idle: its holders can derive ever new leaves, and cost nobody who
-/// is there a hit.
+/// evicts its own chains, and others' only once they lie idle: its holders can derive ever new leaves, and cost no
+/// other principal a hit.
 #[derive(Debug)]
 pub struct ChainCache {
     secret: [u8; 16],
@@ -74,19 +74,6 @@ pub enum Reported {
 }
 
 impl CachedChain {
-    fn new(secret: &[u8; 16], chain: VerifiedChain, now: UnixTime) -> Self {
-        Self {
-            digest: chain.digest(),
-            sharers: Sharers::new(secret, chain.principal(), &chain.leaf().holder().thumbprint()),
-            chain,
-            unrevoked_at: Cell::new(None),
-            reported: Cell::new(Reported::Not),
-            used: Cell::new(false),
-            used_at: Cell::new(now),
-            granted: RefCell::new(None),
-        }
-    }
-
     /// It is found again: the cache keeps what is used.
     pub fn use_again(&self, now: UnixTime) {
         self.used.set(true);
@@ -98,7 +85,7 @@ impl CachedChain {
         self.used.set(false);
     }
 
-    /// Whether nobody would miss it: it has expired, or nobody has used it for long.
+    /// Whether it is not missed: it has expired, or was not used for long.
     fn is_idle(&self, now: UnixTime) -> bool {
         self.chain.expires_at() <= now || self.used_at.get().plus(IDLE_SECONDS) <= now
     }
@@ -194,7 +181,16 @@ impl ChainCache {
 
     /// A verified chain in the form in which it can be kept, once it is known not to be revoked.
     pub fn prepare(&self, chain: VerifiedChain, now: UnixTime) -> Rc<CachedChain> {
-        Rc::new(CachedChain::new(&self.secret, chain, now))
+        Rc::new(CachedChain {
+            digest: chain.digest(),
+            sharers: Sharers::new(&self.secret, chain.principal(), &chain.leaf().holder().thumbprint()),
+            chain,
+            unrevoked_at: Cell::new(None),
+            reported: Cell::new(Reported::Not),
+            used: Cell::new(false),
+            used_at: Cell::new(now),
+            granted: RefCell::new(None),
+        })
     }
 
     /// Keeps a chain. One too large for the whole cache is not kept.
@@ -311,7 +307,7 @@ impl Hasher for KeyHasher {
 /// A principal with one part in so many of a full cache evicts its own chains only.
 const PRINCIPAL_SHARE: usize = 8;
 
-/// A chain that nobody has used for so long is idle.
+/// A chain that was not used for so long is idle.
 const IDLE_SECONDS: u64 = 60;
 
 /// What the cache keeps for a chain besides the chain: its slot, its place, and the allocator's share.

@@ -40,7 +40,7 @@ pub struct SharedChains {
     waiting: VecDeque<Verified>,
     /// How many of them each principal has.
     owned: UsageSketch,
-    /// How often in a row nothing was found, up to [`PATIENCE`]; from there on, since when nobody looked.
+    /// How often in a row nothing was found, up to [`PATIENCE`]; from there on, how many looks were left out.
     fruitless: u32,
     counters: Counters,
 }
@@ -206,7 +206,7 @@ impl SharedChains {
         let place = self.place(digest)?;
         // A host that shows nothing has nothing.
         let (bucket, _) = store.read(&place.key).ok()??;
-        let candidates = entries(&bucket).filter(|entry| entry.tag() == place.tag && entry.expires_at() > now);
+        let candidates = entries(&bucket).filter(|entry| entry.tag == place.tag && entry.expires_at() > now);
         candidates.into_iter().find_map(|entry| {
             let parts = self.sealed_parts(digest, &entry.expires_at, &entry.anchor);
             let sealed_with = keys.check(&parts, &entry.seal)?;
@@ -337,10 +337,6 @@ impl Entry {
         bucket.extend_from_slice(&self.expires_at);
         bucket.extend_from_slice(&self.anchor);
         bucket.extend_from_slice(&self.seal);
-    }
-
-    fn tag(&self) -> [u8; 8] {
-        self.tag
     }
 
     fn expires_at(&self) -> UnixTime {

@@ -197,7 +197,7 @@ fn unread_captures(at: &Location<'_>, template: &PathTemplate, arguments: &[(Str
     let read = arguments.iter().filter_map(|(_, argument)| argument.path.as_deref());
     let read: Vec<_> = read.collect();
     let is_misspelt = |name: &&str| template.captures().all(|capture| capture != *name);
-    // A misspelt capture is reported where it is read; that the right one is unread is the same mistake.
+    // A misspelt capture is reported where it is read; that the right one is unread is the same error.
     if read.iter().any(is_misspelt) {
         return;
     }

@@ -1,4 +1,4 @@
-//! Turns a configuration as it is written into one that cannot be wrong, collecting every mistake on the way.
+//! Turns a configuration as it is written into one that cannot be wrong, collecting every error on the way.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use super::arguments::arguments;
 use super::checks::{MAX_NAME_BYTES, count, each_once, header_name, listed_once, seconds, time};
 use super::error::ConfigError;
 use super::file::{self, Audit, Mode, Overflow, ProofKind, RecordedDecisions};
-use super::policy::{Access, ControlPlane, Limits, Policy, Requirement, Rule};
+use super::policy::{ControlPlane, Limits, Policy, Requirement, Rule};
 use super::ranges::*;
 use super::{duration, matching};
 use crate::proofs::MAX_PROOF_WINDOW;
@@ -24,7 +24,7 @@ use crate::usage_sketch::Amount;
 /// Gives the file its meaning.
 ///
 /// # Errors
-/// Every mistake, in the order of the file's fields.
+/// Every error, in the order of the file's fields.
 pub(super) fn compile(file: &file::File) -> Result<Policy, ConfigError> {
     let findings = RefCell::new(Findings::default());
     let mut policy = policy(&Location::root(&findings), file);
@@ -96,7 +96,7 @@ fn removed_trailers(mode: Mode, headers: &HeaderNames, routes: &Routes<Rule>) ->
     let mut read = HeaderIndex::default();
     routes.add_headers_to(&mut read);
     for rule in routes.iter() {
-        if let Access::Delegated(requirement) = &rule.access {
+        if let Some(requirement) = &rule.requirement {
             requirement.arguments.add_headers_to(&mut read);
         }
     }
@@ -245,11 +245,11 @@ impl RuleCompiler<'_> {
         }
         let pattern = matching::pattern(&at.field("match"), &rule.matches, self.paths, self.headers);
         let template = pattern.as_ref().map(|pattern| &pattern.path);
-        let access = if rule.public {
+        let requirement = if rule.public {
             check_public(at, rule);
-            Access::Public
+            None
         } else {
-            Access::Delegated(self.requirement(at, rule, template))
+            Some(self.requirement(at, rule, template))
         };
         let rule = Rule {
             host_counts: host_counts(rule),
@@ -258,7 +258,7 @@ impl RuleCompiler<'_> {
             clusters: matching::clusters(&at.field("clusters"), rule.clusters.clone()),
             allows_upgrade: rule.upgrade,
             mode: rule.mode.unwrap_or(self.mode),
-            access,
+            requirement,
         };
         Some((pattern?, rule))
     }

@@ -112,7 +112,7 @@ pub struct Ignored {
     pub query: Vec<String>,
     /// Members of the JSON body, by pointer.
     pub body_members: Vec<String>,
-    /// The whole body, whatever it is.
+    /// The whole body, of any kind.
     pub body: bool,
 }
 

@@ -21,7 +21,7 @@ pub fn as_json(configuration: &[u8]) -> Cow<'_, [u8]> {
     }
     match Struct::decode(configuration) {
         Ok(decoded) => Cow::Owned(object(decoded).canonical().into_bytes()),
-        // Then it is JSON with a mistake, which the reader of JSON describes best.
+        // Then it is JSON with an error, which the reader of JSON describes best.
         Err(_) => Cow::Borrowed(configuration),
     }
 }
@@ -35,7 +35,7 @@ fn value(value: prost_types::Value) -> Value {
     match value.kind {
         None | Some(Kind::NullValue(_)) => Value::Null,
         Some(Kind::BoolValue(value)) => Value::Bool(value),
-        // An infinity or NaN becomes null, and so a mistake.
+        // An infinity or NaN becomes null, and so an error.
         Some(Kind::NumberValue(number)) => Double::new(number).map_or(Value::Null, Value::Number),
         Some(Kind::StringValue(text)) => Value::String(text),
         Some(Kind::StructValue(members)) => object(members),

@@ -4,12 +4,12 @@ use std::fmt;
 
 use credence_delegation::Remark;
 
-/// Why a configuration does not load: every mistake that was found, each with its place in the file.
+/// Why a configuration does not load: every error that was found, each with its place in the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
-    /// The mistakes, in the order of the file's fields; at least one and at most [`MAX_PROBLEMS`](super::MAX_PROBLEMS).
+    /// The errors, in the order of the file's fields; at least one and at most [`MAX_PROBLEMS`](super::MAX_PROBLEMS).
     pub problems: Vec<Remark>,
-    /// How many mistakes there are beyond those.
+    /// How many errors there are beyond those.
     pub unlisted: usize,
 }
 

@@ -102,7 +102,7 @@ fn hosts(at: &Location<'_>, hosts: Option<&[String]>) -> Option<Vec<HostPattern>
     let host = |(at, host): (Location<'_>, &String)| {
         at.take(HostPattern::parse(host).map_err(|error| format!("`{host}` is no host pattern; {error}")))
     };
-    // Every mistake is to be reported, so the collecting must not stop at the first.
+    // Every error is to be reported, so the collecting must not stop at the first.
     let hosts: Vec<_> = elements(at, MAX_HOSTS, hosts).map(host).collect();
     hosts.into_iter().collect()
 }

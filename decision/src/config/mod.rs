@@ -1,7 +1,7 @@
 //! The plugin's configuration.
 //!
 //! [`Policy::parse`] is the one way in: what Envoy hands to the filter and what `credence config check` reads take it
-//! alike, and a configuration with any mistake does not load. docs/configuration.md describes every field.
+//! alike, and a configuration with any error does not load. docs/configuration.md describes every field.
 
 mod arguments;
 mod checks;
@@ -27,7 +27,7 @@ pub use describe::{ArgumentDescription, Asked, Condition, Description, Ignored, 
 pub use envelope::as_json;
 pub use error::ConfigError;
 pub use file::{Audit, Count, Mode, Overflow, Place, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};
-pub use policy::{Access, ControlPlane, Limits, Policy, Requirement, Rule};
+pub use policy::{ControlPlane, Limits, Policy, Requirement, Rule};
 pub use read::MAX_CONFIG_BYTES;
 #[cfg(feature = "tools")]
 pub use schema::json_schema;

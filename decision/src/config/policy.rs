@@ -48,7 +48,7 @@ pub struct Policy {
     pub limits: Limits,
     /// What is recorded, and what happens if it cannot be.
     pub audit: Audit,
-    /// What is no mistake, but may not be what was meant.
+    /// Notes on what is valid, but may not be what was meant.
     pub notes: Vec<Remark>,
 }
 
@@ -82,17 +82,8 @@ pub struct Rule {
     pub allows_upgrade: bool,
     /// Whether decisions under this rule are carried out.
     pub mode: Mode,
-    /// Who may pass.
-    pub access: Access,
-}
-
-/// Who may pass.
-#[derive(Clone, Debug)]
-pub enum Access {
-    /// Everybody; nothing is read.
-    Public,
-    /// Whoever has a delegation that meets the requirement.
-    Delegated(Requirement),
+    /// What a request must show; `None` for a public rule, which lets every request pass and reads nothing.
+    pub requirement: Option<Requirement>,
 }
 
 /// What a delegation must grant, and how it is to be presented.

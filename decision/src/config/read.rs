@@ -11,7 +11,7 @@ impl Policy {
     /// Reads a configuration from JSON text.
     ///
     /// # Errors
-    /// [`ConfigError`] lists the mistakes with their places. A mistake of syntax, type or field name is listed alone,
+    /// [`ConfigError`] lists the errors with their places. An error of syntax, type or field name is listed alone,
     /// since what follows it cannot be read.
     pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
         compile(&read(json)?)

@@ -1,4 +1,4 @@
-//! The configuration's JSON Schema (draft 2020-12), for editors and for whoever generates configurations.
+//! The configuration's JSON Schema (draft 2020-12), for editors and for programs that generate configurations.
 //!
 //! Fields, types, limits and descriptions come from the types in `file`. The schema is never stricter than the filter:
 //! where a limit is in bytes, or spans several fields, it says less, and `credence config check` says the rest.

@@ -39,7 +39,7 @@ fn a_complete_configuration_loads() {
         .find(Host::parse(b"payments.example").unwrap(), &request, &target)
         .unwrap()
         .unwrap();
-    let Access::Delegated(requirement) = &found.leads_to.access else {
+    let Some(requirement) = &found.leads_to.requirement else {
         panic!("not public")
     };
     assert_eq!(requirement.tool, "payments.charge");
@@ -160,7 +160,7 @@ fn every_setting_can_be_set() {
         (true, 7)
     );
     let rule = policy.routes.iter().nth(1).unwrap();
-    let Access::Delegated(requirement) = &rule.access else {
+    let Some(requirement) = &rule.requirement else {
         panic!("not public")
     };
     assert!(rule.allows_upgrade && requirement.forward);

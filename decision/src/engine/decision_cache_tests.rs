@@ -39,7 +39,7 @@ fn engine_with(entries: usize, more_rules: &str, world: &mut TestWorld) -> Engin
     );
     let policy = Policy::parse(configuration.as_bytes()).unwrap();
     let replay = ReplayMemory::join(world, [5; 16], UnixTime(NOW - 1000), 5).unwrap();
-    Engine::new(policy, [6; 16], replay)
+    Engine::new(policy.into(), [6; 16], replay)
 }
 
 /// What there is to see of a decision, and whether it was made by fingerprint.
@@ -50,7 +50,7 @@ fn seen(engine: &mut Engine, world: &mut TestWorld, headers: &[(&str, &str)], ha
         return ("body".to_owned(), false);
     };
     let identity = match &verdict.decision {
-        Decision::Allow(Allowance::Delegated(grant)) => Some(grant.identity().clone()),
+        Decision::Allow(Allowance::Delegated(grant)) => Some(grant.identity.clone()),
         Decision::Allow(_) | Decision::Deny(_) => None,
     };
     let findings = &verdict.findings;
@@ -109,7 +109,7 @@ fn the_record_says_the_same_of_a_repeated_request() {
     let mut event = |engine: &mut Engine, world: &mut TestWorld| {
         let verdict = decided(engine.decide(&request, world));
         let by_likeness = verdict.findings.cached_decision.is_some();
-        let Record::Event { event, owner, .. } = recorder.record(&verdict, &request, world.now(), Some(5)) else {
+        let Some(Record { event, owner, .. }) = recorder.record(&verdict, &request, world.now(), Some(5)) else {
             panic!("{verdict:?}");
         };
         let mut event = v1::Event::decode(event).unwrap();

@@ -24,7 +24,7 @@ use credence_delegation::{Thumbprint, UnixTime};
 
 use crate::agent::Agent;
 use crate::chains::{self, ChainCache};
-use crate::config::{Access, Mode, Policy};
+use crate::config::{Mode, Policy, Requirement, Rule};
 use crate::decision::{Allowance, Decision, Reason};
 use crate::proofs::ReplayMemory;
 use crate::request::Request;
@@ -43,7 +43,7 @@ pub use world::World;
 /// Decides requests by one configuration.
 #[derive(Debug)]
 pub struct Engine {
-    policy: Policy,
+    policy: Rc<Policy>,
     memories: Memories,
 }
 
@@ -67,12 +67,12 @@ pub struct Held {
 
 impl Engine {
     /// An engine for one configuration. `cache_secret` is random and stays in this VM.
-    pub fn new(policy: Policy, cache_secret: [u8; 16], replay: ReplayMemory) -> Self {
+    pub fn new(policy: Rc<Policy>, cache_secret: [u8; 16], replay: ReplayMemory) -> Self {
         let memories = Memories::new(&policy, cache_secret, replay);
         Self { policy, memories }
     }
 
-    /// Time has passed, and nobody waits: work that pays later is done now.
+    /// Time has passed, and no request waits: work that pays later is done now.
     pub fn on_tick(&self) {
         self.memories.hot_keys.prepare(TABLES_PER_TICK);
     }
@@ -102,11 +102,8 @@ impl Engine {
     /// Decides one request, if its headers are enough for that.
     pub fn decide(&mut self, request: &Request<'_>, world: &mut impl World) -> Outcome<'_> {
         let Self { policy, memories } = self;
-        let fingerprint = if memories.decisions.is_off() {
-            None
-        } else {
-            RequestFingerprint::of(request)
-        };
+        let is_remembered = !memories.decisions.is_off();
+        let fingerprint = is_remembered.then(|| RequestFingerprint::of(request)).flatten();
         if let Some(fingerprint) = &fingerprint
             && let Some(verdict) = from_cache(policy, memories, fingerprint, world)
         {
@@ -118,13 +115,13 @@ impl Engine {
             Ok(None) => return Outcome::Decided(Verdict::without_rule(policy.mode, unmatched(policy, request))),
             Err(denial) => return Outcome::Decided(Verdict::without_rule(policy.mode, Decision::Deny(denial))),
         };
-        let decision = match &routed.rule.access {
+        let decision = match &routed.rule.requirement {
             _ if !goes_where_expected(routed.rule, world) => Decision::Deny(Reason::ClusterMismatch.into()),
             _ if request.leaves_http && (!routed.rule.allows_upgrade || request.drops_headers) => {
                 Decision::Deny(Reason::UpgradeDenied.into())
             }
-            Access::Public => Decision::Allow(Allowance::Public),
-            Access::Delegated(requirement) => {
+            None => Decision::Allow(Allowance::Public),
+            Some(requirement) => {
                 let mut attempt = Attempt {
                     policy,
                     memories,
@@ -177,10 +174,10 @@ impl Engine {
             Ok(_) => return Verdict::without_rule(Mode::Enforce, Decision::Deny(Reason::HostFailure.into())),
             Err(denial) => return Verdict::without_rule(policy.mode, Decision::Deny(denial)),
         };
-        let decision = match &routed.rule.access {
+        let decision = match &routed.rule.requirement {
             _ if !goes_where_expected(routed.rule, world) => Decision::Deny(Reason::ClusterMismatch.into()),
-            Access::Public => Decision::Deny(Reason::HostFailure.into()),
-            Access::Delegated(requirement) => {
+            None => Decision::Deny(Reason::HostFailure.into()),
+            Some(requirement) => {
                 let mut attempt = Attempt {
                     policy,
                     memories,
@@ -203,10 +200,8 @@ impl Engine {
     /// a body that is to be read: the host cannot hold a request first without its body and then for it.
     pub fn is_unready(verdict: &Verdict<'_>, has_body: bool) -> bool {
         let is_not_ready = matches!(&verdict.decision, Decision::Deny(denial) if denial.reason == Reason::NotReady);
-        let reads_body = verdict.rule.is_none_or(|rule| match &rule.access {
-            Access::Delegated(requirement) => requirement.reads_body(),
-            Access::Public => false,
-        });
+        let reads_body = |rule: &Rule| rule.requirement.as_ref().is_some_and(Requirement::reads_body);
+        let reads_body = verdict.rule.is_none_or(reads_body);
         is_not_ready && verdict.mode == Mode::Enforce && !(has_body && reads_body)
     }
 
@@ -243,8 +238,8 @@ impl Held {
     }
 }
 
-/// Allows a request that is like one that was allowed before, if all that may have changed since is as it has to be. Whatever
-/// is not so goes the long way, on which it is denied.
+/// Allows a request that is like one that was allowed before, if all that may have changed since is as it has to be. Any other
+/// request goes the long way, on which it is denied.
 fn from_cache<'p>(
     policy: &'p Policy,
     memories: &Memories,

@@ -17,7 +17,7 @@ fn engine_with(members: &str, rules: &str) -> (Engine, TestWorld) {
     );
     let policy = Policy::parse(configuration.as_bytes()).unwrap();
     let replay = ReplayMemory::join(&mut world, [5; 16], UnixTime(NOW - 1000), 5).unwrap();
-    (Engine::new(policy, [6; 16], replay), world)
+    (Engine::new(policy.into(), [6; 16], replay), world)
 }
 
 /// What becomes of a request without a delegation: under a protected rule it is denied for that.

@@ -80,7 +80,7 @@ impl Default for TestWorld {
 
 impl World for TestWorld {
     fn now(&self) -> UnixNanos {
-        UnixNanos::from_nanos(u64::try_from(self.now).unwrap() * 1_000_000_000)
+        UnixNanos(u64::try_from(self.now).unwrap() * 1_000_000_000)
     }
     fn freshness(&self) -> Freshness {
         self.freshness
@@ -160,7 +160,7 @@ fn engine_that_trusts(trust: &str, world: &mut TestWorld) -> Engine {
     );
     let policy = Policy::parse(configuration.as_bytes()).unwrap();
     let replay = ReplayMemory::join(world, [5; 16], UnixTime(NOW - 1000), 5).unwrap();
-    Engine::new(policy, [6; 16], replay)
+    Engine::new(policy.into(), [6; 16], replay)
 }
 
 /// What became of a request: `allow`, or the reason's code.
@@ -243,7 +243,7 @@ fn a_delegated_request_is_allowed_and_its_identity_established() {
     let Decision::Allow(Allowance::Delegated(grant)) = verdict.decision else {
         panic!("{verdict:?}")
     };
-    assert!(grant.identity().parts.contains(&(Part::Subject, "ada".to_owned())));
+    assert!(grant.identity.parts.contains(&(Part::Subject, "ada".to_owned())));
     assert_eq!(verdict.rule.map(|rule| rule.name.as_str()), Some("catalog"));
     assert_eq!(verdict.findings.arguments.as_deref(), Some(r#"{"item":"shoes"}"#));
     assert_eq!(

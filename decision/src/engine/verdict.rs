@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::decision_cache::CachedDecision;
 use crate::agent::Agent;
 use crate::chains::CachedChain;
-use crate::config::{Access, Mode, Rule};
+use crate::config::{Mode, Rule};
 use crate::decision::{Class, Decision};
 use crate::grant::Grant;
 
@@ -64,10 +64,8 @@ pub enum Lookup {
 impl<'p> Verdict<'p> {
     /// Whether a proof is what is missing, and has to carry a nonce.
     pub(super) fn asks_for_nonce(&self) -> bool {
-        let of_rule = self.rule.is_some_and(|rule| match &rule.access {
-            Access::Delegated(requirement) => requirement.nonce,
-            Access::Public => false,
-        });
+        let requirement = self.rule.and_then(|rule| rule.requirement.as_ref());
+        let of_rule = requirement.is_some_and(|requirement| requirement.nonce);
         match &self.decision {
             Decision::Deny(denial) => of_rule && denial.reason.class() == Class::Proof,
             Decision::Allow(_) => false,

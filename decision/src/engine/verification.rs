@@ -126,11 +126,7 @@ impl ChainLookup<'_> {
         } else {
             Lookup::Miss
         });
-        let seal_keys = if self.memories.shared.is_on() {
-            world.cache_keys().cloned()
-        } else {
-            None
-        };
+        let seal_keys = world.cache_keys().filter(|_| self.memories.shared.is_on()).cloned();
         Ok(Unverified {
             text,
             key,
@@ -140,7 +136,7 @@ impl ChainLookup<'_> {
         })
     }
 
-    /// Verifies the signatures that nobody has verified: neither this worker those of a beginning, nor another worker
+    /// Verifies the signatures that are not verified yet: neither this worker those of a beginning, nor another worker
     /// any of them.
     fn verify_signatures(
         &mut self,
@@ -277,6 +273,6 @@ fn check_revocation(policy: &Policy, cached: &CachedChain, world: &impl World) -
     Ok(())
 }
 
-/// Bytes of a token's `jti` and of a root's `sub`. All of them go into the audit event, and whoever mints or derives a
+/// Bytes of a token's `jti` and of a root's `sub`. All of them go into the audit event, and the client that mints or derives a
 /// token chooses them: a chain of the longest must still leave an event that fits.
 pub const MAX_ID_BYTES: usize = 256;

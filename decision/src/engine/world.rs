@@ -15,7 +15,7 @@ pub trait World: SharedStore {
     fn freshness(&self) -> Freshness;
     /// The revocation view, and the revision that moves whenever it changes. `None` before the first snapshot.
     fn revocations(&self) -> Option<(&impl RevocationView, u64)>;
-    /// What the workers of this node seal with what they share; `None` if nobody has given out any keys.
+    /// What the workers of this node seal with what they share; `None` if the control plane has given out no keys.
     fn cache_keys(&self) -> Option<&CacheKeys>;
     /// SHA-256 of the client's certificate, if the connection shows one.
     fn client_certificate(&self) -> Option<[u8; 32]>;

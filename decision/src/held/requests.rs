@@ -401,7 +401,7 @@ mod tests {
     }
 
     fn at(millis: u64) -> Monotonic {
-        Monotonic::from_nanos(0).plus(Duration::from_millis(millis))
+        Monotonic(0).plus(Duration::from_millis(millis))
     }
 
     fn on_body(held: &mut HeldRequests<u32, ()>, stream: u32, is_complete: bool) -> &'static str {

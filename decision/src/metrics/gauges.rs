@@ -119,7 +119,7 @@ impl Gauges {
     /// The configuration has ended: it has no part any more in what the process has.
     pub fn withdraw(&mut self) {
         let mut metrics = self.metrics.borrow_mut();
-        // Of a VM that ends nobody would ever say the lag otherwise.
+        // Otherwise the lag of a VM that has ended would stay as it is.
         let ends = |name, told: &Told| told.kind == Level || name == AUDIT_LAG;
         for (_, told) in self.told.iter_mut().filter(|(name, told)| ends(**name, told)) {
             told.is_now(0, &mut metrics);

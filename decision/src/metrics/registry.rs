@@ -35,18 +35,12 @@ pub struct Metric(usize);
 #[derive(Debug)]
 pub struct DecisionCounters {
     rule: String,
-    /// Few: the reasons this rule has met so far.
-    met: Vec<Met>,
+    /// Few: the outcomes this rule has met so far.
+    met: Vec<(Outcome, Metric)>,
 }
 
-/// Decisions of one kind that a rule has met.
-#[derive(Debug)]
-struct Met {
-    mode: v1::Mode,
-    decision: v1::Decision,
-    reason: &'static str,
-    counter: Metric,
-}
+/// What one counter counts of a rule's decisions.
+type Outcome = (v1::Mode, v1::Decision, &'static str);
 
 /// Where metrics are handed to.
 pub trait MetricSink {
@@ -166,18 +160,15 @@ impl Metrics {
 
     /// Counts one decision; the rule is that of the counters.
     pub fn count_decision(&mut self, counters: &mut DecisionCounters, kind: &Kind<'_>) {
-        let met = counters.met.iter().find(|met| met.is(kind));
-        let counter = match met {
-            Some(met) => met.counter,
+        let outcome @ (mode, decision, reason) = (kind.mode, kind.decision, kind.reason);
+        let counter = match counters.met.iter().find(|(met, _)| *met == outcome) {
+            Some((_, counter)) => *counter,
             None => {
                 let rule = if self.cells.len() < MAX_BY_RULE || counters.rule == NO_RULE {
                     counters.rule.as_str()
                 } else {
                     OTHER_RULES
                 };
-                let Kind {
-                    mode, decision, reason, ..
-                } = *kind;
                 let way = match decision {
                     v1::Decision::Allow => "allow",
                     v1::Decision::Deny | v1::Decision::Unspecified => "deny",
@@ -188,12 +179,7 @@ impl Metrics {
                 };
                 let name = format!("{metric}.rule.{rule}.decision.{way}.reason.{reason}");
                 let counter = self.define(MetricKind::Counter, &name);
-                counters.met.push(Met {
-                    mode,
-                    decision,
-                    reason,
-                    counter,
-                });
+                counters.met.push((outcome, counter));
                 counter
             }
         };
@@ -293,14 +279,6 @@ impl DecisionCounters {
             rule => rule.chars().map(plain).collect(),
         };
         Self { rule, met: Vec::new() }
-    }
-}
-
-// === impl Met ===
-
-impl Met {
-    fn is(&self, kind: &Kind<'_>) -> bool {
-        self.mode == kind.mode && self.decision == kind.decision && self.reason == kind.reason
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! It lives in proxy-wasm shared data, which all workers of the process see and which survives a VM. Shared data can
 //! never free a key, so the keys are a fixed set of buckets. A holder's proofs fall into that holder's own group of
-//! buckets and no other, so that nobody can fill the memory of somebody in another group.
+//! buckets and no other, so that no holder can fill the memory of a holder in another group.
 
 use std::hash::Hasher;
 
@@ -47,7 +47,7 @@ impl ReplayMemory {
         let mut founding = secret.to_vec();
         founding.extend_from_slice(&now.0.to_le_bytes());
         store.write(FOUNDING_KEY, &founding, None)?;
-        // Whoever was first, what is stored now is what everybody uses.
+        // Another worker may have been first: what is stored now is what all workers use.
         let (stored, _) = store.read(FOUNDING_KEY)?.ok_or(StoreFailure)?;
         let (secret, born) = stored.split_first_chunk::<16>().ok_or(StoreFailure)?;
         let born = UnixTime(i64::from_le_bytes(born.try_into().map_err(|_| StoreFailure)?));
@@ -92,7 +92,7 @@ impl ReplayMemory {
         holder.write(proof.holder.as_bytes());
         let group = holder.finish128().h1 % GROUPS;
 
-        // Not the audience: a holder uses no id twice, whomever he shows it to (draft section 7.2).
+        // Not the audience: a holder uses no id twice, for any audience (draft section 7.2).
         let mut whole = SipHasher24::new_with_key(&self.secret);
         whole.write(proof.holder.as_bytes());
         whole.write(proof.id.as_bytes());

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `headers` | a request's headers, and which of them only this filter may set |
 //! | `target`, `query` | host and path, and the query |
-//! | `names` | names that the configuration asks about, in whatever spelling |
+//! | `names` | names that the configuration asks about, in any spelling |
 //! | `trailers` | what a request may not say in its trailers |
 
 mod headers;

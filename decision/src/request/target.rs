@@ -1,7 +1,7 @@
-//! What a request asks for, read so that nobody further along can read it differently.
+//! What a request asks for, read so that no service behind the proxy can read it differently.
 //!
 //! A path or a host that two parties may understand in two ways is how a request slips past the rule meant for it. Such
-//! a request is refused before any rule is looked at, whatever the rules say.
+//! a request is refused before any rule is looked at.
 
 use std::borrow::Cow;
 
@@ -46,7 +46,7 @@ impl<'a> Target<'a> {
         let (mut is_first, mut has_empty_segment) = (true, false);
         while let Some(segment) = segments.next() {
             // An empty last segment is a trailing slash, which rules tell apart; any other is a `//`. At the start it
-            // makes a host of what follows, to whoever reads the path as a URI reference (RFC 3986, section 4.2).
+            // makes a host of what follows, to a service that reads the path as a URI reference (RFC 3986, section 4.2).
             if segment.is_empty() && segments.rest.is_some() {
                 if !tolerated.empty_segment || is_first {
                     return Err(Ambiguity::EmptySegment);
@@ -77,7 +77,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// The segments to whoever merges slashes, if that makes a difference.
+    /// The segments as services see them that merge slashes, if that makes a difference.
     pub fn merged_segments(&self) -> Option<Segments<'a>> {
         self.has_empty_segment.then(|| Segments {
             rest: self.path.strip_prefix('/'),
@@ -195,7 +195,7 @@ pub enum Ambiguity {
     /// A `%` without two hexadecimal digits.
     #[error("the path has an invalid percent escape")]
     InvalidEscape,
-    /// `%25` in front of two hexadecimal digits: whoever decodes twice sees another path.
+    /// `%25` in front of two hexadecimal digits: a service that decodes twice sees another path.
     #[error("the path has an escape that is itself escaped")]
     DoubleEscape,
     /// Escapes that do not decode to UTF-8.
@@ -226,7 +226,7 @@ pub fn decode_segment(segment: &str, tolerated: Tolerated) -> Result<Cow<'_, str
         }
     }
     let decoded = decode(segment)?;
-    // Whoever decodes the path before splitting it finds segments of its own between encoded slashes.
+    // A service that decodes the path before splitting it finds segments of its own between encoded slashes.
     let mut parts = decoded.split('/').map(without_parameters);
     if parts.any(|part| part == "." || part == "..") {
         return Err(Ambiguity::DotSegment);

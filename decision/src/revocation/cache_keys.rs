@@ -44,7 +44,7 @@ impl CacheKeys {
         })
     }
 
-    /// Seals these parts. Whoever calls it sees to it that no other parts are the same bytes one after the other.
+    /// Seals these parts. The caller makes sure that no other parts are the same bytes when they are joined.
     pub fn seal(&self, parts: &[&[u8]]) -> Seal {
         over(&self.current, parts).finalize().into_bytes().into()
     }

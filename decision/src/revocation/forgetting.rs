@@ -58,10 +58,6 @@ impl RevokedAt {
         u32::try_from(instant.0).map_or(Self::NEVER_FORGOTTEN, Self)
     }
 
-    pub(super) fn later(self, other: Self) -> Self {
-        self.max(other)
-    }
-
     fn is_before(self, instant: UnixTime) -> bool {
         self != Self::NEVER_FORGOTTEN && i64::from(self.0) < instant.0
     }
@@ -101,7 +97,8 @@ impl Sweep {
         let from = match self.under_way {
             Some(cursor) => cursor,
             None => {
-                let cutoff = before(now, token_lifetime.saturating_add(ALLOWANCE.as_secs()));
+                let age = token_lifetime.saturating_add(ALLOWANCE.as_secs());
+                let cutoff = UnixTime(now.0.saturating_sub_unsigned(age));
                 if self.cutoff.is_some_and(|last| cutoff < last.plus(PAUSE.as_secs())) {
                     return None;
                 }
@@ -114,10 +111,6 @@ impl Sweep {
         self.under_way = delegations.retain_in_next(from, BUCKETS_PER_STEP, |revoked_at| !revoked_at.is_before(cutoff));
         (delegations.len() < count).then_some(cutoff)
     }
-}
-
-fn before(now: UnixTime, seconds: u64) -> UnixTime {
-    UnixTime(now.0.saturating_sub_unsigned(seconds))
 }
 
 /// Longer than the clocks of issuers, control plane and proxies may differ.
@@ -142,7 +135,7 @@ mod tests {
     }
 
     fn wall(seconds: u64) -> UnixNanos {
-        UnixNanos::from_nanos(seconds * 1_000_000_000)
+        UnixNanos(seconds * 1_000_000_000)
     }
 
     /// Delegations that were revoked so many days before `NOW`; those of day `None` are never forgotten.
@@ -165,7 +158,7 @@ mod tests {
         assert!(!RevokedAt::NEVER_FORGOTTEN.is_before(UnixTime(i64::MAX)));
         assert!(RevokedAt::at(UnixTime(5)).is_before(UnixTime(6)));
         assert!(!RevokedAt::at(UnixTime(5)).is_before(UnixTime(5)));
-        let later = RevokedAt::at(UnixTime(5)).later(RevokedAt::NEVER_FORGOTTEN);
+        let later = RevokedAt::at(UnixTime(5)).max(RevokedAt::NEVER_FORGOTTEN);
         assert_eq!(later, RevokedAt::NEVER_FORGOTTEN);
     }
 

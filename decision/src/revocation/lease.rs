@@ -36,10 +36,6 @@ pub(super) struct Lease {
     promised_until: Option<Monotonic>,
 }
 
-/// A pong that echoes no outstanding ping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct UnknownPing;
-
 // === impl Lease ===
 
 impl Lease {
@@ -65,15 +61,12 @@ impl Lease {
         Some(id)
     }
 
-    /// Settles a ping and all before it, and says when it was sent. Pings are answered in order, if at all.
-    pub(super) fn settle(&mut self, id: u64) -> Result<Monotonic, UnknownPing> {
-        let index = self
-            .outstanding
-            .iter()
-            .position(|(outstanding, _)| *outstanding == id)
-            .ok_or(UnknownPing)?;
-        self.outstanding.drain(..index);
-        self.outstanding.pop_front().map(|(_, sent)| sent).ok_or(UnknownPing)
+    /// Settles a ping and all before it, and says when it was sent; `None` if no such ping is outstanding. Pings are answered
+    /// in order, if at all.
+    pub(super) fn settle(&mut self, id: u64) -> Option<Monotonic> {
+        let mut outstanding = self.outstanding.iter();
+        let index = outstanding.position(|(outstanding, _)| *outstanding == id)?;
+        self.outstanding.drain(..=index).next_back().map(|(_, sent)| sent)
     }
 
     /// The view held everything that was committed before `instant`.
@@ -163,9 +156,9 @@ mod tests {
         let mut lease = Lease::new(MAX_STALENESS);
         let first = lease.ping(at(0)).unwrap();
         let second = lease.ping(at(10)).unwrap();
-        assert_eq!(lease.settle(second), Ok(at(10)));
-        assert_eq!(lease.settle(first), Err(UnknownPing));
-        assert_eq!(lease.settle(second), Err(UnknownPing), "and none is settled twice");
+        assert_eq!(lease.settle(second), Some(at(10)));
+        assert_eq!(lease.settle(first), None);
+        assert_eq!(lease.settle(second), None, "and none is settled twice");
     }
 
     #[test]

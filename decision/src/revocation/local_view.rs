@@ -11,7 +11,7 @@ use super::subject_table::SubjectTable;
 /// What one VM knows to be revoked.
 ///
 /// Subjects are remembered by a keyed 128-bit hash and not by name, which keeps the memory of each below 40 bytes, however
-/// long its names. The key is the VM's secret, so that nobody can search for collisions; met by chance (a probability
+/// long its names. The key is the VM's secret, so that clients cannot search for collisions; met by chance (a probability
 /// below 2^-80 for a full view over a VM's life) one makes an unrevoked subject look revoked, or merges two principals,
 /// whose epochs then differ from what their tokens carry: both deny.
 #[derive(Debug)]
@@ -93,8 +93,7 @@ impl View {
     }
 
     /// Forgets some of the revoked delegations whose ids no token can carry any more at `now`: a few at a time, so that
-    /// nobody has to wait for it.
-    /// Says how many.
+    /// no request has to wait for it. Returns how many.
     pub(super) fn forget_some(&mut self, now: UnixTime) -> usize {
         let Some(token_lifetime) = self.memory.token_lifetime else {
             return 0;
@@ -221,11 +220,11 @@ impl Subjects {
                 let hash = parse_delegation(&hasher, issuer, subject, delegation)?;
                 let known = self.delegations.get(&hash).copied();
                 check_room(room, max_subjects, || known.is_some())?;
-                // Whatever was said before or is said now, what is kept longer is kept.
+                // Of the earlier record and this one, the one that is kept longer counts.
                 let latest = [known, now.map(RevokedAt::at)]
                     .into_iter()
                     .flatten()
-                    .fold(revoked_at, RevokedAt::later);
+                    .fold(revoked_at, RevokedAt::max);
                 self.delegations.insert(hash, latest)
             }
             Subject::LogFloor(floor) => {

@@ -11,7 +11,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SubjectHasher(SipHasher24);
 
-/// The name of a subject in this VM: 128 bits that nobody outside can foresee. In words of four bytes, so that what stands
+/// The name of a subject in this VM: 128 bits that cannot be foreseen outside. In words of four bytes, so that what stands
 /// beside it in a table needs no padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SubjectHash([u32; 4]);

@@ -5,12 +5,12 @@ use std::collections::TryReserveError;
 use super::subject_hash::SubjectHash;
 
 /// A hash table that grows by one bucket at a time (Litwin's linear hashing): no insertion moves more than one bucket's
-/// entries, and the memory follows the number of entries closely, whatever that is.
+/// entries, and the memory follows the number of entries closely.
 ///
 /// Both count inside a proxy. A table that doubles, as those of the standard library do, stops the worker while a million
 /// entries move, and needs room for one and a half times as many as it had; the memory of a VM never shrinks again.
 ///
-/// The buckets are chosen by the subject's own bits, which nobody outside the VM can foresee: no bucket can be filled on
+/// The buckets are chosen by the subject's own bits, which cannot be foreseen outside the VM: no bucket can be filled on
 /// purpose.
 #[derive(Debug)]
 pub(super) struct SubjectTable<V> {

@@ -20,8 +20,8 @@ use crate::stream::{StreamAction, StreamHandler, Violation, decode};
 ///
 /// Time passes for it in [`Watch::on_tick`]; the rest is its [`StreamHandler`].
 ///
-/// Whatever the control plane does wrong resets the stream. What was believed before stays believed, but the lease is
-/// not renewed, so that requests are denied once it ends.
+/// Every violation of the contract by the control plane resets the stream. What was believed before stays believed, but
+/// the lease is not renewed, so that requests are denied once it ends.
 #[derive(Debug)]
 pub struct Watch {
     settings: ControlPlane,
@@ -46,7 +46,7 @@ pub struct Watch {
     lease: Lease,
     /// Those of earlier streams that no control plane has welcomed since; newest last.
     earlier_secrets: VecDeque<[u8; 32]>,
-    /// How long the last echo took, until somebody asks.
+    /// How long the last echo took; `None` once it was read.
     round_trip: Option<Duration>,
     backoff: Backoff,
     counters: Counters,
@@ -82,7 +82,7 @@ struct Stream {
     known_head: u64,
     /// The last entry that its last echo named: by the next echo it must be here.
     owed: u64,
-    /// The control plane waits for what is applied, from this entry of the log on; `None` if it waits for nobody.
+    /// The control plane waits for what is applied, from this entry of the log on; `None` if it does not wait.
     confirmed_from: Option<u64>,
     /// Shows on the next stream that both are this client's.
     secret: [u8; 32],
@@ -187,8 +187,8 @@ impl Watch {
         self.round_trip.take()
     }
 
-    /// What the filters of this node seal with what they remember for each other; `None` as long as nobody has given
-    /// out any. They stay when the stream ends, and are of use until the other filters have newer ones.
+    /// What the filters of this node seal with what they remember for each other; `None` until the control plane
+    /// has given out keys. They stay when the stream ends, and are of use until the other filters have newer ones.
     pub fn cache_keys(&self) -> Option<&CacheKeys> {
         self.cache_keys.as_ref()
     }
@@ -249,7 +249,6 @@ impl Watch {
 
     fn open(&mut self, now: Monotonic) -> Vec<Action> {
         self.counters.opened = self.counters.opened.saturating_add(1);
-        self.lease.forget_pings();
         self.phase = Phase::Open {
             stream: Stream {
                 last_heard: now,
@@ -485,7 +484,7 @@ impl Watch {
         let settled = self.lease.settle(pong.id);
         let applied = self.applied.map_or(0, |position| position.seq);
         let (stream, _) = expect(&mut self.phase, "a pong", |stage| matches!(stage, Stage::Following))?;
-        let sent = settled.map_err(|_| {
+        let sent = settled.ok_or_else(|| {
             Violation::new(format!(
                 "received a pong for ping {}, which was not sent on this stream or already answered",
                 pong.id
@@ -611,14 +610,14 @@ impl Watch {
 impl StreamHandler for Watch {
     fn on_open(&mut self, now: Monotonic) -> Vec<Action> {
         let Phase::Open { stream, stage } = &mut self.phase else {
-            // Nobody asked for it.
+            // The stream was given up meanwhile.
             return vec![Action::Cancel];
         };
         *stage = Stage::AwaitingWelcome;
         stream.last_heard = now;
         stream.answered_since = now;
         let secret_digest = Sha256::digest(stream.secret).to_vec();
-        // Without a view there is nothing to continue, whatever was applied once: a snapshot is needed.
+        // Without a view there is nothing to continue, even if updates were applied once: a snapshot is needed.
         let applied = self.continued().map(|position| v1::Position {
             seq: position.seq,
             digest: position.digest.to_vec(),

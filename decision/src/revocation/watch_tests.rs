@@ -40,7 +40,7 @@ impl Scene {
         };
         Self {
             watch: Watch::new(settings, "node", [7; 16]),
-            now: Monotonic::from_nanos(1_000_000_000),
+            now: Monotonic(1_000_000_000),
             ahead: Duration::from_secs(START),
             log: (1..=length).map(record).collect(),
             secret_digests: Vec::new(),
@@ -62,8 +62,8 @@ impl Scene {
     }
 
     fn tick(&mut self) -> Vec<Action> {
-        let wall = self.now.plus(self.ahead).as_nanos();
-        self.watch.on_tick(self.now, UnixNanos::from_nanos(wall), u64::MAX)
+        let wall = self.now.plus(self.ahead).0;
+        self.watch.on_tick(self.now, UnixNanos(wall), u64::MAX)
     }
 
     /// Opens a stream and returns the hello.

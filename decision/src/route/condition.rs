@@ -43,7 +43,7 @@ pub enum HeaderTest {
     Prefix(String),
     /// Something that ends so.
     Suffix(String),
-    /// Sent, with whatever value.
+    /// Sent, with any value.
     Present,
     /// Not sent.
     Absent,
@@ -56,7 +56,7 @@ pub enum HeaderTest {
 pub enum QueryTest {
     /// This, decoded, and nothing else.
     Exact(String),
-    /// Sent, with whatever value, or none.
+    /// Sent, with any value, or none.
     Present,
     /// Not sent.
     Absent,

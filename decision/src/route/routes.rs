@@ -38,8 +38,8 @@ impl<T> Routes<T> {
     /// The first route that matches, if any.
     ///
     /// # Errors
-    /// [`Unclear`] if it depends on how one reads the request which route that is. The request is to be denied: whoever
-    /// sent it could otherwise choose the rule by which it is judged.
+    /// [`Unclear`] if it depends on how one reads the request which route that is. The request is to be denied: the
+    /// client could otherwise choose the rule by which it is judged.
     pub fn find<'s, 'r>(
         &'s self,
         host: Host<'_>,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use arrayvec::ArrayVec;
 use credence_delegation::{Number, Value};
 use thiserror::Error;
 
@@ -169,13 +170,10 @@ impl PathTemplate {
 
     /// What the captures take of a path that matches.
     pub(super) fn take<'r>(&self, path: Segments<'r>) -> Captures<'r> {
-        let mut captures = Captures::default();
-        for (segment, text) in self.segments.iter().zip(path) {
-            if segment.capture().is_some() {
-                captures.push(text);
-            }
-        }
-        captures
+        let segments = self.segments.iter().zip(path);
+        let captured = segments.filter_map(|(segment, text)| segment.capture().map(|_| text));
+        // A parsed template has no more captures than there is room for.
+        captured.take(MAX_CAPTURES).collect()
     }
 
     /// Whether this says at least as much of a path as `other` does. Where this takes a path as it is spelled and `other`
@@ -329,36 +327,7 @@ fn resembles_a_number(text: &str) -> bool {
 }
 
 /// The path segments that a template's captures took, in the template's order, still percent-encoded.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Captures<'r> {
-    segments: [&'r str; MAX_CAPTURES],
-    count: usize,
-}
-
-impl<'r> Captures<'r> {
-    /// The segment taken by the template's capture number `index` (from 0).
-    pub fn get(&self, index: usize) -> Option<&'r str> {
-        self.as_slice().get(index).copied()
-    }
-
-    fn as_slice(&self) -> &[&'r str] {
-        self.segments.get(..self.count).unwrap_or_default()
-    }
-
-    /// No template has more captures than there is room for.
-    fn push(&mut self, segment: &'r str) {
-        if let Some(slot) = self.segments.get_mut(self.count) {
-            *slot = segment;
-            self.count = self.count.saturating_add(1);
-        }
-    }
-}
-
-impl PartialEq for Captures<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_slice() == other.as_slice()
-    }
-}
+pub type Captures<'r> = ArrayVec<&'r str, MAX_CAPTURES>;
 
 /// Why a path template cannot stand.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -366,7 +335,7 @@ pub enum TemplateError {
     /// It must start with a slash.
     #[error("a path template starts with `/`")]
     NotAbsolute,
-    /// Whoever merges slashes would read it as another path, so this would never match.
+    /// A service that merges slashes would read it as another path, so this would never match.
     #[error("the template has an empty segment (`//`), which no request can match; remove it")]
     EmptySegment,
     /// Part capture or wildcard, part text.

@@ -22,13 +22,13 @@ pub(crate) struct Envoy;
 impl Host for Envoy {
     fn monotonic(&self) -> Result<Monotonic, HostError> {
         let nanos = raw::monotonic_time().map_err(failed("clock_time_get"))?;
-        Ok(Monotonic::from_nanos(nanos))
+        Ok(Monotonic(nanos))
     }
 
     fn unix_time(&self) -> Result<UnixNanos, HostError> {
         let now = said("proxy_get_current_time_nanoseconds", hostcalls::get_current_time())?;
         let nanos = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        Ok(UnixNanos::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+        Ok(UnixNanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
     fn random<const N: usize>(&self) -> Result<[u8; N], HostError> {

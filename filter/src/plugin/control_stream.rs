@@ -16,7 +16,8 @@ pub(super) struct ControlStream<H> {
     cluster: String,
     service: &'static str,
     method: &'static str,
-    root: Option<RootId>,
+    /// The root context that looks after the stream.
+    pub(super) root: Option<RootId>,
     token: Option<GrpcToken>,
 }
 
@@ -35,19 +36,6 @@ impl<H: Host> ControlStream<H> {
     /// Whether `token` is the present stream. What arrives on any other is from the past.
     pub(super) fn is(&self, token: GrpcToken) -> bool {
         self.token == Some(token)
-    }
-
-    pub(super) fn is_of(&self, root: RootId) -> bool {
-        self.root == Some(root)
-    }
-
-    /// Whether this root context may look after the stream: it does so already, or none does.
-    pub(super) fn is_free_for(&self, root: RootId) -> bool {
-        self.root.is_none_or(|owner| owner == root)
-    }
-
-    pub(super) fn belongs_to(&mut self, root: RootId) {
-        self.root = Some(root);
     }
 
     /// The present stream was ended by the other side.

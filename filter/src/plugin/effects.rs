@@ -1,43 +1,26 @@
 //! What a decision leads to: the request is changed or answered, and the decision recorded.
 
+use std::rc::Rc;
+
 use credence_decision::answer::Answer;
-use credence_decision::changes::{Change, Changes};
+use credence_decision::changes::{self, Change};
 use credence_decision::clock::Began;
 use credence_decision::config::{Mode, Policy};
 use credence_decision::decision::{Decision, Denial, Reason};
 use credence_decision::engine::Verdict;
-use credence_decision::metrics::VmMetrics;
-use credence_decision::request::{HeaderMapError, HeaderNames, RemovedTrailers, Request};
+use credence_decision::request::{HeaderMapError, Request};
 
-use credence_wire::v1::ReportHello;
-
-use super::recorder::{Recorder, StartError};
-use crate::host::{Flow, HeaderMap, Host, HostError, LogLevel, RootId, StreamId};
+use super::recorder::Recorder;
+use crate::host::{Flow, HeaderMap, Host, HostError, StreamId};
 
 /// Carries out the decisions of one configuration on the request that the host has called for.
 pub(super) struct Effects<H> {
-    host: H,
+    pub(super) host: H,
     pub(super) recorder: Recorder<H>,
-    pub(super) headers: HeaderNames,
-    changes: Changes,
+    pub(super) policy: Rc<Policy>,
 }
 
 impl<H: Host> Effects<H> {
-    pub(super) fn new(
-        host: H,
-        id: RootId,
-        policy: &Policy,
-        hello: ReportHello,
-        metrics: &VmMetrics,
-    ) -> Result<Self, StartError> {
-        Ok(Self {
-            recorder: Recorder::new(host.clone(), id, policy, hello, metrics)?,
-            host,
-            headers: policy.headers.clone(),
-            changes: Changes::new(policy),
-        })
-    }
-
     /// Makes the request what was decided, answers it if it is denied, and records the decision. `stripped` says whether
     /// what only we may say is gone from it.
     pub(super) fn conclude(
@@ -54,8 +37,7 @@ impl<H: Host> Effects<H> {
         });
         if let Err(error) = applied {
             // The request must not go on as it is, and the record must say so.
-            self.host
-                .log(LogLevel::Error, &format!("credence: a request was refused: {error}"));
+            self.host.log_error(format_args!("a request was refused: {error}"));
             verdict.decision = Decision::Deny(Reason::HostFailure.into());
             verdict.mode = Mode::Enforce;
         }
@@ -79,9 +61,9 @@ impl<H: Host> Effects<H> {
         stream: StreamId,
         began: Began,
     ) {
-        match Request::parse(serialized, &self.headers, has_body) {
+        match Request::parse(serialized, &self.policy.headers, has_body) {
             Ok(request) => self.recorder.record(&verdict, &request, stream, began),
-            // It has been read before; whatever this is, it is counted.
+            // It has been read before, so this cannot happen; it is counted all the same.
             Err(error) => self.recorder.record_unread(&error.into(), began),
         }
     }
@@ -105,9 +87,9 @@ impl<H: Host> Effects<H> {
     }
 
     /// Removes from a request's trailers what some service could take for one of the headers that were decided upon.
-    pub(super) fn strip_trailers(&self, removed: &RemovedTrailers) -> Result<(), TrailerError> {
+    pub(super) fn strip_trailers(&self) -> Result<(), TrailerError> {
         let serialized = self.host.header_map(HeaderMap::RequestTrailers)?;
-        for name in removed.find(&serialized)? {
+        for name in self.policy.removed_trailers.find(&serialized)? {
             self.host.remove_header(HeaderMap::RequestTrailers, name)?;
         }
         Ok(())
@@ -115,7 +97,7 @@ impl<H: Host> Effects<H> {
 
     /// Makes an allowed request what the service behind us shall see.
     fn apply(&self, verdict: &Verdict<'_>, request: &Request<'_>) -> Result<(), HostError> {
-        self.changes.make(verdict, request, |change| match change {
+        changes::make(&self.policy, verdict, request, |change| match change {
             Change::Remove(name) => self.host.remove_header(HeaderMap::RequestHeaders, name),
             Change::Set(name, value) => self.host.set_header(name, value),
             Change::FilterState(name, value) => self.host.set_filter_state(name, value),
@@ -133,10 +115,7 @@ pub(super) fn deny(host: &impl Host, denial: &Denial, nonce: Option<&str>, is_gr
     let answer = Answer::for_denial(denial, nonce, is_grpc);
     let answered = host.answer(&answer, &format!("credence_{}", denial.reason.code()));
     if let Err(error) = answered {
-        host.log(
-            LogLevel::Error,
-            &format!("credence: a denied request was not answered, and is held: {error}"),
-        );
+        host.log_error(format_args!("a denied request was not answered, and is held: {error}"));
     }
     Flow::Stop
 }

@@ -1,27 +1,29 @@
 //! Counts and records what was decided, and reports it to the control plane.
 
-use credence_decision::audit::{RingError, Source};
+use credence_decision::audit::events::kind;
+use credence_decision::audit::{Kind, NO_RULE, RingError, Source};
 use credence_decision::clock::{Began, Monotonic, UnixNanos, WallClock};
-use credence_decision::config::Policy;
+use credence_decision::config::{Policy, RecordedDecisions};
 use credence_decision::decision::{Denial, Reason};
 use credence_decision::engine::Verdict;
-use credence_decision::metrics::VmMetrics;
-use credence_decision::recorder;
+use credence_decision::metrics::{DecisionFigures, VmMetrics};
 use credence_decision::request::Request;
 use credence_decision::revocation::Watch;
 use credence_decision::stream::StreamHandler as _;
 
-use credence_wire::v1::ReportHello;
+use credence_wire::v1::{self, ReportHello};
 
 use super::control_stream::ControlStream;
 use super::request_world::RequestWorld;
-use crate::host::{GrpcToken, Host, HostError, LogLevel, RootId, StreamId};
+use crate::host::{Host, HostError, RootId, StreamId};
 
 /// What one configuration records of its decisions, and its stream to the control plane.
 pub(super) struct Recorder<H> {
     host: H,
-    decisions: recorder::Recorder<StreamId>,
-    stream: ControlStream<H>,
+    figures: DecisionFigures,
+    /// What is recorded; `None` if nothing is to be.
+    pub(super) source: Option<Source<StreamId>>,
+    pub(super) stream: ControlStream<H>,
     wall_clock: WallClock,
 }
 
@@ -35,9 +37,13 @@ impl<H: Host> Recorder<H> {
     ) -> Result<Self, StartError> {
         let cluster = &policy.control_plane.cluster;
         let mut stream = ControlStream::new(host.clone(), cluster, "credence.v1.AuditService", "Report");
-        stream.belongs_to(id);
+        stream.root = Some(id);
         Ok(Self {
-            decisions: recorder::Recorder::new(policy, hello, host.random()?, metrics)?,
+            figures: DecisionFigures::new(policy, metrics),
+            source: match policy.audit.record {
+                RecordedDecisions::All => Some(Source::new(&policy.audit, hello, host.random()?)?),
+                RecordedDecisions::None => None,
+            },
             stream,
             wall_clock: WallClock::default(),
             host,
@@ -67,33 +73,39 @@ impl<H: Host> Recorder<H> {
             now: began.wall,
             freshness: watch.freshness(began.monotonic),
             watch,
-            must_record_in: self.source().and_then(Source::ring_that_denies),
+            must_record_in: self.source.as_ref().and_then(Source::ring_that_denies),
         }
     }
 
-    /// Counts and records a decision, exactly once.
+    /// Counts and records a decision, exactly once. Nothing here fails the request.
     pub(super) fn record(&mut self, verdict: &Verdict<'_>, request: &Request<'_>, stream: StreamId, began: Began) {
-        let now = || self.host.monotonic().ok();
-        self.decisions.record(verdict, request, stream, began, now);
+        let findings = &verdict.findings;
+        self.figures.count(&kind(verdict), verdict.rule_index);
+        let is_timed = self.figures.is_timed(findings, self.source.is_some());
+        let end = if is_timed { self.host.monotonic().ok() } else { None };
+        let decision_ns = end.and_then(|now| u64::try_from(began.took(now).as_nanos()).ok());
+        self.figures.observe(findings, decision_ns);
+        if let Some(source) = &mut self.source {
+            source.record(verdict, request, stream, (began.monotonic, began.wall), decision_ns);
+        }
     }
 
     /// Sends what fills a batch, without waiting for the tick.
     pub(super) fn flush_if_due(&mut self, now: Monotonic) {
-        if let Some(source) = &mut self.decisions.source {
-            let actions = source.flush_if_due(now);
-            self.stream.carry_out(source, actions, now, 0);
+        if let Some(source) = &mut self.source {
+            let actions = source.reporter.flush_full(now);
+            self.stream.carry_out(&mut source.reporter, actions, now, 0);
         }
     }
 
     /// Records a request whose headers cannot be read.
     pub(super) fn record_unread(&mut self, denial: &Denial, began: Began) {
-        self.decisions.count_denials(denial.reason, 1, began.wall);
+        self.count_denials(denial.reason, 1, began.wall);
     }
 
     /// Records that a request could not be decided.
     pub(super) fn record_failure(&mut self, error: &HostError) {
-        self.host
-            .log(LogLevel::Error, &format!("credence: a request was refused: {error}"));
+        self.host.log_error(format_args!("a request was refused: {error}"));
         self.record_undecided(1);
     }
 
@@ -101,12 +113,28 @@ impl<H: Host> Recorder<H> {
     pub(super) fn record_undecided(&mut self, requests: u64) {
         // Without a clock they go into the ledger's first second of all, but they do go there.
         let wall = self.host.unix_time().unwrap_or_default();
-        self.decisions.count_denials(Reason::HostFailure, requests, wall);
+        self.count_denials(Reason::HostFailure, requests, wall);
+    }
+
+    /// Counts requests that were denied before it was known which rule covers them.
+    fn count_denials(&mut self, reason: Reason, requests: u64, wall: UnixNanos) {
+        let kind = Kind {
+            rule: NO_RULE,
+            reason: reason.code(),
+            decision: v1::Decision::Deny,
+            mode: v1::Mode::Enforce,
+        };
+        for _ in 0..requests {
+            self.figures.count(&kind, None);
+        }
+        if let Some(source) = &mut self.source {
+            source.count(&kind, requests, wall);
+        }
     }
 
     /// A request has ended: if its event waits for that, it is recorded with what the client was answered.
     pub(super) fn on_stream_end(&mut self, stream: StreamId) {
-        if let Some(source) = &mut self.decisions.source
+        if let Some(source) = &mut self.source
             && source.is_pending(stream)
         {
             source.complete(stream, response_status(&self.host), self.wall_clock.latest());
@@ -118,7 +146,7 @@ impl<H: Host> Recorder<H> {
     /// Time has passed. `true` once drained evidence has been handed over.
     pub(super) fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> bool {
         self.wall_clock.set(now, wall);
-        let Some(source) = &mut self.decisions.source else {
+        let Some(source) = &mut self.source else {
             return true;
         };
         for request in source.asked_after(now) {
@@ -129,38 +157,29 @@ impl<H: Host> Recorder<H> {
                 Err(_) => source.complete(request, 0, wall),
             }
         }
-        let actions = source.on_tick(now, wall, random);
-        self.stream.carry_out(source, actions, now, random);
-        source.is_finished()
-    }
-
-    /// Whether this is the audit stream.
-    pub(super) fn is_stream(&self, token: GrpcToken) -> bool {
-        self.stream.is(token)
+        let actions = source.reporter.on_tick(now, wall, random);
+        self.stream.carry_out(&mut source.reporter, actions, now, random);
+        source.reporter.is_finished()
     }
 
     pub(super) fn on_message(&mut self, message: &[u8], now: Monotonic, random: u64) {
-        if let Some(source) = &mut self.decisions.source {
-            let actions = source.on_message(now, message, random);
-            self.stream.carry_out(source, actions, now, random);
+        if let Some(source) = &mut self.source {
+            let actions = source.reporter.on_message(now, message, random);
+            self.stream.carry_out(&mut source.reporter, actions, now, random);
         }
     }
 
     pub(super) fn on_close(&mut self, status: u32, now: Monotonic, random: u64) {
-        if let Some(source) = &mut self.decisions.source {
-            self.stream.on_close(source, now, status, random);
+        if let Some(source) = &mut self.source {
+            self.stream.on_close(&mut source.reporter, now, status, random);
         }
     }
 
     /// Nothing more is recorded: what is there is still sent, until `deadline`.
     pub(super) fn drain(&mut self, deadline: Monotonic) {
-        if let Some(source) = &mut self.decisions.source {
+        if let Some(source) = &mut self.source {
             source.drain(deadline, self.wall_clock.latest());
         }
-    }
-
-    pub(super) fn source(&self) -> Option<&Source<StreamId>> {
-        self.decisions.source.as_ref()
     }
 }
 

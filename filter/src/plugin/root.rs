@@ -1,5 +1,6 @@
 //! One configuration in one VM: decides its requests, and holds those that have to wait.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use credence_decision::audit::Source;
@@ -16,8 +17,8 @@ use credence_delegation::UnixTime;
 use credence_wire::v1::ReportHello;
 
 use super::effects::Effects;
-use super::recorder::StartError;
-use crate::host::{Flow, HeaderMap, Host, HostError, LogLevel, RootId, StreamId};
+use super::recorder::{Recorder, StartError};
+use crate::host::{Flow, HeaderMap, Host, HostError, RootId, StreamId};
 
 /// A root context.
 pub(super) struct Root<H> {
@@ -41,8 +42,13 @@ impl<H: Host> Root<H> {
         let now = UnixTime(host.unix_time()?.second());
         let replay = ReplayMemory::join(&mut host.clone(), host.random()?, now, policy.limits.proof_clock_skew)
             .map_err(|_| StartError::ReplayMemory)?;
+        let policy = Rc::new(policy);
         Ok(Self {
-            effects: Effects::new(host.clone(), id, &policy, hello, metrics)?,
+            effects: Effects {
+                host: host.clone(),
+                recorder: Recorder::new(host.clone(), id, &policy, hello, metrics)?,
+                policy: Rc::clone(&policy),
+            },
             gauges: Gauges::new(metrics),
             held: HeldRequests::new(&policy, [host.random()?, host.random()?]),
             engine: Engine::new(policy, host.random()?, replay),
@@ -75,11 +81,11 @@ impl<H: Host> Root<H> {
     fn decide(&mut self, stream: StreamId, has_body: bool, watch: &Watch) -> Result<Flow, HostError> {
         let began = self.effects.recorder.begin()?;
         let serialized = self.host.header_map(HeaderMap::RequestHeaders)?;
-        let request = match Request::parse(&serialized, &self.effects.headers, has_body) {
+        let request = match Request::parse(&serialized, &self.effects.policy.headers, has_body) {
             Ok(request) => request,
             Err(error) => return Ok(self.effects.refuse_unread(&error.into(), began)),
         };
-        // First, on every path: what only we may say, nobody else has said.
+        // First, on every path: only this filter may set these headers.
         let stripped = self.effects.strip(&request);
         let mut world = self.effects.recorder.world(began, watch);
         let connection = || self.host.number_property(&["connection", "id"]);
@@ -128,11 +134,9 @@ impl<H: Host> Root<H> {
 
     /// A request's trailers have arrived.
     pub(super) fn on_request_trailers(&mut self, stream: StreamId, watch: &Watch) -> Flow {
-        if let Err(error) = self.effects.strip_trailers(&self.engine.policy().removed_trailers) {
-            self.host.log(
-                LogLevel::Error,
-                &format!("credence: a request was held for its trailers: {error}"),
-            );
+        if let Err(error) = self.effects.strip_trailers() {
+            self.host
+                .log_error(format_args!("a request was held for its trailers: {error}"));
             return Flow::Stop;
         }
         let piece = self.held.on_trailers(stream);
@@ -171,7 +175,7 @@ impl<H: Host> Root<H> {
         if let Awaited::Body(_) = waits.awaits {
             now = now.after(waits.began);
         }
-        let request = match Request::parse(&waits.serialized, &self.effects.headers, waits.has_body) {
+        let request = match Request::parse(&waits.serialized, &self.effects.policy.headers, waits.has_body) {
             Ok(request) => request,
             Err(error) => return Ok(self.effects.refuse_unread(&error.into(), now)),
         };
@@ -214,10 +218,7 @@ impl<H: Host> Root<H> {
             match settled {
                 Ok(Ok(())) => {}
                 // It stays where it is, and ends with its timeout.
-                Ok(Err(error)) => host.log(
-                    LogLevel::Error,
-                    &format!("credence: a held request stays held: {error}"),
-                ),
+                Ok(Err(error)) => host.log_error(format_args!("a held request stays held: {error}")),
                 // It was not decided, and the record says so.
                 Err(error) => self.effects.recorder.record_failure(&error),
             }
@@ -259,7 +260,9 @@ impl<H: Host> Root<H> {
                     self.give_up(stream, waits);
                 }
             }
-            if self.holds_none() && (is_late || self.effects.recorder.source().map_or(0, Source::unanswered) == 0) {
+            if self.holds_none()
+                && (is_late || self.effects.recorder.source.as_ref().map_or(0, Source::unanswered) == 0)
+            {
                 self.effects.recorder.drain(now.plus(DRAIN_LIMIT));
             }
         }
@@ -282,7 +285,7 @@ impl<H: Host> Root<H> {
     pub(super) fn report_gauges(&mut self, watch: &Watch, now: Monotonic) {
         let observed = Observed {
             engine: &self.engine,
-            source: self.effects.recorder.source().map(|source| source.figures(now)),
+            source: self.effects.recorder.source.as_ref().map(|source| source.figures(now)),
             watch,
             lease_age: watch.lease_age(now),
             held: self.held.len(),

@@ -17,7 +17,7 @@ use super::control_stream::ControlStream;
 use super::effects::refuse;
 use super::recorder::StartError;
 use super::root::Root;
-use crate::host::{Flow, GrpcToken, Host, HostError, LogLevel, Plugin, RootId, StreamId};
+use crate::host::{Flow, GrpcToken, Host, HostError, Plugin, RootId, StreamId};
 
 /// All that lives in one VM.
 pub(crate) struct Vm<H> {
@@ -56,7 +56,7 @@ impl<H: Host> Plugin for Vm<H> {
             self.add_configuration(id, policy)
                 .map_err(|error| format!("the plugin cannot start: {error}"))
         });
-        added.inspect_err(|error| self.log_error(error)).is_ok()
+        added.inspect_err(|error| self.host.log_error(error)).is_ok()
     }
 
     fn on_tick(&mut self, id: RootId, undecided: u64) {
@@ -66,7 +66,7 @@ impl<H: Host> Plugin for Vm<H> {
             false => Ok(()),
         });
         if let Err(error) = outcome {
-            self.log_error(&format!("a tick was cut short: {error}"));
+            self.host.log_error(format_args!("a tick was cut short: {error}"));
         }
     }
 
@@ -137,7 +137,7 @@ impl<H: Host> Plugin for Vm<H> {
         };
         root.drain(now);
         self.tick(id).unwrap_or_else(|error| {
-            self.log_error(&format!("draining failed: {error}"));
+            self.host.log_error(format_args!("draining failed: {error}"));
             true
         })
     }
@@ -168,7 +168,7 @@ impl<H: Host> Vm<H> {
             .configurations
             .values_mut()
             .map(|configuration| &mut configuration.root);
-        roots.find(|root| root.effects.recorder.is_stream(token))
+        roots.find(|root| root.effects.recorder.stream.is(token))
     }
 
     fn add_configuration(&mut self, id: RootId, policy: Policy) -> Result<(), StartError> {
@@ -216,7 +216,7 @@ impl<H: Host> Vm<H> {
         };
         let holds_none = configurations.get(&id).is_none_or(|own| own.root.holds_none());
         for (watch_id, SharedWatch { watch, stream, .. }) in &mut self.watches {
-            if !stream.is_of(id) {
+            if stream.root != Some(id) {
                 continue;
             }
             // What is held is still decided, by what is known now.
@@ -240,8 +240,7 @@ impl<H: Host> Vm<H> {
             root.effects.recorder.record_undecided(undecided);
         }
         if let Some(SharedWatch { watch, stream, .. }) = self.watches.get_mut(watch) {
-            if !root.is_draining() && stream.is_free_for(id) {
-                stream.belongs_to(id);
+            if !root.is_draining() && *stream.root.get_or_insert(id) == id {
                 let actions = watch.on_tick(now, wall, random);
                 stream.carry_out(watch, actions, now, random);
             }
@@ -270,10 +269,6 @@ impl<H: Host> Vm<H> {
     /// The present, and a random number for a stream that has to wait.
     fn instant(&self) -> Result<(Monotonic, u64), HostError> {
         Ok((self.host.monotonic()?, u64::from_le_bytes(self.host.random()?)))
-    }
-
-    fn log_error(&self, error: &str) {
-        self.host.log(LogLevel::Error, &format!("credence: {error}"));
     }
 }
 
