@@ -252,13 +252,9 @@ fn read_claims<R>(
     read: impl FnOnce(&Object<'_>, String) -> Result<R, Denial>,
 ) -> Result<R, Denial> {
     Step::S2a.check_size("a token", compact.len(), limits.token_bytes)?;
-    let deny = |cause| Step::S2c.deny(cause);
-    let jws = Jws::parse(compact).map_err(deny)?;
+    let jws = Jws::parse(compact).map_err(|cause| Step::S2c.deny(cause))?;
     jws.header(token::TYP).map_err(|cause| Step::S3a.deny(cause))?;
-    let payload = jws.payload().map_err(deny)?;
-    let json = Json::parse(&payload).map_err(|error| deny(error.into()))?;
-    let claims = jws::claims(&json).map_err(deny)?;
-    read(claims, jws.hash())
+    jws.read_claims(Step::S2c, |claims| read(claims, jws.hash()))
 }
 
 fn check_holder(token: &Claims, key: &SigningKey) -> Result<(), MintError> {
