@@ -269,12 +269,8 @@ impl<'a> Chain<'a> {
             .map(VerifiedToken::id)
             .collect();
         for token in root.into_iter().chain(&self.derived) {
-            let id = token.unverified.id.as_deref().ok_or_else(|| {
-                Step::S2c.deny(Cause::Claim {
-                    claim: "jti",
-                    expected: "a string",
-                })
-            })?;
+            let id = token.unverified.id.as_deref();
+            let id = id.ok_or_else(|| Step::S2c.claim("jti", "a string"))?;
             Step::S2c.ensure(!seen.contains(&id), Cause::Repeated)?;
             seen.push(id);
         }
