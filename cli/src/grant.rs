@@ -9,7 +9,7 @@ use clap::builder::NonEmptyStringValueParser;
 use credence_decision::engine::MAX_ID_BYTES;
 use credence_delegation::json::Json;
 use credence_delegation::mint::{Grant, MintError};
-use credence_delegation::{Step, UnixTime, Value};
+use credence_delegation::{Members, Step, UnixTime, Value};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use sha2::{Digest, Sha256};
@@ -122,7 +122,8 @@ impl GrantOptions {
                 )));
             }
             let place = format!("--tool {name}");
-            members.push((name.to_owned(), json_object(constraints.as_bytes(), &place)?));
+            let constraints = json_object(constraints.as_bytes(), &place)?;
+            members.push((name.to_owned(), Value::Object(constraints)));
         }
         Ok((!members.is_empty()).then(|| Value::object(members)))
     }
@@ -181,21 +182,16 @@ fn cure(step: Step) -> Option<&'static str> {
 fn tools_of_file(path: &Path) -> Result<Vec<(String, Value)>, Failure> {
     let place = format!("the tools file {}", path.display());
     let text = files::read(path, "a JSON object of tool names to constraints")?;
-    match json_object(&text, &place)? {
-        Value::Object(members) => Ok(members.into_vec()),
-        _ => Ok(Vec::new()),
-    }
+    Ok(json_object(&text, &place)?.into_vec())
 }
 
 /// Reads a JSON object whose numbers are all admissible.
-pub(crate) fn json_object(text: &[u8], place: &str) -> Result<Value, Failure> {
+fn json_object(text: &[u8], place: &str) -> Result<Members, Failure> {
     let json = Json::parse(text).map_err(|error| Failure::input(format!("{place}: {error}")))?;
-    if json.as_object().is_none() {
-        return Err(Failure::input(format!(
-            "{place}: not a JSON object; write one, such as {{}}"
-        )));
-    }
-    Value::from_json(&json).map_err(|error| Failure::input(format!("{place}: {error}")))
+    let object = json
+        .as_object()
+        .ok_or_else(|| Failure::input(format!("{place}: not a JSON object; write one, such as {{}}")))?;
+    Members::from_json(object).map_err(|error| Failure::input(format!("{place}: {error}")))
 }
 
 /// SHA-256 of the DER form of a certificate (RFC 8705, section 3.1), from the certificate or written out.

@@ -177,7 +177,7 @@ fn print_tools(claims: &Object<'_>, out: &mut impl Write) -> Result<(), Failure>
 
 fn holder(claims: &Object<'_>) -> String {
     let Some(cnf) = claims.object("cnf") else {
-        return "(nobody)".to_owned();
+        return "(no holder)".to_owned();
     };
     let key = match cnf.member("jwk").map(PublicKey::from_jwk) {
         Some(Ok(key)) => format!("{} key {}", key.key_type(), key.thumbprint()),

@@ -189,7 +189,16 @@ impl Issuer {
 
 impl Delegation {
     fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let Named { principals, under, id } = self.named()?;
+        let (principals, under, id) = match &self.chain {
+            Some(chain) => in_chain(&ChainText::read(chain)?, self.token)?,
+            None => {
+                // clap requires an issuer and an id without a chain.
+                let issuer = self.issuer.clone().unwrap_or_default();
+                let subject = self.subject.clone();
+                let principal = PrincipalName { issuer, subject };
+                (vec![principal], self.under.clone(), self.id.clone().unwrap_or_default())
+            }
+        };
         let done = format!("revoked the delegation {} of ", terminal::printable(&id));
         let request = |principal: &PrincipalName| {
             let mut delegation = json!(principal);
@@ -201,64 +210,37 @@ impl Delegation {
         };
         let requests: Vec<_> = principals.iter().map(request).collect();
         let stated = || {
-            let (under, id) = (under.clone(), id.clone());
             let by = principals.last().ok_or_else(|| missing("iss"))?;
             Ok((by.clone(), Revocation::Delegation { under, id }))
         };
         self.options.revoke(&done, &requests, stated, out)
     }
-
-    fn named(&self) -> Result<Named, Failure> {
-        match &self.chain {
-            Some(chain) => Named::in_chain(&ChainText::read(chain)?, self.token),
-            // clap requires an issuer and an id without a chain.
-            None => Ok(Named {
-                principals: vec![PrincipalName {
-                    issuer: self.issuer.clone().unwrap_or_default(),
-                    subject: self.subject.clone(),
-                }],
-                under: self.under.clone(),
-                id: self.id.clone().unwrap_or_default(),
-            }),
-        }
-    }
 }
 
-/// A delegation as the log names it.
-struct Named {
-    /// A root's `sub` names a principal only for an anchor that asserts subjects, which we do not know here. An id is
-    /// revoked under both readings, so that a revocation is never without effect.
-    principals: Vec<PrincipalName>,
-    /// The ids of the tokens above it, root first.
-    under: Vec<String>,
-    id: String,
-}
-
-impl Named {
-    fn in_chain(chain: &ChainText, number: Option<usize>) -> Result<Self, Failure> {
-        let root = Claimed::read(chain.root())?;
-        let tokens = chain.tokens().count();
-        let number = number.unwrap_or(tokens);
-        if !(1..=tokens).contains(&number) {
-            return Err(Failure::input(format!(
-                "--token {number}: the chain's tokens are numbered from 1 to {tokens}"
-            )));
-        }
-        let mut under = Vec::new();
-        for token in chain.tokens().take(number) {
-            under.push(Claimed::read(token)?.id.ok_or_else(|| missing("jti"))?);
-        }
-        let alone = issuer_alone(root.issuer.ok_or_else(|| missing("iss"))?);
-        let named = root.subject.map(|subject| PrincipalName {
-            subject: Some(subject),
-            ..alone.clone()
-        });
-        Ok(Self {
-            principals: [Some(alone), named].into_iter().flatten().collect(),
-            id: under.pop().ok_or_else(|| missing("jti"))?,
-            under,
-        })
+/// A delegation in a chain, as the log names it: its principals, the ids of the tokens above it, root first, and its own.
+///
+/// A root's `sub` names a principal only for an anchor that asserts subjects, which we do not know here. An id is revoked
+/// under both readings, so that a revocation is never without effect.
+fn in_chain(chain: &ChainText, number: Option<usize>) -> Result<(Vec<PrincipalName>, Vec<String>, String), Failure> {
+    let root = Claimed::read(chain.root())?;
+    let tokens = chain.tokens().count();
+    let number = number.unwrap_or(tokens);
+    if !(1..=tokens).contains(&number) {
+        return Err(Failure::input(format!(
+            "--token {number}: the chain's tokens are numbered from 1 to {tokens}"
+        )));
     }
+    let mut under = Vec::new();
+    for token in chain.tokens().take(number) {
+        under.push(Claimed::read(token)?.id.ok_or_else(|| missing("jti"))?);
+    }
+    let alone = issuer_alone(root.issuer.ok_or_else(|| missing("iss"))?);
+    let named = root.subject.map(|subject| PrincipalName {
+        subject: Some(subject),
+        ..alone.clone()
+    });
+    let id = under.pop().ok_or_else(|| missing("jti"))?;
+    Ok(([Some(alone), named].into_iter().flatten().collect(), under, id))
 }
 
 impl RevocationOptions {

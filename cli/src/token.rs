@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_control_plane::{AccessSettings, Role, Settings, TokenSettings};
 use credence_delegation::UnixTime;
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
@@ -90,21 +91,17 @@ fn expiry(now: UnixTime, ttl: Duration) -> Result<i64, Failure> {
 fn write(entry: &TokenSettings, out: &mut impl Write) -> Result<(), Failure> {
     let digest: String = entry.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
     let roles: Vec<_> = entry.roles.iter().map(|role| role.name()).collect();
-    writeln!(out, "- name: {}", quoted(&entry.name)?)?;
-    writeln!(out, "  sha256: {}", quoted(&digest)?)?;
+    writeln!(out, "- name: {}", json!(entry.name))?;
+    writeln!(out, "  sha256: {}", json!(digest))?;
     writeln!(out, "  roles: [{}]", roles.join(", "))?;
     if let Some(issuers) = &entry.issuers {
-        let issuers: Result<Vec<_>, _> = issuers.iter().map(|issuer| quoted(issuer)).collect();
-        writeln!(out, "  issuers: [{}]", issuers?.join(", "))?;
+        let issuers: Vec<_> = issuers.iter().map(|issuer| json!(issuer).to_string()).collect();
+        writeln!(out, "  issuers: [{}]", issuers.join(", "))?;
     }
     if let Some(expires) = entry.expires {
         writeln!(out, "  expires: {}", clock::rfc3339(UnixTime(expires)))?;
     }
     Ok(())
-}
-
-fn quoted(text: &str) -> Result<String, Failure> {
-    serde_json::to_string(text).map_err(|error| Failure::operation(format!("{text:?} cannot be written: {error}")))
 }
 
 const PREFIX: &str = "crd_";

@@ -1,5 +1,6 @@
 //! Trust anchors: who may sign root tokens.
 
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::denial::{Cause, Denial, Step};
@@ -28,20 +29,11 @@ pub struct TrustAnchors(Vec<TrustAnchor>);
 
 impl TrustAnchor {
     fn fingerprint(&self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        let key_id = self.key_id.as_deref();
-        for text in [
-            &self.issuer,
-            key_id.unwrap_or_default(),
-            &self.key.thumbprint().to_string(),
-        ] {
-            // In front of each its length: no two anchors have the same bytes.
-            hash.update(u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes());
-            hash.update(text);
-        }
-        hash.update([u8::from(key_id.is_some()), u8::from(self.asserts_subjects)]);
-        hash.update(Algorithm::ALL.map(|algorithm| u8::from(self.algorithms.allow(algorithm))));
-        hash.finalize().into()
+        let thumbprint = self.key.thumbprint().to_string();
+        let algorithms = Algorithm::ALL.map(|algorithm| self.algorithms.allow(algorithm));
+        // JSON keeps the parts apart: no two anchors have the same text.
+        let anchor = json!([self.issuer, self.key_id, thumbprint, algorithms, self.asserts_subjects]);
+        Sha256::digest(anchor.to_string()).into()
     }
 
     /// Whether a signature by `algorithm` may be this anchor's at all.

@@ -173,12 +173,10 @@ impl Batch {
     }
 
     fn verifies(&self, terms: &[Term]) -> bool {
-        let mut factors = Factors::of(terms);
         let mut of_base = Scalar::ZERO;
         let mut of_keys = vec![Scalar::ZERO; self.keys.len()];
         let mut scalars = Vec::with_capacity(terms.len().saturating_add(self.keys.len()));
-        for term in terms {
-            let z = factors.next();
+        for (term, z) in terms.iter().zip(factors(terms)) {
             of_base -= z * term.s;
             if let Some(of_key) = of_keys.get_mut(term.key) {
                 *of_key += z * Scalar::from_bytes_mod_order_wide(&term.hash);
@@ -209,35 +207,23 @@ fn decode_commitment(r: &[u8; 32]) -> Option<EdwardsPoint> {
 
 /// The numbers that the equations are multiplied by: 128 bits each. They follow from all that is verified (a message and
 /// its key are in the hash), so that their signers could not know them before.
-struct Factors {
-    seed: [u8; 32],
-    drawn: u64,
-}
-
-impl Factors {
-    fn of(terms: &[Term]) -> Self {
-        let mut seed = Sha256::new_with_prefix(b"credence batch of Ed25519 signatures");
-        for term in terms {
-            seed.update(term.hash);
-            seed.update(term.s.as_bytes());
-        }
-        Self {
-            seed: seed.finalize().into(),
-            drawn: 0,
-        }
+fn factors(terms: &[Term]) -> impl Iterator<Item = Scalar> {
+    let mut seed = Sha256::new_with_prefix(b"credence batch of Ed25519 signatures");
+    for term in terms {
+        seed.update(term.hash);
+        seed.update(term.s.as_bytes());
     }
-
-    fn next(&mut self) -> Scalar {
-        let block = Sha256::new_with_prefix(self.seed)
-            .chain_update(self.drawn.to_be_bytes())
+    let seed = seed.finalize();
+    (0u64..).map(move |number| {
+        let block = Sha256::new_with_prefix(seed)
+            .chain_update(number.to_be_bytes())
             .finalize();
-        self.drawn = self.drawn.wrapping_add(1);
         let mut z = [0; 32];
         for (byte, random) in z.iter_mut().zip(block.iter().take(16)) {
             *byte = *random;
         }
         Scalar::from_bytes_mod_order(z)
-    }
+    })
 }
 
 #[cfg(test)]

@@ -1,35 +1,27 @@
 //! The JSON Canonicalization Scheme (RFC 8785).
 
 use std::cmp::Ordering;
-use std::fmt::Write;
+use std::io::{self, Write};
 
-use crate::number::Double;
+use serde::Serialize;
+use serde_json::ser::{Formatter, Serializer};
 
-pub(crate) fn write_number(number: Double, out: &mut String) {
-    out.push_str(number.canonical(&mut ryu_js::Buffer::new()));
+/// The canonical form of a value whose members are in canonical order. serde_json escapes strings as RFC 8785, section
+/// 3.2.2.2, says: the two-letter forms where there are any, `\u00xx` for the other control characters, and nothing else.
+pub(crate) fn to_string(value: &impl Serialize) -> String {
+    let mut out = Vec::new();
+    // Writing to a vector does not fail, and what is written is UTF-8.
+    let _ = value.serialize(&mut Serializer::with_formatter(&mut out, Canonical));
+    String::from_utf8(out).unwrap_or_default()
 }
 
-/// Escapes as RFC 8785, section 3.2.2.2 says: the two-letter forms where there are any, `\u00xx` for the other
-/// control characters, and nothing else.
-pub(crate) fn write_string(text: &str, out: &mut String) {
-    out.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{8}' => out.push_str("\\b"),
-            '\t' => out.push_str("\\t"),
-            '\n' => out.push_str("\\n"),
-            '\u{c}' => out.push_str("\\f"),
-            '\r' => out.push_str("\\r"),
-            control @ '\0'..='\u{1f}' => {
-                // Writing to a String does not fail.
-                let _ = write!(out, "\\u{:04x}", u32::from(control));
-            }
-            other => out.push(other),
-        }
+struct Canonical;
+
+impl Formatter for Canonical {
+    /// ECMAScript's Number::toString (RFC 8785, section 3.2.2.3).
+    fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, number: f64) -> io::Result<()> {
+        writer.write_all(ryu_js::Buffer::new().format_finite(number).as_bytes())
     }
-    out.push('"');
 }
 
 /// The order of member names in canonical form: by UTF-16 code units (RFC 8785, section 3.2.3).

@@ -209,10 +209,7 @@ pub(crate) fn find(details: &[Json<'_>], shape: Step, constraints: Step) -> Resu
 }
 
 fn malformed(shape: Step) -> Denial {
-    shape.deny(Cause::Claim {
-        claim: "authorization_details",
-        expected: ONE_ENTRY,
-    })
+    shape.claim("authorization_details", ONE_ENTRY)
 }
 
 pub(crate) const ONE_ENTRY: &str = "an array with exactly one entry of type \"attenuating_agent_token\", whose \"tools\" is \

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use sha2::{Digest, Sha256};
+
 use crate::anchor::{TrustAnchor, TrustAnchors};
 use crate::base64url;
 use crate::batch::Batch;
@@ -13,7 +15,7 @@ use crate::limits::Limits;
 use crate::time::UnixTime;
 use crate::token::{self, Claims, DerivedClaims, VerifiedToken};
 use crate::unverified_claims::UnverifiedClaims;
-use crate::verified::{DigestOfTokens, Origin, Principal, VerifiedChain};
+use crate::verified::{Origin, Principal, VerifiedChain};
 
 /// A chain as presented. Nothing in it has been verified, except the tokens that it shares with a known chain.
 #[derive(Debug)]
@@ -216,20 +218,20 @@ impl<'a> Chain<'a> {
             Head::Root(root) => (None, Some(root.as_ref())),
             Head::Known(known) => (Some(known), None),
         };
-        let mut digest = DigestOfTokens::default();
+        let mut digest = Sha256::new();
         let mut tokens = 0usize;
         for token in known.into_iter().flat_map(|known| known.0.tokens()) {
-            digest.add(&token.digest);
+            digest.update(token.digest);
             tokens = tokens.saturating_add(1);
         }
         let mut beginnings = Vec::with_capacity(self.derived.len().saturating_add(1));
         for token in root.into_iter().chain(&self.derived) {
-            digest.add(&token.names().1);
+            digest.update(token.names().1);
             tokens = tokens.saturating_add(1);
             beginnings.push(Beginning {
                 chain: self,
                 tokens,
-                digest: digest.so_far(),
+                digest: digest.clone().finalize().into(),
             });
         }
         beginnings.reverse();
@@ -269,12 +271,8 @@ impl<'a> Chain<'a> {
             .map(VerifiedToken::id)
             .collect();
         for token in root.into_iter().chain(&self.derived) {
-            let id = token.unverified.id.as_deref().ok_or_else(|| {
-                Step::S2c.deny(Cause::Claim {
-                    claim: "jti",
-                    expected: "a string",
-                })
-            })?;
+            let id = token.unverified.id.as_deref();
+            let id = id.ok_or_else(|| Step::S2c.claim("jti", "a string"))?;
             Step::S2c.ensure(!seen.contains(&id), Cause::Repeated)?;
             seen.push(id);
         }

@@ -243,6 +243,11 @@ impl Step {
         self.ensure(size <= limit, Cause::TooLarge { what, size, limit })
     }
 
+    /// A denial at this step of a claim that is missing or of the wrong type.
+    pub(crate) fn claim(self, claim: &'static str, expected: &'static str) -> Denial {
+        self.deny(Cause::Claim { claim, expected })
+    }
+
     /// A denial at this step of what is no JWS, or not the JSON that it should hold.
     pub(crate) fn malformed(self, what: &str) -> Denial {
         self.deny(Cause::Malformed(what.to_owned()))

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use crate::base64url;
 use crate::batch::{Batch, Signed};
-use crate::denial::Cause;
+use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
 use crate::key::{Algorithm, Algorithms, HotKeys, PublicKey, SigningKey};
 
@@ -76,6 +76,17 @@ impl<'a> Jws<'a> {
     /// The decoded payload: untrusted until [`Jws::verifies`] has said yes.
     pub(crate) fn payload(&self) -> Result<Vec<u8>, Cause> {
         base64url::decode(self.payload).ok_or_else(|| malformed("the payload is not base64url"))
+    }
+
+    /// Has the claims read, which are as untrusted. A payload that is no object of claims is denied at this step.
+    pub(crate) fn read_claims<R>(
+        &self,
+        step: Step,
+        read: impl FnOnce(&Object<'_>) -> Result<R, Denial>,
+    ) -> Result<R, Denial> {
+        let payload = self.payload().map_err(|cause| step.deny(cause))?;
+        let json = Json::parse(&payload).map_err(|error| step.deny(error))?;
+        read(claims(&json).map_err(|cause| step.deny(cause))?)
     }
 
     /// Reads the protected header, which must be of media type `typ` (draft section 3.5). Keys in the header are

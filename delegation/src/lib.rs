@@ -73,7 +73,7 @@ pub use key::{
 };
 pub use limits::Limits;
 pub use number::{Double, Number};
-pub use presented::PresentedChain;
+pub use presented::{PresentedChain, PresentedToken};
 pub use proof::{NoncePolicy, Proof, ProofContext, VerifiedProof};
 pub use statement::{Revocation, RevocationOrder, Statement, StatementContext, StatementError, VerifiedStatement};
 pub use time::UnixTime;

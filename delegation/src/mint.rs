@@ -170,22 +170,22 @@ pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Lim
 /// What a verifier would refuse, except that it may not trust the issuer.
 pub fn revocation(order: &RevocationOrder, key: &SigningKey, limits: &Limits) -> Result<String, StatementError> {
     let revoked = match &order.revocation {
-        Revocation::Epoch(epoch) => integer(*epoch),
-        Revocation::Delegation { under, id } if under.is_empty() => id.as_str().into(),
+        Revocation::Epoch(epoch) => number("epoch", *epoch),
+        Revocation::Delegation { under, id } if under.is_empty() => text("delegation", id),
         Revocation::Delegation { under, id } => {
             let path = under.iter().chain([id]);
-            Value::Array(path.map(|id| id.as_str().into()).collect())
+            let path = Value::Array(path.map(|id| id.as_str().into()).collect());
+            ("delegation".to_owned(), path)
         }
-        Revocation::Key(key) => Value::String(key.to_string()),
-        Revocation::IssuedUntil(until) => integer(until.0),
+        Revocation::Key(key) => text("key", &key.to_string()),
+        Revocation::IssuedUntil(until) => number("issued_until", until.0),
     };
-    let revoke = Value::object([(order.revocation.member().to_owned(), revoked)]);
     let mut claims = vec![
         text("jti", &order.id),
         text("iss", &order.issuer),
         number("iat", order.issued_at.0),
         number("exp", order.expires_at.0),
-        ("revoke".to_owned(), revoke),
+        ("revoke".to_owned(), Value::object([revoked])),
     ];
     claims.extend(optional("sub", &order.subject));
     claims.extend(audience(&order.audience));
@@ -252,13 +252,9 @@ fn read_claims<R>(
     read: impl FnOnce(&Object<'_>, String) -> Result<R, Denial>,
 ) -> Result<R, Denial> {
     Step::S2a.check_size("a token", compact.len(), limits.token_bytes)?;
-    let deny = |cause| Step::S2c.deny(cause);
-    let jws = Jws::parse(compact).map_err(deny)?;
+    let jws = Jws::parse(compact).map_err(|cause| Step::S2c.deny(cause))?;
     jws.header(token::TYP).map_err(|cause| Step::S3a.deny(cause))?;
-    let payload = jws.payload().map_err(deny)?;
-    let json = Json::parse(&payload).map_err(|error| deny(error.into()))?;
-    let claims = jws::claims(&json).map_err(deny)?;
-    read(claims, jws.hash())
+    jws.read_claims(Step::S2c, |claims| read(claims, jws.hash()))
 }
 
 fn check_holder(token: &Claims, key: &SigningKey) -> Result<(), MintError> {
@@ -281,14 +277,9 @@ fn optional(claim: &str, value: &Option<String>) -> Option<(String, Value)> {
     value.as_ref().map(|value| text(claim, value))
 }
 
+/// A whole number. One that JCS cannot keep becomes a string, which no verifier takes for a number.
 fn number(claim: &str, value: impl Into<i128>) -> (String, Value) {
-    (claim.to_owned(), integer(value))
-}
-
-/// A whole number as a JSON value; one that JCS cannot keep becomes a string, which no verifier takes for a number.
-fn integer(value: impl Into<i128>) -> Value {
     let text = value.into().to_string();
-    Number::parse(&text)
-        .and_then(|number| number.admissible())
-        .map_or(Value::String(text), Value::Number)
+    let number = Number::parse(&text).and_then(|number| number.admissible());
+    (claim.to_owned(), number.map_or(Value::String(text), Value::Number))
 }

@@ -52,7 +52,7 @@ impl<'a> Number<'a> {
 }
 
 /// A finite double, with one zero: what a JSON number is to JCS.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Double(f64);
 
 impl Double {

@@ -3,8 +3,8 @@
 
 use crate::anchor::TrustAnchors;
 use crate::denial::{Cause, Denial, Step};
-use crate::json::{Json, Object};
-use crate::jws::{self, Jws};
+use crate::json::Object;
+use crate::jws::Jws;
 use crate::key::{PublicKey, Thumbprint};
 use crate::limits::Limits;
 use crate::revocation::{Facts, NamedToken, RevocationView, Void, void_of};
@@ -14,20 +14,30 @@ use crate::token;
 /// The facts by which a presented chain may be revoked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PresentedChain {
-    issuer: String,
-    subject: Option<String>,
-    asserts_subjects: bool,
-    root_epoch: Option<u64>,
-    issued_at: UnixTime,
-    keys: Vec<Thumbprint>,
-    tokens: Vec<PresentedToken>,
+    /// The root's issuer.
+    pub issuer: String,
+    /// The principal's name at the issuer, if it speaks for several people.
+    pub subject: Option<String>,
+    /// Whether it does.
+    pub asserts_subjects: bool,
+    /// The root's `rev_epoch`.
+    pub root_epoch: Option<u64>,
+    /// The root's `iat`.
+    pub issued_at: UnixTime,
+    /// Those of the anchors that may have signed the root, and every holder's.
+    pub keys: Vec<Thumbprint>,
+    /// The tokens, root first.
+    pub tokens: Vec<PresentedToken>,
 }
 
+/// A token of such a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct PresentedToken {
-    id: String,
-    issued_at: UnixTime,
-    expires_at: UnixTime,
+pub struct PresentedToken {
+    /// `jti`.
+    pub id: String,
+    /// `iat` and `exp`. Without them the caller checks that the log's [`Memory`](crate::revocation::Memory) reaches the
+    /// token.
+    pub span: Option<(UnixTime, UnixTime)>,
 }
 
 impl PresentedChain {
@@ -44,17 +54,11 @@ impl PresentedChain {
         for derived in presented {
             let tokens = read.tokens.len().saturating_add(1);
             Step::S2b.ensure(tokens <= limit, Cause::TooLong { tokens, limit })?;
-            let payload = payload(derived)?;
-            let (token, holder) = PresentedToken::read(claims(&parse(&payload)?)?)?;
+            let (token, holder) = parse(derived)?.read_claims(Step::S2c, PresentedToken::read)?;
             read.tokens.push(token);
             read.keys.push(holder);
         }
         Ok(read)
-    }
-
-    /// The root's issuer.
-    pub fn issuer(&self) -> &str {
-        &self.issuer
     }
 
     /// Says whether the log voids the chain, as [`crate::revocation::void`] does for one that is verified.
@@ -69,39 +73,33 @@ impl PresentedChain {
             root_epoch: self.root_epoch,
             issued_at: self.issued_at,
         };
-        void_of(
-            &facts,
-            self.keys.iter().copied(),
-            self.tokens.iter().map(|token| NamedToken {
-                id: &token.id,
-                span: Some((token.issued_at, token.expires_at)),
-            }),
-            view,
-            skew,
-        )
+        let tokens = self.tokens.iter().map(|token| NamedToken {
+            id: &token.id,
+            span: token.span,
+        });
+        void_of(&facts, self.keys.iter().copied(), tokens, view, skew)
     }
 
     fn read_root(root: &str, anchors: &TrustAnchors) -> Result<Self, Denial> {
-        let jws = Jws::parse(root).map_err(|cause| Step::S2c.deny(cause))?;
+        let jws = parse(root)?;
         let header = jws.header(token::TYP).map_err(|cause| Step::S3a.deny(cause))?;
-        let payload = payload(root)?;
-        let json = parse(&payload)?;
-        let claims = claims(&json)?;
-        let (token, holder) = PresentedToken::read(claims)?;
-        let issuer = token::issuer(claims)?;
-        let subject = token::subject(claims)?;
-        let root_epoch = token::epoch(claims)?;
-        let candidates = anchors.candidates(Some(issuer), header.algorithm, header.key_id.as_deref())?;
-        let asserts_subjects = candidates.iter().any(|anchor| anchor.asserts_subjects);
-        let of_anchors = candidates.iter().map(|anchor| anchor.key.thumbprint());
-        Ok(Self {
-            issuer: issuer.to_owned(),
-            subject: subject.filter(|_| asserts_subjects),
-            asserts_subjects,
-            root_epoch,
-            issued_at: token.issued_at,
-            keys: of_anchors.chain([holder]).collect(),
-            tokens: vec![token],
+        jws.read_claims(Step::S2c, |claims| {
+            let (token, holder) = PresentedToken::read(claims)?;
+            let issuer = token::issuer(claims)?;
+            let subject = token::subject(claims)?;
+            let root_epoch = token::epoch(claims)?;
+            let candidates = anchors.candidates(Some(issuer), header.algorithm, header.key_id.as_deref())?;
+            let asserts_subjects = candidates.iter().any(|anchor| anchor.asserts_subjects);
+            let of_anchors = candidates.iter().map(|anchor| anchor.key.thumbprint());
+            Ok(Self {
+                issuer: issuer.to_owned(),
+                subject: subject.filter(|_| asserts_subjects),
+                asserts_subjects,
+                root_epoch,
+                issued_at: token::time(claims, "iat", Step::S2c)?,
+                keys: of_anchors.chain([holder]).collect(),
+                tokens: vec![token],
+            })
         })
     }
 }
@@ -111,32 +109,16 @@ impl PresentedToken {
     fn read(claims: &Object<'_>) -> Result<(Self, Thumbprint), Denial> {
         let holder = claims
             .at(&["cnf", "jwk"])
-            .ok_or_else(|| malformed("a token has no cnf.jwk"))?;
+            .ok_or_else(|| Step::S2c.malformed("a token has no cnf.jwk"))?;
         let holder = PublicKey::from_jwk(holder).map_err(|error| Step::S2c.deny(error))?;
-        let token = Self {
-            id: token::id(claims, Step::S2c)?,
-            issued_at: token::time(claims, "iat", Step::S2c)?,
-            expires_at: token::time(claims, "exp", Step::S2c)?,
-        };
-        Ok((token, holder.thumbprint()))
+        let id = token::id(claims, Step::S2c)?;
+        let issued_at = token::time(claims, "iat", Step::S2c)?;
+        let expires_at = token::time(claims, "exp", Step::S2c)?;
+        let span = Some((issued_at, expires_at));
+        Ok((Self { id, span }, holder.thumbprint()))
     }
 }
 
-/// A token's payload, not decoded as JSON yet.
-fn payload(compact: &str) -> Result<Vec<u8>, Denial> {
-    Jws::parse(compact)
-        .and_then(|jws| jws.payload())
-        .map_err(|cause| Step::S2c.deny(cause))
-}
-
-fn parse(payload: &[u8]) -> Result<Json<'_>, Denial> {
-    Json::parse(payload).map_err(|error| Step::S2c.deny(error))
-}
-
-fn claims<'j, 'a>(json: &'j Json<'a>) -> Result<&'j Object<'a>, Denial> {
-    jws::claims(json).map_err(|cause| Step::S2c.deny(cause))
-}
-
-fn malformed(what: &str) -> Denial {
-    Step::S2c.malformed(what)
+fn parse(compact: &str) -> Result<Jws<'_>, Denial> {
+    Jws::parse(compact).map_err(|cause| Step::S2c.deny(cause))
 }

@@ -6,6 +6,7 @@ use crate::jws::{self, Header, Jws};
 use crate::key::{Algorithms, HotKeys};
 use crate::limits::Limits;
 use crate::time::UnixTime;
+use crate::token;
 use crate::value::Arguments;
 use crate::verified::VerifiedChain;
 
@@ -165,18 +166,16 @@ struct ProofClaims<'a> {
 
 impl<'a> ProofClaims<'a> {
     fn read(claims: &'a Object<'_>) -> Result<Self, Denial> {
+        let text = |name| token::text(claims, name, Step::S7c);
         Ok(Self {
-            id: string(claims, "jti")?,
-            token_id: string(claims, "aat_id")?,
-            token_hash: string(claims, "aat_hash")?,
-            tool: string(claims, "aat_tool")?,
-            issued_at: claims
-                .integer("iat")
-                .map(UnixTime)
-                .ok_or_else(|| claim("iat", "whole seconds since the Unix epoch"))?,
+            id: text("jti")?,
+            token_id: text("aat_id")?,
+            token_hash: text("aat_hash")?,
+            tool: text("aat_tool")?,
+            issued_at: token::time(claims, "iat", Step::S7c)?,
             arguments: claims
                 .object("hta")
-                .ok_or_else(|| claim("hta", "an object"))
+                .ok_or_else(|| Step::S7c.claim("hta", "an object"))
                 .and_then(|hta| Arguments::from_json(hta).map_err(|error| Step::S7c.deny(error)))?
                 .canonical(),
         })
@@ -202,15 +201,4 @@ fn check_audience(claims: &Object<'_>, context: &ProofContext<'_>) -> Result<(),
         Some(name) => is_ours(name),
     };
     Step::S7d.ensure(identified, Cause::Audience)
-}
-
-fn string<'a>(claims: &'a Object<'_>, name: &'static str) -> Result<&'a str, Denial> {
-    claims
-        .text(name)
-        .filter(|text| !text.is_empty())
-        .ok_or_else(|| claim(name, "a string that is not empty"))
-}
-
-fn claim(claim: &'static str, expected: &'static str) -> Denial {
-    Step::S7c.deny(Cause::Claim { claim, expected })
 }

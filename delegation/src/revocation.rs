@@ -83,26 +83,26 @@ pub enum Void {
 
 /// What the rule needs to know of a chain, besides its keys and ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts<'a> {
+pub(crate) struct Facts<'a> {
     /// The root's issuer.
-    pub issuer: &'a str,
+    pub(crate) issuer: &'a str,
     /// The principal's name at the issuer, if it speaks for several people.
-    pub subject: Option<&'a str>,
+    pub(crate) subject: Option<&'a str>,
     /// Whether it does.
-    pub asserts_subjects: bool,
+    pub(crate) asserts_subjects: bool,
     /// The root's `rev_epoch`.
-    pub root_epoch: Option<u64>,
+    pub(crate) root_epoch: Option<u64>,
     /// The root's `iat`.
-    pub issued_at: UnixTime,
+    pub(crate) issued_at: UnixTime,
 }
 
 /// A token of a chain, as far as the rule goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NamedToken<'a> {
+pub(crate) struct NamedToken<'a> {
     /// `jti`.
-    pub id: &'a str,
+    pub(crate) id: &'a str,
     /// `iat` and `exp`. Without them the caller checks that the log's [`Memory`] reaches the token.
-    pub span: Option<(UnixTime, UnixTime)>,
+    pub(crate) span: Option<(UnixTime, UnixTime)>,
 }
 
 impl Void {
@@ -150,7 +150,7 @@ pub fn void(chain: &VerifiedChain, view: &impl RevocationView, skew: u64) -> Res
 ///
 /// # Errors
 /// The first reason found.
-pub fn void_of<'a>(
+pub(crate) fn void_of<'a>(
     facts: &Facts<'_>,
     keys: impl IntoIterator<Item = Thumbprint>,
     tokens: impl IntoIterator<Item = NamedToken<'a>>,

@@ -284,16 +284,6 @@ impl RevocationOrder {
 }
 
 impl Revocation {
-    /// The member of `revoke` that it is written as.
-    pub(crate) fn member(&self) -> &'static str {
-        match self {
-            Self::Epoch(_) => "epoch",
-            Self::Delegation { .. } => "delegation",
-            Self::Key(_) => "key",
-            Self::IssuedUntil(_) => "issued_until",
-        }
-    }
-
     fn parse(claims: &Object<'_>) -> Result<Self, StatementError> {
         let revoke = claims.object("revoke").ok_or_else(|| wrong("revoke", ONE_MEMBER))?;
         let mut members = revoke.iter();

@@ -120,10 +120,10 @@ impl Claims {
         let expires_at = time(claims, "exp", Step::S3b)?;
         match claims.integer("del_depth") {
             Some(0) => {}
-            _ => return Err(claim(Step::S3c, "del_depth", "the integer 0 in a root token")),
+            _ => return Err(Step::S3c.claim("del_depth", "the integer 0 in a root token")),
         }
         if claims.member("par_hash").is_some() {
-            return Err(claim(Step::S3d, "par_hash", "absent in a root token"));
+            return Err(Step::S3d.claim("par_hash", "absent in a root token"));
         }
         check_not_expired(expires_at, now, Step::S3e)?;
         check_not_from_future(issued_at, now, limits, Step::S3f)?;
@@ -134,9 +134,9 @@ impl Claims {
         let id = id(claims, Step::S3j)?;
         let holder = Holder::parse(claims, Step::S3l, hot_keys)?;
         let capabilities = details(claims)
-            .ok_or_else(|| claim(Step::S3m, "authorization_details", "an array"))
+            .ok_or_else(|| Step::S3m.claim("authorization_details", "an array"))
             .and_then(|details| capabilities::find(details, Step::S3m, Step::S3n))?
-            .ok_or_else(|| claim(Step::S3m, "authorization_details", ONE_ENTRY))?;
+            .ok_or_else(|| Step::S3m.claim("authorization_details", ONE_ENTRY))?;
         Ok(Self {
             id,
             issued_at,
@@ -186,15 +186,15 @@ impl<'a> DerivedClaims<'a> {
     pub(crate) fn parse(claims: &'a Object<'_>, hash: String, hot_keys: Option<&HotKeys>) -> Result<Self, Denial> {
         let id = id(claims, Step::S4b1)?;
         let holder = Holder::parse(claims, Step::S4b2, hot_keys)?;
-        let details = details(claims).ok_or_else(|| claim(Step::S4b3, "authorization_details", "an array"))?;
+        let details = details(claims).ok_or_else(|| Step::S4b3.claim("authorization_details", "an array"))?;
         let integer =
-            |name| depth(claims, name).ok_or_else(|| claim(Step::S4b4, name, "an integer that is not negative"));
+            |name| depth(claims, name).ok_or_else(|| Step::S4b4.claim(name, "an integer that is not negative"));
         let (depth, max_depth) = (integer("del_depth")?, integer("del_max_depth")?);
         let string = |name: &'static str| {
             claims
                 .text(name)
                 .map(str::to_owned)
-                .ok_or_else(|| claim(Step::S4b5, name, "a string"))
+                .ok_or_else(|| Step::S4b5.claim(name, "a string"))
         };
         let (issuer, parent_hash) = (string("iss")?, string("par_hash")?);
         let issued_at = time(claims, "iat", Step::S4b5)?;
@@ -278,10 +278,10 @@ impl Holder {
     fn parse(claims: &Object<'_>, step: Step, hot_keys: Option<&HotKeys>) -> Result<Self, Denial> {
         let cnf = claims
             .object("cnf")
-            .ok_or_else(|| claim(step, "cnf", "an object with a public key as \"jwk\""))?;
+            .ok_or_else(|| step.claim("cnf", "an object with a public key as \"jwk\""))?;
         let jwk = cnf
             .member("jwk")
-            .ok_or_else(|| claim(step, "cnf", "an object with a public key as \"jwk\""))?;
+            .ok_or_else(|| step.claim("cnf", "an object with a public key as \"jwk\""))?;
         let key = match hot_keys {
             Some(hot_keys) => PublicKey::from_jwk_by(jwk, |bytes| hot_keys.decode(bytes)),
             None => PublicKey::from_jwk(jwk),
@@ -293,7 +293,7 @@ impl Holder {
                 digest
                     .as_str()
                     .and_then(base64url::decode_array)
-                    .ok_or_else(|| claim(step, "cnf", "\"x5t#S256\" as 32 bytes in base64url"))
+                    .ok_or_else(|| step.claim("cnf", "\"x5t#S256\" as 32 bytes in base64url"))
             })
             .transpose()?;
         let spiffe_id = cnf
@@ -302,7 +302,7 @@ impl Holder {
                 id.as_str()
                     .filter(|id| spiffe::is_workload_id(id))
                     .map(Box::from)
-                    .ok_or_else(|| claim(step, "cnf", "\"spiffe\" as a workload's SPIFFE ID"))
+                    .ok_or_else(|| step.claim("cnf", "\"spiffe\" as a workload's SPIFFE ID"))
             })
             .transpose()?;
         Ok(Self {
@@ -318,7 +318,7 @@ pub(crate) fn issuer<'a>(claims: &'a Object<'_>) -> Result<&'a str, Denial> {
     claims
         .text("iss")
         .filter(|text| has_scheme(text))
-        .ok_or_else(|| claim(Step::S3k, "iss", "the issuer's URI"))
+        .ok_or_else(|| Step::S3k.claim("iss", "the issuer's URI"))
 }
 
 /// Whether a text has the form of a URI: a scheme, and something after it.
@@ -337,7 +337,7 @@ pub(crate) fn subject(claims: &Object<'_>) -> Result<Option<String>, Denial> {
     match claims.member("sub") {
         None => Ok(None),
         Some(Json::String(text)) if !text.is_empty() => Ok(Some(text.clone().into_owned())),
-        Some(_) => Err(claim(Step::S3b, "sub", "a string that is not empty")),
+        Some(_) => Err(Step::S3b.claim("sub", "a string that is not empty")),
     }
 }
 
@@ -350,7 +350,7 @@ pub(crate) fn epoch(claims: &Object<'_>) -> Result<Option<u64>, Denial> {
         .and_then(|epoch| u64::try_from(epoch).ok())
         .filter(|&epoch| epoch < EPOCH_LIMIT)
         .map(Some)
-        .ok_or_else(|| claim(Step::S3b, "rev_epoch", "an integer from 0 to 2^53-1"))
+        .ok_or_else(|| Step::S3b.claim("rev_epoch", "an integer from 0 to 2^53-1"))
 }
 
 /// The allocator's share of a token's allocations: a header and rounding for each of some ten.
@@ -358,15 +358,11 @@ const ALLOCATOR_BYTES: usize = 96;
 
 const OVER_DEPTH_LIMIT: &str = "del_depth is over the configured depth limit";
 
-fn claim(step: Step, claim: &'static str, expected: &'static str) -> Denial {
-    step.deny(Cause::Claim { claim, expected })
-}
-
 pub(crate) fn time(claims: &Object<'_>, name: &'static str, step: Step) -> Result<UnixTime, Denial> {
     claims
         .integer(name)
         .map(UnixTime)
-        .ok_or_else(|| claim(step, name, "whole seconds since the Unix epoch"))
+        .ok_or_else(|| step.claim(name, "whole seconds since the Unix epoch"))
 }
 
 fn depth(claims: &Object<'_>, name: &str) -> Option<u32> {
@@ -374,11 +370,14 @@ fn depth(claims: &Object<'_>, name: &str) -> Option<u32> {
 }
 
 pub(crate) fn id(claims: &Object<'_>, step: Step) -> Result<String, Denial> {
+    text(claims, "jti", step).map(str::to_owned)
+}
+
+pub(crate) fn text<'a>(claims: &'a Object<'_>, name: &'static str, step: Step) -> Result<&'a str, Denial> {
     claims
-        .text("jti")
-        .filter(|id| !id.is_empty())
-        .map(str::to_owned)
-        .ok_or_else(|| claim(step, "jti", "a string that is not empty"))
+        .text(name)
+        .filter(|text| !text.is_empty())
+        .ok_or_else(|| step.claim(name, "a string that is not empty"))
 }
 
 fn details<'a>(claims: &'a Object<'_>) -> Option<&'a [Json<'a>]> {
@@ -417,11 +416,5 @@ fn check_lifetime_limit(issued_at: UnixTime, expires_at: UnixTime, limits: &Limi
 fn check_depth_limit(max_depth: Option<u32>, limits: &Limits) -> Result<u32, Denial> {
     max_depth
         .filter(|&max_depth| max_depth <= limits.delegation_depth)
-        .ok_or_else(|| {
-            claim(
-                Step::S3i,
-                "del_max_depth",
-                "an integer from 0 to the configured depth limit",
-            )
-        })
+        .ok_or_else(|| Step::S3i.claim("del_max_depth", "an integer from 0 to the configured depth limit"))
 }

@@ -1,12 +1,15 @@
 //! Values as constraints compare them: by their canonical form, so that two values are equal exactly when their JCS
 //! serialisations are (draft section 3.4).
 
-use crate::canonical::{canonical_order, write_number, write_string};
+use serde::{Serialize, Serializer};
+
+use crate::canonical::{self, canonical_order};
 use crate::json::{Json, Object};
 use crate::number::{Double, Number};
 
 /// A JSON value whose numbers are all admissible. Equality is equality of canonical forms.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(untagged)]
 pub enum Value {
     /// `null`
     Null,
@@ -104,29 +107,7 @@ impl Value {
 
     /// The JCS serialisation (RFC 8785).
     pub fn canonical(&self) -> String {
-        let mut out = String::new();
-        self.write(&mut out);
-        out
-    }
-
-    fn write(&self, out: &mut String) {
-        match self {
-            Self::Null => out.push_str("null"),
-            Self::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
-            Self::Number(number) => write_number(*number, out),
-            Self::String(text) => write_string(text, out),
-            Self::Array(elements) => {
-                out.push('[');
-                for (index, element) in elements.iter().enumerate() {
-                    if index > 0 {
-                        out.push(',');
-                    }
-                    element.write(out);
-                }
-                out.push(']');
-            }
-            Self::Object(members) => members.write(out),
-        }
+        canonical::to_string(self)
     }
 }
 
@@ -201,22 +182,13 @@ impl Members {
 
     /// The JCS serialisation (RFC 8785).
     pub fn canonical(&self) -> String {
-        let mut out = String::new();
-        self.write(&mut out);
-        out
+        canonical::to_string(self)
     }
+}
 
-    fn write(&self, out: &mut String) {
-        out.push('{');
-        for (index, (name, value)) in self.iter().enumerate() {
-            if index > 0 {
-                out.push(',');
-            }
-            write_string(name, out);
-            out.push(':');
-            value.write(out);
-        }
-        out.push('}');
+impl Serialize for Members {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
     }
 }
 

@@ -41,10 +41,6 @@ pub(crate) struct Origin {
     pub(crate) subject_claim: Result<Option<String>, Denial>,
 }
 
-/// SHA-256 over the SHA-256 of each token of a chain.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct DigestOfTokens(Sha256);
-
 /// Whose authority is delegated: the root's `iss`, and its `sub` where the trust anchor asserts subjects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Principal {
@@ -109,9 +105,9 @@ impl VerifiedChain {
     /// What names these very tokens, signatures included: SHA-256 over the SHA-256 of each, root first. A presented
     /// chain has the same ([`Chain::beginnings`](crate::Chain::beginnings)), before it is verified.
     pub fn digest(&self) -> [u8; 32] {
-        let mut digest = DigestOfTokens::default();
-        self.tokens().for_each(|token| digest.add(&token.digest));
-        digest.so_far()
+        let mut digest = Sha256::new();
+        self.tokens().for_each(|token| digest.update(token.digest));
+        digest.finalize().into()
     }
 
     /// The instant from which the chain is expired. No token outlives its parent, so it is the leaf's.
@@ -188,20 +184,10 @@ impl VerifiedChain {
 /// What a chain as presented, its tokens joined by `~`, is known by: the same as [`VerifiedChain::digest`] once it is
 /// verified. Nothing of it is verified here.
 pub fn chain_digest(joined: impl AsRef<[u8]>) -> [u8; 32] {
-    let mut digest = DigestOfTokens::default();
+    let mut digest = Sha256::new();
     let tokens = joined.as_ref().split(|byte| *byte == b'~');
-    tokens.for_each(|token| digest.add(&jws::digest(token)));
-    digest.so_far()
-}
-
-impl DigestOfTokens {
-    pub(crate) fn add(&mut self, token: &[u8; 32]) {
-        self.0.update(token);
-    }
-
-    pub(crate) fn so_far(&self) -> [u8; 32] {
-        self.0.clone().finalize().into()
-    }
+    tokens.for_each(|token| digest.update(jws::digest(token)));
+    digest.finalize().into()
 }
 
 /// The allocator's share of a chain's own allocations: a header and rounding for each.

@@ -199,7 +199,7 @@ fn proof_in_words(proof: ProofKind) -> &'static str {
     match proof {
         ProofKind::Pop => "pop: each request is signed with the key that the delegation names",
         ProofKind::Mtls => "mtls: the client certificate is the one that the delegation names",
-        ProofKind::None => "none: whoever has the delegation may use it",
+        ProofKind::None => "none: every bearer of the delegation may use it",
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Patched {
 
 /// The elements of `spec.wasm`, if the object is an `EnvoyExtensionPolicy`.
 pub(super) fn wasm_extensions<'a>(object: &'a Object<'a>) -> Option<&'a [Json<'a>]> {
-    let spec = spec(object, "EnvoyExtensionPolicy")?;
+    let spec = plugin::spec(object, GROUP, "EnvoyExtensionPolicy")?;
     spec.member("wasm")?.as_array()
 }
 
@@ -66,7 +66,8 @@ pub(super) fn plugin(extension: &Json<'_>, place: &Location<'_>, patched: Patche
 impl Patched {
     /// Together with what a further document of the file adds.
     pub(super) fn and(self, document: &Json<'_>) -> Self {
-        let spec = document.as_object().and_then(|object| spec(object, "EnvoyPatchPolicy"));
+        let object = document.as_object();
+        let spec = object.and_then(|object| plugin::spec(object, GROUP, "EnvoyPatchPolicy"));
         let Some(patches) = spec.and_then(|spec| spec.member("jsonPatches")?.as_array()) else {
             return self;
         };
@@ -87,11 +88,6 @@ impl Patched {
             opens: self.opens || sets("/failure_policy", &text("FAIL_OPEN")) || sets("/fail_open", &Json::Bool(true)),
         }
     }
-}
-
-fn spec<'a>(object: &'a Object<'a>, kind: &str) -> Option<&'a Object<'a>> {
-    let is_meant = object.text("kind")? == kind && object.text("apiVersion")?.starts_with(GROUP);
-    object.object("spec").filter(|_| is_meant)
 }
 
 const GROUP: &str = "gateway.envoyproxy.io/";

@@ -8,8 +8,7 @@ use super::plugin::{self, Configuration, Plugin};
 
 /// The `spec`, if the object is a `WasmPlugin`.
 pub(super) fn wasm_plugin<'a>(object: &'a Object<'a>) -> Option<&'a Object<'a>> {
-    let is_wasm_plugin = object.text("kind")? == "WasmPlugin" && object.text("apiVersion")?.starts_with(GROUP);
-    object.object("spec").filter(|_| is_wasm_plugin)
+    plugin::spec(object, GROUP, "WasmPlugin")
 }
 
 /// Judges a `WasmPlugin`, if it is ours. The place is that of its `spec`.

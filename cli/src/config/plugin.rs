@@ -25,6 +25,12 @@ pub(super) struct Configuration {
     pub(super) is_text: bool,
 }
 
+/// The `spec` of a Kubernetes object, if it is of this API group and kind.
+pub(super) fn spec<'a>(object: &'a Object<'a>, group: &str, kind: &str) -> Option<&'a Object<'a>> {
+    let is_meant = object.text("kind")? == kind && object.text("apiVersion")?.starts_with(group);
+    object.object("spec").filter(|_| is_meant)
+}
+
 /// Whether any of these says that the filter is ours, by name or by its module's file or address.
 pub(super) fn is_named_ours<'a>(names: impl IntoIterator<Item = Option<&'a Json<'a>>>) -> bool {
     names

@@ -69,7 +69,7 @@ impl Case {
                     Json::String(one) => vec![one.clone().into_owned()],
                     several => texts(several).ok_or_else(|| wrong("audience", "an array of strings"))?,
                 },
-                // Last: a line that is no case is reported as such, whatever its policy.
+                // Last: a line that is no case is reported as such, also if its policy is unknown.
                 policy: read_policy(policy)?,
             },
             skipped_anchors,

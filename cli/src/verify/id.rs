@@ -31,30 +31,26 @@ impl CaseId {
     /// Looks for the name in a line that is no case, so that its answer can still be told from the others. The line may
     /// be cut short or worse; what is found counts if it was found once and can be read by itself.
     pub(super) fn of_unreadable(line: &[u8]) -> Self {
-        let mut found = Found::Nothing;
+        let mut found = Vec::new();
         // However it ends, what it came across until then is in `found`.
         let _ = serde_json::Deserializer::from_slice(line).deserialize_map(TopLevel { found: &mut found });
-        match found {
-            Found::Once(id) => id,
-            Found::Nothing | Found::Unusable => Self::unknown(),
-        }
+        let [Some(text)] = found[..] else {
+            return Self::unknown();
+        };
+        let id = Json::parse(text.get().as_bytes());
+        id.ok()
+            .and_then(|id| Self::from_json(&id))
+            .unwrap_or_else(Self::unknown)
     }
 }
 
-/// What a search for `id` came across.
-enum Found {
-    Nothing,
-    Once(CaseId),
-    /// It occurs twice, or is no scalar.
-    Unusable,
-}
-
 /// Walks the members of a line's object and looks at none but `id`.
-struct TopLevel<'f> {
-    found: &'f mut Found,
+struct TopLevel<'f, 'de> {
+    /// The values of those; without one where it is cut short.
+    found: &'f mut Vec<Option<&'de RawValue>>,
 }
 
-impl<'de> Visitor<'de> for TopLevel<'_> {
+impl<'de> Visitor<'de> for TopLevel<'_, 'de> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -67,15 +63,10 @@ impl<'de> Visitor<'de> for TopLevel<'_> {
                 members.next_value::<IgnoredAny>()?;
                 continue;
             }
-            let first = matches!(self.found, Found::Nothing);
-            *self.found = Found::Unusable;
-            let text: &RawValue = members.next_value()?;
-            let id = Json::parse(text.get().as_bytes())
-                .ok()
-                .and_then(|json| CaseId::from_json(&json));
-            if let (true, Some(id)) = (first, id) {
-                *self.found = Found::Once(id);
-            }
+            self.found.push(None);
+            let text = members.next_value()?;
+            self.found.pop();
+            self.found.push(Some(text));
         }
         Ok(())
     }

@@ -12,15 +12,17 @@ use axum::extract::{RawQuery, State as AxumState};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use credence_delegation::revocation::{EPOCH_LIMIT, Facts, NamedToken, Void, void_of};
-use credence_delegation::{Limits as DelegationLimits, PresentedChain, Thumbprint, TrustAnchors, UnixTime};
+use credence_delegation::revocation::{EPOCH_LIMIT, Void};
+use credence_delegation::{
+    Limits as DelegationLimits, PresentedChain, PresentedToken, Thumbprint, TrustAnchors, UnixTime,
+};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::api::Api;
 use super::problem::{Output, Problem};
 use super::{etags, json, query};
-use credence_revocation::{DelegationName, Issuer, Knowledge, PrincipalName};
+use credence_revocation::{DelegationName, Issuer, PrincipalName};
 use credence_runtime::caller::Caller;
 
 /// `GET`: one delegation, in the query.
@@ -31,10 +33,10 @@ pub(crate) async fn one(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let asked = Asked::from_query(query.as_deref())?;
-    let question = Question::of_facts(asked, &api.anchors)?;
-    question.check_scope(&caller)?;
+    let question = asked.into_facts(&api.anchors)?;
+    check_scope(&question, &caller)?;
     let skew = u64::from(api.status.max_iat_skew);
-    let (void, seq) = api.log.read(|log, seq| (question.answer(log, skew), seq));
+    let (void, seq) = api.log.read(|log, seq| (question.void(&log, skew), seq));
     let log_id = api.log.log_id().as_str();
     let tag = entity_tag(log_id, void);
     let response = if etags::names(&headers, header::IF_NONE_MATCH, &tag) {
@@ -69,7 +71,7 @@ pub(crate) async fn several(
     let mut questions = Vec::with_capacity(delegations.len());
     for (index, json::Object(item)) in delegations.into_iter().enumerate() {
         let question = item.into_question(&api.anchors).and_then(|question| {
-            question.check_scope(&caller)?;
+            check_scope(&question, &caller)?;
             Ok(question)
         });
         questions.push(question.map_err(|problem| problem.within(&format!("delegations[{index}]")))?);
@@ -79,7 +81,7 @@ pub(crate) async fn several(
     }
     let skew = u64::from(api.status.max_iat_skew);
     let (results, seq) = api.log.read(|log, seq| {
-        let results = questions.iter().map(|question| view(question.answer(log, skew)));
+        let results = questions.iter().map(|question| view(question.void(&log, skew)));
         (Vec::from_iter(results), seq)
     });
     let log_id = api.log.log_id().as_str();
@@ -114,21 +116,6 @@ struct Asked {
     ids: Vec<String>,
 }
 
-/// What the log is asked.
-#[derive(Debug)]
-enum Question {
-    Facts {
-        issuer: String,
-        subject: Option<String>,
-        asserts_subjects: bool,
-        epoch: Option<u64>,
-        issued_at: UnixTime,
-        keys: Vec<Thumbprint>,
-        ids: Vec<String>,
-    },
-    Chain(PresentedChain),
-}
-
 // === impl Asked ===
 
 impl Asked {
@@ -154,55 +141,50 @@ impl Asked {
         Ok(asked)
     }
 
-    fn into_question(mut self, anchors: &TrustAnchors) -> Result<Question, Problem> {
+    fn into_question(mut self, anchors: &TrustAnchors) -> Result<PresentedChain, Problem> {
         match self.chain.take() {
-            None => Question::of_facts(self, anchors),
+            None => self.into_facts(anchors),
             Some(chain) if self == Self::default() => {
                 PresentedChain::read(&chain, anchors, &DelegationLimits::default())
-                    .map(Question::Chain)
                     .map_err(|denial| Problem::bad_request(format!("at chain: {denial}")))
             }
             Some(_) => Err(Problem::bad_request("chain stands alone, or the facts without it")),
         }
     }
-}
 
-// === impl Question ===
-
-impl Question {
-    fn of_facts(asked: Asked, anchors: &TrustAnchors) -> Result<Self, Problem> {
+    fn into_facts(self, anchors: &TrustAnchors) -> Result<PresentedChain, Problem> {
         let missing = |name: &str, why: &str| Problem::bad_request(format!("{name} is missing: {why}"));
-        let issuer = asked.issuer.ok_or_else(|| missing("issuer", "the root token's iss"))?;
-        if asked.keys.is_empty() {
+        let issuer = self.issuer.ok_or_else(|| missing("issuer", "the root token's iss"))?;
+        if self.keys.is_empty() {
             return Err(missing(
                 "key",
                 "the thumbprints of the root's signing key and of every holder's; a revoked one cannot be found \
                  otherwise",
             ));
         }
-        if asked.ids.is_empty() {
+        if self.ids.is_empty() {
             return Err(missing(
                 "id",
                 "the jti of every token of the chain, root first; a revoked one cannot be found otherwise",
             ));
         }
-        if asked.keys.len() > MAX_NAMES || asked.ids.len() > MAX_NAMES {
+        if self.keys.len() > MAX_NAMES || self.ids.len() > MAX_NAMES {
             return Err(Problem::bad_request(format!(
                 "at most {MAX_NAMES} keys and as many ids of one chain"
             )));
         }
         // As everywhere, what is configured of an issuer is what counts.
         let configured = anchors.of_issuer(&issuer).next().map(|anchor| anchor.asserts_subjects);
-        let asserts_subjects = configured.or(asked.asserts_subjects);
-        let principal = PrincipalName::parse(issuer.clone(), asked.subject.clone())?;
-        let subject = asked.subject.filter(|_| asserts_subjects != Some(false));
-        for id in &asked.ids {
+        let asserts_subjects = configured.or(self.asserts_subjects);
+        let principal = PrincipalName::parse(issuer.clone(), self.subject.clone())?;
+        let subject = self.subject.filter(|_| asserts_subjects != Some(false));
+        for id in &self.ids {
             DelegationName::parse(principal.clone(), Vec::new(), id.clone())?;
         }
-        if asked.epoch.is_some_and(|epoch| epoch >= EPOCH_LIMIT) {
+        if self.epoch.is_some_and(|epoch| epoch >= EPOCH_LIMIT) {
             return Err(Problem::bad_request("epoch is below 2^53"));
         }
-        if asked
+        if self
             .issued_at
             .is_some_and(|issued_at| !(0..=LATEST).contains(&issued_at))
         {
@@ -210,59 +192,30 @@ impl Question {
                 "issued_at is seconds since the Unix epoch, 0 to {LATEST}"
             )));
         }
-        let keys = asked.keys.iter().map(|key| {
+        let keys = self.keys.iter().map(|key| {
             Thumbprint::parse(key).ok_or_else(|| {
                 Problem::bad_request("a key is its RFC 7638 SHA-256 thumbprint in base64url: 43 characters")
             })
         });
-        Ok(Self::Facts {
+        Ok(PresentedChain {
+            issuer,
             subject,
             asserts_subjects: asserts_subjects.unwrap_or(false),
-            epoch: asked.epoch,
-            issued_at: UnixTime(asked.issued_at.unwrap_or(i64::MIN)),
+            root_epoch: self.epoch,
+            issued_at: UnixTime(self.issued_at.unwrap_or(i64::MIN)),
             keys: keys.collect::<Result<_, _>>()?,
-            ids: asked.ids,
-            issuer,
+            // How long the tokens live is for the relying party to check: docs/api.md says against what.
+            tokens: Vec::from_iter(self.ids.into_iter().map(|id| PresentedToken { id, span: None })),
         })
     }
+}
 
-    fn check_scope(&self, caller: &Caller) -> Result<(), Problem> {
-        let issuer = match self {
-            Self::Facts { issuer, .. } => issuer,
-            Self::Chain(chain) => chain.issuer(),
-        };
-        // A name that no log can hold is no secret.
-        if caller.covers(issuer) || Issuer::parse(issuer.to_owned()).is_err() {
-            return Ok(());
-        }
-        Err(Problem::out_of_scope(caller, ""))
+fn check_scope(question: &PresentedChain, caller: &Caller) -> Result<(), Problem> {
+    // A name that no log can hold is no secret.
+    if caller.covers(&question.issuer) || Issuer::parse(question.issuer.clone()).is_err() {
+        return Ok(());
     }
-
-    fn answer(&self, log: Knowledge<'_>, skew: u64) -> Result<(), Void> {
-        match self {
-            Self::Facts {
-                issuer,
-                subject,
-                asserts_subjects,
-                epoch,
-                issued_at,
-                keys,
-                ids,
-            } => {
-                let facts = Facts {
-                    issuer,
-                    subject: subject.as_deref(),
-                    asserts_subjects: *asserts_subjects,
-                    root_epoch: *epoch,
-                    issued_at: *issued_at,
-                };
-                // How long the tokens live is for the relying party to check: docs/api.md says against what.
-                let tokens = ids.iter().map(|id| NamedToken { id, span: None });
-                void_of(&facts, keys.iter().copied(), tokens, &log, skew)
-            }
-            Self::Chain(chain) => chain.void(&log, skew),
-        }
-    }
+    Err(Problem::out_of_scope(caller, ""))
 }
 
 /// Weak: the position in the answer moves with every revocation, what it says of the delegation does not.

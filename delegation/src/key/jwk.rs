@@ -39,7 +39,7 @@ impl PublicKey {
 
     /// The public JWK, in canonical form (RFC 8785) and with the required members only.
     pub fn to_jwk(&self) -> String {
-        self.point.to_jwk()
+        self.point.to_jwk("")
     }
 }
 

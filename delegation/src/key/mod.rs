@@ -79,7 +79,7 @@ impl PublicKey {
 
     fn new(point: Point) -> Self {
         Self {
-            thumbprint: Thumbprint::of(&point.to_jwk()),
+            thumbprint: Thumbprint::of(&point.to_jwk("")),
             point,
         }
     }

@@ -1,7 +1,5 @@
 //! The points that are keys, and how a JWK states them.
 
-use zeroize::Zeroizing;
-
 use super::KeyType;
 use super::p256_key::P256Key;
 use crate::base64url;
@@ -15,29 +13,17 @@ pub(super) enum Point {
 }
 
 impl Point {
-    /// The JWK with the required members only, in the order that RFC 7638 hashes and RFC 8785 writes them.
-    pub(super) fn to_jwk(&self) -> String {
+    /// The JWK with the required members only, in the order that RFC 7638 hashes and RFC 8785 writes them. `d` is the
+    /// member of that name of a private one, with its comma; empty for a public one.
+    pub(super) fn to_jwk(&self, d: &str) -> String {
         match self {
             Self::Ed25519(key) => {
                 let x = base64url::encode(key.as_bytes());
-                format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}"#)
+                format!(r#"{{"crv":"Ed25519",{d}"kty":"OKP","x":"{x}"}}"#)
             }
-            Self::P256(key) => elliptic(KeyType::P256, key.as_library().to_sec1_point(false).as_bytes(), ""),
-            Self::Secp256k1(key) => elliptic(KeyType::Secp256k1, key.to_sec1_point(false).as_bytes(), ""),
+            Self::P256(key) => elliptic(KeyType::P256, key.as_library().to_sec1_point(false).as_bytes(), d),
+            Self::Secp256k1(key) => elliptic(KeyType::Secp256k1, key.to_sec1_point(false).as_bytes(), d),
         }
-    }
-
-    /// The same with the secret `d`, given in base64url.
-    pub(super) fn to_private_jwk(&self, d: &str) -> Zeroizing<String> {
-        let d = Zeroizing::new(format!(r#""d":"{d}","#));
-        Zeroizing::new(match self {
-            Self::Ed25519(key) => {
-                let x = base64url::encode(key.as_bytes());
-                format!(r#"{{"crv":"Ed25519",{}"kty":"OKP","x":"{x}"}}"#, *d)
-            }
-            Self::P256(key) => elliptic(KeyType::P256, key.as_library().to_sec1_point(false).as_bytes(), &d),
-            Self::Secp256k1(key) => elliptic(KeyType::Secp256k1, key.to_sec1_point(false).as_bytes(), &d),
-        })
     }
 }
 

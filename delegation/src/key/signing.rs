@@ -38,21 +38,21 @@ impl SigningKey {
     /// # Errors
     /// [`KeyError::Unusable`] if the scalar is 0, or not below the order of the curve's group.
     pub fn from_secret(kind: KeyType, secret: &[u8; 32]) -> Result<Self, KeyError> {
-        match kind {
-            KeyType::Ed25519 => Ok(Self::from_seed(secret)),
-            KeyType::P256 => p256::ecdsa::SigningKey::from_slice(secret)
-                .map(|key| Self {
-                    public: PublicKey::new(Point::P256(P256Key::new(*key.verifying_key()))),
-                    secret: Secret::P256(key),
-                })
-                .map_err(|_| KeyError::Unusable(kind)),
-            KeyType::Secp256k1 => k256::ecdsa::SigningKey::from_slice(secret)
-                .map(|key| Self {
-                    public: PublicKey::new(Point::Secp256k1(*key.verifying_key())),
-                    secret: Secret::Secp256k1(key),
-                })
-                .map_err(|_| KeyError::Unusable(kind)),
-        }
+        let (secret, point) = match kind {
+            KeyType::Ed25519 => return Ok(Self::from_seed(secret)),
+            KeyType::P256 => {
+                let key = p256::ecdsa::SigningKey::from_slice(secret).map_err(|_| KeyError::Unusable(kind))?;
+                let point = Point::P256(P256Key::new(*key.verifying_key()));
+                (Secret::P256(key), point)
+            }
+            KeyType::Secp256k1 => {
+                let key = k256::ecdsa::SigningKey::from_slice(secret).map_err(|_| KeyError::Unusable(kind))?;
+                let point = Point::Secp256k1(*key.verifying_key());
+                (Secret::Secp256k1(key), point)
+            }
+        };
+        let public = PublicKey::new(point);
+        Ok(Self { secret, public })
     }
 
     /// Reads a private JWK: a public one, and the secret that must belong to it as `d` (RFC 8037, section 2; RFC 7518,
@@ -74,9 +74,14 @@ impl SigningKey {
 
     /// The private JWK. A reader of it can sign.
     pub fn to_private_jwk(&self) -> Zeroizing<String> {
-        let secret = self.secret_bytes();
+        let secret = Zeroizing::new(match &self.secret {
+            Secret::Ed25519(key) => key.to_bytes(),
+            Secret::P256(key) => key.to_bytes().into(),
+            Secret::Secp256k1(key) => key.to_bytes().into(),
+        });
         let d = Zeroizing::new(base64url::encode(secret.as_slice()));
-        self.public.point.to_private_jwk(&d)
+        let d = Zeroizing::new(format!(r#""d":"{}","#, *d));
+        Zeroizing::new(self.public.point.to_jwk(&d))
     }
 
     /// The public half.
@@ -103,14 +108,6 @@ impl SigningKey {
                 signature.normalize_s().to_bytes().to_vec()
             }
         }
-    }
-
-    fn secret_bytes(&self) -> Zeroizing<[u8; 32]> {
-        Zeroizing::new(match &self.secret {
-            Secret::Ed25519(key) => key.to_bytes(),
-            Secret::P256(key) => key.to_bytes().into(),
-            Secret::Secp256k1(key) => key.to_bytes().into(),
-        })
     }
 }
 
