@@ -92,4 +92,4 @@ fn fill(
 /// What `limits.compact_above_bytes` is if nothing else is said.
 const COMPACT_ABOVE_BYTES: u64 = 64 << 20;
 /// Records in one group.
-const GROUP: usize = 8_192;
+const GROUP: usize = 2_048;

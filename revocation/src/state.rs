@@ -207,6 +207,9 @@ impl State {
     }
 
     fn shard_of(&self, key: &Key) -> usize {
+        if key.is(ISSUER_FLOOR) {
+            return FLOORS;
+        }
         // The map inside the shard goes by the lower and the highest bits of the same hash.
         let hash = self.hasher.hash_one(key) >> 16;
         (hash as u32 as usize) % Self::SHARDS
@@ -247,7 +250,7 @@ impl FrozenState {
                     .collect::<Vec<_>>()
             })
         };
-        let floors = of(self.shards.clone(), true);
+        let floors = of(Vec::from_iter(self.shards.get(FLOORS).cloned()), true);
         let log_floor = log_floor.map(|floor| (0, floor)).into_iter();
         log_floor.chain(floors).chain(of(self.shards, false))
     }
@@ -315,6 +318,8 @@ fn issuer_of(subject: &mut Subject) -> Option<&mut String> {
 const ISSUER_FLOOR: u8 = 3 << 3 | 2;
 const DELEGATION: u8 = 4 << 3 | 2;
 
+/// The shard of all issuers' floors.
+const FLOORS: usize = 0;
 /// Numbers, tags and lengths beside a subject's name in a file.
 const STORED_OVERHEAD: u64 = 30;
 /// Epochs stay below this: they travel as JSON numbers, which are exact up to here.

@@ -77,7 +77,7 @@ impl Cut {
         while room > 0
             && let Some((seq, record)) = self.records.next()
         {
-            room = room.saturating_sub(record.encoded_len());
+            room = room.saturating_sub(record.encoded_len() + RECORD_OVERHEAD);
             chunk.seqs.push(seq);
             chunk.records.push(record);
         }
@@ -120,5 +120,8 @@ impl Beginning {
     }
 }
 
-/// What goes into one chunk, about.
-const CHUNK_BYTES: usize = 512 << 10;
+/// What goes into one chunk. redb stores a value in a power of two of bytes: with its last record, the chunk's tags and its
+/// key, it stays below 256 KiB.
+const CHUNK_BYTES: usize = 250 << 10;
+/// A record's tag and length in the chunk, and its number.
+const RECORD_OVERHEAD: usize = 12;
