@@ -518,7 +518,7 @@ const NOTES_ROW: &str = "notes";
 const LAYOUT: u32 = 1;
 const RESERVE: &str = "reserve";
 const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
-const CACHE_BYTES: usize = 32 << 20;
+const CACHE_BYTES: usize = 8 << 20;
 /// What a row takes beside its value, about.
 const ROW_BYTES: u64 = 24;
 /// What is removed in one transaction. Each row counts for some more, because it may change pages of its own.
