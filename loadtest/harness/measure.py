@@ -107,7 +107,7 @@ def differences(samples: list[Taken], base: list[Taken], member: str) -> list[fl
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """Where their median is with at least 95 % confidence, whatever the distribution: the binomial interval of order
+    """Where their median is with at least 95 % confidence, for any distribution: the binomial interval of order
     statistics. Fewer than six values give the least and the most, which is less certain."""
     values, number = sorted(values), len(values)
 

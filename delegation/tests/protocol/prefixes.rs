@@ -130,7 +130,7 @@ fn the_answer_is_the_one_without_a_known_chain() {
     }
 }
 
-/// What is stated of a chain's beginning changes no answer, whatever follows.
+/// What is stated of a chain's beginning changes no answer.
 #[test]
 fn the_answer_is_the_one_of_a_beginning_that_is_stated() {
     let Family {

@@ -461,6 +461,9 @@ fn replay_all(transaction: &ReadTransaction, view: &mut LogView) -> Result<(Head
         bytes += chunk.value().len() as u64;
         let chunk = Chunk::decode(chunk.value())
             .map_err(|_| damaged("a row that does not hold a part of the log's beginning"))?;
+        if chunk.seqs.len() != chunk.records.len() {
+            return Err(damaged("a part of the log's beginning that is not whole"));
+        }
         for (seq, record) in chunk.seqs.into_iter().zip(chunk.records) {
             view.restore(seq, record).map_err(damaged)?;
         }
