@@ -25,10 +25,9 @@ main() {
     cargo_arm64 test --test=filter -- --test-threads=1 "${TESTS[@]}" >/dev/null
 }
 
-# cargo_arm64 COMMAND ARGUMENT...: without optimising across crates, which takes long and changes no result.
+# cargo_arm64 COMMAND ARGUMENT...
 cargo_arm64() {
-    CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-        "$ROOT/scripts/cross-cargo.sh" aarch64-unknown-linux-gnu "$1" --locked --release -p credence -p credence-e2e "${@:2}"
+    "$ROOT/scripts/cross-cargo.sh" aarch64-unknown-linux-gnu "$1" --locked --release -p credence -p credence-e2e "${@:2}"
 }
 
 # emulated FILE PROGRAM: the program as one that this machine can start; a process of it has the id that was started.

@@ -19,7 +19,7 @@ const FOLLOWERS_FROM_NOW = 3;
 const LONGEST_PEACE = 600;
 /** Milliseconds that the revocations are spread over. */
 const DURATION = 12_000;
-const DEADLINE = 45_000;
+const DEADLINE = 120_000;
 
 const credence = process.argv[2] ?? "target/release/credence";
 const folder = await mkdtemp(join(tmpdir(), "credence-sse-"));

@@ -193,6 +193,20 @@ async fn a_grpc_connection_that_says_nothing_or_too_little_is_closed() {
     }
 }
 
+/// Pings are answered, so that nothing else closes it.
+#[tokio::test]
+async fn a_grpc_connection_that_opens_no_stream_is_closed() {
+    let place = Place::new();
+    let hello_timeout = Duration::from_millis(100);
+    let server = place.start_with(|config| config.timeouts.hello = hello_timeout).await;
+    let stream = tokio::net::TcpStream::connect(server.running.grpc_address())
+        .await
+        .unwrap();
+    let (_requests, connection) = h2::client::handshake(stream).await.unwrap();
+    let closed = tokio::time::timeout(Duration::from_secs(5), connection).await;
+    assert!(closed.is_ok());
+}
+
 #[tokio::test]
 async fn connections_to_the_grpc_port_leave_the_http_port_its_places() {
     let place = Place::new();

@@ -513,6 +513,24 @@ fn a_compacted_log_that_lacks_a_part_is_refused() {
 }
 
 #[test]
+fn a_part_of_a_compacted_log_that_lacks_a_records_number_is_refused() {
+    let log = Log::of(3);
+    log.compact();
+    let part = (log.head().seq, 0);
+    log.store
+        .write(|transaction| {
+            let mut parts = transaction.open_table(BEGINNING)?;
+            let mut chunk = Chunk::decode(parts.get(part)?.unwrap().value()).unwrap();
+            assert!(chunk.seqs.pop().is_some());
+            parts.insert(part, chunk.encode_to_vec().as_slice())?;
+            Ok(())
+        })
+        .unwrap();
+    let refused = read(&log.store).unwrap_err().to_string();
+    assert!(refused.contains("not whole"), "{refused}");
+}
+
+#[test]
 fn after_any_operations_in_any_order_a_start_finds_what_was_acknowledged() {
     for seed in 1..=8_u64 {
         let mut log = Log::of(0);
