@@ -17,6 +17,10 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 # Which benchmark `make bench` runs: the name behind loadtest/bench-.
 BENCH ?= filter
 
+# Integration tests by name, as cargo takes them.
+END_TO_END_TESTS := $(notdir $(basename $(wildcard e2e/tests/*)))
+OTHER_TESTS := $(filter-out $(END_TO_END_TESTS),$(sort $(notdir $(basename $(wildcard */tests/* loadtest/pool/tests/*)))))
+
 # How long `make soak-oracles` sends requests.
 SECONDS ?= 600
 
@@ -26,7 +30,7 @@ SIDE_BY_SIDE := --no-print-directory --jobs=4
 export CARGO_MAKEFLAGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build build-tests build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
+.PHONY: help run test test-parts test-end-to-end build build-tests build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -44,7 +48,15 @@ test: rust ## Build all and run every test, end to end against a real Envoy too
 	@scripts/setup-tests.sh
 	@$(MAKE) $(SIDE_BY_SIDE) build-tests neighbour envoy interoperability alerts
 	@echo "==> Running the tests"
-	@cargo test --locked --workspace
+	@$(MAKE) $(SIDE_BY_SIDE) test-parts test-end-to-end
+
+# At the same time, since the last tests of each leave a core idle. By name and not by package: cargo would build
+# dependencies once more, with one package's features.
+test-parts:
+	@cargo test --locked --workspace --lib --bins $(OTHER_TESTS:%=--test=%)
+
+test-end-to-end:
+	@cargo test --locked --workspace $(END_TO_END_TESTS:%=--test=%)
 
 test-mesh: build wasm envoy ## Have a real Istio deliver envoy-config/istio to real proxies: builds Istio once, some eight minutes
 	@scripts/test-mesh.sh
@@ -55,7 +67,7 @@ build-with-demo: rust
 
 build-tests: rust
 	@echo "==> Building the tests"
-	@cargo test --locked --workspace --no-run --quiet
+	@cargo test --locked --workspace --lib --bins --tests --no-run --quiet
 
 # Other people's software and test vectors that the tests use: downloads, above all.
 interoperability:
@@ -173,23 +185,23 @@ bench-needs-log: build
 
 bench-needs-memory: build wasm envoy
 	@scripts/setup-bench.sh
-	@cargo build --locked --release -p credence-e2e --bin mint-many
+	@cargo build --locked --release -p credence-e2e --example mint-many
 
 bench-needs-peers: build wasm envoy
 	@scripts/build-wasm.sh noop
 	@scripts/setup-bench.sh
 	@scripts/setup-authorizer.sh >/dev/null
-	@cargo build --locked --release -p credence-e2e --bin paced-load
+	@cargo build --locked --release -p credence-e2e --example paced-load
 
 bench-needs-performance: bench-needs-peers bench-needs-scaling bench-needs-token bench-needs-memory bench-needs-revocation bench-needs-ledger
 
 bench-needs-stalls: build
 	@scripts/setup-bench.sh
-	@cargo build --locked --release -p credence-e2e --bin stalls
+	@cargo build --locked --release -p credence-e2e --example stalls
 
 bench-needs-revocation: build wasm envoy
 	@scripts/setup-bench.sh
-	@cargo build --locked --release -p credence-e2e --bin propagation
+	@cargo build --locked --release -p credence-e2e --example propagation
 
 bench-needs-rules: build wasm envoy
 	@scripts/setup-bench.sh
@@ -198,13 +210,13 @@ bench-needs-scaling: build wasm envoy
 	@scripts/build-wasm.sh noop
 	@scripts/build-wasm.sh calls
 	@scripts/setup-bench.sh
-	@cargo build --locked --release -p credence-e2e --bin mint-many --bin paced-load --bin serve-logs
+	@cargo build --locked --release -p credence-e2e --example mint-many --example paced-load --example serve-logs
 
 bench-needs-signatures: build
 	@cargo build --locked --release -p credence-control-plane --example record-chains
 
 bench-needs-snapshot: build wasm envoy
-	@cargo build --locked --release -p credence-e2e --bin load-snapshot
+	@cargo build --locked --release -p credence-e2e --example load-snapshot
 
 bench-needs-token: rust
 
@@ -214,7 +226,7 @@ soak: build wasm envoy ## Run the long tests, those marked #[ignore]
 	@scripts/check-reproducible.sh
 
 soak-oracles: build wasm envoy ## Send generated requests through the filter to real services: make soak-oracles SECONDS=600, or with SEED=1
-	@cargo run --locked --release -p credence-e2e --bin soak-oracles -- $(SECONDS) $(SEED)
+	@cargo run --locked --release -p credence-e2e --example soak-oracles -- $(SECONDS) $(SEED)
 
 fuzz: ## Fuzz what reads untrusted input: all targets, FUZZ_SECONDS=60 each, or make fuzz FUZZ_TARGET=chain
 	@scripts/fuzz.sh

@@ -1,4 +1,4 @@
-"""Load by e2e/src/bin/paced-load.rs: at a rate, free of coordinated omission, or as fast as it is answered."""
+"""Load by e2e/examples/paced-load.rs: at a rate, free of coordinated omission, or as fast as it is answered."""
 
 import json
 import subprocess

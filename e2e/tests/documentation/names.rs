@@ -169,7 +169,7 @@ fn programs_of(benchmark: &str) -> String {
         |path: &str| fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
     let script = read(&format!("loadtest/bench-{benchmark}"));
     let more = match benchmark {
-        "revocation" => "e2e/src/bin/propagation.rs",
+        "revocation" => "e2e/examples/propagation.rs",
         "audit-query" => "ledger/examples/audit-query.rs",
         "ledger" => "control-plane/examples/ledger-load/main.rs",
         _ => return script,
