@@ -17,9 +17,8 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 # Which benchmark `make bench` runs: the name behind loadtest/bench-.
 BENCH ?= filter
 
-# Integration tests by name, as cargo takes them.
-END_TO_END_TESTS := $(notdir $(basename $(wildcard e2e/tests/*)))
-OTHER_TESTS := $(filter-out $(END_TO_END_TESTS),$(sort $(notdir $(basename $(wildcard */tests/* loadtest/pool/tests/*)))))
+# All but the examples, which are the programs of benchmarks.
+TESTS := --workspace --lib --bins --tests
 
 # How long `make soak-oracles` sends requests.
 SECONDS ?= 600
@@ -30,7 +29,7 @@ SIDE_BY_SIDE := --no-print-directory --jobs=4
 export CARGO_MAKEFLAGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-parts test-end-to-end build build-tests build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
+.PHONY: help run test build build-tests build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-observability lint-istio lint-performance
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -48,15 +47,7 @@ test: rust ## Build all and run every test, end to end against a real Envoy too
 	@scripts/setup-tests.sh
 	@$(MAKE) $(SIDE_BY_SIDE) build-tests neighbour envoy interoperability alerts
 	@echo "==> Running the tests"
-	@$(MAKE) $(SIDE_BY_SIDE) test-parts test-end-to-end
-
-# At the same time, since the last tests of each leave a core idle. By name and not by package: cargo would build
-# dependencies once more, with one package's features.
-test-parts:
-	@cargo test --locked --workspace --lib --bins $(OTHER_TESTS:%=--test=%)
-
-test-end-to-end:
-	@cargo test --locked --workspace $(END_TO_END_TESTS:%=--test=%)
+	@cargo test --locked $(TESTS)
 
 test-mesh: build wasm envoy ## Have a real Istio deliver envoy-config/istio to real proxies: builds Istio once, some eight minutes
 	@scripts/test-mesh.sh
@@ -67,7 +58,7 @@ build-with-demo: rust
 
 build-tests: rust
 	@echo "==> Building the tests"
-	@cargo test --locked --workspace --lib --bins --tests --no-run --quiet
+	@cargo test --locked $(TESTS) --no-run --quiet
 
 # Other people's software and test vectors that the tests use: downloads, above all.
 interoperability:
