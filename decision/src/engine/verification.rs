@@ -249,7 +249,7 @@ impl ChainLookup<'_> {
     }
 }
 
-/// Step 5's checks of every request, cached chain or not.
+/// Expiry and revocation: checked on every request, also for a cached chain.
 pub(super) fn check_still_valid(
     policy: &Policy,
     chain: &CachedChain,
