@@ -152,7 +152,7 @@ impl Recorder {
         })
     }
 
-    /// As what a denial on a verified chain is recorded, if by itself.
+    /// The kind under which a denial on a verified chain is recorded; `None` if it is only counted.
     fn denied(&mut self, chain: &CachedChain, findings: &Findings, reason: Reason, second: i64) -> Option<Denied> {
         let denied = match reason {
             Reason::AuditFull => return None,
