@@ -28,7 +28,7 @@ main() {
         kubernetes/{namespace,control-plane,servicemonitor}.yaml
     "$TOOL" has "$DEFINITIONS" "$CHART" "$CHART/ci/first-start-values.yaml" kubernetes/{namespace,first-start}.yaml
     credence_takes_what_the_chart_makes
-    mistakes_are_found
+    errors_are_found
 }
 
 credence_takes_what_the_chart_makes() {
@@ -59,40 +59,40 @@ credence_takes_what_the_chart_makes() {
     done
 }
 
-# That what was found to be right would not be found to be so whatever it is.
-mistakes_are_found() {
+# Each check fails on a file with an error.
+errors_are_found() {
     local kubernetes=kubernetes/control-plane.yaml gateway=envoy-gateway/credence.yaml
-    mistake $kubernetes 's/terminationGracePeriodSeconds:/terminationGracePeriod:/' 'unknown field'
-    mistake $kubernetes 's/runAsNonRoot: true/runAsNonRoot: false/' 'Pod Security Standard restricted'
-    mistake $kubernetes 's/^      app: credence/      app: other/' 'does not match template'
-    mistake $kubernetes 's/periodSeconds: 2$/periodSeconds: -2/' 'greater than or equal to 0'
-    mistake $kubernetes 's/name: grpc-filters, port: 7071/name: grpc-filters, port: 70710/' 'between 1 and 65535'
-    mistake kubernetes/namespace.yaml 's/ReadWriteOnce/ReadWriteTwice/' 'supported values'
-    mistake kubernetes/first-start.yaml 's/restartPolicy: Never/restartPolicy: Always/' 'restartPolicy'
-    mistake kubernetes/servicemonitor.yaml 's/interval: 15s/interval: soon/' 'interval'
-    mistake kubernetes/podmonitor.yaml 's/podMetricsEndpoints:/podEndpoints:/' 'unknown field'
-    mistake $gateway 's/type: Image/type: HTTP/' 'If type is HTTP'
-    mistake $gateway 's/failOpen: false/failShut: true/' 'unknown field'
-    mistake $IN_A_MESH 's/{name: istio-certificate, emptyDir/{name: another, emptyDir/' 'Not found: "istio-certificate"'
-    mistake_in_values 'settings: {acces: {}}' "additional properties 'acces' not allowed"
-    mistake_in_values 'extraArgs: [--init]' 'extraArgs'
-    mistake_in_values 'image: {digest: ""}' 'digest'
-    mistake_in_values 'drainPromise: 11s' 'drainPromise'
-    mistake_in_values 'maxStaleness: 1s' 'maxStaleness'
+    refused $kubernetes 's/terminationGracePeriodSeconds:/terminationGracePeriod:/' 'unknown field'
+    refused $kubernetes 's/runAsNonRoot: true/runAsNonRoot: false/' 'Pod Security Standard restricted'
+    refused $kubernetes 's/^      app: credence/      app: other/' 'does not match template'
+    refused $kubernetes 's/periodSeconds: 2$/periodSeconds: -2/' 'greater than or equal to 0'
+    refused $kubernetes 's/name: grpc-filters, port: 7071/name: grpc-filters, port: 70710/' 'between 1 and 65535'
+    refused kubernetes/namespace.yaml 's/ReadWriteOnce/ReadWriteTwice/' 'supported values'
+    refused kubernetes/first-start.yaml 's/restartPolicy: Never/restartPolicy: Always/' 'restartPolicy'
+    refused kubernetes/servicemonitor.yaml 's/interval: 15s/interval: soon/' 'interval'
+    refused kubernetes/podmonitor.yaml 's/podMetricsEndpoints:/podEndpoints:/' 'unknown field'
+    refused $gateway 's/type: Image/type: HTTP/' 'If type is HTTP'
+    refused $gateway 's/failOpen: false/failShut: true/' 'unknown field'
+    refused $IN_A_MESH 's/{name: istio-certificate, emptyDir/{name: another, emptyDir/' 'Not found: "istio-certificate"'
+    refused_values 'settings: {acces: {}}' "additional properties 'acces' not allowed"
+    refused_values 'extraArgs: [--init]' 'extraArgs'
+    refused_values 'image: {digest: ""}' 'digest'
+    refused_values 'drainPromise: 11s' 'drainPromise'
+    refused_values 'maxStaleness: 1s' 'maxStaleness'
 }
 
-# mistake FILE EXPRESSION SAID: the file, changed by sed's expression, is refused, and this is said of it.
-mistake() {
+# refused FILE EXPRESSION SAID: the file, changed by sed's expression, is refused with this message.
+refused() {
     local said
     local question=(check "$DEFINITIONS" "$scratch/wrong.yaml")
     [ "$1" != $IN_A_MESH ] || question=(applied "$DEFINITIONS" "$scratch/wrong.yaml" kubernetes/control-plane.yaml)
     sed "$2" "$1" >"$scratch/wrong.yaml"
     ! cmp -s "$1" "$scratch/wrong.yaml" || fail "'$2' changes nothing in $1"
-    ! said=$("$TOOL" "${question[@]}" 2>&1) || fail "$1 with '$2' is taken for right"
-    [[ $said == *"$3"* ]] || fail "of $1 with '$2' something else is said:" "$said"
+    ! said=$("$TOOL" "${question[@]}" 2>&1) || fail "$1 with '$2' is accepted"
+    [[ $said == *"$3"* ]] || fail "$1 with '$2' is refused with another message:" "$said"
 }
 
-mistake_in_values() {
+refused_values() {
     local said
     { cat "$CHART/ci/default-values.yaml" && echo; } | grep -v "^${1%%:*}:" >"$scratch/values.yaml"
     [ "${1%%:*}" = image ] && sed -i '/^  digest:/d' "$scratch/values.yaml"

@@ -37,8 +37,8 @@ prepare() {
         "prepare_$language" "$scratch" "$(sources "$language")" >&2
         touch "$scratch/complete"
         chmod 755 "$scratch"
-        # Last and in one step: what stands at this path is always whole. Whoever prepares the same at the same time is
-        # not in the way, nor are we in his: the first one's stays.
+        # Last, and by an atomic rename: this path never holds a part of the files. If another process prepares the same
+        # at the same time, the first rename wins.
         [ -e "$home/complete" ] || rm -rf "$home"
         mv -T "$scratch" "$home" 2>/dev/null || [ -e "$home/complete" ] ||
             fail "could not move $scratch to $home" "Remove $home if it is there, and run this again."

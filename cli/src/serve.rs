@@ -31,8 +31,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 
-    /// Create the log in an empty folder, and the operator's token file if it is not there. Everything issued before
-    /// is void for the new log, since it cannot know what the lost one had revoked.
+    /// Create the log in an empty folder, and the operator's token file if it is not there. Tokens issued
+    /// before are revoked in the new log, which cannot know what a lost log had revoked.
     #[arg(long)]
     init: bool,
 
@@ -46,7 +46,7 @@ pub(crate) struct Serve {
     init_only: bool,
 
     /// The data folder was restored from a backup of the log with this log_id: go on with what it holds, under a new
-    /// log_id, and void every root token issued before now, since what was revoked after the backup is not known.
+    /// log_id, and revoke every root token issued before now, since what was revoked after the backup is not known.
     #[arg(long, value_name = "LOG_ID", conflicts_with = "init")]
     restored: Option<String>,
 

@@ -1,6 +1,6 @@
 //! What was decided about a request, and why.
 
-use credence_delegation::revocation::Void;
+use credence_delegation::revocation::RevocationReason;
 use credence_delegation::{Cause, Step};
 
 use crate::request::HeaderMapError;
@@ -106,15 +106,15 @@ impl From<credence_delegation::Denial> for Denial {
     }
 }
 
-impl From<Void> for Denial {
-    fn from(void: Void) -> Self {
-        match void {
-            Void::PrincipalDisabled => Reason::DisabledPrincipal,
-            Void::PrincipalRevoked => Reason::RevokedPrincipal,
-            Void::IssuerRevoked => Reason::RevokedIssuer,
-            Void::KeyRevoked => Reason::RevokedKey,
-            Void::DelegationRevoked => Reason::RevokedDelegation,
-            Void::BeyondMemory => Reason::LifetimeNotAllowed,
+impl From<RevocationReason> for Denial {
+    fn from(reason: RevocationReason) -> Self {
+        match reason {
+            RevocationReason::PrincipalDisabled => Reason::DisabledPrincipal,
+            RevocationReason::PrincipalRevoked => Reason::RevokedPrincipal,
+            RevocationReason::IssuerRevoked => Reason::RevokedIssuer,
+            RevocationReason::KeyRevoked => Reason::RevokedKey,
+            RevocationReason::DelegationRevoked => Reason::RevokedDelegation,
+            RevocationReason::BeyondMemory => Reason::LifetimeNotAllowed,
         }
         .into()
     }
@@ -461,16 +461,16 @@ mod tests {
     }
 
     #[test]
-    fn what_the_verification_calls_void_is_called_revoked() {
+    fn each_reason_of_a_revocation_has_its_code() {
         let cases = [
-            (Void::PrincipalDisabled, "disabled_principal"),
-            (Void::PrincipalRevoked, "revoked_principal"),
-            (Void::IssuerRevoked, "revoked_issuer"),
-            (Void::KeyRevoked, "revoked_key"),
-            (Void::DelegationRevoked, "revoked_delegation"),
+            (RevocationReason::PrincipalDisabled, "disabled_principal"),
+            (RevocationReason::PrincipalRevoked, "revoked_principal"),
+            (RevocationReason::IssuerRevoked, "revoked_issuer"),
+            (RevocationReason::KeyRevoked, "revoked_key"),
+            (RevocationReason::DelegationRevoked, "revoked_delegation"),
         ];
-        for (void, code) in cases {
-            assert_eq!(Denial::from(void).reason.code(), code);
+        for (reason, code) in cases {
+            assert_eq!(Denial::from(reason).reason.code(), code);
         }
     }
 

@@ -4,7 +4,7 @@
 //!
 //! | module | its one job |
 //! |---|---|
-//! | [`clock`], [`backoff`] | instants, patience |
+//! | [`clock`], [`backoff`] | instants, waiting times between retries |
 //! | [`shared_store`], [`stream`] | what the workers of a process share, and a stream to the control plane |
 //! | [`usage_sketch`] | how much of something limited each principal, holder or connection has |
 //! | [`request`], [`route`], [`arguments`] | what a request says, the rule it falls under, and the tool's arguments in it |

@@ -2,8 +2,10 @@
 //!
 //! What is asked of a recorded chain is not whether it is valid now but whether it ever was, and when: it is verified as
 //! of the last second before its first token expires. A caller that knows when it was used compares that with
-//! [`VerifiedChain::issued_at`] and [`VerifiedChain::expires_at`]. All signatures of the chains that are given at once go into batches (see [`crate::batch`] for what
-//! that means for what they accept); everything else is section 8 of the draft, chain by chain.
+//! [`VerifiedChain::issued_at`] and [`VerifiedChain::expires_at`].
+//!
+//! The signatures of all chains of a call are verified in batches; [`crate::batch`] says how that changes what is accepted.
+//! All other checks are section 8 of the draft, chain by chain.
 
 use crate::anchor::TrustAnchors;
 use crate::batch::Batch;

@@ -11,7 +11,7 @@
 //! 3. [`VerifiedChain::identifies_audience`] and [`VerifiedChain::permits`] decide one invocation;
 //! 4. [`Proof::verify`] checks that the presenter holds the leaf key, and [`VerifiedProof::covers`] that it signed
 //!    this very invocation;
-//! 5. [`revocation::void`] says whether what was valid has been taken back.
+//! 5. [`revocation::check_revocation`] says whether what was valid has been taken back.
 //!
 //! Where a chain's first tokens have been verified before, [`Chain::parse_joined_after`] costs the new signatures only.
 //! Where another worker has verified them and its statement is authenticated, [`Beginning`] skips their signatures and

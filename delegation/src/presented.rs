@@ -7,7 +7,7 @@ use crate::json::Object;
 use crate::jws::Jws;
 use crate::key::{PublicKey, Thumbprint};
 use crate::limits::Limits;
-use crate::revocation::{Facts, NamedToken, RevocationView, Void, void_of};
+use crate::revocation::{Facts, NamedToken, RevocationReason, RevocationView, check_facts};
 use crate::time::UnixTime;
 use crate::token;
 
@@ -61,11 +61,11 @@ impl PresentedChain {
         Ok(read)
     }
 
-    /// Says whether the log voids the chain, as [`crate::revocation::void`] does for one that is verified.
+    /// Checks that the log does not revoke the chain, as [`crate::revocation::check_revocation`] does for a verified one.
     ///
     /// # Errors
     /// The first reason found.
-    pub fn void(&self, view: &impl RevocationView, skew: u64) -> Result<(), Void> {
+    pub fn check_revocation(&self, view: &impl RevocationView, skew: u64) -> Result<(), RevocationReason> {
         let facts = Facts {
             issuer: &self.issuer,
             subject: self.subject.as_deref(),
@@ -77,7 +77,7 @@ impl PresentedChain {
             id: &token.id,
             span: token.span,
         });
-        void_of(&facts, self.keys.iter().copied(), tokens, view, skew)
+        check_facts(&facts, self.keys.iter().copied(), tokens, view, skew)
     }
 
     fn read_root(root: &str, anchors: &TrustAnchors) -> Result<Self, Denial> {

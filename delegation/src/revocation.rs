@@ -1,7 +1,7 @@
 //! Whether a verified chain has been revoked.
 //!
 //! The draft leaves revocation to deployments (section 9.8). Ours counts epochs: a root token carries the epoch its
-//! principal was in when it was minted (`rev_epoch`), and raising the epoch voids everything granted under earlier
+//! principal was in when it was minted (`rev_epoch`), and raising the epoch revokes everything granted under earlier
 //! ones at once. Keys, issuers and single delegations can be revoked too.
 
 use crate::key::Thumbprint;
@@ -15,9 +15,9 @@ pub trait RevocationView {
     fn principal(&self, issuer: &str, subject: Option<&str>) -> PrincipalState;
     /// Whether a key, an anchor's or a holder's, is revoked.
     fn is_key_revoked(&self, key: &Thumbprint) -> bool;
-    /// The instant up to which every root of the issuer is void.
+    /// The instant up to which every root of the issuer is revoked.
     fn issuer_floor(&self, issuer: &str) -> Option<UnixTime>;
-    /// The instant up to which every root of every issuer is void.
+    /// The instant up to which every root of every issuer is revoked.
     fn log_floor(&self) -> Option<UnixTime>;
     /// Whether a token of a chain of this principal is revoked: by its id alone, or by its id under these others.
     fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, token: DelegationPath<'_>) -> bool;
@@ -58,9 +58,9 @@ pub struct PrincipalState {
     pub raised_at: Option<UnixTime>,
 }
 
-/// Why a chain is void.
+/// Why a chain is revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Void {
+pub enum RevocationReason {
     /// The principal is disabled.
     #[error("the principal is disabled")]
     PrincipalDisabled,
@@ -105,7 +105,7 @@ pub(crate) struct NamedToken<'a> {
     pub(crate) span: Option<(UnixTime, UnixTime)>,
 }
 
-impl Void {
+impl RevocationReason {
     /// The reason code that enforcement points answer with (docs/reasons.md).
     pub fn code(self) -> &'static str {
         match self {
@@ -119,11 +119,11 @@ impl Void {
     }
 }
 
-/// Says whether the log voids the chain; `skew` is how many seconds an issuer's clock may be ahead of ours.
+/// Checks that the log does not revoke the chain; `skew` is how many seconds an issuer's clock may be ahead of ours.
 ///
 /// # Errors
 /// The first reason found.
-pub fn void(chain: &VerifiedChain, view: &impl RevocationView, skew: u64) -> Result<(), Void> {
+pub fn check_revocation(chain: &VerifiedChain, view: &impl RevocationView, skew: u64) -> Result<(), RevocationReason> {
     let principal = chain.principal();
     let facts = Facts {
         issuer: principal.issuer.as_str(),
@@ -137,7 +137,7 @@ pub fn void(chain: &VerifiedChain, view: &impl RevocationView, skew: u64) -> Res
         id: token.id(),
         span: Some((token.issued_at(), token.expires_at())),
     });
-    void_of(
+    check_facts(
         &facts,
         std::iter::once(chain.anchor()).chain(holders),
         tokens,
@@ -150,13 +150,13 @@ pub fn void(chain: &VerifiedChain, view: &impl RevocationView, skew: u64) -> Res
 ///
 /// # Errors
 /// The first reason found.
-pub(crate) fn void_of<'a>(
+pub(crate) fn check_facts<'a>(
     facts: &Facts<'_>,
     keys: impl IntoIterator<Item = Thumbprint>,
     tokens: impl IntoIterator<Item = NamedToken<'a>>,
     view: &impl RevocationView,
     skew: u64,
-) -> Result<(), Void> {
+) -> Result<(), RevocationReason> {
     let Facts {
         issuer,
         subject,
@@ -165,7 +165,7 @@ pub(crate) fn void_of<'a>(
     } = *facts;
     let state = view.principal(issuer, subject);
     if state.disabled {
-        return Err(Void::PrincipalDisabled);
+        return Err(RevocationReason::PrincipalDisabled);
     }
     let granted_in_this_epoch = match facts.root_epoch {
         // A root from a later epoch than ours is denied like any other; it never makes us look for news.
@@ -175,14 +175,14 @@ pub(crate) fn void_of<'a>(
         None => state.epoch == 0,
     };
     if !granted_in_this_epoch {
-        return Err(Void::PrincipalRevoked);
+        return Err(RevocationReason::PrincipalRevoked);
     }
     let floor = view.issuer_floor(issuer).max(view.log_floor());
     if floor.is_some_and(|floor| issued_at <= floor.plus(skew)) {
-        return Err(Void::IssuerRevoked);
+        return Err(RevocationReason::IssuerRevoked);
     }
     if keys.into_iter().any(|key| view.is_key_revoked(&key)) {
-        return Err(Void::KeyRevoked);
+        return Err(RevocationReason::KeyRevoked);
     }
     let memory = view.memory();
     let mut reached = true;
@@ -193,14 +193,14 @@ pub(crate) fn void_of<'a>(
             id: token.id,
         };
         if view.is_delegation_revoked(issuer, subject, path) {
-            return Err(Void::DelegationRevoked);
+            return Err(RevocationReason::DelegationRevoked);
         }
         under.push(token.id);
         reached &= token
             .span
             .is_none_or(|(issued_at, expires_at)| memory.reaches(issued_at, expires_at));
     }
-    if reached { Ok(()) } else { Err(Void::BeyondMemory) }
+    reached.then_some(()).ok_or(RevocationReason::BeyondMemory)
 }
 
 // === impl Memory ===

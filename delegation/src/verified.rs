@@ -16,7 +16,7 @@ use crate::value::Arguments;
 /// A chain that passed every step up to 5: each token is signed by the holder of the one before, the first by a trust
 /// anchor, and none grants more than its parent.
 ///
-/// It was valid at the time it was verified; [`VerifiedChain::expires_at`] and [`crate::revocation::void`] say
+/// It was valid at the time it was verified; [`VerifiedChain::expires_at`] and [`crate::revocation::check_revocation`] say
 /// whether it still is.
 ///
 /// A clone shares the tokens with the original.

@@ -1,4 +1,4 @@
-//! Somebody between Envoy and the control plane who repeats, swaps and swallows what the control plane says.
+//! A proxy between Envoy and the control plane that repeats, reorders and drops the control plane's messages.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -36,7 +36,8 @@ pub struct BatchBounds {
     pub bytes: usize,
 }
 
-/// A batch whose every part is known to be within bounds. It is never decoded: the ledger keeps its bytes.
+/// A batch whose every part is known to be within bounds. It is checked on its bytes and not decoded: the ledger keeps
+/// these bytes.
 #[derive(Debug)]
 pub(crate) struct BoundedBatch {
     pub(crate) encoded: Bytes,

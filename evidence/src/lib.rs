@@ -45,7 +45,7 @@ pub use intake::{Intake, NotTaken, Reporter, TicketText};
 pub use metrics::Metrics;
 pub use otlp::OtlpMetrics;
 pub use parts::{
-    Chore, Doors, Evidence, EvidenceError, EvidenceLimits, EvidenceOptions, OpenedEvidence, with_note_outside,
+    BackgroundTask, Evidence, EvidenceError, EvidenceLimits, EvidenceOptions, Ingest, OpenedEvidence, with_note_outside,
 };
 pub use publisher::Publisher;
 pub use seen::{Seen, SeenDelegation};

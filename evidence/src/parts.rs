@@ -156,9 +156,9 @@ pub struct Evidence {
     pub threads: Vec<Threads>,
 }
 
-/// What takes evidence in.
+/// The two ways in which evidence arrives.
 #[derive(Debug)]
-pub struct Doors {
+pub struct Ingest {
     /// Over HTTP.
     pub intake: Intake,
     /// Over gRPC.
@@ -166,7 +166,7 @@ pub struct Doors {
 }
 
 /// Work that is done for as long as it is polled.
-pub type Chore = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 // === impl OpenedEvidence ===
 
@@ -202,7 +202,7 @@ impl OpenedEvidence {
         alarm: &Alarm,
         metrics: &Arc<Metrics>,
         otlp_metrics: &Arc<OtlpMetrics>,
-    ) -> Result<(Evidence, Doors, Vec<Chore>), EvidenceError> {
+    ) -> Result<(Evidence, Ingest, Vec<BackgroundTask>), EvidenceError> {
         let (options, seen) = (self.options, self.seen);
         let unreadable = |error: redb::Error| EvidenceError::Followers {
             path: options.ledger_folder.join(cursors::FILE),
@@ -272,16 +272,16 @@ impl OpenedEvidence {
         };
 
         let retention = ledger.clone().keep_retention(RETENTION_TICK, publisher.follow());
-        let mut chores: Vec<Chore> = vec![
+        let mut tasks: Vec<BackgroundTask> = vec![
             Box::pin(give_up_lost_sources(ledger.clone(), sources, limits.source_grace)),
             Box::pin(Arc::clone(&publisher).keep()),
             Box::pin(retention),
         ];
         if let Some(follower) = exporting {
-            chores.push(Box::pin(follower.follow()));
+            tasks.push(Box::pin(follower.follow()));
         }
         for witness in witnesses {
-            chores.push(Box::pin(witness.follow(Arc::clone(&publisher))));
+            tasks.push(Box::pin(witness.follow(Arc::clone(&publisher))));
         }
         let evidence = Evidence {
             ledger,
@@ -290,7 +290,7 @@ impl OpenedEvidence {
             publisher,
             threads,
         };
-        Ok((evidence, Doors { intake, report }, chores))
+        Ok((evidence, Ingest { intake, report }, tasks))
     }
 }
 

@@ -39,7 +39,7 @@ pub struct ReportService {
 impl StreamMethod for ReportService {
     const SERVICE: &'static str = SERVICE_NAME;
     const METHOD: &'static str = "Report";
-    /// Batches stay encoded: they are bounded before they are decoded.
+    /// Batches stay encoded: their bounds are checked on the bytes, which the ledger keeps.
     type Incoming = IngestRequest;
     type Outgoing = v1::ReportResponse;
 

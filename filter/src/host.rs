@@ -65,8 +65,8 @@ pub(crate) trait Host: Clone + SharedStore + MetricSink<Error = HostError> {
     /// Puts a value into the request's filter state, where it is called `wasm.` and this name.
     fn set_filter_state(&self, name: &str, value: &str) -> Result<(), HostError>;
 
-    /// Answers the current request here; Envoy's access log has the `details`, which have no blanks. The callback returns [`Flow::Stop`] afterwards, whether or not this succeeded: a
-    /// request that could not be answered must not pass either.
+    /// Answers the current request. `details`, without blanks, go into Envoy's access log. The callback then returns
+    /// [`Flow::Stop`], also on an error: a request that could not be answered must not pass either.
     fn answer(&self, answer: &Answer, details: &str) -> Result<(), HostError>;
 
     /// Lets the current request go on that a callback held with [`Flow::Wait`], as soon as the present callback returns.

@@ -16,6 +16,7 @@ from .process import resident_mib
 # The worker that is measured runs here; load comes from the other core.
 ENVOY_CORE = "0"
 START_LIMIT_SECONDS = 30
+DELIVERY_LIMIT_SECONDS = 60
 TYPES = "type.googleapis.com/envoy.extensions.filters"
 
 
@@ -112,6 +113,20 @@ class Envoy:
         if name not in counters:
             raise SystemExit(f"error: Envoy has no counter {name}")
         return counters[name]
+
+    def wait_for_delivery(self) -> None:
+        """Until the control plane has acknowledged all recorded evidence: no acknowledgement for more than a second."""
+        deadline = time.monotonic() + DELIVERY_LIMIT_SECONDS
+        last, since = -1, time.monotonic()
+        while time.monotonic() < deadline:
+            acknowledged = self.counter("wasmcustom.credence_audit_acknowledged")
+            now = time.monotonic()
+            if acknowledged != last:
+                last, since = acknowledged, now
+            elif now - since > 1.2:
+                return
+            time.sleep(0.1)
+        raise SystemExit("error: the control plane still acknowledges evidence a minute after the load")
 
     @property
     def admin_port(self) -> int:

@@ -49,7 +49,7 @@ pub enum ScimSubject {
     PrimaryEmail,
 }
 
-/// Somebody who pushes security event tokens (RFC 8417) as RFC 8935 says.
+/// A transmitter: it pushes security event tokens (RFC 8417) as RFC 8935 says.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TransmitterSettings {

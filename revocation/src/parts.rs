@@ -135,7 +135,7 @@ pub struct StartedLog {
 }
 
 /// Work that is done for as long as it is polled.
-pub type Chore = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 // === impl OpenedLog ===
 
@@ -202,7 +202,7 @@ impl OpenedLog {
         phase: PhaseWatch,
         alarm: &Alarm,
         metrics: &Arc<Metrics>,
-    ) -> Result<(StartedLog, Vec<Chore>), OpenLogError> {
+    ) -> Result<(StartedLog, Vec<BackgroundTask>), OpenLogError> {
         let Self { folder, options, .. } = self;
         let leases = Leases::new(
             options.max_staleness,
@@ -234,14 +234,14 @@ impl OpenedLog {
             metrics: Arc::clone(metrics),
             foreign: Arc::default(),
         };
-        let chores: Vec<Chore> = vec![Box::pin(leases.run()), Box::pin(cache_keys.rotate())];
+        let tasks: Vec<BackgroundTask> = vec![Box::pin(leases.run()), Box::pin(cache_keys.rotate())];
         let started = StartedLog {
             log,
             watch,
             writer,
             folder,
         };
-        Ok((started, chores))
+        Ok((started, tasks))
     }
 }
 

@@ -1,9 +1,11 @@
 //! One process at a time writes to a data folder, and only to the folder that it has locked.
 //!
 //! The folder itself is locked, so that removing a file in it does not let a second process in. The file `lock` is
-//! locked too: a file system without locks on folders (NFS) has only that. A lock says nothing about a path, though: a folder that was moved away stays locked, and what is written to it
-//! is lost to the next start. Therefore [`FolderWatch`] is asked before each acknowledgement, and before what is written
-//! by its path, which could be in a folder that another process has locked.
+//! locked too: a file system without locks on folders (NFS) has only that.
+//!
+//! A lock says nothing about a path. A folder that was moved away stays locked, and the next start does not find what was
+//! written to it. Its path may by then name a folder that another process has locked. So [`FolderWatch`] is asked before
+//! each acknowledgement, and before each write by path.
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};

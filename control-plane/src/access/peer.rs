@@ -25,7 +25,7 @@ impl PeerCertificate {
         })
     }
 
-    /// The name that stands for its holder, whichever of his certificates it is: the first URI, else the first host name.
+    /// The holder's name, the same in each of its certificates: the first URI, else the first host name.
     pub(crate) fn name(&self) -> Option<&str> {
         self.uris.first().or(self.dns.first()).map(String::as_str)
     }

@@ -21,6 +21,7 @@
 mod api;
 mod audit;
 mod authorization;
+mod body_drain;
 mod confirmation;
 mod etags;
 mod health;
@@ -42,10 +43,9 @@ mod sse;
 mod statements;
 mod status;
 mod tiles;
-mod unread;
 
 pub(crate) use self::api::{Api, BODY_UNIT_BYTES, MAX_QUERIES};
+pub(crate) use self::body_drain::{Leftovers, leftovers};
 pub(crate) use self::rates::Rates;
 pub(crate) use self::routes::{probe_router, router};
 pub(crate) use self::statements::SIGNATURE_PLACES;
-pub(crate) use self::unread::{Leftovers, leftovers};

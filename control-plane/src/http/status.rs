@@ -1,7 +1,7 @@
 //! `GET` and `POST /v1/delegations/status`: whether a delegation is revoked, for relying parties that are no Envoy.
 //!
 //! A delegation is given by the facts that the filters' rule needs. Of those that are left out, the answer takes the
-//! worst: without `issued_at` every floor voids it, without `epoch` every raise does unless the issuer is known to speak
+//! worst: without `issued_at` every floor revokes it, without `epoch` every raise does unless the issuer is known to speak
 //! for several people and the root is younger. docs/api.md has the members.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use axum::extract::{RawQuery, State as AxumState};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use credence_delegation::revocation::{EPOCH_LIMIT, Void};
+use credence_delegation::revocation::{EPOCH_LIMIT, RevocationReason};
 use credence_delegation::{
     Limits as DelegationLimits, PresentedChain, PresentedToken, Thumbprint, TrustAnchors, UnixTime,
 };
@@ -36,13 +36,13 @@ pub(crate) async fn one(
     let question = asked.into_facts(&api.anchors)?;
     check_scope(&question, &caller)?;
     let skew = u64::from(api.status.max_iat_skew);
-    let (void, seq) = api.log.read(|log, seq| (question.void(&log, skew), seq));
+    let (verdict, seq) = api.log.read(|log, seq| (question.check_revocation(&log, skew), seq));
     let log_id = api.log.log_id().as_str();
-    let tag = entity_tag(log_id, void);
+    let tag = entity_tag(log_id, verdict);
     let response = if etags::names(&headers, header::IF_NONE_MATCH, &tag) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
-        let mut body = view(void);
+        let mut body = view(verdict);
         body["log_id"] = log_id.into();
         body["seq"] = seq.into();
         Json(body).into_response()
@@ -81,7 +81,7 @@ pub(crate) async fn several(
     }
     let skew = u64::from(api.status.max_iat_skew);
     let (results, seq) = api.log.read(|log, seq| {
-        let results = questions.iter().map(|question| view(question.void(&log, skew)));
+        let results = questions.iter().map(|chain| view(chain.check_revocation(&log, skew)));
         (Vec::from_iter(results), seq)
     });
     let log_id = api.log.log_id().as_str();
@@ -219,15 +219,16 @@ fn check_scope(question: &PresentedChain, caller: &Caller) -> Result<(), Problem
 }
 
 /// Weak: the position in the answer moves with every revocation, what it says of the delegation does not.
-fn entity_tag(log_id: &str, void: Result<(), Void>) -> String {
-    format!("W/\"{log_id}.{}\"", void.map_or_else(Void::code, |()| ACTIVE))
+fn entity_tag(log_id: &str, verdict: Result<(), RevocationReason>) -> String {
+    let code = verdict.map_or_else(RevocationReason::code, |()| ACTIVE);
+    format!("W/\"{log_id}.{code}\"")
 }
 
-/// How a delegation is shown that this voids, or nothing.
-fn view(void: Result<(), Void>) -> Output {
-    match void {
+/// A delegation's status in an answer.
+fn view(verdict: Result<(), RevocationReason>) -> Output {
+    match verdict {
         Ok(()) => json!({ "status": ACTIVE }),
-        Err(void) => json!({ "status": "revoked", "reason": void.code() }),
+        Err(reason) => json!({ "status": "revoked", "reason": reason.code() }),
     }
 }
 
@@ -255,7 +256,10 @@ mod tests {
     fn the_tag_says_what_the_answer_says() {
         let active = entity_tag("log", Ok(()));
         assert_eq!(active, "W/\"log.active\"");
-        assert_eq!(entity_tag("log", Err(Void::KeyRevoked)), "W/\"log.revoked_key\"");
+        assert_eq!(
+            entity_tag("log", Err(RevocationReason::KeyRevoked)),
+            "W/\"log.revoked_key\""
+        );
         let known = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::IF_NONE_MATCH, value.parse().unwrap());

@@ -61,7 +61,7 @@ impl Settings {
         trust::anchors(&self.trust_anchors)
     }
 
-    /// What is no mistake, but may not be what was meant.
+    /// Warnings: valid settings that may not be intended.
     #[must_use]
     pub fn notes(&self) -> Vec<Remark> {
         let mut notes = trust::notes(&self.trust_anchors);

@@ -9,7 +9,7 @@ use std::hash::Hasher;
 
 use super::counts::{Kind, NO_RULE};
 use super::denials::{DenialCap, Denied};
-use super::ring::{Owner, Standing, framed};
+use super::ring::{Owner, Trust, framed};
 use crate::agent::Agent;
 use crate::chains::{CachedChain, Reported};
 use crate::clock::UnixNanos;
@@ -73,20 +73,20 @@ impl Recorder {
         let rule = verdict.rule?;
         let requirement = rule.requirement.as_ref()?;
         let second = began.second();
-        let (standing, with_chain) = match &verdict.decision {
-            Decision::Allow(_) => (Standing::Verified, true),
+        let (trust, with_chain) = match &verdict.decision {
+            Decision::Allow(_) => (Trust::Verified, true),
             Decision::Deny(denial) => {
                 let denied = self.denied(chain, &verdict.findings, denial.reason, second)?;
                 let with_chain = self.sends_chain(chain, denied, request, second);
-                (standing(&verdict.findings, denial.reason), with_chain)
+                (trust(&verdict.findings, denial.reason), with_chain)
             }
         };
         let owner = Owner {
-            standing,
-            share: Some(match standing {
-                Standing::Verified => chain.sharers.principal,
+            trust,
+            share: Some(match trust {
+                Trust::Verified => chain.sharers.principal,
                 // A client that has copied a chain takes no room from its holder.
-                Standing::Unverified => chain.sharers.principal.in_role(UNVERIFIED_ROLE),
+                Trust::Unverified => chain.sharers.principal.in_role(UNVERIFIED_ROLE),
             }),
         };
         self.event.clear();
@@ -152,7 +152,7 @@ impl Recorder {
         })
     }
 
-    /// As what a denial on a verified chain is recorded, if by itself.
+    /// The kind under which a denial on a verified chain is recorded; `None` if it is only counted.
     fn denied(&mut self, chain: &CachedChain, findings: &Findings, reason: Reason, second: i64) -> Option<Denied> {
         let denied = match reason {
             Reason::AuditFull => return None,
@@ -228,12 +228,12 @@ fn is_proven(findings: &Findings) -> bool {
 }
 
 /// Who could have caused a denial.
-fn standing(findings: &Findings, reason: Reason) -> Standing {
+fn trust(findings: &Findings, reason: Reason) -> Trust {
     // A proof that was good once: any client that has seen it can replay it.
     if is_proven(findings) && reason.class() != Class::Proof {
-        Standing::Verified
+        Trust::Verified
     } else {
-        Standing::Unverified
+        Trust::Unverified
     }
 }
 
@@ -499,18 +499,18 @@ mod tests {
     #[test]
     fn a_proof_that_was_shown_before_gives_nobody_s_evidence_precedence() {
         let scene = Scene::new();
-        let standing = |reason: Reason| {
+        let trust = |reason: Reason| {
             let mut verdict = scene.verdict(Decision::Deny(reason.into()));
             verdict.findings.agent = Some(Agent::Key(samples::key(2).public().thumbprint()));
             let request = Request::parse(&scene.request, &scene.policy.headers, false).unwrap();
             let mut recorder = recorder(RecordedArguments::None);
             match recorder.record(&verdict, &request, UnixNanos(1), None) {
-                Some(Record { owner, .. }) => owner.standing,
+                Some(Record { owner, .. }) => owner.trust,
                 other => panic!("{other:?}"),
             }
         };
-        assert_eq!(standing(Reason::ProofReplayed), Standing::Unverified);
-        assert_eq!(standing(Reason::ToolNotGranted), Standing::Verified);
+        assert_eq!(trust(Reason::ProofReplayed), Trust::Unverified);
+        assert_eq!(trust(Reason::ToolNotGranted), Trust::Verified);
     }
 
     #[test]

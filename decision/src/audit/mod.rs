@@ -23,5 +23,5 @@ pub use counts::{Kind, NO_RULE};
 pub use denials::{DenialCap, Denied};
 pub use pending::Pending;
 pub use reporter::{Action, Counters, Reporter};
-pub use ring::{MAX_CHAIN_BYTES, Owner, Ring, RingError, Shed, Standing};
+pub use ring::{MAX_CHAIN_BYTES, Owner, Ring, RingError, Shed, Trust};
 pub use source::{Source, SourceFigures};

@@ -115,7 +115,7 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::audit::Standing;
+    use crate::audit::Trust;
     use crate::audit::ring::MIN_BYTES;
     use crate::usage_sketch::Amount;
 
@@ -144,7 +144,7 @@ mod tests {
             ..Default::default()
         };
         let owner = Owner {
-            standing: Standing::Verified,
+            trust: Trust::Verified,
             share: None,
         };
         pending.hold(stream, &event.encode_to_vec(), owner, ring, at(0), WALL);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::audit::{Kind, Owner, Standing};
+use crate::audit::{Kind, Owner, Trust};
 
 use crate::config::Overflow;
 
@@ -80,7 +80,7 @@ impl Scene {
                 ..Default::default()
             };
             let owner = Owner {
-                standing: Standing::Verified,
+                trust: Trust::Verified,
                 share: None,
             };
             self.reporter.ring.push(&event.encode_to_vec(), owner, WALL);

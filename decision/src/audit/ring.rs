@@ -50,14 +50,14 @@ pub struct Ring {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// Whether a signature stands behind it.
-    pub standing: Standing,
+    pub trust: Trust,
     /// Who loses evidence if there is too much of it. `None` for what the filter writes by itself.
     pub share: Option<UserKey>,
 }
 
 /// Whether a signature stands behind an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Trust {
     /// A decision on a verified chain. It may use the whole ring.
     Verified,
     /// Anything else. Any client can cause these, so that a quarter of the ring is kept out of their reach.
@@ -167,7 +167,7 @@ impl Ring {
     /// `now` dates, counts it.
     pub fn push(&mut self, event: &[u8], owner: Owner, now: UnixNanos) -> bool {
         let is_stored = self.leaves_enough(owner.share, framed(framed(event.len())))
-            && self.store_gap_before(event, owner.standing)
+            && self.store_gap_before(event, owner.trust)
             && self.store(ENTRY_EVENT_TAG, event, owner);
         if !is_stored {
             self.shed_event(now);
@@ -208,7 +208,7 @@ impl Ring {
     pub fn reserve(&mut self, event_bytes: usize, owner: Owner) -> bool {
         let length = framed(framed(event_bytes));
         let has_room = length <= MAX_ENTRY_BYTES
-            && self.has_room(GAP.plus(Amount::one(length)), owner.standing)
+            && self.has_room(GAP.plus(Amount::one(length)), owner.trust)
             && self.leaves_enough(owner.share, length);
         if has_room {
             self.reserved = self.reserved.plus(Amount::one(length));
@@ -224,11 +224,11 @@ impl Ring {
         self.reserved = self.reserved.minus(Amount::one(reserved));
         self.owned.remove(share, Amount::one(reserved));
         let owner = Owner {
-            standing: Standing::Verified,
+            trust: Trust::Verified,
             share,
         };
         // An open gap that finds no room waits for the next event: this one has room of its own.
-        self.store_gap_before(event, owner.standing);
+        self.store_gap_before(event, owner.trust);
         if event.len() > reserved_bytes || !self.store(ENTRY_EVENT_TAG, event, owner) {
             self.shed_event(now);
         }
@@ -253,13 +253,13 @@ impl Ring {
     /// Time has passed: counts of past seconds, and a gap, become entries as far as there is room.
     pub fn on_tick(&mut self, now: UnixNanos) {
         self.close_counts(|second| second < now.second());
-        self.store_gap(Standing::Unverified);
+        self.store_gap(Trust::Unverified);
     }
 
     /// The source ends: everything open becomes an entry as far as there is room. True if nothing is left open.
     pub fn close(&mut self) -> bool {
         self.close_counts(|_| true);
-        self.store_gap(Standing::Verified);
+        self.store_gap(Trust::Verified);
         self.counts.is_empty() && self.gap.is_none()
     }
 
@@ -267,7 +267,7 @@ impl Ring {
     /// principal that has nothing here yet if it is not known. Under `Overflow::Deny` a request without this is denied.
     pub fn has_room_for_event(&self, share: Option<UserKey>) -> bool {
         let with_gap = GAP.plus(Amount::one(MAX_ENTRY_BYTES));
-        self.has_room(with_gap, Standing::Verified) && self.leaves_enough(share, MAX_ENTRY_BYTES)
+        self.has_room(with_gap, Trust::Verified) && self.leaves_enough(share, MAX_ENTRY_BYTES)
     }
 
     /// What happens to a request whose evidence finds no room.
@@ -356,7 +356,7 @@ impl Ring {
             self.store(
                 ENTRY_AGGREGATE_TAG,
                 &aggregate.encode_to_vec(),
-                Owner::none(Standing::Unverified),
+                Owner::none(Trust::Unverified),
             )
         });
         self.counts = counts;
@@ -374,18 +374,18 @@ impl Ring {
 
     /// A gap goes before the event that ends it, and only together with it: gaps of their own would let a flood that
     /// is shed fill the ring with gaps. True if no gap is open any more.
-    fn store_gap_before(&mut self, event: &[u8], standing: Standing) -> bool {
+    fn store_gap_before(&mut self, event: &[u8], trust: Trust) -> bool {
         if self.gap.is_none() {
             return true;
         }
         let length = framed(framed(event.len()));
-        length <= MAX_ENTRY_BYTES && self.has_room(GAP.plus(Amount::one(length)), standing) && self.store_gap(standing)
+        length <= MAX_ENTRY_BYTES && self.has_room(GAP.plus(Amount::one(length)), trust) && self.store_gap(trust)
     }
 
     /// True if no gap is open any more.
-    fn store_gap(&mut self, standing: Standing) -> bool {
+    fn store_gap(&mut self, trust: Trust) -> bool {
         if let Some(gap) = self.gap.take()
-            && !self.store(ENTRY_GAP_TAG, &gap.encode_to_vec(), Owner::none(standing))
+            && !self.store(ENTRY_GAP_TAG, &gap.encode_to_vec(), Owner::none(trust))
         {
             self.gap = Some(gap);
         }
@@ -395,7 +395,7 @@ impl Ring {
     fn store(&mut self, tag: u8, message: &[u8], owner: Owner) -> bool {
         let length = framed(framed(message.len()));
         length <= MAX_ENTRY_BYTES
-            && self.has_room(Amount::one(length), owner.standing)
+            && self.has_room(Amount::one(length), owner.trust)
             && self.append(tag, message, 0, owner.share)
     }
 
@@ -422,10 +422,10 @@ impl Ring {
         true
     }
 
-    fn has_room(&self, more: Amount, standing: Standing) -> bool {
-        let open = match standing {
-            Standing::Verified => self.limit,
-            Standing::Unverified => self.limit.minus(self.limit.part(RESERVED_SHARE)),
+    fn has_room(&self, more: Amount, trust: Trust) -> bool {
+        let open = match trust {
+            Trust::Verified => self.limit,
+            Trust::Unverified => self.limit.minus(self.limit.part(RESERVED_SHARE)),
         };
         self.used().plus(more).fits(open)
     }
@@ -444,8 +444,8 @@ impl Ring {
 
 impl Owner {
     /// What the filter writes by itself.
-    const fn none(standing: Standing) -> Self {
-        Self { standing, share: None }
+    const fn none(trust: Trust) -> Self {
+        Self { trust, share: None }
     }
 }
 
@@ -482,8 +482,8 @@ mod tests {
     use super::*;
     use crate::audit::counts::{MAX_OPEN_BY_REASON, MAX_OPEN_BY_RULE};
 
-    const VERIFIED: Owner = Owner::none(Standing::Verified);
-    const UNVERIFIED: Owner = Owner::none(Standing::Unverified);
+    const VERIFIED: Owner = Owner::none(Trust::Verified);
+    const UNVERIFIED: Owner = Owner::none(Trust::Unverified);
     const NOW: UnixNanos = UnixNanos(5_000_000_001);
 
     fn ring(max_entries: usize) -> Ring {
@@ -827,7 +827,7 @@ mod tests {
 
     fn owner(number: u64) -> Owner {
         Owner {
-            standing: Standing::Verified,
+            trust: Trust::Verified,
             share: Some(UserKey::new(number << 1)),
         }
     }

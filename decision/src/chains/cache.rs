@@ -46,7 +46,7 @@ pub struct ChainCache {
 pub struct CachedChain {
     /// The chain.
     pub chain: VerifiedChain,
-    /// The revision of the view that did not void it; `None` if it has not been looked up yet.
+    /// The revision of the view that did not revoke it; `None` if it has not been looked up yet.
     pub unrevoked_at: Cell<Option<u64>>,
     /// What it is known by in the evidence ([`VerifiedChain::digest`]).
     pub digest: [u8; 32],

@@ -146,7 +146,7 @@ impl SharedChains {
         None
     }
 
-    /// Whether this look is, of those that hardly promise anything, not the one that is taken.
+    /// Whether to skip this look-up. After [`PATIENCE`] look-ups without a result, only one in [`ONE_IN`] is made.
     fn is_left_out(&mut self) -> bool {
         if self.fruitless < PATIENCE {
             return false;

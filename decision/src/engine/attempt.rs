@@ -39,7 +39,7 @@ pub(super) struct Established {
 }
 
 impl<'r> Attempt<'_, 'r> {
-    /// Steps 4 and 5: what needs no arguments.
+    /// All checks that need no arguments.
     pub(super) fn establish(&mut self, world: &mut impl World) -> Result<Established, Denial> {
         let now = UnixTime(world.now().second());
 
@@ -87,10 +87,13 @@ impl<'r> Attempt<'_, 'r> {
         if proof.is_none() {
             self.findings.agent = Some(agent);
         }
+        if self.awaits_body() {
+            self.check_body_header()?;
+        }
         Ok(Established { chain, proof, agent })
     }
 
-    /// Step 6, once the body is there: what the wait may have changed, then the rest.
+    /// Once the body has arrived: repeats the checks whose result the wait may have changed, then authorizes.
     pub(super) fn resume(
         &mut self,
         established: &Established,
@@ -121,7 +124,7 @@ impl<'r> Attempt<'_, 'r> {
         self.authorize(established, routed, body, world)
     }
 
-    /// Steps 7 and 8: the arguments.
+    /// Holds the arguments against the proof and the chain's constraints, then uses the proof up.
     pub(super) fn authorize(
         &mut self,
         established: &Established,
@@ -165,8 +168,13 @@ impl<'r> Attempt<'_, 'r> {
         Ok(grant)
     }
 
+    /// Whether the rule reads the request's body.
+    pub(super) fn awaits_body(&self) -> bool {
+        self.request.has_body && self.requirement.reads_body()
+    }
+
     /// What the headers say of a body that is to be read.
-    pub(super) fn check_body_header(&self) -> Result<(), Denial> {
+    fn check_body_header(&self) -> Result<(), Denial> {
         body::check_media_type(self.request)?;
         let announced = match self.request.header("content-length") {
             Header::Once(length) => std::str::from_utf8(length).ok().and_then(|length| length.parse().ok()),

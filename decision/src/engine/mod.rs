@@ -1,4 +1,4 @@
-//! The decision: what the design calls the filter's eight steps, in order, for one request.
+//! The decision about one request: its checks, in a fixed order.
 //!
 //! | file | its one job |
 //! |---|---|
@@ -130,26 +130,22 @@ impl Engine {
                     request,
                     findings: &mut findings,
                 };
-                let authorized = attempt.establish(world).and_then(|established| {
-                    if request.has_body && requirement.reads_body() {
-                        attempt.check_body_header()?;
-                        return Ok(Err(established));
-                    }
-                    attempt.authorize(&established, &routed, None, world).map(Ok)
-                });
-                match authorized {
-                    Ok(Ok(grant)) => {
-                        if let Some(fingerprint) = &fingerprint {
-                            memories.remember(fingerprint, requirement, &findings, &grant, routed.index);
-                        }
-                        Decision::Allow(Allowance::Delegated(grant))
-                    }
-                    Ok(Err(established)) => {
+                let authorized = match attempt.establish(world) {
+                    Ok(established) if attempt.awaits_body() => {
                         return Outcome::NeedsBody(Held {
                             rule_index: routed.index,
                             established,
                             findings,
                         });
+                    }
+                    established => established.and_then(|headers| attempt.authorize(&headers, &routed, None, world)),
+                };
+                match authorized {
+                    Ok(grant) => {
+                        if let Some(fingerprint) = &fingerprint {
+                            memories.remember(fingerprint, requirement, &findings, &grant, routed.index);
+                        }
+                        Decision::Allow(Allowance::Delegated(grant))
                     }
                     Err(denial) => Decision::Deny(denial),
                 }

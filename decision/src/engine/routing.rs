@@ -48,7 +48,7 @@ pub(super) fn goes_where_expected(rule: &Rule, world: &impl World) -> bool {
             .is_some_and(|found| rule.clusters.iter().any(|cluster| cluster.as_bytes() == found))
 }
 
-/// Step 2.
+/// The rule that the request falls under, if any.
 pub(super) fn route<'p, 'r>(policy: &'p Policy, request: &Request<'r>) -> Result<Option<Routed<'p, 'r>>, Denial> {
     if target::is_ambiguous_method(request.method) {
         return Err(Reason::MethodAmbiguous.into());

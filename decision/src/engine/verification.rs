@@ -233,23 +233,23 @@ impl ChainLookup<'_> {
             return;
         };
         let skew = self.policy.limits.verification.iat_skew;
-        let Err(mut void) = revocation::void(chain, view, skew) else {
+        let Err(mut reason) = revocation::check_revocation(chain, view, skew) else {
             return;
         };
         let (mut revoked, mut key) = (chain.clone(), key);
         for parent_key in beginnings {
             let Some(parent) = revoked.parent() else { break };
-            match revocation::void(&parent, view, skew) {
+            match revocation::check_revocation(&parent, view, skew) {
                 Ok(()) => break,
-                Err(of_parent) => (void, revoked, key) = (of_parent, parent, *parent_key),
+                Err(of_parent) => (reason, revoked, key) = (of_parent, parent, *parent_key),
             }
         }
-        let reason = Denial::from(void).reason;
+        let reason = Denial::from(reason).reason;
         self.memories.refused.remember_verified(key, reason, Some(revision));
     }
 }
 
-/// Step 5's checks of every request, cached chain or not.
+/// Expiry and revocation: checked on every request, also for a cached chain.
 pub(super) fn check_still_valid(
     policy: &Policy,
     chain: &CachedChain,
@@ -267,7 +267,7 @@ fn check_revocation(policy: &Policy, cached: &CachedChain, world: &impl World) -
     let (view, revision) = world.revocations().ok_or(Reason::NotReady)?;
     if cached.unrevoked_at.get() != Some(revision) {
         let skew = policy.limits.verification.iat_skew;
-        revocation::void(&cached.chain, view, skew).inspect_err(|_| cached.clear_used())?;
+        revocation::check_revocation(&cached.chain, view, skew).inspect_err(|_| cached.clear_used())?;
         cached.unrevoked_at.set(Some(revision));
     }
     Ok(())

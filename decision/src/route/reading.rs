@@ -1,6 +1,6 @@
-//! Whether something is so to everybody who might read the request.
+//! An answer that may differ between the services that read a request.
 
-/// An answer about a request, by all the readings of it that a service behind us might make.
+/// Whether something is true of a request, under every reading that a service behind Envoy might make of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     /// By every reading.
@@ -12,7 +12,7 @@ pub(super) enum Reading {
 }
 
 impl Reading {
-    /// Whether both are so. What is so by no reading settles it, however unclear the other is.
+    /// Whether both are true. One `No` decides, also where the other is unclear.
     pub(super) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::No, _) | (_, Self::No) => Self::No,

@@ -95,79 +95,6 @@ impl PathTemplate {
         self.rest
     }
 
-    /// Whether this takes a path, segment by segment: what the index is compared with.
-    #[cfg(test)]
-    pub(super) fn takes(&self, mut path: Segments<'_>) -> Reading {
-        let mut reading = Reading::Yes;
-        for segment in &self.segments {
-            let Some(text) = path.next() else { return Reading::No };
-            reading = reading.and(segment.takes(&target::decode(text).unwrap()));
-        }
-        reading.and(Reading::from(self.rest || path.next().is_none()))
-    }
-
-    /// Whether this takes a path, if some services' other spellings of it count: likewise.
-    #[cfg(test)]
-    pub(super) fn takes_respelled(&self, path: Segments<'_>, tolerated: Tolerated) -> bool {
-        let path: Vec<_> = path.map(|text| target::decode(text).unwrap()).collect();
-        let is_bare = |text: &str, other: &str| target::without_parameters(text) == other;
-        // Where a path ends, and whether a slash follows.
-        let mut ends = vec![(path.len(), false)];
-        if !tolerated.trailing_slash {
-            ends.push((path.len(), true));
-            if path.last().is_some_and(|last| is_bare(last, "")) {
-                ends.push((path.len() - 1, false));
-            }
-        }
-        let takes = |(end, has_slash): (usize, bool), cut: Option<(usize, &str)>| {
-            let mut path: Vec<_> = path[..end].iter().map(|text| text.to_string()).collect();
-            if let Some((at, stem)) = cut {
-                path[at] = stem.to_owned();
-            }
-            let cut = cut.map(|(at, _)| at);
-            path.extend(has_slash.then(String::new));
-            let takes = |segment: &Segment, at: usize| {
-                let Some(text) = path.get(at) else { return false };
-                match segment {
-                    Segment::Literal(literal) if tolerated.letter_case => literal == text || is_bare(text, literal),
-                    Segment::Literal(literal) => {
-                        let bare = target::without_parameters(text);
-                        let letters = target::with_ascii_letters(bare);
-                        [Some(text.as_str()), Some(bare), letters.as_deref()]
-                            .into_iter()
-                            .flatten()
-                            .any(|text| literal.eq_ignore_ascii_case(text))
-                    }
-                    Segment::Capture { kind, .. } => {
-                        kind.takes(text) != Reading::No && (*kind == CaptureKind::Integer || cut != Some(at))
-                    }
-                }
-            };
-            let is_long_enough = self.segments.len() == path.len() || (self.rest && self.segments.len() < path.len());
-            // What `**` takes has no other spelling.
-            let is_cut_seen = cut.is_none_or(|at| at < self.segments.len());
-            let is_slash_seen = !has_slash || path.len() == self.segments.len();
-            let segments = self.segments.iter().enumerate();
-            is_long_enough
-                && is_cut_seen
-                && is_slash_seen
-                && segments.fold(true, |all, (at, segment)| all & takes(segment, at))
-        };
-        let last = match path.as_slice() {
-            [.., last, slash] if slash.is_empty() => path.len().checked_sub(2).map(|at| (at, last)),
-            [.., last] => Some((path.len() - 1, last)),
-            [] => None,
-        };
-        let cuts = last
-            .filter(|_| !tolerated.format_suffix)
-            .into_iter()
-            .flat_map(|(at, text)| {
-                target::without_format(target::without_parameters(text)).map(move |stem| Some((at, stem)))
-            });
-        let cuts: Vec<_> = [None].into_iter().chain(cuts).collect();
-        ends.into_iter().any(|end| cuts.iter().any(|cut| takes(end, *cut)))
-    }
-
     /// What the captures take of a path that matches.
     pub(super) fn take<'r>(&self, path: Segments<'r>) -> Captures<'r> {
         let segments = self.segments.iter().zip(path);
@@ -384,6 +311,80 @@ pub const MAX_CAPTURES: usize = 16;
 mod tests {
     use super::*;
     use crate::request::target::Target;
+
+    impl PathTemplate {
+        /// Whether this takes a path, segment by segment: the oracle that the index is compared with.
+        pub(in crate::route) fn takes(&self, mut path: Segments<'_>) -> Reading {
+            let mut reading = Reading::Yes;
+            for segment in &self.segments {
+                let Some(text) = path.next() else { return Reading::No };
+                reading = reading.and(segment.takes(&target::decode(text).unwrap()));
+            }
+            reading.and(Reading::from(self.rest || path.next().is_none()))
+        }
+
+        /// The same oracle for the spellings that some services take for this path.
+        pub(in crate::route) fn takes_respelled(&self, path: Segments<'_>, tolerated: Tolerated) -> bool {
+            let path: Vec<_> = path.map(|text| target::decode(text).unwrap()).collect();
+            let is_bare = |text: &str, other: &str| target::without_parameters(text) == other;
+            // Where a path ends, and whether a slash follows.
+            let mut ends = vec![(path.len(), false)];
+            if !tolerated.trailing_slash {
+                ends.push((path.len(), true));
+                if path.last().is_some_and(|last| is_bare(last, "")) {
+                    ends.push((path.len() - 1, false));
+                }
+            }
+            let takes = |(end, has_slash): (usize, bool), cut: Option<(usize, &str)>| {
+                let mut path: Vec<_> = path[..end].iter().map(|text| text.to_string()).collect();
+                if let Some((at, stem)) = cut {
+                    path[at] = stem.to_owned();
+                }
+                let cut = cut.map(|(at, _)| at);
+                path.extend(has_slash.then(String::new));
+                let takes = |segment: &Segment, at: usize| {
+                    let Some(text) = path.get(at) else { return false };
+                    match segment {
+                        Segment::Literal(literal) if tolerated.letter_case => literal == text || is_bare(text, literal),
+                        Segment::Literal(literal) => {
+                            let bare = target::without_parameters(text);
+                            let letters = target::with_ascii_letters(bare);
+                            [Some(text.as_str()), Some(bare), letters.as_deref()]
+                                .into_iter()
+                                .flatten()
+                                .any(|text| literal.eq_ignore_ascii_case(text))
+                        }
+                        Segment::Capture { kind, .. } => {
+                            kind.takes(text) != Reading::No && (*kind == CaptureKind::Integer || cut != Some(at))
+                        }
+                    }
+                };
+                let is_long_enough =
+                    self.segments.len() == path.len() || (self.rest && self.segments.len() < path.len());
+                // What `**` takes has no other spelling.
+                let is_cut_seen = cut.is_none_or(|at| at < self.segments.len());
+                let is_slash_seen = !has_slash || path.len() == self.segments.len();
+                let segments = self.segments.iter().enumerate();
+                is_long_enough
+                    && is_cut_seen
+                    && is_slash_seen
+                    && segments.fold(true, |all, (at, segment)| all & takes(segment, at))
+            };
+            let last = match path.as_slice() {
+                [.., last, slash] if slash.is_empty() => path.len().checked_sub(2).map(|at| (at, last)),
+                [.., last] => Some((path.len() - 1, last)),
+                [] => None,
+            };
+            let cuts = last
+                .filter(|_| !tolerated.format_suffix)
+                .into_iter()
+                .flat_map(|(at, text)| {
+                    target::without_format(target::without_parameters(text)).map(move |stem| Some((at, stem)))
+                });
+            let cuts: Vec<_> = [None].into_iter().chain(cuts).collect();
+            ends.into_iter().any(|end| cuts.iter().any(|cut| takes(end, *cut)))
+        }
+    }
 
     #[test]
     fn templates_take_the_paths_they_describe() {

@@ -1,7 +1,9 @@
-//! When what was valid is void.
+//! Chains that a revocation log revokes.
 
 use crate::common::*;
-use credence_delegation::revocation::{DelegationPath, Memory, PrincipalState, RevocationView, Void, void};
+use credence_delegation::revocation::{
+    DelegationPath, Memory, PrincipalState, RevocationReason, RevocationView, check_revocation,
+};
 use credence_delegation::{
     Algorithms, Chain, Limits, PresentedChain, Thumbprint, TrustAnchor, TrustAnchors, UnixTime, VerificationContext,
     VerifiedChain,
@@ -92,20 +94,20 @@ fn at_epoch(epoch: u64, raised_at: Option<i64>) -> Log {
 }
 
 #[test]
-fn nothing_revoked_voids_nothing() {
+fn an_empty_log_revokes_nothing() {
     for chain in [chain(None, true), chain(None, false), chain(Some("0"), true)] {
-        assert_eq!(void(&chain, &Log::default(), SKEW), Ok(()));
+        assert_eq!(check_revocation(&chain, &Log::default(), SKEW), Ok(()));
     }
 }
 
 #[test]
 fn only_the_current_epoch_counts() {
     let chain = chain(Some("7"), true);
-    assert_eq!(void(&chain, &at_epoch(7, Some(NOW)), SKEW), Ok(()));
+    assert_eq!(check_revocation(&chain, &at_epoch(7, Some(NOW)), SKEW), Ok(()));
     for epoch in [0, 6, 8] {
         assert_eq!(
-            void(&chain, &at_epoch(epoch, None), SKEW),
-            Err(Void::PrincipalRevoked),
+            check_revocation(&chain, &at_epoch(epoch, None), SKEW),
+            Err(RevocationReason::PrincipalRevoked),
             "{epoch}"
         );
     }
@@ -114,22 +116,22 @@ fn only_the_current_epoch_counts() {
 #[test]
 fn without_an_epoch_the_issuers_time_counts() {
     // The root was issued at NOW - 60.
-    for (raised_at, voided) in [(NOW - 60 - 31, false), (NOW - 60 - 30, true), (NOW, true)] {
-        let result = void(&chain(None, true), &at_epoch(3, Some(raised_at)), SKEW);
-        assert_eq!(result.is_err(), voided, "{raised_at}");
+    for (raised_at, is_revoked) in [(NOW - 60 - 31, false), (NOW - 60 - 30, true), (NOW, true)] {
+        let result = check_revocation(&chain(None, true), &at_epoch(3, Some(raised_at)), SKEW);
+        assert_eq!(result.is_err(), is_revoked, "{raised_at}");
     }
 }
 
 #[test]
 fn whoever_signs_for_himself_has_no_time_to_show() {
     assert_eq!(
-        void(&chain(None, false), &at_epoch(3, Some(0)), SKEW),
-        Err(Void::PrincipalRevoked)
+        check_revocation(&chain(None, false), &at_epoch(3, Some(0)), SKEW),
+        Err(RevocationReason::PrincipalRevoked)
     );
 }
 
 #[test]
-fn disabled_keys_issuers_and_delegations_void_whatever_the_epoch() {
+fn disabled_keys_issuers_and_delegations_are_denied_whatever_the_epoch() {
     let chain = chain(Some("0"), true);
     let disabled = Log {
         principal: PrincipalState {
@@ -138,30 +140,36 @@ fn disabled_keys_issuers_and_delegations_void_whatever_the_epoch() {
         },
         ..Log::default()
     };
-    assert_eq!(void(&chain, &disabled, SKEW), Err(Void::PrincipalDisabled));
+    assert_eq!(
+        check_revocation(&chain, &disabled, SKEW),
+        Err(RevocationReason::PrincipalDisabled)
+    );
     for key in [anchor(), alice(), bob()] {
         let log = Log {
             key: Some(key.public().thumbprint()),
             ..Log::default()
         };
-        assert_eq!(void(&chain, &log, SKEW), Err(Void::KeyRevoked));
+        assert_eq!(check_revocation(&chain, &log, SKEW), Err(RevocationReason::KeyRevoked));
     }
     for id in ["root", "child"] {
         let log = Log {
             delegation: Some(vec![id]),
             ..Log::default()
         };
-        assert_eq!(void(&chain, &log, SKEW), Err(Void::DelegationRevoked));
+        assert_eq!(
+            check_revocation(&chain, &log, SKEW),
+            Err(RevocationReason::DelegationRevoked)
+        );
     }
 }
 
 /// As a raise does: an issuer whose clock is ahead has dated roots later than it issued them.
 #[test]
-fn a_floor_voids_roots_that_are_dated_up_to_the_allowed_skew_after_it() {
+fn a_floor_revokes_roots_that_are_dated_up_to_the_allowed_skew_after_it() {
     // The root was issued at NOW - 60.
     for (floor, expected) in [
-        (NOW - 60, Err(Void::IssuerRevoked)),
-        (NOW - 60 - 30, Err(Void::IssuerRevoked)),
+        (NOW - 60, Err(RevocationReason::IssuerRevoked)),
+        (NOW - 60 - 30, Err(RevocationReason::IssuerRevoked)),
         (NOW - 60 - 31, Ok(())),
     ] {
         let of_issuer = Log {
@@ -177,11 +185,11 @@ fn a_floor_voids_roots_that_are_dated_up_to_the_allowed_skew_after_it() {
             let presented = PresentedChain::read(&presented, &anchors, &Limits::default()).unwrap();
             for log in [&of_issuer, &of_log] {
                 assert_eq!(
-                    void(&chain(Some("0"), asserts_subjects), log, SKEW),
+                    check_revocation(&chain(Some("0"), asserts_subjects), log, SKEW),
                     expected,
                     "{floor}"
                 );
-                assert_eq!(presented.void(log, SKEW), expected, "presented, {floor}");
+                assert_eq!(presented.check_revocation(log, SKEW), expected, "presented, {floor}");
             }
         }
     }
@@ -212,24 +220,27 @@ fn a_revocation_that_names_what_a_token_hangs_under_leaves_others_of_the_same_id
         };
         Chain::parse_joined(joined, &limits).unwrap().verify(&context).unwrap()
     };
-    let voided = |path: &[&'static str], joined: &str| {
+    let is_revoked = |path: &[&'static str], joined: &str| {
         let log = Log {
             delegation: Some(path.to_vec()),
             ..Log::default()
         };
-        let verdict = void(&verified(joined), &log, SKEW);
+        let verdict = check_revocation(&verified(joined), &log, SKEW);
         let presented = PresentedChain::read(joined, &anchors, &limits).unwrap();
-        assert_eq!(presented.void(&log, SKEW), verdict);
+        assert_eq!(presented.check_revocation(&log, SKEW), verdict);
         verdict.is_err()
     };
-    assert!(voided(&["one", "two"], &impostor));
-    assert!(!voided(&["one", "two"], &two), "another root");
-    assert!(!voided(&["one", "two"], &sibling), "what hangs under another root");
-    assert!(voided(&["one", "leaf"], &copied));
-    assert!(!voided(&["one", "leaf"], &sibling), "another's token of the same id");
+    assert!(is_revoked(&["one", "two"], &impostor));
+    assert!(!is_revoked(&["one", "two"], &two), "another root");
+    assert!(!is_revoked(&["one", "two"], &sibling), "what hangs under another root");
+    assert!(is_revoked(&["one", "leaf"], &copied));
+    assert!(
+        !is_revoked(&["one", "leaf"], &sibling),
+        "another's token of the same id"
+    );
     // An id alone, as older logs have it, counts wherever it occurs.
     for joined in [&impostor, &two, &sibling] {
-        assert!(voided(&["two"], joined));
+        assert!(is_revoked(&["two"], joined));
     }
 }
 
@@ -240,11 +251,11 @@ fn other_keys_and_ids_leave_the_chain_alone() {
         delegation: Some(vec!["sibling"]),
         ..Log::default()
     };
-    assert_eq!(void(&chain(Some("0"), true), &log, SKEW), Ok(()));
+    assert_eq!(check_revocation(&chain(Some("0"), true), &log, SKEW), Ok(()));
 }
 
 #[test]
-fn a_token_that_lives_longer_than_the_log_remembers_voids_the_chain() {
+fn a_token_that_lives_longer_than_the_log_remembers_is_refused() {
     let chain = chain(Some("0"), true);
     let lifetimes = chain
         .tokens()
@@ -254,8 +265,8 @@ fn a_token_that_lives_longer_than_the_log_remembers_voids_the_chain() {
         (None, Ok(())),
         (Some(u64::MAX), Ok(())),
         (Some(longest), Ok(())),
-        (Some(longest - 1), Err(Void::BeyondMemory)),
-        (Some(0), Err(Void::BeyondMemory)),
+        (Some(longest - 1), Err(RevocationReason::BeyondMemory)),
+        (Some(0), Err(RevocationReason::BeyondMemory)),
     ] {
         let memory = Memory {
             token_lifetime,
@@ -265,15 +276,15 @@ fn a_token_that_lives_longer_than_the_log_remembers_voids_the_chain() {
             memory,
             ..Log::default()
         };
-        assert_eq!(void(&chain, &log, SKEW), expected, "{token_lifetime:?}");
+        assert_eq!(check_revocation(&chain, &log, SKEW), expected, "{token_lifetime:?}");
     }
 }
 
 #[test]
-fn a_token_from_before_what_was_forgotten_voids_the_chain() {
+fn a_token_from_before_what_was_forgotten_is_refused() {
     let chain = chain(Some("0"), true);
     let oldest = chain.tokens().map(|token| token.issued_at().0).min().unwrap();
-    for (instant, expected) in [(oldest, Ok(())), (oldest + 1, Err(Void::BeyondMemory))] {
+    for (instant, expected) in [(oldest, Ok(())), (oldest + 1, Err(RevocationReason::BeyondMemory))] {
         let memory = Memory {
             token_lifetime: None,
             forgotten_before: Some(UnixTime(instant)),
@@ -282,12 +293,12 @@ fn a_token_from_before_what_was_forgotten_voids_the_chain() {
             memory,
             ..Log::default()
         };
-        assert_eq!(void(&chain, &log, SKEW), expected, "{instant}");
+        assert_eq!(check_revocation(&chain, &log, SKEW), expected, "{instant}");
     }
 }
 
 #[test]
-fn what_is_only_presented_is_void_for_the_same_reasons() {
+fn what_is_only_presented_is_revoked_for_the_same_reasons() {
     let floor = |issuer_floor, log_floor| Log {
         issuer_floor,
         log_floor,
@@ -321,10 +332,16 @@ fn what_is_only_presented_is_void_for_the_same_reasons() {
                     delegation: Some(vec![Box::leak(id.into_boxed_str())]),
                     ..Log::default()
                 };
-                assert_eq!(presented.void(&log, SKEW), void(&verified, &log, SKEW));
+                assert_eq!(
+                    presented.check_revocation(&log, SKEW),
+                    check_revocation(&verified, &log, SKEW)
+                );
             }
             for log in &logs {
-                assert_eq!(presented.void(log, SKEW), void(&verified, log, SKEW));
+                assert_eq!(
+                    presented.check_revocation(log, SKEW),
+                    check_revocation(&verified, log, SKEW)
+                );
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Bodies that were answered before they had been read whole: what still comes of them is read and dropped.
+//! Reads and drops the rest of a request body when the answer was sent before the body had arrived.
 //!
 //! A request may be refused for its credential, its rate or its length while its body is still on its way. A connection
 //! that is closed then is reset by what still arrives, and a client that is busy sending sees the reset instead of the
