@@ -54,6 +54,8 @@ struct File {
     database: Option<Database>,
     /// That error.
     why_closed: String,
+    /// That error was a full disk.
+    is_full: bool,
     /// When the file was last opened after an error.
     reopened: Option<Instant>,
 }
@@ -113,6 +115,7 @@ impl EmbeddedStore {
             file: RwLock::new(File {
                 database: Some(database),
                 why_closed: String::new(),
+                is_full: false,
                 reopened: None,
             }),
             known: Mutex::new(known),
@@ -150,7 +153,18 @@ impl EmbeddedStore {
             let mut file = self.file.write().unwrap_or_else(PoisonError::into_inner);
             file.database = None;
             file.why_closed = error.to_string();
+            file.is_full = error.is_full();
         }
+    }
+
+    /// If a full disk has closed the file, frees the reserve, and lets the file be opened again at once.
+    fn release_reserve(&self) -> bool {
+        let mut file = self.file.write().unwrap_or_else(PoisonError::into_inner);
+        let is_released = file.database.is_none() && file.is_full && self.reserve.release();
+        if is_released {
+            file.reopened = None;
+        }
+        is_released
     }
 
     fn with_database<T>(&self, work: impl FnOnce(&Database) -> Result<T, Error>) -> Result<T, StoreError> {
@@ -264,7 +278,11 @@ impl LogStore for EmbeddedStore {
     }
 
     fn append(&self, after: Head, group: &Group) -> Result<(), AppendError> {
-        self.reopen().map_err(AppendError::NotDone)?;
+        if let Err(failed) = self.reopen()
+            && !(self.release_reserve() && self.reopen().is_ok())
+        {
+            return Err(AppendError::NotDone(failed));
+        }
         let head = self.known().head;
         if head != after {
             return Err(AppendError::Unknown(
@@ -274,7 +292,7 @@ impl LogStore for EmbeddedStore {
         let Err(failed) = self.append_once(group) else {
             return Ok(());
         };
-        let has_more_room = failed.is_full() && self.reserve.release();
+        let has_more_room = self.release_reserve();
         if self.reopen().is_err() {
             return Err(AppendError::Unknown(failed));
         }

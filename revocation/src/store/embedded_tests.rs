@@ -439,6 +439,28 @@ fn a_full_disk_costs_the_reserve_and_not_the_revocation() {
 }
 
 #[test]
+fn the_reserve_saves_a_revocation_from_a_full_disk_that_a_note_has_met_first() {
+    for is_opened_between in [false, true] {
+        let mut log = Log::of(3);
+        log.store.seal().unwrap();
+        let fail_note = || {
+            log.store.fail_next(Failing::Full);
+            log.store.write_notes(Notes::default()).unwrap_err();
+        };
+        fail_note();
+        match is_opened_between {
+            // Opened again for a note that fails too: closed until a second has passed.
+            true => fail_note(),
+            // Opened again for the revocation, which fails too.
+            false => log.store.fail_next(Failing::Full),
+        }
+        log.raise(1);
+        assert_eq!(log.found(), log.contents());
+        assert!(!log.folder.path().join(RESERVE).exists());
+    }
+}
+
+#[test]
 fn a_crash_after_any_step_of_a_compaction_loses_nothing() {
     let mut log = Log::of(40_000);
     log.compact();
