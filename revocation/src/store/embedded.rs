@@ -106,8 +106,10 @@ pub(crate) fn create(path: &Path, log_id: &LogId, floor: Option<i64>) -> Result<
 impl EmbeddedStore {
     /// Opens a file that [`create`] has made. It is opened anew only while `folder` is where it was.
     pub(crate) fn open(path: &Path, folder: FolderWatch) -> Result<Self, StoreError> {
-        let database = open_database(path)?;
-        let known = read_known(&database).map_err(|error| failure(path, error))?;
+        let failed = |error| failure(path, error);
+        let database = database::open_existing(path, CACHE_BYTES).map_err(failed)?;
+        check_layout(path, &database)?;
+        let known = read_known(&database).map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
             folder,
@@ -160,7 +162,7 @@ impl EmbeddedStore {
     /// If a full disk has closed the file, frees the reserve, and lets the file be opened again at once.
     fn release_reserve(&self) -> bool {
         let mut file = self.file.write().unwrap_or_else(PoisonError::into_inner);
-        let is_released = file.database.is_none() && file.is_full && self.reserve.release();
+        let is_released = file.is_full && self.reserve.release();
         if is_released {
             file.reopened = None;
         }
@@ -197,11 +199,8 @@ impl EmbeddedStore {
         }
         file.reopened = Some(Instant::now());
         let failed = |error: Error| failure(&self.path, error);
-        self.folder
-            .check_before_writing()
-            .map_err(|error| failed(error.into()))?;
-        database::discard_cached(&self.path).map_err(|error| failed(error.into()))?;
-        let database = open_database(&self.path)?;
+        let database = database::reopen(&self.path, CACHE_BYTES, &self.folder).map_err(failed)?;
+        check_layout(&self.path, &database)?;
         let found = read_known(&database).map_err(failed)?;
         let mut known = self.known();
         tracing::warn!(path = %self.path.display(), seq = found.head.seq, "the revocation log was opened again after an error");
@@ -405,15 +404,13 @@ impl File {
     }
 }
 
-fn open_database(path: &Path) -> Result<Database, StoreError> {
-    let failed = |error| failure(path, error);
-    let database = database::open_existing(path, CACHE_BYTES).map_err(failed)?;
+fn check_layout(path: &Path, database: &Database) -> Result<(), StoreError> {
     let layout = database::guarded(|| {
         let layout = database.begin_read()?.open_table(NOTES)?.get(LAYOUT_ROW)?;
         Ok(layout.map(|layout| layout.value().to_vec()))
     });
-    match layout.map_err(failed)? {
-        Some(layout) if layout == LAYOUT.to_be_bytes() => Ok(database),
+    match layout.map_err(|error| failure(path, error))? {
+        Some(layout) if layout == LAYOUT.to_be_bytes() => Ok(()),
         other => Err(StoreError::OtherLayout {
             path: path.to_owned(),
             found: match other.as_deref().and_then(|layout| layout.try_into().ok()) {
