@@ -158,7 +158,13 @@ mod tests {
         while store.compact(&mut cut).unwrap() {}
         view.state_mut().forget(0..usize::MAX, |_| true);
         let dir = folder.path().join("histories");
-        let (_, histories) = HistoryIndexer::new(dir, 1, Arc::<EmbeddedStore>::clone(&store), Arc::clone(&metrics));
+        let (_, histories) = HistoryIndexer::new(
+            dir,
+            FolderWatch::of_nothing(),
+            1,
+            Arc::<EmbeddedStore>::clone(&store),
+            Arc::clone(&metrics),
+        );
         let mut compactor = Compactor::new(Arc::<EmbeddedStore>::clone(&store), histories, metrics, 1);
         compactor.consider(&view);
         assert!(compactor.next_step().is_none());
