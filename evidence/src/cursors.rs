@@ -4,15 +4,14 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use credence_storage::database;
+use credence_storage::database::DatabaseFile;
 use credence_storage::folder_lock::FolderWatch;
-use redb::{Database, Error, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
+use redb::{Error, ReadTransaction, ReadableTable as _, TableDefinition, WriteTransaction};
 
 /// The file.
 #[derive(Debug)]
 pub(crate) struct Cursors {
-    database: Database,
-    folder: FolderWatch,
+    file: DatabaseFile,
 }
 
 /// Where reverification goes on.
@@ -32,48 +31,46 @@ impl Cursors {
         let path = ledger_folder.join(FILE);
         let until = Instant::now() + LOCK_PATIENCE;
         loop {
-            match database::open(&path, CACHE_BYTES, prepare) {
+            match DatabaseFile::open(&path, CACHE_BYTES, folder.clone(), prepare) {
                 Err(Error::DatabaseAlreadyOpen) if Instant::now() < until => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
-                opened => {
-                    let database = opened?;
-                    return Ok(Self { database, folder });
-                }
+                opened => return Ok(Self { file: opened? }),
             }
         }
     }
 
     /// The index of the next record for the OpenTelemetry collector.
     pub(crate) fn otlp(&self) -> Result<u64, Error> {
-        Ok(self.next(OTLP)?.unwrap_or(0))
+        self.file.read(|transaction| next(transaction, OTLP))
     }
 
     /// Durable on return.
     pub(crate) fn set_otlp(&self, next: u64) -> Result<(), Error> {
-        self.write(|transaction| {
+        self.file.write(|transaction| {
             transaction.open_table(NEXT)?.insert(OTLP, next)?;
             Ok(())
         })
     }
 
     pub(crate) fn progress(&self) -> Result<Progress, Error> {
-        let sources = self.database.begin_read()?.open_table(SOURCES)?;
-        let mut progress = Progress {
-            next: self.next(REVERIFICATION)?.unwrap_or(0),
-            anchors_of: HashMap::new(),
-        };
-        for source in sources.iter()? {
-            let (source, anchors) = source?;
-            let anchors = anchors.value().try_into().ok();
-            progress.anchors_of.insert(source.value().to_owned(), anchors);
-        }
-        Ok(progress)
+        self.file.read(|transaction| {
+            let mut progress = Progress {
+                next: next(transaction, REVERIFICATION)?,
+                anchors_of: HashMap::new(),
+            };
+            for source in transaction.open_table(SOURCES)?.iter()? {
+                let (source, anchors) = source?;
+                let anchors = anchors.value().try_into().ok();
+                progress.anchors_of.insert(source.value().to_owned(), anchors);
+            }
+            Ok(progress)
+        })
     }
 
     /// Durable on return.
     pub(crate) fn set_progress(&self, progress: &Progress) -> Result<(), Error> {
-        self.write(|transaction| {
+        self.file.write(|transaction| {
             transaction.open_table(NEXT)?.insert(REVERIFICATION, progress.next)?;
             let mut sources = transaction.open_table(SOURCES)?;
             sources.retain(|source, _| progress.anchors_of.contains_key(source))?;
@@ -87,18 +84,11 @@ impl Cursors {
             Ok(())
         })
     }
+}
 
-    fn next(&self, follower: &str) -> Result<Option<u64>, Error> {
-        let next = self.database.begin_read()?.open_table(NEXT)?;
-        Ok(next.get(follower)?.map(|next| next.value()))
-    }
-
-    fn write(&self, change: impl FnOnce(&WriteTransaction) -> Result<(), Error>) -> Result<(), Error> {
-        self.folder.check_before_writing()?;
-        let transaction = self.database.begin_write()?;
-        change(&transaction)?;
-        database::commit(&self.database, transaction)
-    }
+fn next(transaction: &ReadTransaction, follower: &str) -> Result<u64, Error> {
+    let next = transaction.open_table(NEXT)?.get(follower)?;
+    Ok(next.map_or(0, |next| next.value()))
 }
 
 fn prepare(transaction: &WriteTransaction) -> Result<(), Error> {
@@ -141,6 +131,22 @@ mod tests {
         progress.anchors_of = HashMap::from([("b".to_owned(), Some([1; 32]))]);
         open().set_progress(&progress).unwrap();
         assert_eq!(read(), (3, progress));
+    }
+
+    #[test]
+    fn followers_are_noted_again_after_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let cursors = Cursors::open(folder.path(), FolderWatch::of_nothing()).unwrap();
+        cursors.set_otlp(3).unwrap();
+        let fail = || cursors.file.write(|_| Err::<(), _>(Error::PreviousIo));
+        fail().unwrap_err();
+        assert_eq!(cursors.otlp().unwrap(), 3);
+        fail().unwrap_err();
+        cursors.set_otlp(4).unwrap_err();
+        cursors.progress().unwrap_err();
+        std::thread::sleep(Duration::from_secs(1));
+        cursors.set_otlp(5).unwrap();
+        assert_eq!(cursors.otlp().unwrap(), 5);
     }
 
     #[test]

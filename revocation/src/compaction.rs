@@ -48,6 +48,10 @@ impl Compactor {
         if self.running.is_some() || Instant::now() < self.not_before {
             return;
         }
+        // What was forgotten since the last compaction goes with the first compaction after another record.
+        if view.digests().position().seq == self.store.beginning().seq {
+            return;
+        }
         let needed = view.state().stored_bytes() + view.digests().marks.len() as u64 * 8;
         let bytes = self.store.bytes();
         if is_worth_compacting(bytes, needed, self.above) {
@@ -118,3 +122,54 @@ const HISTORIES_TIMEOUT: Duration = Duration::from_secs(120);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How long after a failure compaction is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use credence_storage::folder_lock::FolderWatch;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::history::HistoryIndexer;
+    use crate::log_id::LogId;
+    use crate::log_view::HistoryBounds;
+    use crate::store::embedded::{self, EmbeddedStore, tests::delegations};
+
+    #[test]
+    fn a_log_whose_delegations_are_forgotten_is_compacted_again_after_a_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.redb");
+        embedded::create(&path, &LogId::random().unwrap(), None).unwrap();
+        let store = Arc::new(EmbeddedStore::open(&path, FolderWatch::of_nothing()).unwrap());
+        let metrics = Arc::new(Metrics::new(&mut Registry::default()));
+        let bounds = HistoryBounds {
+            entries: usize::MAX,
+            bytes: usize::MAX,
+        };
+        let mut view = LogView::new(&store.log_id(), bounds);
+        let append = |view: &mut LogView, count| {
+            let group = delegations(view.digests().position(), count);
+            store.append(view.digests().position(), &group).unwrap();
+            group.records.into_iter().for_each(|record| {
+                view.append(record).unwrap();
+            });
+        };
+        append(&mut view, 1_000);
+        let mut cut = Cut::new(view.state().freeze(), view.digests().clone(), store.bytes());
+        while store.compact(&mut cut).unwrap() {}
+        view.state_mut().forget(0..usize::MAX, |_| true);
+        let dir = folder.path().join("histories");
+        let (_, histories) = HistoryIndexer::new(
+            dir,
+            FolderWatch::of_nothing(),
+            1,
+            Arc::<EmbeddedStore>::clone(&store),
+            Arc::clone(&metrics),
+        );
+        let mut compactor = Compactor::new(Arc::<EmbeddedStore>::clone(&store), histories, metrics, 1);
+        compactor.consider(&view);
+        assert!(compactor.next_step().is_none());
+        append(&mut view, 1);
+        compactor.consider(&view);
+        assert!(compactor.next_step().is_some());
+    }
+}

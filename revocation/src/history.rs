@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use credence_storage::database;
+use credence_storage::folder_lock::FolderWatch;
 use credence_wire::v1::record::Subject;
 use prost::Message as _;
 use redb::{Database, Durability, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
@@ -80,6 +81,7 @@ struct Orders {
 #[derive(Debug)]
 pub(crate) struct HistoryIndexer {
     path: PathBuf,
+    folder: FolderWatch,
     /// Entries kept for one principal.
     kept: usize,
     store: Arc<dyn LogStore>,
@@ -156,9 +158,10 @@ fn row_of(bytes: &[u8]) -> Result<Row, redb::Error> {
 // === impl HistoryIndexer ===
 
 impl HistoryIndexer {
-    /// Of the log in `store`. The file lies at `path`.
+    /// Of the log in `store`. The file lies at `path`, in the folder that is watched.
     pub(crate) fn new(
         path: PathBuf,
+        folder: FolderWatch,
         kept: usize,
         store: Arc<dyn LogStore>,
         metrics: Arc<Metrics>,
@@ -169,6 +172,7 @@ impl HistoryIndexer {
         };
         let indexer = Self {
             path,
+            folder,
             kept,
             store,
             histories: histories.clone(),
@@ -258,7 +262,13 @@ impl HistoryIndexer {
     }
 
     fn open_file(&self) -> Result<(Database, Filed), redb::Error> {
-        let database = database::open(&self.path, CACHE_BYTES, prepare)?;
+        let database = match self.path.try_exists()? {
+            true => database::reopen(&self.path, CACHE_BYTES, &self.folder)?,
+            false => {
+                self.folder.check_before_writing()?;
+                database::open(&self.path, CACHE_BYTES, prepare)?
+            }
+        };
         let filed = match database::guarded(|| read_filed(&database))? {
             Some(filed) => filed,
             None => self.begin(&database)?,

@@ -79,6 +79,7 @@ pub(crate) fn start(
     }
     let (indexer, histories) = HistoryIndexer::new(
         options.history_path,
+        options.folder.clone(),
         options.history_kept,
         Arc::clone(&store),
         Arc::clone(&metrics),

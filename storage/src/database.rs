@@ -7,16 +7,127 @@
 //! twice, so that both lead to what was committed.
 //!
 //! A file is made aside and renamed, so that a power cut leaves none half made.
+//!
+//! After an error redb neither reads nor writes a file any more: a [`DatabaseFile`] is then opened again.
 
 use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
-use redb::{Database, Error, WriteTransaction};
+use redb::{Database, Error, ReadTransaction, ReadableDatabase as _, WriteTransaction};
 use rustix::fs::{Advice, fadvise};
 
 use crate::durable;
+use crate::folder_lock::FolderWatch;
+
+/// A file that goes on after an error, such as a full disk, once that is over. Until then everything fails.
+#[derive(Debug)]
+pub struct DatabaseFile {
+    path: PathBuf,
+    cache_bytes: usize,
+    folder: FolderWatch,
+    opened: RwLock<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    /// Or the error that has closed it.
+    database: Result<Database, String>,
+    /// When the file was last opened after an error.
+    reopened: Option<Instant>,
+}
+
+// === impl DatabaseFile ===
+
+impl DatabaseFile {
+    /// As [`open`], in a folder that is watched.
+    ///
+    /// # Errors
+    /// As those of [`open`].
+    pub fn open(
+        path: &Path,
+        cache_bytes: usize,
+        folder: FolderWatch,
+        prepare: impl Fn(&WriteTransaction) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let opened = Opened {
+            database: Ok(open(path, cache_bytes, prepare)?),
+            reopened: None,
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            cache_bytes,
+            folder,
+            opened: RwLock::new(opened),
+        })
+    }
+
+    /// One transaction that reads. None may begin within `work`.
+    ///
+    /// # Errors
+    /// Those of `work` and of the file; each closes it.
+    pub fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Result<T, Error>) -> Result<T, Error> {
+        self.with_database(|database| work(&database.begin_read()?))
+    }
+
+    /// One transaction that writes; durable on return, and in the folder that is watched. None may begin within `work`.
+    ///
+    /// # Errors
+    /// Those of `work` and of the file, each of which closes it, and that the folder is lost.
+    pub fn write<T>(&self, work: impl FnOnce(&WriteTransaction) -> Result<T, Error>) -> Result<T, Error> {
+        let done = self.with_database(|database| {
+            let transaction = database.begin_write()?;
+            let done = work(&transaction)?;
+            commit(database, transaction)?;
+            Ok(done)
+        })?;
+        self.folder.check_before_writing()?;
+        Ok(done)
+    }
+
+    fn with_database<T>(&self, work: impl FnOnce(&Database) -> Result<T, Error>) -> Result<T, Error> {
+        self.reopen()?;
+        let opened = self.opened.read().unwrap_or_else(PoisonError::into_inner);
+        let database = opened.database.as_ref().map_err(closed)?;
+        let done = guarded(|| work(database));
+        drop(opened);
+        done.inspect_err(|error| {
+            let mut opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
+            opened.database = Err(error.to_string());
+        })
+    }
+
+    /// Opens the file again if an error has closed it.
+    fn reopen(&self) -> Result<(), Error> {
+        if self
+            .opened
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .database
+            .is_ok()
+        {
+            return Ok(());
+        }
+        let mut opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
+        let Err(why) = &opened.database else {
+            return Ok(());
+        };
+        if opened.reopened.is_some_and(|at| at.elapsed() < REOPEN_INTERVAL) {
+            return Err(closed(why));
+        }
+        opened.reopened = Some(Instant::now());
+        opened.database = Ok(reopen(&self.path, self.cache_bytes, &self.folder)?);
+        tracing::warn!(path = %self.path.display(), "a file was opened again after an error");
+        Ok(())
+    }
+}
+
+fn closed(why: &String) -> Error {
+    io::Error::other(format!("{why} (the file is opened again in a second)")).into()
+}
 
 /// Opens a file, or makes it. `prepare` opens every table, so that readers find all of them. Reads the whole file.
 ///
@@ -58,12 +169,18 @@ pub fn commit(database: &Database, transaction: WriteTransaction) -> Result<(), 
     Ok(database.begin_write()?.commit()?)
 }
 
-/// Has the next reading of a file come from the disk. To be called before a file is opened again after an error: what a
-/// failed sync leaves in memory is not known to be on the disk.
+/// Opens a file again after an error, in the folder that is watched.
 ///
 /// # Errors
-/// If what is in memory cannot be written.
-pub fn discard_cached(path: &Path) -> io::Result<()> {
+/// As those of [`open_existing`], and that the folder is lost.
+pub fn reopen(path: &Path, cache_bytes: usize, folder: &FolderWatch) -> Result<Database, Error> {
+    folder.check_before_writing()?;
+    discard_cached(path)?;
+    open_existing(path, cache_bytes)
+}
+
+/// Has the next reading of a file come from the disk: what a failed sync leaves in memory is not known to be on it.
+fn discard_cached(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
     file.sync_all()?;
     Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
@@ -95,13 +212,18 @@ pub fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(Error::Corrupted("reading it broke down".to_owned())))
 }
 
+const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
+
 #[cfg(test)]
 mod tests {
-    use redb::{ReadableDatabase as _, TableDefinition};
+    use std::process::Command;
+
+    use redb::{ReadableTableMetadata as _, TableDefinition};
 
     use super::*;
 
     const TABLE: TableDefinition<'_, &str, u64> = TableDefinition::new("table");
+    const LIMITED: &str = "CREDENCE_TEST_LIMITED";
 
     fn opened(path: &Path) -> Result<Database, Error> {
         open(path, 1 << 20, |transaction| {
@@ -133,6 +255,61 @@ mod tests {
             assert_eq!(get(&opened(&path).unwrap(), "alice"), Some(7), "{length} bytes");
             assert!(!folder.path().join("users.new").exists());
         }
+    }
+
+    /// The test below runs it in a process of its own: a limit on file sizes takes the place of a full disk.
+    #[test]
+    fn in_a_process_whose_file_sizes_are_limited_for_a_while() {
+        if std::env::var_os(LIMITED).is_none() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        let prepare = |transaction: &WriteTransaction| Ok(transaction.open_table(TABLE).map(drop)?);
+        let file = DatabaseFile::open(&path, 1 << 20, FolderWatch::of_nothing(), prepare).unwrap();
+        let put = |keys: std::ops::Range<u64>| {
+            file.write(|transaction| {
+                let mut table = transaction.open_table(TABLE)?;
+                for key in keys.clone() {
+                    table.insert(format!("{key:0200}").as_str(), key)?;
+                }
+                Ok(())
+            })
+        };
+        let count = || file.read(|transaction| Ok(transaction.open_table(TABLE)?.len()?));
+        let limit = |bytes: &str| {
+            let process = std::process::id().to_string();
+            let limited = Command::new("prlimit")
+                .args(["--pid", &process, &format!("--fsize={bytes}:")])
+                .status();
+            assert!(limited.unwrap().success());
+        };
+        put(0..10).unwrap();
+        limit(&path.metadata().unwrap().len().to_string());
+        put(10..60_000).unwrap_err();
+        put(10..60_000).unwrap_err();
+        count().unwrap_err();
+        limit("unlimited");
+        put(10..60_000).unwrap_err();
+        std::thread::sleep(REOPEN_INTERVAL);
+        assert_eq!(count().unwrap(), 10, "nothing of what failed");
+        put(10..60_000).unwrap();
+        assert_eq!(count().unwrap(), 60_000);
+    }
+
+    #[test]
+    fn a_file_works_again_after_the_disk_was_full() {
+        let name = "database::tests::in_a_process_whose_file_sizes_are_limited_for_a_while";
+        // The signal would end the process.
+        let ran = Command::new("sh")
+            .args(["-c", "trap '' XFSZ; exec \"$0\" --exact \"$1\""])
+            .arg(std::env::current_exe().unwrap())
+            .arg(name)
+            .env(LIMITED, "")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success() && told.contains("1 passed"), "{told}");
     }
 
     /// Flips bits of the header that are `of_header` apart, and of the rest `of_rest`. To how often the file was refused.

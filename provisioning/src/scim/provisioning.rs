@@ -488,7 +488,7 @@ impl From<StoreError> for ScimError {
             },
             StoreError::TooLarge { .. } => Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail),
             StoreError::Full { .. } => Self::new(StatusCode::INSUFFICIENT_STORAGE, detail),
-            StoreError::Database(_) | StoreError::FolderLost(_) => {
+            StoreError::Database(_) => {
                 tracing::error!(%error, "a SCIM request failed");
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
             }

@@ -5,24 +5,23 @@
 
 use std::path::Path;
 
-use redb::{Database, Error, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction};
+use redb::{Error, ReadableTable as _, TableDefinition, WriteTransaction};
 
 use super::filter::Key;
 use super::user::User;
 use super::value::text;
-use credence_storage::database;
-use credence_storage::folder_lock::{FolderLost, FolderWatch};
+use credence_storage::database::DatabaseFile;
+use credence_storage::folder_lock::FolderWatch;
 
 /// All users of all realms.
 #[derive(Debug)]
 pub(crate) struct Store {
-    database: Database,
-    folder: FolderWatch,
+    file: DatabaseFile,
     max_users: u64,
     max_user_bytes: usize,
 }
 
-/// Why the store did not do what it was asked for. Nothing has changed then.
+/// Why the store did not do what it was asked for. Nothing has changed then, unless its file failed or its folder is lost.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     #[error("the file of users: {0}")]
@@ -33,9 +32,6 @@ pub(crate) enum StoreError {
     TooLarge { found: usize, limit: usize },
     #[error("the realm has a user with that {what} already")]
     Taken { what: &'static str },
-    /// It may have changed in a folder that the next start does not find.
-    #[error(transparent)]
-    FolderLost(#[from] FolderLost),
 }
 
 // === impl Store ===
@@ -44,74 +40,72 @@ impl Store {
     /// Opens the file, or makes it, in the folder that is watched.
     pub(crate) fn open(path: &Path, folder: FolderWatch, max_users: u64, max_user_bytes: usize) -> Result<Self, Error> {
         Ok(Self {
-            database: database::open(path, CACHE_BYTES, prepare)?,
-            folder,
+            file: DatabaseFile::open(path, CACHE_BYTES, folder, prepare)?,
             max_users,
             max_user_bytes,
         })
     }
 
     pub(crate) fn user(&self, realm: &str, id: &str) -> Result<Option<User>, Error> {
-        let transaction = self.database.begin_read()?;
-        let users = transaction.open_table(USERS)?;
-        let found = users.get((realm, id))?;
-        found.map(|bytes| read(realm, id, bytes.value())).transpose()
+        self.file.read(|transaction| {
+            let found = transaction.open_table(USERS)?.get((realm, id))?;
+            found.map(|bytes| read(realm, id, bytes.value())).transpose()
+        })
     }
 
     /// The ids of those whom the key is of, if there are such users; only an external id may be several users'.
     pub(crate) fn find(&self, realm: &str, key: Key<'_>) -> Result<Vec<String>, Error> {
-        let transaction = self.database.begin_read()?;
-        let unique = |table: TableDefinition<'_, (&str, &str), &str>, key: &str| -> Result<Vec<String>, Error> {
-            let table = transaction.open_table(table)?;
-            let found = table.get((realm, key))?;
-            Ok(found.map(|id| id.value().to_owned()).into_iter().collect())
+        let unique = |table: TableDefinition<'_, (&str, &str), &str>, key: &str| {
+            self.file.read(|transaction| {
+                let found = transaction.open_table(table)?.get((realm, key))?;
+                Ok(found.map(|id| id.value().to_owned()).into_iter().collect())
+            })
         };
         match key {
             Key::Id(id) => Ok(vec![id.to_owned()]),
             Key::UserName(name) => unique(USER_NAMES, &name.to_lowercase()),
             Key::Subject(subject) => unique(SUBJECTS, subject),
-            Key::ExternalId(external_id) => {
+            Key::ExternalId(external_id) => self.file.read(|transaction| {
                 let table = transaction.open_table(EXTERNAL_IDS)?;
                 let range = table.range((realm, external_id, "")..=(realm, external_id, LAST_ID))?;
                 range.map(|entry| Ok(entry?.0.value().2.to_owned())).collect()
-            }
+            }),
         }
     }
 
     /// Shows every user of the realm, in the order that they were created in, for as long as `visit` wants more.
     /// Whether it has seen all of them.
     pub(crate) fn each(&self, realm: &str, mut visit: impl FnMut(User) -> bool) -> Result<bool, Error> {
-        let transaction = self.database.begin_read()?;
-        let users = transaction.open_table(USERS)?;
-        for entry in users.range((realm, "")..=(realm, LAST_ID))? {
-            let (key, bytes) = entry?;
-            if !visit(read(realm, key.value().1, bytes.value())?) {
-                return Ok(false);
+        self.file.read(|transaction| {
+            let users = transaction.open_table(USERS)?;
+            for entry in users.range((realm, "")..=(realm, LAST_ID))? {
+                let (key, bytes) = entry?;
+                if !visit(read(realm, key.value().1, bytes.value())?) {
+                    return Ok(false);
+                }
             }
-        }
-        Ok(true)
+            Ok(true)
+        })
     }
 
     /// `count` users of the realm, from the one on that `skip` others come before.
     pub(crate) fn page(&self, realm: &str, skip: usize, count: usize) -> Result<Vec<User>, Error> {
-        let transaction = self.database.begin_read()?;
-        let users = transaction.open_table(USERS)?;
-        users
-            .range((realm, "")..=(realm, LAST_ID))?
-            .skip(skip)
-            .take(count)
-            .map(|entry| {
+        self.file.read(|transaction| {
+            let users = transaction.open_table(USERS)?;
+            let range = users.range((realm, "")..=(realm, LAST_ID))?;
+            let page = range.skip(skip).take(count).map(|entry| {
                 let (key, bytes) = entry?;
                 read(realm, key.value().1, bytes.value())
-            })
-            .collect()
+            });
+            page.collect()
+        })
     }
 
     pub(crate) fn count(&self, realm: &str) -> Result<u64, Error> {
-        let transaction = self.database.begin_read()?;
-        let counts = transaction.open_table(COUNTS)?;
-        let count = counts.get(realm)?;
-        Ok(count.map_or(0, |count| count.value()))
+        self.file.read(|transaction| {
+            let count = transaction.open_table(COUNTS)?.get(realm)?;
+            Ok(count.map_or(0, |count| count.value()))
+        })
     }
 
     /// Whether [`Store::put`] would take the user: asked before a revocation that goes before it.
@@ -138,30 +132,28 @@ impl Store {
     }
 
     fn total(&self) -> Result<u64, Error> {
-        let counts = self.database.begin_read()?.open_table(COUNTS)?;
-        let mut total = 0;
-        for count in counts.iter()? {
-            total += count?.1.value();
-        }
-        Ok(total)
+        self.file.read(|transaction| {
+            let mut total = 0;
+            for count in transaction.open_table(COUNTS)?.iter()? {
+                total += count?.1.value();
+            }
+            Ok(total)
+        })
     }
 
     /// Keeps the user, in the place of what was kept before. Durable on return.
     pub(crate) fn put(&self, realm: &str, user: &User) -> Result<(), StoreError> {
         self.check(realm, user)?;
-        self.write(realm, &user.id, Some(user))?;
-        Ok(self.folder.check()?)
+        Ok(self.write(realm, &user.id, Some(user))?)
     }
 
     /// Forgets the user. Durable on return.
     pub(crate) fn remove(&self, realm: &str, id: &str) -> Result<(), StoreError> {
-        self.write(realm, id, None)?;
-        Ok(self.folder.check()?)
+        Ok(self.write(realm, id, None)?)
     }
 
     fn write(&self, realm: &str, id: &str, user: Option<&User>) -> Result<(), Error> {
-        let transaction = self.database.begin_write()?;
-        {
+        self.file.write(|transaction| {
             let mut users = transaction.open_table(USERS)?;
             let mut user_names = transaction.open_table(USER_NAMES)?;
             let mut external_ids = transaction.open_table(EXTERNAL_IDS)?;
@@ -202,8 +194,8 @@ impl Store {
                 _ => count,
             };
             counts.insert(realm, count)?;
-        }
-        database::commit(&self.database, transaction)
+            Ok(())
+        })
     }
 }
 
@@ -240,6 +232,8 @@ const CACHE_BYTES: usize = 16 << 20;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::value::Value;
     use super::*;
 
@@ -300,6 +294,24 @@ mod tests {
         store.put("r", &user("1", "alicia")).unwrap();
         let long = user("1", &"x".repeat(1024));
         assert!(matches!(store.put("r", &long), Err(StoreError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn users_are_changed_again_after_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(folder.path(), 9);
+        store.put("r", &user("1", "alice")).unwrap();
+        let fail = || store.file.write(|_| Err::<(), _>(Error::PreviousIo));
+        fail().unwrap_err();
+        store.put("r", &user("2", "bob")).unwrap();
+        fail().unwrap_err();
+        store.put("r", &user("3", "carol")).unwrap_err();
+        store.remove("r", "1").unwrap_err();
+        store.user("r", "1").unwrap_err();
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(store.count("r").unwrap(), 2);
+        store.remove("r", "1").unwrap();
+        assert_eq!(store.find("r", Key::UserName("bob")).unwrap(), ["2"]);
     }
 
     #[test]

@@ -3,22 +3,17 @@
 //!
 //! What is so old that it would be refused for its age is forgotten.
 
-use std::io;
 use std::path::Path;
 
-use redb::{
-    Database, Error, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _, TableDefinition,
-    WriteTransaction,
-};
+use redb::{Error, ReadableTable as _, ReadableTableMetadata as _, TableDefinition, WriteTransaction};
 
-use credence_storage::database;
+use credence_storage::database::DatabaseFile;
 use credence_storage::folder_lock::FolderWatch;
 
 /// What has been carried out.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    database: Database,
-    folder: FolderWatch,
+    file: DatabaseFile,
     limit: u64,
 }
 
@@ -42,32 +37,30 @@ impl Seen {
     /// Opens the file, or makes it, in the folder that is watched.
     pub(crate) fn open(path: &Path, folder: FolderWatch, limit: u64) -> Result<Self, Error> {
         Ok(Self {
-            database: database::open(path, CACHE_BYTES, prepare)?,
-            folder,
+            file: DatabaseFile::open(path, CACHE_BYTES, folder, prepare)?,
             limit,
         })
     }
 
     /// The digest of the transmitter's token of that id, if it was carried out.
     pub(crate) fn digest(&self, transmitter: &str, id: &str) -> Result<Option<[u8; 32]>, Error> {
-        let transaction = self.database.begin_read()?;
-        let ids = transaction.open_table(IDS)?;
-        let found = ids.get((transmitter, id))?;
-        Ok(found.map(|entry| entry.value()))
+        self.file.read(|transaction| {
+            let found = transaction.open_table(IDS)?.get((transmitter, id))?;
+            Ok(found.map(|entry| entry.value()))
+        })
     }
 
     /// When the transmitter last said that this subject is disabled.
     pub(crate) fn disabled_at(&self, transmitter: &str, subject: &str) -> Result<Option<i64>, Error> {
-        let transaction = self.database.begin_read()?;
-        let disables = transaction.open_table(DISABLES)?;
-        let found = disables.get((transmitter, subject))?;
-        Ok(found.map(|entry| entry.value().0))
+        self.file.read(|transaction| {
+            let found = transaction.open_table(DISABLES)?.get((transmitter, subject))?;
+            Ok(found.map(|entry| entry.value().0))
+        })
     }
 
     /// Tokens that are remembered.
     pub(crate) fn len(&self) -> Result<u64, Error> {
-        let transaction = self.database.begin_read()?;
-        Ok(transaction.open_table(IDS)?.len()?)
+        self.file.read(|transaction| Ok(transaction.open_table(IDS)?.len()?))
     }
 
     /// Whether there is room for another one.
@@ -77,8 +70,7 @@ impl Seen {
 
     /// Durable on return.
     pub(crate) fn remember(&self, memory: &Memory) -> Result<(), Error> {
-        let transaction = self.database.begin_write()?;
-        {
+        self.file.write(|transaction| {
             let transmitter = memory.transmitter.as_str();
             let mut ids = transaction.open_table(IDS)?;
             let mut disables = transaction.open_table(DISABLES)?;
@@ -97,15 +89,13 @@ impl Seen {
                 disables.insert(key, (memory.issued_at, memory.until))?;
                 ends.insert((memory.until, DISABLE, transmitter, subject.as_str()), ())?;
             }
-        }
-        database::commit(&self.database, transaction)?;
-        Ok(self.folder.check().map_err(io::Error::other)?)
+            Ok(())
+        })
     }
 
     /// Forgets what is old enough by `now`, seconds since the Unix epoch, in portions so that no caller waits long.
     pub(crate) fn forget(&self, now: i64) -> Result<(), Error> {
-        loop {
-            let transaction = self.database.begin_write()?;
+        while self.file.write(|transaction| {
             let mut ended = Vec::new();
             {
                 let mut ids = transaction.open_table(IDS)?;
@@ -126,15 +116,9 @@ impl Seen {
                     ends.remove((*until, kind, key.0, key.1))?;
                 }
             }
-            if ended.is_empty() {
-                transaction.abort()?;
-                return Ok(());
-            }
-            transaction.commit()?;
-            if ended.len() < PORTION {
-                return Ok(());
-            }
-        }
+            Ok(ended.len() == PORTION)
+        })? {}
+        Ok(())
     }
 }
 
@@ -158,6 +142,8 @@ const CACHE_BYTES: usize = 8 << 20;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn open(path: &Path, limit: u64) -> Seen {
@@ -202,6 +188,23 @@ mod tests {
         assert_eq!(seen.disabled_at("t", "alice").unwrap(), Some(1060));
         seen.forget(1161).unwrap();
         assert_eq!(seen.disabled_at("t", "alice").unwrap(), None);
+    }
+
+    #[test]
+    fn tokens_are_remembered_again_after_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let seen = open(&folder.path().join("events"), 9);
+        seen.remember(&memory("a", 1000, &[])).unwrap();
+        let fail = || seen.file.write(|_| Err::<(), _>(Error::PreviousIo));
+        fail().unwrap_err();
+        assert_eq!(seen.digest("t", "a").unwrap(), Some([7; 32]));
+        fail().unwrap_err();
+        seen.remember(&memory("b", 1000, &[])).unwrap_err();
+        seen.digest("t", "a").unwrap_err();
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(seen.digest("t", "b").unwrap(), None);
+        seen.remember(&memory("b", 1000, &[])).unwrap();
+        assert_eq!(seen.len().unwrap(), 2);
     }
 
     #[test]

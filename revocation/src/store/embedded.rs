@@ -54,6 +54,8 @@ struct File {
     database: Option<Database>,
     /// That error.
     why_closed: String,
+    /// That error was a full disk.
+    is_full: bool,
     /// When the file was last opened after an error.
     reopened: Option<Instant>,
 }
@@ -104,8 +106,10 @@ pub(crate) fn create(path: &Path, log_id: &LogId, floor: Option<i64>) -> Result<
 impl EmbeddedStore {
     /// Opens a file that [`create`] has made. It is opened anew only while `folder` is where it was.
     pub(crate) fn open(path: &Path, folder: FolderWatch) -> Result<Self, StoreError> {
-        let database = open_database(path)?;
-        let known = read_known(&database).map_err(|error| failure(path, error))?;
+        let failed = |error| failure(path, error);
+        let database = database::open_existing(path, CACHE_BYTES).map_err(failed)?;
+        check_layout(path, &database)?;
+        let known = read_known(&database).map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
             folder,
@@ -113,6 +117,7 @@ impl EmbeddedStore {
             file: RwLock::new(File {
                 database: Some(database),
                 why_closed: String::new(),
+                is_full: false,
                 reopened: None,
             }),
             known: Mutex::new(known),
@@ -150,7 +155,18 @@ impl EmbeddedStore {
             let mut file = self.file.write().unwrap_or_else(PoisonError::into_inner);
             file.database = None;
             file.why_closed = error.to_string();
+            file.is_full = error.is_full();
         }
+    }
+
+    /// If a full disk has closed the file, frees the reserve, and lets the file be opened again at once.
+    fn release_reserve(&self) -> bool {
+        let mut file = self.file.write().unwrap_or_else(PoisonError::into_inner);
+        let is_released = file.is_full && self.reserve.release();
+        if is_released {
+            file.reopened = None;
+        }
+        is_released
     }
 
     fn with_database<T>(&self, work: impl FnOnce(&Database) -> Result<T, Error>) -> Result<T, StoreError> {
@@ -183,11 +199,8 @@ impl EmbeddedStore {
         }
         file.reopened = Some(Instant::now());
         let failed = |error: Error| failure(&self.path, error);
-        self.folder
-            .check_before_writing()
-            .map_err(|error| failed(error.into()))?;
-        database::discard_cached(&self.path).map_err(|error| failed(error.into()))?;
-        let database = open_database(&self.path)?;
+        let database = database::reopen(&self.path, CACHE_BYTES, &self.folder).map_err(failed)?;
+        check_layout(&self.path, &database)?;
         let found = read_known(&database).map_err(failed)?;
         let mut known = self.known();
         tracing::warn!(path = %self.path.display(), seq = found.head.seq, "the revocation log was opened again after an error");
@@ -264,7 +277,11 @@ impl LogStore for EmbeddedStore {
     }
 
     fn append(&self, after: Head, group: &Group) -> Result<(), AppendError> {
-        self.reopen().map_err(AppendError::NotDone)?;
+        if let Err(failed) = self.reopen()
+            && !(self.release_reserve() && self.reopen().is_ok())
+        {
+            return Err(AppendError::NotDone(failed));
+        }
         let head = self.known().head;
         if head != after {
             return Err(AppendError::Unknown(
@@ -274,7 +291,7 @@ impl LogStore for EmbeddedStore {
         let Err(failed) = self.append_once(group) else {
             return Ok(());
         };
-        let has_more_room = failed.is_full() && self.reserve.release();
+        let has_more_room = self.release_reserve();
         if self.reopen().is_err() {
             return Err(AppendError::Unknown(failed));
         }
@@ -325,6 +342,10 @@ impl LogStore for EmbeddedStore {
 
     fn compact(&self, cut: &mut Cut) -> Result<bool, StoreError> {
         let seq = cut.head().seq;
+        // Chunks have the position as their key: these would replace the ones that count.
+        if !cut.is_moved && seq <= self.known().beginning.seq {
+            return Ok(false);
+        }
         if let Some((index, chunk)) = cut.next_chunk() {
             self.write(|transaction| {
                 let mut chunks = transaction.open_table(BEGINNING)?;
@@ -383,15 +404,13 @@ impl File {
     }
 }
 
-fn open_database(path: &Path) -> Result<Database, StoreError> {
-    let failed = |error| failure(path, error);
-    let database = database::open_existing(path, CACHE_BYTES).map_err(failed)?;
+fn check_layout(path: &Path, database: &Database) -> Result<(), StoreError> {
     let layout = database::guarded(|| {
         let layout = database.begin_read()?.open_table(NOTES)?.get(LAYOUT_ROW)?;
         Ok(layout.map(|layout| layout.value().to_vec()))
     });
-    match layout.map_err(failed)? {
-        Some(layout) if layout == LAYOUT.to_be_bytes() => Ok(database),
+    match layout.map_err(|error| failure(path, error))? {
+        Some(layout) if layout == LAYOUT.to_be_bytes() => Ok(()),
         other => Err(StoreError::OtherLayout {
             path: path.to_owned(),
             found: match other.as_deref().and_then(|layout| layout.try_into().ok()) {

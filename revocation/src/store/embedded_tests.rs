@@ -154,6 +154,27 @@ fn found_in(file: &[u8]) -> Result<Contents, StoreError> {
     Ok(contents(&read(&open(&path_in(&folder))?)?))
 }
 
+/// A group of so many delegations, each revoked at another second from 1 on.
+pub(crate) fn delegations(after: Head, count: i64) -> Group {
+    let revoked = |revoked_at: i64| {
+        let principal = v1::Principal {
+            issuer: "https://id.example.com".to_owned(),
+            subject: Some("alice".to_owned()),
+        };
+        let delegation = v1::RevokedDelegation {
+            principal: Some(principal),
+            id: format!("delegation-{revoked_at}"),
+            revoked_at,
+            under: Vec::new(),
+        };
+        let record = v1::Record {
+            subject: Some(Subject::Delegation(delegation)),
+        };
+        record.into()
+    };
+    Group::following(after, (1..=count).map(revoked).collect(), Vec::new())
+}
+
 /// The key that is revoked as record number `seq`: each is another.
 fn nth_key(seq: u64) -> EncodedRecord {
     let mut thumbprint = [0; 32];
@@ -418,6 +439,28 @@ fn a_full_disk_costs_the_reserve_and_not_the_revocation() {
 }
 
 #[test]
+fn the_reserve_saves_a_revocation_from_a_full_disk_that_a_note_has_met_first() {
+    for is_opened_between in [false, true] {
+        let mut log = Log::of(3);
+        log.store.seal().unwrap();
+        let fail_note = || {
+            log.store.fail_next(Failing::Full);
+            log.store.write_notes(Notes::default()).unwrap_err();
+        };
+        fail_note();
+        match is_opened_between {
+            // Opened again for a note that fails too: closed until a second has passed.
+            true => fail_note(),
+            // Opened again for the revocation, which fails too.
+            false => log.store.fail_next(Failing::Full),
+        }
+        log.raise(1);
+        assert_eq!(log.found(), log.contents());
+        assert!(!log.folder.path().join(RESERVE).exists());
+    }
+}
+
+#[test]
 fn a_crash_after_any_step_of_a_compaction_loses_nothing() {
     let mut log = Log::of(40_000);
     log.compact();
@@ -435,6 +478,40 @@ fn a_crash_after_any_step_of_a_compaction_loses_nothing() {
     }
     assert!(steps.iter().filter(|is_moved| !**is_moved).count() > 2, "{steps:?}");
     assert!(steps.iter().filter(|is_moved| **is_moved).count() > 1, "{steps:?}");
+}
+
+/// Delegations are forgotten without a record, so that the log may be worth compacting again at the same position.
+#[test]
+fn a_log_is_not_compacted_at_or_before_the_position_where_it_begins() {
+    let mut log = Log::of(0);
+    let mut stale = log.cut();
+    let group = delegations(log.head(), 20_000);
+    log.store.append(log.head(), &group).unwrap();
+    log.take(group);
+    log.compact();
+    let is_over = |revoked_at| revoked_at <= 10_000;
+    let in_force = |view: &mut LogView| {
+        view.state_mut().forget(0..usize::MAX, is_over);
+        contents(view)
+    };
+    let expected = in_force(&mut log.view);
+    for steps in 1..5 {
+        log.reopen();
+        // Another process: it goes through the subjects in another order.
+        log.view = read(&log.store).unwrap();
+        assert_eq!(in_force(&mut log.view), expected);
+        let mut again = log.cut();
+        for cut in [&mut again, &mut stale] {
+            for _ in 0..steps {
+                log.store.compact(cut).unwrap();
+            }
+            let mut found = read(&log.store).unwrap();
+            assert_eq!(in_force(&mut found), expected, "after {steps} steps");
+        }
+    }
+    log.raise(1);
+    log.compact();
+    assert_eq!(log.found(), log.contents());
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub(crate) trait LogStore: Debug + Send + Sync {
     fn beginning(&self) -> Head;
 
     /// Does the next bounded part of putting `cut` into the place of the groups up to it. Returns whether more is left to
-    /// do. After an error the log is what it was.
+    /// do. After an error the log is what it was. A cut that is not after the beginning is ignored.
     fn compact(&self, cut: &mut Cut) -> Result<bool, StoreError>;
 
     /// The log's name.
