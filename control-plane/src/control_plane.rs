@@ -30,9 +30,9 @@ use credence_revocation::{
     DataFolder, DataFolderError, LogId, OpenLogError, OpenedLog, RestoreError, StartedLog, take_lock,
 };
 use credence_runtime::client_limits::{Bounds, Places, SharedLimit};
-use credence_runtime::lifecycle::{Lifecycle, Phase, PhaseWatch};
+use credence_runtime::lifecycle::{Lifecycle, Phase};
 use credence_runtime::metrics::labels;
-use credence_runtime::supervision::{Alarm, Failure, Guard, watch_folder};
+use credence_runtime::supervision::{Alarm, Chore, Failure, watch_folder};
 use credence_runtime::threads::Threads;
 use credence_runtime::throttle::Throttle;
 use credence_runtime::turns::Turns;
@@ -108,6 +108,7 @@ impl ControlPlane {
         let lock = lock_folder(&config).await?;
         let shares = &config.settings.limits;
         let places = |limit, places| Places::new(limit, Bounds::new(places, shares.shares()), &metrics.shares);
+        let bytes = |limit, bytes: usize| places(limit, bytes.div_ceil(http::UNIT_BYTES));
         let port = |limit, connections| Connections::new(places(limit, connections));
         let timeouts = config.timeouts;
         let silence = timeouts.silence;
@@ -191,10 +192,8 @@ impl ControlPlane {
             signature_places: Semaphore::new(http::SIGNATURE_PLACES),
             stream_places: places(SharedLimit::EventStreams, limits.max_http_subscribers),
             audit_stream_places: places(SharedLimit::EvidenceStreams, limits.max_audit_subscribers),
-            bodies: places(
-                SharedLimit::RequestBodies,
-                limits.body_bytes.div_ceil(http::BODY_UNIT_BYTES),
-            ),
+            bodies: bytes(SharedLimit::RequestBodies, limits.body_bytes),
+            answers: bytes(SharedLimit::Answers, limits.answer_bytes),
             calls: places(SharedLimit::Calls, calls),
             confirmations: places(SharedLimit::Confirmations, calls.div_ceil(4)),
             query_turns: Turns::new(http::MAX_QUERIES, shares.credential_share_percent),
@@ -212,7 +211,7 @@ impl ControlPlane {
                 timeouts,
                 phase: lifecycle.watch(),
             };
-            servers.spawn(guarded(alarm.guard(part), lifecycle.watch(), server.serve(listener)));
+            servers.spawn(alarm.clone().guarded(part, lifecycle.watch(), server.serve(listener)));
         };
         if let Some(listener) = probe_listener {
             let router = http::probe_router(Arc::clone(&api));
@@ -231,13 +230,23 @@ impl ControlPlane {
             .merge(grpc::route(&gate, Permission::Report, doors.report, batch_bytes))
             .fallback(grpc::no_such_method);
         serve("the gRPC server", of_port(Port::Grpc), streams, grpc_listener);
-        let mut chores = JoinSet::new();
-        chores.spawn(watch_folder(folder.watch(), alarm.clone()));
         // So that the first request finds a checkpoint.
         Arc::clone(&evidence.publisher).publish().await;
-        chores.spawn(tls.clone().follow_files());
-        for chore in log_chores.into_iter().chain(identity.chores).chain(evidence_chores) {
-            chores.spawn(chore);
+        let own: [Chore; 2] = [
+            (
+                "the watch of the data folder",
+                Box::pin(watch_folder(folder.watch(), alarm.clone())),
+            ),
+            ("the watch of TLS files", Box::pin(tls.clone().follow_files())),
+        ];
+        let mut chores = JoinSet::new();
+        for (part, chore) in own
+            .into_iter()
+            .chain(log_chores)
+            .chain(identity.chores)
+            .chain(evidence_chores)
+        {
+            chores.spawn(alarm.clone().guarded(part, lifecycle.watch(), chore));
         }
 
         tracing::info!(%log_id, http = %http_address, grpc = %grpc_address, probes = ?probe_address, "the control plane is serving");
@@ -359,18 +368,10 @@ impl Drop for Running {
     }
 }
 
-/// Runs a server that may end only when the process stops.
 /// The credentials of the settings, and the operator's token. Blocks for as long as its file takes to be read.
 fn access(settings: &Settings, operator_token_file: Option<&Path>) -> Result<Access, Unusable> {
     let operator = operator_token_file.map(read_operator_token).transpose()?;
     Ok(Access::new(&settings.access, settings.grpc_access(), operator))
-}
-
-async fn guarded(mut guard: Guard, phase: PhaseWatch, serving: impl Future<Output = ()>) {
-    serving.await;
-    if phase.current() != Phase::Running {
-        guard.planned();
-    }
 }
 
 /// Reads what the data folder holds.

@@ -44,9 +44,7 @@ pub use ingest::{BatchBounds, IngestError};
 pub use intake::{Intake, NotTaken, Reporter, TicketText};
 pub use metrics::Metrics;
 pub use otlp::OtlpMetrics;
-pub use parts::{
-    Chore, Doors, Evidence, EvidenceError, EvidenceLimits, EvidenceOptions, OpenedEvidence, with_note_outside,
-};
+pub use parts::{Doors, Evidence, EvidenceError, EvidenceLimits, EvidenceOptions, OpenedEvidence, with_note_outside};
 pub use publisher::Publisher;
 pub use seen::{Seen, SeenDelegation};
 pub use service::ReportService;
