@@ -15,7 +15,7 @@ use tonic::Code;
 use tonic::transport::Channel;
 
 use super::certificates::{Authority, Certificate};
-use super::harness::{Place, Reporter, Server, TOKEN, Watcher, event, raise};
+use super::harness::{Place, Reporter, Server, TOKEN, Watcher, raise};
 
 /// The addresses that take all they can get.
 const GREEDY: [[u8; 4]; 2] = [[127, 0, 0, 2], [127, 0, 0, 3]];
@@ -374,12 +374,15 @@ const BUNDLE_BYTES: usize = 256 * (15 << 10);
 async fn fill_bundle(server: &Server) {
     let channel = channel_from(server, ELSEWHERE).await;
     let (mut reporter, _) = report(server, channel, "other").await.unwrap();
-    let mut entry = event("read");
-    if let Some(v1::entry::Entry::Event(event)) = &mut entry.entry {
-        event.delegation_ids = vec!["x".repeat(256); 56];
-    }
     for batch in 0..8 {
-        reporter.batch(1 + batch * 32, vec![entry.clone(); 32]).await;
+        let chain = |nth: u64| v1::PresentedChain {
+            chain: format!("{:x>1$}", batch * 32 + nth, BUNDLE_BYTES / 256 - 512).into_bytes(),
+            ..Default::default()
+        };
+        let entries = (0..32).map(|nth| v1::Entry {
+            entry: Some(v1::entry::Entry::Chain(chain(nth))),
+        });
+        reporter.batch(1 + batch * 32, entries.collect()).await;
         assert_eq!(reporter.acknowledged().await, 32 + batch * 32);
     }
     let published = async {
