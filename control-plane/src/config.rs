@@ -66,6 +66,8 @@ pub struct Limits {
     /// Bodies of HTTP requests that are being read or carried out, in bytes, of all requests with a credential together; a
     /// further one gets 503.
     pub body_bytes: usize,
+    /// HTTP answers of more than 64 KiB that are not sent yet, in bytes, of all clients together; a further one is 503.
+    pub answer_bytes: usize,
     /// HTTP requests with a credential, and statements, that are being carried out; a further one gets 503.
     pub max_calls: usize,
     /// How long an HTTP request may take: 408 if it did not arrive whole in time, 504 once it was being carried out.
@@ -136,6 +138,7 @@ impl Config {
             ("max_status_body", limits.max_status_body),
             ("max_evidence_body", limits.max_evidence_body),
             ("body_bytes", limits.body_bytes),
+            ("answer_bytes", limits.answer_bytes),
             ("max_calls", limits.max_calls),
         ];
         positive
@@ -154,6 +157,7 @@ impl Default for Limits {
             max_status_body: 1 << 20,
             max_evidence_body: 4 << 20,
             body_bytes: 256 << 20,
+            answer_bytes: 256 << 20,
             max_calls: 4_096,
             request_timeout: Duration::from_secs(30),
         }

@@ -1,6 +1,7 @@
 //! The connections of one port, and which of them is closed when another one needs its place.
 //!
-//! A connection is *accepted* once a request over it was: one with a good credential, or a gRPC stream. Unaccepted
+//! A connection is *accepted* once a request over it was: one with a good credential, or a gRPC stream, and then until the
+//! last of its streams has ended. Unaccepted
 //! connections never keep others out: when the port, or the share of an address, is full, the oldest unaccepted connection
 //! of the address that has most of them is closed in favour of the new one. An accepted connection is never closed for
 //! another, and counts against the share of its credential.
@@ -34,7 +35,8 @@ pub(crate) struct Connection {
     number: u64,
     network: Network,
     closing: CancellationToken,
-    accepted: Mutex<bool>,
+    /// How many requests and streams keep it accepted.
+    accepted: Mutex<usize>,
     place: Mutex<Place>,
 }
 
@@ -89,11 +91,7 @@ impl Connections {
         let mut unaccepted = self.lock();
         unaccepted.last += 1;
         let number = unaccepted.last;
-        unaccepted
-            .by_network
-            .entry(network)
-            .or_default()
-            .insert(number, closing.clone());
+        unaccepted.insert(network, number, closing.clone());
         Arc::new(Connection {
             connections: self.clone(),
             number,
@@ -125,6 +123,10 @@ impl Unaccepted {
         evicted.map(|evicted| evicted.cancel()).is_some()
     }
 
+    fn insert(&mut self, network: Network, number: u64, closing: CancellationToken) {
+        self.by_network.entry(network).or_default().insert(number, closing);
+    }
+
     fn remove(&mut self, network: Network, number: u64) -> Option<CancellationToken> {
         let connections = self.by_network.get_mut(&network)?;
         let evicted = connections.remove(&number);
@@ -144,22 +146,36 @@ impl Connection {
         &self.closing
     }
 
-    /// A request over the connection was accepted, with this credential if one was shown. The first one counts.
+    /// A request over the connection was accepted, with this credential if one was shown. The first one counts, until as many
+    /// were [released](Self::release) as accepted.
     ///
     /// # Errors
     /// The credential has its share of the connections.
     pub(crate) fn accept(&self, credential: Option<&str>) -> Result<(), NoPlace> {
         let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
-        if *accepted {
-            return Ok(());
+        if *accepted == 0 {
+            self.show(credential)?;
+            self.connections.lock().remove(self.network, self.number);
         }
-        if let Some(credential) = credential {
-            let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-            place.show(credential)?;
-        }
-        self.connections.lock().remove(self.network, self.number);
-        *accepted = true;
+        *accepted += 1;
         Ok(())
+    }
+
+    /// A stream has ended that was accepted.
+    pub(crate) fn release(&self) {
+        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        *accepted -= 1;
+        if *accepted == 0 {
+            // Nothing is refused: it counts against fewer shares than before.
+            let _ = self.show(None);
+            let closing = self.closing.clone();
+            self.connections.lock().insert(self.network, self.number, closing);
+        }
+    }
+
+    fn show(&self, credential: Option<&str>) -> Result<(), NoPlace> {
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        place.show(credential)
     }
 }
 
@@ -270,6 +286,31 @@ mod tests {
         held[4].accept(Some("b")).unwrap();
         held.remove(0);
         open(&connections, 6).await.accept(Some("a")).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_last_stream_has_ended_makes_room_again_and_counts_against_no_credential() {
+        let connections = connections();
+        let mut held = Vec::new();
+        for last in 1..=8 {
+            let connection = open(&connections, last).await;
+            let credential = if last <= 4 { "a" } else { "b" };
+            connection.accept(Some(credential)).unwrap();
+            held.push(connection);
+        }
+        held[0].accept(Some("a")).unwrap();
+        held[0].release();
+        let refused = tokio::time::timeout(Duration::from_millis(20), connections.admit(network(9))).await;
+        assert!(refused.is_err(), "a stream is left");
+        held[0].release();
+        let newcomer = tokio::spawn({
+            let connections = connections.clone();
+            async move { open(&connections, 9).await }
+        });
+        tokio::task::yield_now().await;
+        assert!(is_evicted(&held[0]));
+        held.remove(0);
+        newcomer.await.unwrap().accept(Some("a")).unwrap();
     }
 
     #[tokio::test]

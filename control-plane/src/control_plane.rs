@@ -30,9 +30,9 @@ use credence_revocation::{
     DataFolder, DataFolderError, LogId, OpenLogError, OpenedLog, RestoreError, StartedLog, take_lock,
 };
 use credence_runtime::client_limits::{Bounds, Places, SharedLimit};
-use credence_runtime::lifecycle::{Lifecycle, Phase, PhaseWatch};
+use credence_runtime::lifecycle::{Lifecycle, Phase};
 use credence_runtime::metrics::labels;
-use credence_runtime::supervision::{Alarm, Failure, Guard, watch_folder};
+use credence_runtime::supervision::{Alarm, BackgroundTask, Failure, watch_folder};
 use credence_runtime::threads::Threads;
 use credence_runtime::throttle::Throttle;
 use credence_runtime::turns::Turns;
@@ -58,7 +58,7 @@ pub struct Running {
     tls: TlsPorts,
     metrics: Arc<Metrics>,
     servers: JoinSet<()>,
-    chores: JoinSet<()>,
+    tasks: JoinSet<()>,
     log_writer: Option<Threads>,
     evidence: Vec<Threads>,
     publisher: Arc<Publisher<LedgerReader>>,
@@ -108,6 +108,7 @@ impl ControlPlane {
         let lock = lock_folder(&config).await?;
         let shares = &config.settings.limits;
         let places = |limit, places| Places::new(limit, Bounds::new(places, shares.shares()), &metrics.shares);
+        let bytes = |limit, bytes: usize| places(limit, bytes.div_ceil(http::UNIT_BYTES));
         let port = |limit, connections| Connections::new(places(limit, connections));
         let timeouts = config.timeouts;
         let silence = timeouts.silence;
@@ -140,7 +141,7 @@ impl ControlPlane {
         let announced = Arc::new(AtomicBool::new(false));
         let limits = &config.limits;
         let watch_places = places(SharedLimit::WatchStreams, config.log.max_subscribers);
-        let (started, log_chores) =
+        let (started, log_tasks) =
             opened.start(watch_places, timeouts, lifecycle.watch(), &alarm, &metrics.revocation)?;
         let StartedLog {
             log,
@@ -149,7 +150,7 @@ impl ControlPlane {
             folder,
         } = started;
         let source_places = places(SharedLimit::AuditSources, config.evidence.max_sources);
-        let (evidence, doors, evidence_chores) = evidence.start(
+        let (evidence, doors, evidence_tasks) = evidence.start(
             source_places,
             &lifecycle.watch(),
             &alarm,
@@ -191,10 +192,8 @@ impl ControlPlane {
             signature_places: Semaphore::new(http::SIGNATURE_PLACES),
             stream_places: places(SharedLimit::EventStreams, limits.max_http_subscribers),
             audit_stream_places: places(SharedLimit::EvidenceStreams, limits.max_audit_subscribers),
-            bodies: places(
-                SharedLimit::RequestBodies,
-                limits.body_bytes.div_ceil(http::BODY_UNIT_BYTES),
-            ),
+            bodies: bytes(SharedLimit::RequestBodies, limits.body_bytes),
+            answers: bytes(SharedLimit::Answers, limits.answer_bytes),
             calls: places(SharedLimit::Calls, calls),
             confirmations: places(SharedLimit::Confirmations, calls.div_ceil(4)),
             query_turns: Turns::new(http::MAX_QUERIES, shares.credential_share_percent),
@@ -212,7 +211,7 @@ impl ControlPlane {
                 timeouts,
                 phase: lifecycle.watch(),
             };
-            servers.spawn(guarded(alarm.guard(part), lifecycle.watch(), server.serve(listener)));
+            servers.spawn(alarm.clone().guarded(part, lifecycle.watch(), server.serve(listener)));
         };
         if let Some(listener) = probe_listener {
             let router = http::probe_router(Arc::clone(&api));
@@ -231,13 +230,23 @@ impl ControlPlane {
             .merge(grpc::route(&gate, Permission::Report, doors.report, batch_bytes))
             .fallback(grpc::no_such_method);
         serve("the gRPC server", of_port(Port::Grpc), streams, grpc_listener);
-        let mut chores = JoinSet::new();
-        chores.spawn(watch_folder(folder.watch(), alarm.clone()));
         // So that the first request finds a checkpoint.
         Arc::clone(&evidence.publisher).publish().await;
-        chores.spawn(tls.clone().follow_files());
-        for chore in log_chores.into_iter().chain(identity.chores).chain(evidence_chores) {
-            chores.spawn(chore);
+        let own: [BackgroundTask; 2] = [
+            (
+                "the watch of the data folder",
+                Box::pin(watch_folder(folder.watch(), alarm.clone())),
+            ),
+            ("the watch of TLS files", Box::pin(tls.clone().follow_files())),
+        ];
+        let mut tasks = JoinSet::new();
+        for (part, task) in own
+            .into_iter()
+            .chain(log_tasks)
+            .chain(identity.tasks)
+            .chain(evidence_tasks)
+        {
+            tasks.spawn(alarm.clone().guarded(part, lifecycle.watch(), task));
         }
 
         tracing::info!(%log_id, http = %http_address, grpc = %grpc_address, probes = ?probe_address, "the control plane is serving");
@@ -255,7 +264,7 @@ impl ControlPlane {
             tls,
             metrics,
             servers,
-            chores,
+            tasks,
             log_writer: Some(log_writer),
             publisher: evidence.publisher,
             evidence: evidence.threads,
@@ -334,7 +343,7 @@ impl Running {
             writer.stop().await;
         }
         // They have the log: what it keeps open is closed once the last of them has ended.
-        self.chores.shutdown().await;
+        self.tasks.shutdown().await;
         let promise = self.drain_promise;
         self.lifecycle.enter(Phase::Draining { promise });
         let all_ended = async { while self.servers.join_next().await.is_some() {} };
@@ -354,23 +363,15 @@ impl Drop for Running {
         // After this nothing is acknowledged any more, and only then is the folder's lock released.
         self.lifecycle.enter(Phase::Stopped);
         self.servers.abort_all();
-        self.chores.abort_all();
+        self.tasks.abort_all();
         drop(self.log_writer.take());
     }
 }
 
-/// Runs a server that may end only when the process stops.
 /// The credentials of the settings, and the operator's token. Blocks for as long as its file takes to be read.
 fn access(settings: &Settings, operator_token_file: Option<&Path>) -> Result<Access, Unusable> {
     let operator = operator_token_file.map(read_operator_token).transpose()?;
     Ok(Access::new(&settings.access, settings.grpc_access(), operator))
-}
-
-async fn guarded(mut guard: Guard, phase: PhaseWatch, serving: impl Future<Output = ()>) {
-    serving.await;
-    if phase.current() != Phase::Running {
-        guard.planned();
-    }
 }
 
 /// Reads what the data folder holds.

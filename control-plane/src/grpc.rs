@@ -27,6 +27,15 @@ pub(crate) struct Gate {
     pub(crate) refusals: Throttle,
 }
 
+/// Keeps its connection accepted until it is dropped.
+struct AcceptedStream(Peer);
+
+impl Drop for AcceptedStream {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
 /// The route of a method that asks for this permission, and whose messages have at most so many bytes. The method finds
 /// the [`Caller`](credence_runtime::caller::Caller), if there is one, and the
 /// [`PeerName`](credence_runtime::caller::PeerName) among the request's extensions.
@@ -42,8 +51,12 @@ pub(crate) fn route<M: StreamMethod>(
             Ok(session) => session,
             Err(status) => return status.into_http(),
         };
+        let accepted = AcceptedStream(peer);
         let answer = serve_stream(method, max_message_bytes, request).await;
-        let end = Box::pin(async move { gate.end_status(permission, &session.ended().await) });
+        let end = Box::pin(async move {
+            let _accepted = accepted;
+            gate.end_status(permission, &session.ended().await)
+        });
         answer.map(|body| Body::new(Supervised { body, end: Some(end) }))
     };
     Router::new().route(&format!("/{}/{}", M::SERVICE, M::METHOD), post(serve))

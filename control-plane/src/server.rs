@@ -114,7 +114,7 @@ impl Server {
             _ = async { tokio::join!(served, dropping) } => {}
             // While a request is being answered the connection is not read, so that hyper would not notice.
             () = closing.cancelled() => {
-                tracing::debug!(port, "a connection made room for another one, or its certificate no longer counts");
+                tracing::debug!(port, "a connection made room for another one, read an answer too slowly, or its certificate no longer counts");
             }
             () = overdue => tracing::debug!(port, "a connection sent no request in time"),
         }

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordB
 use credence_runtime::client_limits::Places;
 use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::settings::{SettingsError, Timeouts};
-use credence_runtime::supervision::Alarm;
+use credence_runtime::supervision::{Alarm, BackgroundTask};
 use credence_runtime::threads::Threads;
 use credence_runtime::turns::Turns;
 use credence_storage::folder_lock::FolderWatch;
@@ -165,9 +164,6 @@ pub struct Ingest {
     pub report: ReportService,
 }
 
-/// Work that is done for as long as it is polled.
-pub type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
-
 // === impl OpenedEvidence ===
 
 impl OpenedEvidence {
@@ -273,15 +269,18 @@ impl OpenedEvidence {
 
         let retention = ledger.clone().keep_retention(RETENTION_TICK, publisher.follow());
         let mut tasks: Vec<BackgroundTask> = vec![
-            Box::pin(give_up_lost_sources(ledger.clone(), sources, limits.source_grace)),
-            Box::pin(Arc::clone(&publisher).keep()),
-            Box::pin(retention),
+            (
+                "the look for lost audit sources",
+                Box::pin(give_up_lost_sources(ledger.clone(), sources, limits.source_grace)),
+            ),
+            ("the checkpoints' publisher", Box::pin(Arc::clone(&publisher).keep())),
+            ("the ledger's retention", Box::pin(retention)),
         ];
         if let Some(follower) = exporting {
-            tasks.push(Box::pin(follower.follow()));
+            tasks.push(("the OpenTelemetry export", Box::pin(follower.follow())));
         }
         for witness in witnesses {
-            tasks.push(Box::pin(witness.follow(Arc::clone(&publisher))));
+            tasks.push(("a witness's client", Box::pin(witness.follow(Arc::clone(&publisher)))));
         }
         let evidence = Evidence {
             ledger,

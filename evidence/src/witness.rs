@@ -122,8 +122,9 @@ impl Witness {
         }
     }
 
-    /// Asks what it has cosigned, before the ledger's next checkpoint is signed; again until it answers. False if it has
-    /// cosigned what this ledger does not have: then nothing is signed any more.
+    /// Asks what it has cosigned, before the ledger's next checkpoint is signed; again until it answers. If it has
+    /// cosigned what this ledger does not have, nothing is signed any more, and this waits until it is dropped. False after
+    /// a panic.
     async fn confirm<T: LogTree>(self: &Arc<Self>, publisher: &Publisher<T>) -> bool {
         let mut wait = Backoff::new(MIN_WAIT, MAX_WAIT);
         while publisher.is_to_be_confirmed() {
@@ -140,7 +141,7 @@ impl Witness {
                 Ok(()) => break,
                 Err(error @ (WitnessError::Ahead { .. } | WitnessError::OtherTree { .. })) => {
                     publisher.give_up(format!("the witness {}: {error}", self.key.name()));
-                    return false;
+                    return std::future::pending().await;
                 }
                 Err(error) => {
                     let what = "a witness did not say what it has cosigned; until one does, no checkpoint is signed";
@@ -548,7 +549,10 @@ mod tests {
             let (listener, address) = listen().await;
             tokio::spawn(serve(Arc::clone(&real), listener));
             bench.grow(0..0).await;
-            bench.witness(&real, address).follow(Arc::clone(&bench.publisher)).await;
+            let following = tokio::spawn(bench.witness(&real, address).follow(Arc::clone(&bench.publisher)));
+            while bench.publisher.fault().is_none() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
             bench.grow(0..0).await;
             let fault = bench.publisher.fault().unwrap();
             assert!(
@@ -556,6 +560,8 @@ mod tests {
                 "{fault}"
             );
             assert_eq!((bench.size(), bench.outcomes("ahead")), (None, 1));
+            assert!(!following.is_finished(), "its end would raise the alarm");
+            following.abort();
         }
     }
 

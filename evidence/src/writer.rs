@@ -173,11 +173,7 @@ pub(crate) fn start(
         metrics,
     };
     let thread = std::thread::Builder::new().name("ledger".to_owned()).spawn(move || {
-        let run = || {
-            writing.run(queue);
-            true
-        };
-        if let Some(failure) = unplanned_end("the ledger's writer", run) {
+        if let Some(failure) = unplanned_end("the ledger's writer", || writing.run(queue)) {
             writing.shared.fault.lock().get_or_insert_with(|| failure.to_string());
             writing.metrics.ledger_writable.set(0);
             writing.alarm.raise(failure);
@@ -234,8 +230,8 @@ impl LedgerHandle {
             // Ends: what is written down for it lies beyond this checkpoint.
             while is_more {
                 let retain = |answer| Message::Retain(Arc::clone(&latest), answer);
-                let Ok(more) = self.ask(retain).await else { return };
-                is_more = more;
+                // What is not answered is asked again at the next tick.
+                is_more = self.ask(retain).await.unwrap_or(false);
             }
         }
     }
@@ -309,10 +305,14 @@ struct Group {
 // === impl Writing ===
 
 impl Writing {
-    fn run(&mut self, mut queue: mpsc::Receiver<Message>) {
+    /// Whether it ends as planned.
+    fn run(&mut self, mut queue: mpsc::Receiver<Message>) -> bool {
         while let Some(message) = queue.blocking_recv()
             && !self.shared.stopping.load(Ordering::Acquire)
         {
+            if self.ledger.has_lost_its_indexer() {
+                return false;
+            }
             let (begun, counted) = (Instant::now(), self.ledger.counted());
             let mut group = Group::default();
             let mut alone = None;
@@ -339,7 +339,7 @@ impl Writing {
             self.commit(group);
             // The request to stop may have been the last thing in the queue.
             if self.shared.stopping.load(Ordering::Acquire) {
-                return;
+                break;
             }
             match alone {
                 Some(Message::Notes(notes, answer)) => {
@@ -359,6 +359,7 @@ impl Writing {
                 std::thread::sleep(COUNTING_INTERVAL.saturating_sub(begun.elapsed()));
             }
         }
+        true
     }
 
     fn commit(&mut self, group: Group) {

@@ -1,6 +1,7 @@
 //! Work on the index that need not hold up evidence: writing that of a full segment, and dropping rows of what was erased.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -36,6 +37,8 @@ struct Work {
     forgetting: VecDeque<ErasedRows>,
     /// Nothing is added any more.
     has_ended: bool,
+    /// The thread has panicked.
+    is_lost: bool,
 }
 
 /// The rows of records that cannot be opened any more.
@@ -60,9 +63,16 @@ impl Indexer {
     pub(crate) fn start(failed: Vec<Arc<Segment>>) -> std::io::Result<Self> {
         let queue = Arc::new(Queue::default());
         queue.change(|work| work.failed = failed);
+        Self::spawn(queue, Queue::work_off)
+    }
+
+    fn spawn(queue: Arc<Queue>, work_off: fn(&Queue)) -> std::io::Result<Self> {
         let thread = std::thread::Builder::new().name("ledger-index".to_owned()).spawn({
             let queue = Arc::clone(&queue);
-            move || queue.work_off()
+            move || {
+                let worked_off = catch_unwind(AssertUnwindSafe(|| work_off(&queue)));
+                queue.change(|work| work.is_lost = worked_off.is_err());
+            }
         })?;
         Ok(Self {
             queue,
@@ -92,6 +102,11 @@ impl Indexer {
         }
     }
 
+    /// Whether its thread has panicked.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.queue.work.lock().is_lost
+    }
+
     /// Drops rows from their segments' indexes in a while.
     pub(crate) fn forget(&self, rows: ErasedRows) {
         self.queue.change(|work| work.forgetting.push_back(rows));
@@ -115,9 +130,12 @@ impl Queue {
         self.changed.notify_all();
     }
 
+    /// Panics if the indexer's thread has: the ledger's writer must not wait for it for ever, and its end raises the alarm.
     fn wait_while(&self, condition: impl Fn(&Work) -> bool) -> MutexGuard<'_, Work> {
         let mut work = self.work.lock();
-        self.changed.wait_while(&mut work, |work| condition(work));
+        self.changed
+            .wait_while(&mut work, |work| !work.is_lost && condition(work));
+        assert!(!work.is_lost, "the ledger's indexer has panicked");
         work
     }
 
@@ -334,6 +352,24 @@ mod tests {
         indexer.make_room().unwrap();
         assert!(full.index_path.exists());
         assert_eq!(finds(&full), 1);
+    }
+
+    #[test]
+    fn who_waits_for_room_does_not_wait_for_a_thread_that_has_panicked() {
+        let folder = tempfile::tempdir().unwrap();
+        let panic = |queue: &Queue| {
+            drop(queue.wait_while(|work| work.full.is_empty()));
+            panic!("on purpose");
+        };
+        let indexer = Indexer::spawn(Arc::default(), panic).unwrap();
+        let (done, waited) = mpsc::channel();
+        let appending = std::thread::spawn(move || {
+            (0..MAX_UNFINISHED as u64).for_each(|number| indexer.finish(segment(folder.path(), number * 256, "ada")));
+            let made = catch_unwind(AssertUnwindSafe(|| indexer.make_room()));
+            done.send((made.is_err(), indexer.is_lost())).unwrap();
+        });
+        assert_eq!(waited.recv_timeout(Duration::from_secs(5)), Ok((true, true)));
+        appending.join().unwrap();
     }
 
     #[test]

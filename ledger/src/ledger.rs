@@ -550,6 +550,11 @@ impl Ledger {
         Ok(())
     }
 
+    /// Whether the thread has panicked that indexes full segments: then the ledger cannot go on for long.
+    pub fn has_lost_its_indexer(&self) -> bool {
+        self.indexer.is_lost()
+    }
+
     /// Begins the segment of the next record.
     fn begin_segment(&mut self) -> Result<(), LedgerError> {
         self.indexer.make_room()?;

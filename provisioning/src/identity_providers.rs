@@ -1,7 +1,6 @@
 //! Opens what identity providers need: only what is configured, and after the revocation log, which they act on.
 
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use crate::security_events::receiver::Receiver;
 use crate::security_events::seen::Seen;
 use crate::settings::{ScimSettings, TransmitterSettings};
 use credence_revocation::RevocationLog;
+use credence_runtime::supervision::BackgroundTask;
 use credence_storage::folder_lock::FolderWatch;
 
 /// SCIM and security events, as far as they are configured.
@@ -20,7 +20,7 @@ pub struct Identity {
     pub provisioning: Option<Arc<Provisioning>>,
     pub receiver: Option<Arc<Receiver>>,
     /// To be run for as long as the control plane does.
-    pub chores: Vec<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    pub tasks: Vec<BackgroundTask>,
 }
 
 /// What identity providers may take of memory, disk and time.
@@ -71,7 +71,7 @@ impl Identity {
         let mut identity = Self {
             provisioning: None,
             receiver: None,
-            chores: Vec::new(),
+            tasks: Vec::new(),
         };
         if !scim.is_empty() {
             let IdentityLimits { users, user_bytes, .. } = limits;
@@ -100,12 +100,14 @@ impl Identity {
                         IdentityError(format!("security_events: the keys of {:?}: {error}", transmitter.name))
                     })?;
                 let source = Arc::new(source);
-                identity.chores.push(Box::pin(Arc::clone(&source).keep()));
+                let keeping = Box::pin(Arc::clone(&source).keep());
+                identity.tasks.push(("the keys of security events", keeping));
                 sources.push(source);
             }
             let receiver = Receiver::new(security_events, sources, seen, log.clone(), Arc::clone(metrics));
             let receiver = Arc::new(receiver);
-            identity.chores.push(Box::pin(Arc::clone(&receiver).forget_old_ids()));
+            let forgetting = Box::pin(Arc::clone(&receiver).forget_old_ids());
+            identity.tasks.push(("the ids of security events", forgetting));
             identity.receiver = Some(receiver);
         }
         Ok(identity)

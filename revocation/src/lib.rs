@@ -55,7 +55,7 @@ pub use log::{Receipt, RevocationLog, RevokeError};
 pub use log_id::LogId;
 pub use log_view::{FellBehind, HistoryBounds, Start};
 pub use metrics::Metrics;
-pub use parts::{BackgroundTask, LogOptions, OpenLogError, OpenedLog, StartedLog};
+pub use parts::{LogOptions, OpenLogError, OpenedLog, StartedLog};
 pub use plan::PlanError;
 pub use restored::RestoreError;
 pub use service::WatchService;

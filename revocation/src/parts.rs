@@ -1,13 +1,12 @@
 //! Puts the parts together: opens the log in a data folder, and starts all that works on it.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use credence_runtime::client_limits::Places;
 use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::settings::Timeouts;
-use credence_runtime::supervision::Alarm;
+use credence_runtime::supervision::{Alarm, BackgroundTask};
 use credence_runtime::threads::Threads;
 use credence_runtime::time::unix_seconds;
 use credence_storage::folder_lock::FolderLock;
@@ -134,9 +133,6 @@ pub struct StartedLog {
     pub folder: DataFolder,
 }
 
-/// Work that is done for as long as it is polled.
-pub type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
-
 // === impl OpenedLog ===
 
 impl OpenedLog {
@@ -234,7 +230,10 @@ impl OpenedLog {
             metrics: Arc::clone(metrics),
             foreign: Arc::default(),
         };
-        let tasks: Vec<BackgroundTask> = vec![Box::pin(leases.run()), Box::pin(cache_keys.rotate())];
+        let tasks: Vec<BackgroundTask> = vec![
+            ("the filters' leases", Box::pin(leases.run())),
+            ("the rotation of cache keys", Box::pin(cache_keys.rotate())),
+        ];
         let started = StartedLog {
             log,
             watch,

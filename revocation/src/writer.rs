@@ -133,10 +133,20 @@ pub(crate) fn start(
         }
         histories.end();
     };
+    let alarm = alarm.clone();
+    let index = move || {
+        let run = || {
+            indexer.run();
+            true
+        };
+        if let Some(failure) = unplanned_end("the histories' indexer", run) {
+            alarm.raise(failure);
+        }
+    };
     // The writer's own, then the one that keeps the histories.
     let threads = vec![
         spawn("revocation-log", Box::new(write))?,
-        spawn("log-history", Box::new(move || indexer.run()))?,
+        spawn("log-history", Box::new(index))?,
     ];
     let told = log.clone();
     Ok((log, Threads::new(threads, move || told.stop())))

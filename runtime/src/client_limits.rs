@@ -44,6 +44,8 @@ pub enum SharedLimit {
     ProbeConnections,
     /// In KiB.
     RequestBodies,
+    /// In KiB.
+    Answers,
     Calls,
     /// Calls that wait until the filters have applied a revocation.
     Confirmations,
@@ -228,10 +230,10 @@ impl Place {
         }
     }
 
-    /// Has the place count against this credential's share too.
-    pub fn show(&mut self, credential: &str) -> Result<(), NoPlace> {
+    /// Has the place count against this credential's share too, or against no credential's any more.
+    pub fn show(&mut self, credential: Option<&str>) -> Result<(), NoPlace> {
         let client = Client {
-            credential: Some(credential.to_owned()),
+            credential: credential.map(str::to_owned),
             network: self.client.network,
         };
         self.change_client(&client, self.pool.0.bounds)
@@ -315,6 +317,7 @@ impl SharedLimit {
             Self::GrpcConnections => ["grpc_connections", "connections", CLOSE],
             Self::ProbeConnections => ["probe_connections", "connections", CLOSE],
             Self::RequestBodies => ["request_bodies", "KiB for request bodies", WAIT],
+            Self::Answers => ["answers", "KiB for answers", WAIT],
             Self::Calls => ["calls", "calls under way", WAIT],
             Self::Confirmations => ["confirmations", "calls that wait for filters", WAIT],
         }

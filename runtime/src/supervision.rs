@@ -1,10 +1,13 @@
 //! Notices when a part ends that must not, so that the process ends too instead of living on without it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::time::Duration;
 
 use credence_storage::folder_lock::{FolderLost, FolderWatch};
 use tokio::sync::watch;
+
+use crate::lifecycle::{Phase, PhaseWatch};
 
 /// Raised by whichever part ends first. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -27,13 +30,14 @@ pub enum Failure {
     FolderLost(FolderLost),
 }
 
-/// Raises the alarm when it is dropped, by a panic too, unless its part said that it ends as planned.
-#[derive(Debug)]
-pub struct Guard {
+/// Raises the alarm when a panic drops it.
+struct Guard {
     alarm: Alarm,
     part: &'static str,
-    planned: bool,
 }
+
+/// A task that runs for as long as the control plane does, and its name.
+pub type BackgroundTask = (&'static str, Pin<Box<dyn Future<Output = ()> + Send>>);
 
 // === impl Alarm ===
 
@@ -44,11 +48,12 @@ impl Default for Alarm {
 }
 
 impl Alarm {
-    pub fn guard(&self, part: &'static str) -> Guard {
-        Guard {
-            alarm: self.clone(),
-            part,
-            planned: false,
+    /// Runs a task, and raises the alarm if it panics, or ends while the process runs. A task that is aborted ends as planned.
+    pub async fn guarded(self, part: &'static str, phase: PhaseWatch, task: impl Future<Output = ()>) {
+        let guard = Guard { alarm: self, part };
+        task.await;
+        if phase.current() == Phase::Running {
+            guard.alarm.raise(Failure::Ended { part });
         }
     }
 
@@ -75,16 +80,9 @@ impl Alarm {
 
 // === impl Guard ===
 
-impl Guard {
-    /// The part ends because it was told to.
-    pub fn planned(&mut self) {
-        self.planned = true;
-    }
-}
-
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.planned {
+        if std::thread::panicking() {
             self.alarm.raise(Failure::Ended { part: self.part });
         }
     }
@@ -130,17 +128,33 @@ const LONGEST_FOLDER_CHECK: Duration = Duration::from_secs(10);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lifecycle::Lifecycle;
 
     #[tokio::test]
-    async fn a_part_that_panics_raises_the_alarm() {
-        let alarm = Alarm::default();
-        let guard = alarm.guard("the part");
-        let ended = std::thread::spawn(move || {
-            let _guard = guard;
-            panic!("on purpose");
-        });
-        assert!(ended.join().is_err());
-        assert_eq!(alarm.raised().await, Failure::Ended { part: "the part" });
+    async fn a_task_that_panics_or_ends_while_the_process_runs_raises_the_alarm() {
+        let panics: BackgroundTask = ("panics", Box::pin(async { panic!("on purpose") }));
+        let ends: BackgroundTask = ("ends", Box::pin(async {}));
+        for (part, task) in [panics, ends] {
+            let (alarm, lifecycle) = (Alarm::default(), Lifecycle::default());
+            let guarded = tokio::spawn(alarm.clone().guarded(part, lifecycle.watch(), task));
+            assert_eq!(guarded.await.is_err(), part == "panics");
+            assert_eq!(alarm.raised().await, Failure::Ended { part });
+        }
+    }
+
+    #[tokio::test]
+    async fn a_task_that_is_aborted_or_ends_after_the_drain_began_raises_nothing() {
+        let (alarm, lifecycle) = (Alarm::default(), Lifecycle::default());
+        let task = alarm
+            .clone()
+            .guarded("aborted", lifecycle.watch(), std::future::pending());
+        let aborted = tokio::spawn(task);
+        tokio::task::yield_now().await;
+        aborted.abort();
+        assert!(aborted.await.unwrap_err().is_cancelled());
+        lifecycle.enter(Phase::Stopped);
+        alarm.clone().guarded("ends", lifecycle.watch(), async {}).await;
+        assert!(alarm.0.borrow().is_none());
     }
 
     #[test]
@@ -174,13 +188,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_planned_end_raises_nothing_and_the_first_failure_is_the_one_told() {
+    async fn the_first_failure_is_the_one_told() {
         let alarm = Alarm::default();
-        let mut planned = alarm.guard("planned");
-        planned.planned();
-        drop(planned);
-        drop(alarm.guard("first"));
-        drop(alarm.guard("second"));
+        alarm.raise(Failure::Ended { part: "first" });
+        alarm.raise(Failure::Ended { part: "second" });
         assert_eq!(alarm.raised().await, Failure::Ended { part: "first" });
     }
 }

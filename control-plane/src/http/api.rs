@@ -56,8 +56,10 @@ pub(crate) struct Api {
     pub(crate) stream_places: Places,
     /// The same of the evidence.
     pub(crate) audit_stream_places: Places,
-    /// Bodies of requests with a credential, in units of [`BODY_UNIT_BYTES`].
+    /// Bodies of requests with a credential, in units of [`UNIT_BYTES`].
     pub(crate) bodies: Places,
+    /// Large answers that are not sent yet, in the same units.
+    pub(crate) answers: Places,
     /// Requests with a credential, and statements, that are being carried out.
     pub(crate) calls: Places,
     /// Those of them that may wait until the filters have applied a revocation.
@@ -73,8 +75,8 @@ pub(crate) struct Api {
 /// Queries of the ledger at a time; the next one waits, within the request's timeout.
 pub(crate) const MAX_QUERIES: u32 = 4;
 
-/// What bodies are counted in.
-pub(crate) const BODY_UNIT_BYTES: usize = 1 << 10;
+/// What bodies and answers are counted in.
+pub(crate) const UNIT_BYTES: usize = 1 << 10;
 
 /// Whether a request has arrived whole.
 #[derive(Debug, Clone, Default)]

@@ -10,7 +10,8 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Router};
 
-use super::api::{Api, BODY_UNIT_BYTES};
+use super::answers;
+use super::api::{Api, UNIT_BYTES};
 use super::problem::Problem;
 use super::sse::RETRY_WHEN_FULL;
 use crate::access::{Permission, Refusal, Session};
@@ -39,7 +40,10 @@ async fn require(
 ) -> Response {
     match Session::open(&api.access, (Port::Http, permission), request.headers(), &peer) {
         Ok(session) => match enter(&api, session, &mut request) {
-            Ok(_until_answered) => next.run(request).await,
+            Ok(_until_answered) => {
+                let client = request.extensions().get::<Client>().cloned().unwrap_or_default();
+                answers::limit(&api, &peer, &client, next.run(request).await).await
+            }
             Err(problem) => problem.into_response(),
         },
         Err(refusal) => {
@@ -96,7 +100,7 @@ fn body_units(api: &Api, request: &Request) -> usize {
     let largest = api.limits.max_evidence_body as u64;
     let hint = request.body().size_hint();
     let bytes = hint.upper().unwrap_or(largest).min(largest);
-    usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(BODY_UNIT_BYTES)
+    usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(UNIT_BYTES)
 }
 
 /// RFC 6750 section 3.1.

@@ -18,6 +18,7 @@
 //! | `GET /healthz`, `/readyz`, `/metrics` | anybody | [`health`] |
 //! | `GET /openapi.json` | anybody | [`openapi`] |
 
+mod answers;
 mod api;
 mod audit;
 mod authorization;
@@ -44,7 +45,7 @@ mod statements;
 mod status;
 mod tiles;
 
-pub(crate) use self::api::{Api, BODY_UNIT_BYTES, MAX_QUERIES};
+pub(crate) use self::api::{Api, MAX_QUERIES, UNIT_BYTES};
 pub(crate) use self::body_drain::{Leftovers, leftovers};
 pub(crate) use self::rates::Rates;
 pub(crate) use self::routes::{probe_router, router};

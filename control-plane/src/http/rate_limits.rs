@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use credence_runtime::client_limits::{Client, Network};
 use credence_runtime::metrics::labels;
 
+use super::answers;
 use super::api::Api;
 use super::problem::Problem;
 use crate::tls::Peer;
@@ -26,7 +27,10 @@ pub(crate) async fn limit_strangers(
     let address = peer.address.ip();
     request.extensions_mut().insert(Client::new(None, Some(address)));
     match api.limit_address(address) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            let client = Client::anonymous(Some(address));
+            answers::limit(&api, &peer, &client, next.run(request).await).await
+        }
         Err(problem) => problem.into_response(),
     }
 }

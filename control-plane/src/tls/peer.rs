@@ -45,13 +45,27 @@ impl Peer {
     }
 
     /// Notes that something of the peer's was let through, by this credential if one was shown: its connection is not
-    /// closed any more in favour of others.
+    /// closed in favour of others, for good or until a [release](Self::release).
     ///
     /// # Errors
     /// The credential has its share of the connections.
     pub(crate) fn accept(&self, credential: Option<&str>) -> Result<(), NoPlace> {
         let connection = self.connection.upgrade();
         connection.map_or(Ok(()), |connection| connection.accept(credential))
+    }
+
+    /// Notes that a stream has ended that was [accepted](Self::accept).
+    pub(crate) fn release(&self) {
+        if let Some(connection) = self.connection.upgrade() {
+            connection.release();
+        }
+    }
+
+    /// Closes the connection.
+    pub(crate) fn close(&self) {
+        if let Some(connection) = self.connection.upgrade() {
+            connection.closing().cancel();
+        }
     }
 
     /// Notes the peer's certificate, which was verified with the intermediate ones behind it. From now on it is watched

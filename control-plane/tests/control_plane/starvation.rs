@@ -11,6 +11,7 @@ use credence_wire::v1::watch_response::Message as WatchAnswer;
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
+use tonic::Code;
 use tonic::transport::Channel;
 
 use super::certificates::{Authority, Certificate};
@@ -234,6 +235,33 @@ async fn grpc_connections_that_read_nothing() {
     assert_probed(&server).await;
 }
 
+#[tokio::test]
+async fn grpc_connections_of_a_token_that_was_withdrawn() {
+    let place = Place::new();
+    let mut settings = None;
+    let server = start(&place, |config| {
+        config.limits.max_connections = PLACES;
+        config.settings.limits.credential_share_percent = 100;
+        settings = Some(config.settings.clone());
+    })
+    .await;
+    let mut held = Vec::new();
+    for last in 10..10 + PLACES as u8 {
+        let channel = channel_from(&server, [127, 0, 0, last]).await;
+        held.push(watch(&server, channel, "weak").await.unwrap());
+    }
+    let mut settings = settings.unwrap();
+    settings.access.tokens.retain(|token| token.name != "weak");
+    server.running.reload(settings).await.unwrap();
+    for watcher in &mut held {
+        assert_eq!(watcher.refusal().await.0, Code::Unauthenticated);
+    }
+    // Their connections are open and answer pings.
+    let channel = channel_from(&server, ELSEWHERE).await;
+    assert!(watch(&server, channel, "other").await.is_some());
+    assert_probed(&server).await;
+}
+
 /// A connection over which an HTTP/2 client pings without reading the pongs, until nothing moves any more.
 async fn stall(server: &Server, address: [u8; 4]) -> TcpStream {
     let mut stream = connect(server.running.grpc_address(), address).await.unwrap();
@@ -301,6 +329,76 @@ async fn request_bodies() {
         UNIT,
     )
     .await;
+}
+
+/// Anybody may read tiles; these clients ask for the largest there is, and read nothing.
+#[tokio::test]
+async fn answers() {
+    const TILE: &str = "/ledger/tile/entries/000";
+    let place = Place::new();
+    let server = start(&place, |config| config.limits.answer_bytes = PLACES * BUNDLE_BYTES).await;
+    fill_bundle(&server).await;
+    let mut held = Vec::new();
+    for (address, places) in GREEDY.into_iter().zip([PLACES / 4, PLACES / 2]) {
+        for nth in 0..PLACES {
+            let (status, stream) = get(&server, address, "none", TILE).await;
+            assert_eq!(status, if nth < PLACES / 4 { 200 } else { 503 }, "{address:?} {nth}");
+            held.push(stream);
+        }
+        let bytes = held_answers(&server).await << 10;
+        assert!(
+            (places * (BUNDLE_BYTES - (256 << 10))..=places * BUNDLE_BYTES).contains(&bytes),
+            "{bytes}"
+        );
+        if address == GREEDY[0] {
+            let (status, other) = get(&server, ELSEWHERE, "none", TILE).await;
+            assert_eq!(status, 200, "another stranger reads");
+            let mut bundle = Vec::new();
+            let mut stream = other.unwrap();
+            while bundle.len() < BUNDLE_BYTES - (256 << 10) {
+                assert!(in_time(stream.read_buf(&mut bundle)).await.unwrap().unwrap() > 0);
+            }
+        }
+    }
+    // More than fits into a page that counts as small.
+    let (status, _) = get(&server, ELSEWHERE, "other", "/v1/audit/events?limit=200").await;
+    assert_eq!(status, 200);
+    assert_probed(&server).await;
+    drop(held);
+    server.wait_for("credence_shared_limit_held{limit=\"answers\"} 0").await;
+}
+
+/// Bytes of a whole bundle of entries that are about as large as may be.
+const BUNDLE_BYTES: usize = 256 * (15 << 10);
+
+async fn fill_bundle(server: &Server) {
+    let channel = channel_from(server, ELSEWHERE).await;
+    let (mut reporter, _) = report(server, channel, "other").await.unwrap();
+    for batch in 0..8 {
+        let chain = |nth: u64| v1::PresentedChain {
+            chain: format!("{:x>1$}", batch * 32 + nth, BUNDLE_BYTES / 256 - 512).into_bytes(),
+            ..Default::default()
+        };
+        let entries = (0..32).map(|nth| v1::Entry {
+            entry: Some(v1::entry::Entry::Chain(chain(nth))),
+        });
+        reporter.batch(1 + batch * 32, entries.collect()).await;
+        assert_eq!(reporter.acknowledged().await, 32 + batch * 32);
+    }
+    let published = async {
+        while get(server, ELSEWHERE, "none", "/ledger/tile/0/000").await.0 != 200 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    in_time(published).await.unwrap();
+}
+
+/// In KiB.
+async fn held_answers(server: &Server) -> usize {
+    let metrics = server.get("/metrics", &[]).await.text;
+    let mut lines = metrics.lines();
+    let held = lines.find_map(|line| line.strip_prefix("credence_shared_limit_held{limit=\"answers\"} "));
+    held.unwrap().parse().unwrap()
 }
 
 #[tokio::test]
@@ -433,6 +531,7 @@ async fn every_limit_that_clients_share_is_tried_here() {
     limits.sort_unstable();
     // Those for probes are taken in none of these tests, and left in all of them.
     let tried = [
+        "answers",
         "audit_sources",
         "calls",
         "confirmations",
@@ -531,6 +630,8 @@ async fn half_a_request(server: &Server, address: [u8; 4], headers: &str) -> Opt
 
 async fn connect(to: SocketAddr, from: [u8; 4]) -> Option<TcpStream> {
     let socket = TcpSocket::new_v4().unwrap();
+    // So that an answer that is not read stays with the server.
+    socket.set_recv_buffer_size(16 << 10).unwrap();
     socket.bind(SocketAddr::from((from, 0))).unwrap();
     socket.connect(to).await.ok()
 }

@@ -163,8 +163,8 @@ impl Following {
 
 const EXPECTED_PARAMETERS: &str = "the query has, each at most once: last_event_id, and the conditions of \
                                    /v1/audit/events, but neither limit nor before";
-/// Records that are read at once.
-const RECORDS_AT_A_TIME: u64 = 512;
+/// Records that are read at once, and held while the client reads slowly: at most some 5 MiB, most of it chains.
+const RECORDS_AT_A_TIME: u64 = 64;
 
 #[cfg(test)]
 mod tests {
