@@ -20,7 +20,6 @@
     reason = "internal to the control plane: names that say all have no comment"
 )]
 
-mod backoff;
 mod cursors;
 mod handover;
 mod ingest;

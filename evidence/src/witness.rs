@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use credence_ledger::checkpoint::SignedCheckpoint;
@@ -17,7 +18,6 @@ use credence_ledger::proof::consistency;
 use parking_lot::Mutex;
 
 use super::publisher::Publisher;
-use crate::backoff::Backoff;
 use crate::metrics::{Metrics, count};
 use crate::settings::WitnessSettings;
 use credence_runtime::metrics::labels;
@@ -94,7 +94,7 @@ impl Witness {
         }
         let mut latest = publisher.follow();
         let mut cosigned = None;
-        let mut wait = Backoff::new(MIN_WAIT, MAX_WAIT);
+        let mut waits = WAITS.build();
         loop {
             let checkpoint = latest.borrow_and_update().clone();
             let new = checkpoint.filter(|checkpoint| cosigned.as_ref() != Some(checkpoint.checkpoint()));
@@ -111,12 +111,12 @@ impl Witness {
             this.count(&outcome);
             match outcome {
                 Ok(()) => {
-                    wait.reset();
+                    waits = WAITS.build();
                     cosigned = Some(checkpoint.checkpoint().clone());
                 }
                 Err(error) => {
                     let what = "a witness did not cosign the ledger's checkpoint";
-                    this.wait(wait.next(), &error, what).await;
+                    this.wait(waits.next(), &error, what).await;
                 }
             }
         }
@@ -126,7 +126,7 @@ impl Witness {
     /// cosigned what this ledger does not have, nothing is signed any more, and this waits until it is dropped. False after
     /// a panic.
     async fn confirm<T: LogTree>(self: &Arc<Self>, publisher: &Publisher<T>) -> bool {
-        let mut wait = Backoff::new(MIN_WAIT, MAX_WAIT);
+        let mut waits = WAITS.build();
         while publisher.is_to_be_confirmed() {
             let Some(checkpoint) = publisher.last_signed() else {
                 break;
@@ -145,7 +145,7 @@ impl Witness {
                 }
                 Err(error) => {
                     let what = "a witness did not say what it has cosigned; until one does, no checkpoint is signed";
-                    self.wait(wait.next(), &error, what).await;
+                    self.wait(waits.next(), &error, what).await;
                 }
             }
         }
@@ -153,7 +153,8 @@ impl Witness {
         true
     }
 
-    async fn wait(&self, wait: Duration, error: &WitnessError, what: &str) {
+    async fn wait(&self, wait: Option<Duration>, error: &WitnessError, what: &str) {
+        let wait = wait.unwrap_or(MAX_WAIT);
         let (witness, retry_s) = (self.key.name(), wait.as_secs_f64());
         tracing::warn!(%witness, %error, retry_s, "{what}");
         tokio::time::sleep(wait).await;
@@ -287,8 +288,13 @@ fn request<T: LogTree>(seen: u64, checkpoint: &SignedCheckpoint, tree: &T) -> Re
 
 /// Of one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-const MIN_WAIT: Duration = Duration::from_secs(1);
-const MAX_WAIT: Duration = Duration::from_secs(60);
+/// Before jitter, which adds up to as much again.
+const MAX_WAIT: Duration = Duration::from_secs(30);
+const WAITS: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_secs(1))
+    .with_max_delay(MAX_WAIT)
+    .without_max_times()
+    .with_jitter();
 const MAX_ANSWER_BYTES: u64 = 64 << 10;
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use credence_ledger::LedgerReader;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
@@ -12,7 +13,6 @@ use prost::Message as _;
 use super::mapping::{log_record, resource_logs};
 use super::metrics::Metrics;
 use super::sender::{Outcome, Sender};
-use crate::backoff::Backoff;
 use crate::cursors::Cursors;
 
 /// Sends every record of a ledger to a collector, in order, each at least once.
@@ -70,12 +70,12 @@ impl Follower {
     /// sent again then.
     pub(crate) async fn follow(mut self) {
         let mut growth = self.reader.growth();
-        let mut wait = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut pauses = PAUSES.build();
         loop {
             let step = self.step().await;
             self.note_waiting();
             match step {
-                Ok(None) => wait.reset(),
+                Ok(None) => pauses = PAUSES.build(),
                 Ok(Some(size)) => {
                     self.cursor.write().await;
                     if growth.wait_for(|now| *now > size).await.is_err() {
@@ -85,7 +85,8 @@ impl Follower {
                 }
                 Err(Delay { after, message }) => {
                     self.metrics.failures.inc();
-                    let pause = wait.next().max(after.unwrap_or_default().min(LONGEST_PAUSE_ASKED_FOR));
+                    let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
+                    let pause = pause.max(after.unwrap_or_default().min(LONGEST_PAUSE_ASKED_FOR));
                     tracing::warn!(
                         message,
                         next = self.cursor.next,
@@ -260,6 +261,11 @@ const MAX_BYTES: usize = 1 << 20;
 /// The tag and length before each record.
 const RECORD_OVERHEAD: usize = 8;
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Before jitter, which adds up to as much again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(250))
+    .with_max_delay(LONGEST_PAUSE)
+    .without_max_times()
+    .with_jitter();
 const LONGEST_PAUSE_ASKED_FOR: Duration = Duration::from_secs(300);
