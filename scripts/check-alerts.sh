@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks Prometheus's configuration, the rules and what they say, with promtool. What the rules and the dashboard ask for is
-# compared with what is there by e2e/tests/observability.
+# compared with what is there by e2e/tests/documentation/observability.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

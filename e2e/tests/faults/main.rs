@@ -1,5 +1,5 @@
-//! Whatever happens to the control plane, its disk, its clock and the path to it: no request is allowed that began after
-//! a revocation was confirmed.
+//! Faults of the control plane, its disk, its clock and the path to it: no request is allowed that began after a revocation
+//! was confirmed, and no evidence is lost that was acknowledged.
 //!
 //! `Load` keeps asking every worker throughout, and tells afterwards what was allowed and when it began.
 
@@ -8,6 +8,7 @@ mod crash;
 mod damaged_log;
 mod failing_disk;
 mod joining;
+mod ledger;
 mod meddling;
 mod partition;
 mod slow_subscriber;

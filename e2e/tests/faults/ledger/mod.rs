@@ -1,5 +1,5 @@
-//! Whatever happens to the control plane and to the disk below its ledger: evidence that was acknowledged is there, in its
-//! order and once; trouble shows; revocations and requests go on; and nobody has to do anything when it is over.
+//! Faults of the control plane and of the disk below its ledger: evidence that was acknowledged is there, in its order and
+//! once; the fault is reported; revocations and requests go on; and the ledger recovers without an operator.
 
 mod disk;
 mod kills;

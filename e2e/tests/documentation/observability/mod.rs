@@ -250,7 +250,7 @@ fn every_metric_and_label_that_the_dashboard_names_is_there() {
 
 #[test]
 fn every_alert_has_a_section_of_the_runbook_and_tests_of_both_kinds() {
-    let runbook = include_str!("../../../docs/runbook.md");
+    let runbook = include_str!("../../../../docs/runbook.md");
     let tests: String = fs::read_dir(asked::folder().join("tests"))
         .unwrap()
         .map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap())
@@ -409,8 +409,8 @@ fn the_pod_monitor_makes_labels_as_the_scrape_does() {
             .map(str::to_owned)
             .collect()
     };
-    let scrape = steps(include_str!("../../../envoy-config/observability/prometheus.yml"));
-    let monitor = steps(include_str!("../../../envoy-config/kubernetes/podmonitor.yaml"));
+    let scrape = steps(include_str!("../../../../envoy-config/observability/prometheus.yml"));
+    let monitor = steps(include_str!("../../../../envoy-config/kubernetes/podmonitor.yaml"));
     assert!(!scrape.is_empty());
     assert_eq!(scrape, monitor);
 }
@@ -422,7 +422,7 @@ fn without_the_bootstraps_stats_config_the_scrape_makes_the_labels() {
     };
     let folder = tempfile::tempdir().unwrap();
     // As in Istio, whose bootstrap is not ours.
-    let shipped = include_str!("../../../envoy-config/envoy.yaml");
+    let shipped = include_str!("../../../../envoy-config/envoy.yaml");
     let (_, stats_config) = shipped.split_once("\nstats_config:\n").unwrap();
     let options = StackOptions::quick().replacing(&format!("stats_config:\n{stats_config}"), "");
     let stack = Stack::start(&options).unwrap();
