@@ -34,7 +34,9 @@ pub(crate) struct Connection {
     connections: Connections,
     number: u64,
     network: Network,
-    closing: CancellationToken,
+    /// Cancelled once the connection has to end: in favour of another one, unless it is accepted before, or because its
+    /// certificate no longer counts.
+    pub(crate) closing: CancellationToken,
     /// How many requests and streams keep it accepted.
     accepted: Mutex<usize>,
     place: Mutex<Place>,
@@ -140,12 +142,6 @@ impl Unaccepted {
 // === impl Connection ===
 
 impl Connection {
-    /// Cancelled once the connection has to end: in favour of another one, unless it is accepted before, or because its
-    /// certificate no longer counts.
-    pub(crate) fn closing(&self) -> &CancellationToken {
-        &self.closing
-    }
-
     /// A request over the connection was accepted, with this credential if one was shown. The first one counts, until as many
     /// were [released](Self::release) as accepted.
     ///
@@ -217,7 +213,7 @@ mod tests {
     }
 
     fn is_evicted(connection: &Connection) -> bool {
-        connection.closing().is_cancelled()
+        connection.closing.is_cancelled()
     }
 
     /// Others wait behind it to be accepted.

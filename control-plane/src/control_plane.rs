@@ -11,11 +11,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::access::{Access, AccessControl, Permission, read_operator_token};
+use crate::access::{Access, AccessControl, read_operator_token};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::descriptors;
-use crate::grpc::{self, Gate};
+use crate::grpc;
 use crate::http::{self, Api, Rates};
 use crate::metrics::Metrics;
 use crate::net::BoundedListener;
@@ -26,12 +26,10 @@ use crate::unusable::Unusable;
 use credence_evidence::{EvidenceError, EvidenceOptions, LedgerSettings, OpenedEvidence, Publisher, with_note_outside};
 use credence_ledger::LedgerReader;
 use credence_provisioning::{Identity, IdentityError};
-use credence_revocation::{
-    DataFolder, DataFolderError, LogId, OpenLogError, OpenedLog, RestoreError, StartedLog, take_lock,
-};
+use credence_revocation::{DataFolder, DataFolderError, LogId, OpenLogError, OpenedLog, RestoreError, take_lock};
 use credence_runtime::client_limits::{Bounds, Places, SharedLimit};
 use credence_runtime::lifecycle::{Lifecycle, Phase};
-use credence_runtime::metrics::labels;
+use credence_runtime::metrics::count;
 use credence_runtime::supervision::{Alarm, BackgroundTask, Failure, watch_folder};
 use credence_runtime::threads::Threads;
 use credence_runtime::throttle::Throttle;
@@ -103,37 +101,18 @@ impl ControlPlane {
         note_limits(&config, &metrics);
         let access = AccessControl::new(access);
         let tls = TlsPorts::open(&config.settings.tls, &metrics.tls)?;
-        let (http_connections, grpc_connections) = descriptors::share(config.limits.max_connections)?;
+        let connections = descriptors::share(config.limits.max_connections)?;
         // Before the addresses: a control plane that waits for its predecessor to end must not hold them.
         let lock = lock_folder(&config).await?;
         let shares = &config.settings.limits;
         let places = |limit, places| Places::new(limit, Bounds::new(places, shares.shares()), &metrics.shares);
         let bytes = |limit, bytes: usize| places(limit, bytes.div_ceil(http::UNIT_BYTES));
-        let port = |limit, connections| Connections::new(places(limit, connections));
         let timeouts = config.timeouts;
-        let silence = timeouts.silence;
-        let of_http = port(SharedLimit::HttpConnections, http_connections);
-        let http_listener = BoundedListener::bind(config.http_address, "HTTP", of_http, silence).await?;
-        let of_grpc = port(SharedLimit::GrpcConnections, grpc_connections);
-        let grpc_listener = BoundedListener::bind(config.grpc_address, "gRPC", of_grpc, silence).await?;
-        let http_address = http_listener.address;
-        let grpc_address = grpc_listener.address;
-        let probe_listener = match config.probe_address {
-            Some(address) => {
-                let of_probes = port(SharedLimit::ProbeConnections, PROBE_CONNECTIONS);
-                Some(BoundedListener::bind(address, "probes", of_probes, silence).await?)
-            }
-            None => None,
-        };
+        let (http_listener, grpc_listener, probe_listener) = listen(&config, connections, &places).await?;
+        let (http_address, grpc_address) = (http_listener.address, grpc_listener.address);
         let probe_address = probe_listener.as_ref().map(|listener| listener.address);
 
-        let opening = tokio::task::spawn_blocking({
-            let config = config.clone();
-            move || open(&config, lock)
-        });
-        let (opened, evidence) = opening
-            .await
-            .map_err(|error| system("opening the data folder", error))??;
+        let (opened, evidence) = open(config.clone(), lock).await?;
         let log_id = opened.log_id();
 
         let lifecycle = Lifecycle::default();
@@ -143,12 +122,7 @@ impl ControlPlane {
         let watch_places = places(SharedLimit::WatchStreams, config.log.max_subscribers);
         let (started, log_tasks) =
             opened.start(watch_places, timeouts, lifecycle.watch(), &alarm, &metrics.revocation)?;
-        let StartedLog {
-            log,
-            watch,
-            writer: log_writer,
-            folder,
-        } = started;
+        let (log, folder) = (started.log, started.folder);
         let source_places = places(SharedLimit::AuditSources, config.evidence.max_sources);
         let (evidence, doors, evidence_tasks) = evidence.start(
             source_places,
@@ -219,16 +193,8 @@ impl ControlPlane {
         }
         let of_port = |port| (port, tls.of(port));
         serve("the HTTP server", of_port(Port::Http), http::router(api), http_listener);
-        let gate = Arc::new(Gate {
-            access: access.clone(),
-            metrics: Arc::clone(&metrics),
-            refusals: Throttle::default(),
-        });
-        // Batches beyond the announced limit should get our own answer where that is cheap.
-        let batch_bytes = config.evidence.batch.bytes + SMALL_MESSAGE_BYTES;
-        let streams = grpc::route(&gate, Permission::Watch, watch, SMALL_MESSAGE_BYTES)
-            .merge(grpc::route(&gate, Permission::Report, doors.report, batch_bytes))
-            .fallback(grpc::no_such_method);
+        let batch_bytes = config.evidence.batch.bytes;
+        let streams = grpc::router(&access, &metrics, started.watch, doors.report, batch_bytes);
         serve("the gRPC server", of_port(Port::Grpc), streams, grpc_listener);
         // So that the first request finds a checkpoint.
         Arc::clone(&evidence.publisher).publish().await;
@@ -265,7 +231,7 @@ impl ControlPlane {
             metrics,
             servers,
             tasks,
-            log_writer: Some(log_writer),
+            log_writer: Some(started.writer),
             publisher: evidence.publisher,
             evidence: evidence.threads,
             _folder: folder,
@@ -325,8 +291,7 @@ impl Running {
     /// Counts a reload; one that failed before [`reload`](Self::reload) could be called has to be counted by its caller.
     pub fn note_reload(&self, succeeded: bool) {
         let outcome = if succeeded { "success" } else { "failure" };
-        let reloads = &self.metrics.tls.configuration_reloads;
-        reloads.get_or_create(&labels([("outcome", outcome)])).inc();
+        count(&self.metrics.tls.configuration_reloads, [("outcome", outcome)]);
     }
 
     /// Resolves if a part of the control plane has ended that must not: the process should then end too, with an
@@ -374,13 +339,37 @@ fn access(settings: &Settings, operator_token_file: Option<&Path>) -> Result<Acc
     Ok(Access::new(&settings.access, settings.grpc_access(), operator))
 }
 
+/// Listens for HTTP, gRPC and probes, with room for so many connections over the first two.
+async fn listen(
+    config: &Config,
+    (http, grpc): descriptors::Share,
+    places: &(impl Fn(SharedLimit, usize) -> Places + Sync),
+) -> Result<(BoundedListener, BoundedListener, Option<BoundedListener>), Unusable> {
+    let bind = |address, what, limit, connections| {
+        let connections = Connections::new(places(limit, connections));
+        BoundedListener::bind(address, what, connections, config.timeouts.silence)
+    };
+    let http = bind(config.http_address, "HTTP", SharedLimit::HttpConnections, http).await?;
+    let grpc = bind(config.grpc_address, "gRPC", SharedLimit::GrpcConnections, grpc).await?;
+    let probes = match config.probe_address {
+        Some(address) => Some(bind(address, "probes", SharedLimit::ProbeConnections, PROBE_CONNECTIONS).await?),
+        None => None,
+    };
+    Ok((http, grpc, probes))
+}
+
 /// Reads what the data folder holds.
-fn open(config: &Config, lock: FolderLock) -> Result<(OpenedLog, OpenedEvidence), StartError> {
-    // Before anything is begun.
-    let ledger = with_note_outside(lock.path(), config.settings.ledger.clone())?;
-    let log = OpenedLog::open(lock, config.log.clone())?;
-    let evidence = OpenedEvidence::open(evidence_options(config, ledger, &log)?);
-    Ok((log, evidence))
+async fn open(config: Config, lock: FolderLock) -> Result<(OpenedLog, OpenedEvidence), StartError> {
+    let opening = tokio::task::spawn_blocking(move || {
+        // Before anything is begun.
+        let ledger = with_note_outside(lock.path(), config.settings.ledger.clone())?;
+        let log = OpenedLog::open(lock, config.log.clone())?;
+        let evidence = OpenedEvidence::open(evidence_options(&config, ledger, &log)?);
+        Ok((log, evidence))
+    });
+    opening
+        .await
+        .map_err(|error| system("opening the data folder", error))?
 }
 
 fn evidence_options(config: &Config, ledger: LedgerSettings, log: &OpenedLog) -> Result<EvidenceOptions, Unusable> {
@@ -465,7 +454,5 @@ fn system(what: &str, error: impl std::fmt::Display) -> Unusable {
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a control plane that stands by says so.
 const REMINDER: Duration = Duration::from_secs(60);
-/// Hellos, pings, pulls and the like.
-const SMALL_MESSAGE_BYTES: usize = 64 << 10;
 /// Connections of the port for probes. They come out of the file descriptors that are kept free of other connections.
 const PROBE_CONNECTIONS: usize = 16;

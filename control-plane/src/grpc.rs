@@ -15,16 +15,16 @@ use tonic::{Code, Status};
 use crate::access::{AccessControl, Permission, Refusal, Session, Supervised};
 use crate::metrics::Metrics;
 use crate::tls::{Peer, Port};
-use credence_runtime::metrics::{code_name, labels};
+use credence_runtime::metrics::{code_name, count};
 use credence_runtime::stream_server::{StreamMethod, serve_stream};
 use credence_runtime::throttle::Throttle;
 
 /// What stands before every stream.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    pub(crate) access: AccessControl,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) refusals: Throttle,
+struct Gate {
+    access: AccessControl,
+    metrics: Arc<Metrics>,
+    refusals: Throttle,
 }
 
 /// Keeps its connection accepted until it is dropped.
@@ -36,15 +36,30 @@ impl Drop for AcceptedStream {
     }
 }
 
+/// The streams of the gRPC port.
+pub(crate) fn router(
+    access: &AccessControl,
+    metrics: &Arc<Metrics>,
+    watch: impl StreamMethod,
+    report: impl StreamMethod,
+    max_batch_bytes: usize,
+) -> Router {
+    let gate = Arc::new(Gate {
+        access: access.clone(),
+        metrics: Arc::clone(metrics),
+        refusals: Throttle::default(),
+    });
+    // Batches beyond the announced limit should get our own answer where that is cheap.
+    let batch_bytes = max_batch_bytes + SMALL_MESSAGE_BYTES;
+    route(&gate, Permission::Watch, watch, SMALL_MESSAGE_BYTES)
+        .merge(route(&gate, Permission::Report, report, batch_bytes))
+        .fallback(no_such_method)
+}
+
 /// The route of a method that asks for this permission, and whose messages have at most so many bytes. The method finds
 /// the [`Caller`](credence_runtime::caller::Caller), if there is one, and the
 /// [`PeerName`](credence_runtime::caller::PeerName) among the request's extensions.
-pub(crate) fn route<M: StreamMethod>(
-    gate: &Arc<Gate>,
-    permission: Permission,
-    method: M,
-    max_message_bytes: usize,
-) -> Router {
+fn route<M: StreamMethod>(gate: &Arc<Gate>, permission: Permission, method: M, max_message_bytes: usize) -> Router {
     let (gate, method) = (Arc::clone(gate), Arc::new(method));
     let serve = async move |Extension(peer): Extension<Peer>, mut request: Request| -> Response {
         let session = match gate.enter(permission, &peer, &mut request) {
@@ -111,11 +126,7 @@ impl Gate {
 
     /// Counts a refusal.
     fn refuse(&self, status: Status) -> Status {
-        let code = code_name(status.code());
-        self.metrics
-            .grpc_refusals
-            .get_or_create(&labels([("code", code)]))
-            .inc();
+        count(&self.metrics.grpc_refusals, [("code", code_name(status.code()))]);
         status
     }
 }
@@ -130,7 +141,10 @@ fn status(permission: Permission, refusal: &Refusal) -> Status {
 }
 
 /// The answer to a call of a method that the port does not have.
-pub(crate) async fn no_such_method() -> Response {
+async fn no_such_method() -> Response {
     Status::unimplemented("this port has credence.v1.RevocationService/Watch and credence.v1.AuditService/Report only")
         .into_http()
 }
+
+/// Hellos, pings, pulls and the like.
+const SMALL_MESSAGE_BYTES: usize = 64 << 10;

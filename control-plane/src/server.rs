@@ -71,7 +71,7 @@ impl Server {
         connection: Arc<Connection>,
         watcher: Watcher,
     ) {
-        let closing = connection.closing();
+        let closing = &connection.closing;
         let stream = match &self.tls {
             None => Either::Left(stream),
             Some(tls) => {

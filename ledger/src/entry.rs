@@ -66,7 +66,7 @@ pub struct EventView<'a> {
 }
 
 /// `credence.v1.Principal`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[expect(missing_docs, reason = "wire/proto/credence/v1/revocation.proto says what they mean")]
 pub struct PrincipalView<'a> {
     pub issuer: &'a str,
@@ -241,10 +241,7 @@ impl<'a> EventView<'a> {
                     }
                 }
                 22 => {
-                    event.arguments = value.bytes()?;
-                    if event.arguments.len() > MAX_ARGUMENTS_BYTES {
-                        return Err(EntryError::Refused("has arguments of more than 4096 bytes"));
-                    }
+                    event.arguments = value.at_most(MAX_ARGUMENTS_BYTES, "has arguments of more than 4096 bytes")?;
                 }
                 23 => event.response_status = value.varint()? as u32,
                 _ => {}
@@ -324,12 +321,7 @@ impl<'a> ChainView<'a> {
         for field in Fields(encoded) {
             let (tag, value) = field?;
             match tag {
-                1 => {
-                    chain.chain = value.bytes()?;
-                    if chain.chain.len() > MAX_CHAIN_BYTES {
-                        return Err(EntryError::Refused("has a chain of more than 60000 bytes"));
-                    }
-                }
+                1 => chain.chain = value.at_most(MAX_CHAIN_BYTES, "has a chain of more than 60000 bytes")?,
                 2 => chain.principal.get_or_insert_default().merge(value.bytes()?)?,
                 _ => {}
             }
@@ -382,12 +374,16 @@ impl<'a> FieldValue<'a> {
         Ok(bytes)
     }
 
-    fn short_bytes(self) -> Result<&'a [u8], EntryError> {
+    fn at_most(self, limit: usize, too_long: &'static str) -> Result<&'a [u8], EntryError> {
         let bytes = self.bytes()?;
-        if bytes.len() > MAX_TEXT_BYTES {
-            return Err(EntryError::Refused("has a text of more than 1024 bytes"));
+        match bytes.len() <= limit {
+            true => Ok(bytes),
+            false => Err(EntryError::Refused(too_long)),
         }
-        Ok(bytes)
+    }
+
+    fn short_bytes(self) -> Result<&'a [u8], EntryError> {
+        self.at_most(MAX_TEXT_BYTES, "has a text of more than 1024 bytes")
     }
 
     fn text(self) -> Result<&'a str, EntryError> {
@@ -395,11 +391,7 @@ impl<'a> FieldValue<'a> {
     }
 
     fn name(self, too_long: &'static str) -> Result<&'a str, EntryError> {
-        let bytes = self.bytes()?;
-        if bytes.len() > MAX_NAME_BYTES {
-            return Err(EntryError::Refused(too_long));
-        }
-        std::str::from_utf8(bytes).map_err(|_| EntryError::Malformed)
+        std::str::from_utf8(self.at_most(MAX_NAME_BYTES, too_long)?).map_err(|_| EntryError::Malformed)
     }
 }
 

@@ -191,10 +191,11 @@ impl<'a> Values<'a> {
         self.text("reason", event.reason);
         self.text("rule", event.rule);
         self.text("tool", event.tool);
-        self.text("mode", mode_name(event.mode));
+        self.push("mode", mode(event.mode));
         self.push("principal", Value::Principal(event.principal));
         self.text("agent", event.agent);
-        self.text("proof", proof_name(event.proof));
+        let proof = v1::ProofKind::try_from(event.proof).unwrap_or_default();
+        self.push("proof", last_word(proof.as_str_name()));
         self.push("delegation_ids", Value::Texts(event.delegation_ids().to_vec()));
         if event.expires_at != 0 {
             self.push("expires_at", Value::Seconds(event.expires_at));
@@ -215,7 +216,8 @@ impl<'a> Values<'a> {
         }
         self.text("request_id", event.request_id);
         self.text("trace_id", event.trace_id);
-        self.text("cache", cache_name(event.cache));
+        let cache = v1::CacheLevel::try_from(event.cache).unwrap_or_default();
+        self.push("cache", last_word(cache.as_str_name()));
         self.push("decision_ns", Value::Number(event.decision_ns));
         if let Some(stale_ms) = event.stale_ms {
             self.push("stale_ms", Value::Number(stale_ms));
@@ -228,7 +230,7 @@ impl<'a> Values<'a> {
         self.text("rule", aggregate.rule);
         self.text("reason", aggregate.reason);
         self.text("decision", decision_name(aggregate.decision()));
-        self.text("mode", mode_name(aggregate.mode));
+        self.push("mode", mode(aggregate.mode));
         self.push("count", Value::Number(aggregate.count));
         if aggregate.principal.is_some() {
             self.push("principal", Value::Principal(aggregate.principal));
@@ -303,30 +305,14 @@ pub fn change_name(change: SourceChange) -> &'static str {
     }
 }
 
-fn mode_name(mode: i32) -> &'static str {
-    match v1::Mode::try_from(mode).unwrap_or_default() {
-        v1::Mode::Enforce => "enforce",
-        v1::Mode::Shadow => "shadow",
-        v1::Mode::Unspecified => UNSPECIFIED,
-    }
+fn mode(mode: i32) -> Value<'static> {
+    last_word(v1::Mode::try_from(mode).unwrap_or_default().as_str_name())
 }
 
-fn proof_name(proof: i32) -> &'static str {
-    match v1::ProofKind::try_from(proof).unwrap_or_default() {
-        v1::ProofKind::None => "none",
-        v1::ProofKind::Pop => "pop",
-        v1::ProofKind::Mtls => "mtls",
-        v1::ProofKind::Unspecified => UNSPECIFIED,
-    }
-}
-
-fn cache_name(cache: i32) -> &'static str {
-    match v1::CacheLevel::try_from(cache).unwrap_or_default() {
-        v1::CacheLevel::None => "none",
-        v1::CacheLevel::L1 => "l1",
-        v1::CacheLevel::L2 => "l2",
-        v1::CacheLevel::Unspecified => UNSPECIFIED,
-    }
+/// The last word of a value's name in the contract, in lower case: `l1` of `CACHE_LEVEL_L1`.
+fn last_word(name: &'static str) -> Value<'static> {
+    let word = name.rsplit('_').next().unwrap_or(name);
+    Value::Text(word.to_ascii_lowercase().into())
 }
 
 /// What the reporter did not say.

@@ -200,14 +200,7 @@ pub fn verify_consistency(
             return Err(ProofError::WrongLength);
         }
         let expected = if old == 0 { &crate::tree::empty_root() } else { new_root };
-        return if old_root == expected {
-            Ok(())
-        } else {
-            Err(ProofError::OldRoot {
-                found: *expected,
-                expected: *old_root,
-            })
-        };
+        return expect_old_root(*expected, old_root);
     }
     let mut climb = Climb {
         node: old - 1,
@@ -234,12 +227,7 @@ pub fn verify_consistency(
         }
     }
     climb.end()?;
-    if in_old != *old_root {
-        return Err(ProofError::OldRoot {
-            found: in_old,
-            expected: *old_root,
-        });
-    }
+    expect_old_root(in_old, old_root)?;
     expect_root(in_new, new_root)
 }
 
@@ -285,6 +273,14 @@ impl Climb {
         } else {
             Err(ProofError::WrongLength)
         }
+    }
+}
+
+fn expect_old_root(found: Hash, root: &Hash) -> Result<(), ProofError> {
+    if found == *root {
+        Ok(())
+    } else {
+        Err(ProofError::OldRoot { found, expected: *root })
     }
 }
 

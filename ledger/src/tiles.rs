@@ -100,13 +100,9 @@ impl FromStr for Tile {
     type Err = TilePathError;
 
     fn from_str(path: &str) -> Result<Self, TilePathError> {
-        let tile = Self::parse(path).ok_or(TilePathError)?;
         // There is one way of writing each path.
-        if tile.to_string() == path {
-            Ok(tile)
-        } else {
-            Err(TilePathError)
-        }
+        let tile = Self::parse(path).filter(|tile| tile.to_string() == path);
+        tile.ok_or(TilePathError)
     }
 }
 

@@ -134,11 +134,7 @@ impl Checking {
     }
 
     fn problem(&mut self, file: PathBuf, offset: Option<u64>, found: impl fmt::Display) {
-        self.findings.problems.push(Problem {
-            file,
-            offset,
-            found: found.to_string(),
-        });
+        self.findings.problems.push(Problem::new(file, offset, found));
     }
 
     /// How many records the published checkpoint commits to.
@@ -350,15 +346,12 @@ impl Checking {
             .iter()
             .filter(|commitment| commitment.size == size && commitment.root != root)
         {
-            problems.push(Problem {
-                file: wrong.file.clone(),
-                offset: None,
-                found: format!(
-                    "the first {size} records have the root {root}, but {} commits to {}: they are not those that were \
-                     recorded",
-                    wrong.what, wrong.root
-                ),
-            });
+            let found = format!(
+                "the first {size} records have the root {root}, but {} commits to {}: they are not those that were \
+                 recorded",
+                wrong.what, wrong.root
+            );
+            problems.push(Problem::new(wrong.file.clone(), None, found));
         }
     }
 
@@ -463,11 +456,8 @@ impl Checking {
                 (Ok(Ok(())), _) => {}
                 _ if !segment.exists() => {}
                 (Ok(Err(_)), Some(file)) => {
-                    self.findings.erasing.get_or_insert(Problem {
-                        file,
-                        offset: None,
-                        found: "the index still has rows of what was erased".to_owned(),
-                    });
+                    let found = "the index still has rows of what was erased";
+                    self.findings.erasing.get_or_insert(Problem::new(file, None, found));
                 }
                 (Ok(Err(problem)) | Err(problem), _) => self.findings.problems.push(problem),
             }
@@ -533,29 +523,27 @@ impl LevelFile {
             Err(error) => error.to_string(),
         };
         self.is_bad = true;
-        problems.push(Problem {
-            file: self.path.clone(),
-            offset: Some(offset),
-            found,
-        });
+        problems.push(Problem::new(self.path.clone(), Some(offset), found));
+    }
+}
+
+impl Problem {
+    fn new(file: PathBuf, offset: Option<u64>, found: impl fmt::Display) -> Self {
+        Self {
+            file,
+            offset,
+            found: found.to_string(),
+        }
     }
 }
 
 impl From<DiskError> for Problem {
     fn from(error: DiskError) -> Self {
         match error {
-            DiskError::Io(FileError { path, error }) => Self {
-                file: path,
-                offset: None,
-                found: error.to_string(),
-            },
+            DiskError::Io(FileError { path, error }) => Self::new(path, None, error),
             DiskError::Damaged {
                 path, offset, found, ..
-            } => Self {
-                file: path,
-                offset,
-                found: found.into_owned(),
-            },
+            } => Self::new(path, offset, found),
         }
     }
 }

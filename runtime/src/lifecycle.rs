@@ -5,19 +5,18 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// Where the process is between its start and its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Phase {
+    #[default]
     Running,
     /// A planned stop has begun: nothing new is accepted, streams say goodbye.
-    Draining {
-        promise: Duration,
-    },
+    Draining { promise: Duration },
     /// Nothing may wait any longer.
     Stopped,
 }
 
 /// Says which phase it is.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Lifecycle(watch::Sender<Phase>);
 
 /// Hears which phase it is.
@@ -25,12 +24,6 @@ pub struct Lifecycle(watch::Sender<Phase>);
 pub struct PhaseWatch(watch::Receiver<Phase>);
 
 // === impl Lifecycle ===
-
-impl Default for Lifecycle {
-    fn default() -> Self {
-        Self(watch::Sender::new(Phase::Running))
-    }
-}
 
 impl Lifecycle {
     pub fn enter(&self, phase: Phase) {

@@ -56,6 +56,11 @@ pub fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels<N> {
     pairs.map(|(name, value)| (name, value.to_owned()))
 }
 
+/// Adds one to the counter with these labels.
+pub fn count<const N: usize>(counters: &Counters<N>, pairs: [(&'static str, &str); N]) {
+    counters.get_or_create(&labels(pairs)).inc();
+}
+
 /// Counts a stream for as long as it lives.
 #[derive(Debug)]
 pub struct Counted(Gauge);

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::lifecycle::{Phase, PhaseWatch};
 
 /// Raised by whichever part ends first. Cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Alarm(watch::Sender<Option<Failure>>);
 
 /// Why the process has to end. Only a restart helps.
@@ -40,12 +40,6 @@ struct Guard {
 pub type BackgroundTask = (&'static str, Pin<Box<dyn Future<Output = ()> + Send>>);
 
 // === impl Alarm ===
-
-impl Default for Alarm {
-    fn default() -> Self {
-        Self(watch::Sender::new(None))
-    }
-}
 
 impl Alarm {
     /// Runs a task, and raises the alarm if it panics, or ends while the process runs. A task that is aborted ends as planned.

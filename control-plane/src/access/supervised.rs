@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
+use hyper::body::{Body as HttpBody, Bytes, Frame};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::HeaderMap;
@@ -39,9 +39,5 @@ impl HttpBody for Supervised {
 
     fn is_end_stream(&self) -> bool {
         self.end.is_none() || self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
     }
 }

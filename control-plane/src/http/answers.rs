@@ -105,15 +105,15 @@ mod tests {
         drop(rest);
         answers.take(&client).unwrap();
         tokio::time::sleep(2 * LONGEST).await;
-        assert!(!connection.closing().is_cancelled());
+        assert!(!connection.closing.is_cancelled());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_too_long_for_an_answer_loses_its_connection() {
         let (_bytes, connection) = sending(&places(SharedLimit::Answers)).await;
         tokio::time::sleep(LONGEST - Duration::from_millis(1)).await;
-        assert!(!connection.closing().is_cancelled());
+        assert!(!connection.closing.is_cancelled());
         tokio::time::sleep(Duration::from_millis(2)).await;
-        assert!(connection.closing().is_cancelled());
+        assert!(connection.closing.is_cancelled());
     }
 }

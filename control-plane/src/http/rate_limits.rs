@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use credence_runtime::client_limits::{Client, Network};
-use credence_runtime::metrics::labels;
+use credence_runtime::metrics::count;
 
 use super::answers;
 use super::api::Api;
@@ -62,7 +62,7 @@ impl Api {
     }
 
     fn too_many(&self, (by, detail): (&str, &str), wait: Duration) -> Problem {
-        self.metrics.rate_limited.get_or_create(&labels([("by", by)])).inc();
+        count(&self.metrics.rate_limited, [("by", by)]);
         Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).retry_after(wait)
     }
 }

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use credence_evidence::TileAccess;
-use credence_runtime::metrics::labels;
+use credence_runtime::metrics::count;
 
 use super::api::{Api, Arrived};
 use super::authorization::requiring;
@@ -128,9 +128,10 @@ async fn bound_and_count(State(api): State<Arc<Api>>, request: Request, next: Ne
         .headers_mut()
         .entry(header::CACHE_CONTROL)
         .or_insert(header::HeaderValue::from_static("no-store"));
-    api.metrics
-        .http_requests
-        .get_or_create(&labels([("route", &route), ("status", response.status().as_str())]))
-        .inc();
+    let status = response.status();
+    count(
+        &api.metrics.http_requests,
+        [("route", &route), ("status", status.as_str())],
+    );
     response
 }

@@ -307,15 +307,12 @@ fn scim(status: StatusCode, body: String) -> Response {
 fn parameters(query: ListParameters) -> Result<ListQuery, ScimError> {
     query
         .map(|Query(query)| query)
-        .map_err(|rejection| ScimError::bad("invalidValue", format!("the query: {}", rejection.body_text())))
+        .map_err(|rejection| ScimError::invalid_value(format!("the query: {}", rejection.body_text())))
 }
 
 fn identifier(id: Identifier) -> Result<String, ScimError> {
     id.map(|Path(id)| id).map_err(|_| {
-        ScimError::bad(
-            "invalidValue",
-            "the id in the path is not UTF-8 in percent-encoding (RFC 3986 section 2.1)",
-        )
+        ScimError::invalid_value("the id in the path is not UTF-8 in percent-encoding (RFC 3986 section 2.1)")
     })
 }
 
@@ -336,11 +333,11 @@ fn names<'a>(request: &'a Object<'_>, name: &str) -> Result<Vec<&'a str>, ScimEr
         Some(json) => json.as_array().unwrap_or(std::slice::from_ref(json)),
     };
     let texts: Option<Vec<_>> = values.iter().map(Json::as_str).collect();
-    texts.ok_or_else(|| ScimError::bad("invalidValue", format!("{name} must be a list of strings")))
+    texts.ok_or_else(|| ScimError::invalid_value(format!("{name} must be a list of strings")))
 }
 
 fn integer(name: &str, number: Option<i64>) -> Result<i64, ScimError> {
-    number.ok_or_else(|| ScimError::bad("invalidValue", format!("{name} must be a whole number")))
+    number.ok_or_else(|| ScimError::invalid_value(format!("{name} must be a whole number")))
 }
 
 fn received(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Bytes, Answer> {
@@ -354,12 +351,12 @@ fn received(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<
 }
 
 fn parse(body: &[u8]) -> Result<Json<'_>, ScimError> {
-    Json::parse(body).map_err(|error| ScimError::bad("invalidSyntax", format!("the body: {error}")))
+    Json::parse(body).map_err(|error| ScimError::invalid_syntax(format!("the body: {error}")))
 }
 
 fn object<'a, 'b>(json: &'a Json<'b>) -> Result<&'a Object<'b>, ScimError> {
     json.as_object()
-        .ok_or_else(|| ScimError::bad("invalidSyntax", "the body must be one object"))
+        .ok_or_else(|| ScimError::invalid_syntax("the body must be one object"))
 }
 
 impl From<ScimError> for Answer {

@@ -18,7 +18,7 @@ use super::problem::Problem;
 use crate::access::{Refusal, Session};
 use credence_runtime::client_limits::{Client, Places};
 use credence_runtime::lifecycle::PhaseWatch;
-use credence_runtime::metrics::{Counted, labels};
+use credence_runtime::metrics::{Counted, count};
 
 /// Why a stream ends.
 #[derive(Debug, Clone, Copy, strum::IntoStaticStr)]
@@ -76,10 +76,7 @@ where
         let outcome: &str = while_open(session, following).await.into();
         let caller = caller.as_ref().map(|caller| caller.name.as_str());
         tracing::info!(caller, permission = ?permission, outcome, "an event stream ended");
-        metrics
-            .http_streams_ended
-            .get_or_create(&labels([("outcome", outcome)]))
-            .inc();
+        count(&metrics.http_streams_ended, [("outcome", outcome)]);
     });
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::peer::Peer;
 use super::port::TlsPort;
-use credence_runtime::metrics::labels;
+use credence_runtime::metrics::count;
 
 /// Has the peer begin TLS within `limit`, and notes the certificate that it shows. Nothing if it fails, which is counted,
 /// or if its connection is evicted before.
@@ -42,8 +42,7 @@ pub(crate) async fn accept(
 fn report(tls: &TlsPort, error: &io::Error) {
     let (reason, cure) = reason(error);
     let port = tls.port.name();
-    let failure = labels([("port", port), ("reason", reason)]);
-    tls.metrics.handshake_failures.get_or_create(&failure).inc();
+    count(&tls.metrics.handshake_failures, [("port", port), ("reason", reason)]);
     if reason == CLOSED {
         tracing::debug!(port, %error, "a peer went away before TLS had begun");
         return;

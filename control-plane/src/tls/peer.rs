@@ -64,7 +64,7 @@ impl Peer {
     /// Closes the connection.
     pub(crate) fn close(&self) {
         if let Some(connection) = self.connection.upgrade() {
-            connection.closing().cancel();
+            connection.closing.cancel();
         }
     }
 
@@ -94,7 +94,7 @@ impl Peer {
             // Streams end first, and say why.
             tokio::time::sleep(CUT_DELAY).await;
             if let Some(connection) = connection.upgrade() {
-                connection.closing().cancel();
+                connection.closing.cancel();
             }
         });
     }

@@ -32,6 +32,18 @@ impl ScimError {
         }
     }
 
+    pub fn invalid_value(detail: impl Into<String>) -> Self {
+        Self::bad("invalidValue", detail)
+    }
+
+    pub fn invalid_syntax(detail: impl Into<String>) -> Self {
+        Self::bad("invalidSyntax", detail)
+    }
+
+    pub(crate) fn invalid_path(detail: impl Into<String>) -> Self {
+        Self::bad("invalidPath", detail)
+    }
+
     /// The body. The status is a string there.
     pub fn body(&self) -> String {
         let mut body = serde_json::json!({

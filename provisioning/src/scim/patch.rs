@@ -35,18 +35,13 @@ fn operations<'a, 'b>(request: &'a Object<'b>) -> Result<&'a [Json<'b>], ScimErr
             .filter_map(Json::as_str)
             .any(|schema| schema.eq_ignore_ascii_case(PATCH_OP))
         {
-            return Err(ScimError::bad("invalidSyntax", format!("schemas must name {PATCH_OP}")));
+            return Err(ScimError::invalid_syntax(format!("schemas must name {PATCH_OP}")));
         }
     }
     let operations = member(request, "Operations")?
         .and_then(Json::as_array)
         .filter(|operations| !operations.is_empty())
-        .ok_or_else(|| {
-            ScimError::bad(
-                "invalidSyntax",
-                "Operations must be an array with at least one operation",
-            )
-        })?;
+        .ok_or_else(|| ScimError::invalid_syntax("Operations must be an array with at least one operation"))?;
     if operations.len() > MAX_OPERATIONS {
         return Err(ScimError::bad(
             "tooMany",
@@ -93,17 +88,16 @@ impl Verb {
 fn apply_one(attributes: &mut Members, operation: &Json<'_>) -> Result<(), ScimError> {
     let object = operation
         .as_object()
-        .ok_or_else(|| ScimError::bad("invalidSyntax", "an operation is an object with op, path and value"))?;
+        .ok_or_else(|| ScimError::invalid_syntax("an operation is an object with op, path and value"))?;
     let op = member(object, "op")?.and_then(Json::as_str).unwrap_or_default();
     let verb = match op.to_ascii_lowercase().as_str() {
         "add" => Verb::Add,
         "replace" => Verb::Replace,
         "remove" => Verb::Remove,
         _ => {
-            return Err(ScimError::bad(
-                "invalidSyntax",
-                format!("op is {op:?}; it must be add, replace or remove"),
-            ));
+            return Err(ScimError::invalid_syntax(format!(
+                "op is {op:?}; it must be add, replace or remove"
+            )));
         }
     };
     let value = member(object, "value")?;
@@ -111,7 +105,7 @@ fn apply_one(attributes: &mut Members, operation: &Json<'_>) -> Result<(), ScimE
         Json::Null => "",
         path => path
             .as_str()
-            .ok_or_else(|| ScimError::bad("invalidPath", "a path is a string"))?,
+            .ok_or_else(|| ScimError::invalid_path("a path is a string"))?,
     };
     if path.is_empty() {
         return apply_each(attributes, verb, value);
@@ -132,7 +126,7 @@ fn apply_each(attributes: &mut Members, verb: Verb, value: Option<&Json<'_>>) ->
     }
     let changes = value
         .and_then(Json::as_object)
-        .ok_or_else(|| ScimError::bad("invalidValue", "without a path, value must be an object of attributes"))?;
+        .ok_or_else(|| ScimError::invalid_value("without a path, value must be an object of attributes"))?;
     for (name, value) in changes.iter() {
         match Target::parse(name) {
             // What is ours comes along unchanged from clients that send back what they have read.
@@ -163,10 +157,10 @@ fn change(attributes: &mut Members, path: &Path, verb: Verb, value: Option<&Json
         ));
     }
     if verb != Verb::Remove && value.is_none() {
-        return Err(ScimError::bad(
-            "invalidValue",
-            format!("the operation on {} lacks a value", last.name),
-        ));
+        return Err(ScimError::invalid_value(format!(
+            "the operation on {} lacks a value",
+            last.name
+        )));
     }
     let change = Change {
         verb,
@@ -315,10 +309,10 @@ impl Change<'_, '_> {
                 Some(Value::List(mut read)) if read.len() == 1 => read.pop(),
                 None => None,
                 Some(_) => {
-                    return Err(ScimError::bad(
-                        "invalidValue",
-                        format!("a value of {} is one object", attribute.name),
-                    ));
+                    return Err(ScimError::invalid_value(format!(
+                        "a value of {} is one object",
+                        attribute.name
+                    )));
                 }
             },
         };

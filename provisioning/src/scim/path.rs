@@ -25,10 +25,7 @@ pub(crate) struct Path {
 impl Target {
     pub(crate) fn parse(text: &str) -> Result<Self, ScimError> {
         if text.len() > MAX_BYTES {
-            return Err(ScimError::bad(
-                "invalidPath",
-                format!("a path has at most {MAX_BYTES} bytes"),
-            ));
+            return Err(ScimError::invalid_path(format!("a path has at most {MAX_BYTES} bytes")));
         }
         let Some((before, rest)) = text.split_once('[') else {
             return match Name::parse(text) {
@@ -40,17 +37,13 @@ impl Target {
             Ok(name) => name,
             Err(unknown) => return unknown_target(&unknown, text),
         };
-        let (filter, after) = rest.rsplit_once(']').ok_or_else(|| {
-            ScimError::bad(
-                "invalidPath",
-                format!("the path {text:?} lacks the ] that ends its filter"),
-            )
-        })?;
+        let (filter, after) = rest
+            .rsplit_once(']')
+            .ok_or_else(|| ScimError::invalid_path(format!("the path {text:?} lacks the ] that ends its filter")))?;
         if !name.last.is_complex() || !name.last.multi_valued {
-            return Err(ScimError::bad(
-                "invalidPath",
-                format!("{before} has no several values to choose from, as the path {text:?} would"),
-            ));
+            return Err(ScimError::invalid_path(format!(
+                "{before} has no several values to choose from, as the path {text:?} would"
+            )));
         }
         let values = Filter::parse_within(name.last, filter)
             .map_err(|error| ScimError::bad("invalidFilter", format!("in the path {text:?}: {}", error.detail)))?;
@@ -72,10 +65,9 @@ impl Target {
 fn unknown_target(unknown: &Unknown, text: &str) -> Result<Target, ScimError> {
     match unknown {
         Unknown::Schema => Ok(Target::Foreign),
-        Unknown::Attribute => Err(ScimError::bad(
-            "invalidPath",
-            format!("the path {text:?} names no attribute of a user; see /scim/v2/Schemas"),
-        )),
+        Unknown::Attribute => Err(ScimError::invalid_path(format!(
+            "the path {text:?} names no attribute of a user; see /scim/v2/Schemas"
+        ))),
     }
 }
 

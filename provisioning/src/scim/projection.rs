@@ -22,8 +22,7 @@ impl Projection {
         excluded: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, ScimError> {
         match (names(attributes)?, names(excluded)?) {
-            (Some(_), Some(_)) => Err(ScimError::bad(
-                "invalidValue",
+            (Some(_), Some(_)) => Err(ScimError::invalid_value(
                 "attributes and excludedAttributes exclude each other (RFC 7644 section 3.9)",
             )),
             (Some(mut names), None) => {
@@ -75,10 +74,9 @@ fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Option<Vec<Name
     {
         // Of any names, so that the limit does not depend on which of them are known here.
         if index == MAX_NAMES {
-            return Err(ScimError::bad(
-                "invalidValue",
-                format!("at most {MAX_NAMES} attributes can be named"),
-            ));
+            return Err(ScimError::invalid_value(format!(
+                "at most {MAX_NAMES} attributes can be named"
+            )));
         }
         if name.is_empty() {
             continue;

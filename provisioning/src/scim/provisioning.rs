@@ -29,7 +29,7 @@ use crate::settings::{ScimSettings, ScimSubject};
 use credence_revocation::{Operation, Order, PrincipalName, Requester, RevocationLog, RevokeError, Source};
 use credence_runtime::caller::Caller;
 use credence_runtime::client_limits::Client;
-use credence_runtime::metrics::labels;
+use credence_runtime::metrics::{count, labels};
 use credence_runtime::text::random_hex;
 use credence_runtime::turns::Turns;
 
@@ -256,10 +256,8 @@ impl Provisioning {
                 (None, None) => Ok(()),
             })
             .await?;
-            this.metrics
-                .scim_changes
-                .get_or_create(&labels([("realm", realm.name()), ("change", change)]))
-                .inc();
+            let pairs = [("realm", realm.name()), ("change", change)];
+            count(&this.metrics.scim_changes, pairs);
             this.report(realm.name());
             shown.ok_or_else(|| Refused::Scim(unavailable("nothing was to be done")))
         };
@@ -384,13 +382,10 @@ impl Realm {
 
     fn principal(&self, subject: &str) -> Result<PrincipalName, ScimError> {
         PrincipalName::parse(self.settings.issuer.clone(), Some(subject.to_owned())).map_err(|error| {
-            ScimError::bad(
-                "invalidValue",
-                format!(
-                    "{}, which this realm names principals by: {error}",
-                    self.settings.subject.name()
-                ),
-            )
+            ScimError::invalid_value(format!(
+                "{}, which this realm names principals by: {error}",
+                self.settings.subject.name()
+            ))
         })
     }
 
@@ -407,13 +402,10 @@ impl Realm {
                 self.principal(subject)?;
                 Ok(Some(subject.to_owned()))
             }
-            None if is_active(attributes) => Err(ScimError::bad(
-                "invalidValue",
-                format!(
-                    "an active user needs {}: this realm names principals by it",
-                    self.settings.subject.name()
-                ),
-            )),
+            None if is_active(attributes) => Err(ScimError::invalid_value(format!(
+                "an active user needs {}: this realm names principals by it",
+                self.settings.subject.name()
+            ))),
             None => Ok(None),
         }
     }
@@ -433,7 +425,7 @@ fn primary_email(attributes: &Members) -> Option<&str> {
 fn require_user_name(attributes: &Members) -> Result<(), ScimError> {
     match text(attributes, "userName") {
         Some(name) if !name.trim().is_empty() => Ok(()),
-        _ => Err(ScimError::bad("invalidValue", "a user needs a userName")),
+        _ => Err(ScimError::invalid_value("a user needs a userName")),
     }
 }
 

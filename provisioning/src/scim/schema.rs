@@ -86,23 +86,20 @@ impl Attribute {
         }
         let primaries = values.iter().filter(|value| is_primary(value)).count();
         if primaries > 1 {
-            return Err(ScimError::bad(
-                "invalidValue",
-                format!(
-                    "{primaries} values of {} are primary; at most one may be (RFC 7643 section 2.4)",
-                    self.name
-                ),
-            ));
+            return Err(ScimError::invalid_value(format!(
+                "{primaries} values of {} are primary; at most one may be (RFC 7643 section 2.4)",
+                self.name
+            )));
         }
         Ok((!values.is_empty()).then_some(Value::List(values)))
     }
 
     fn read_one(&self, json: &Json<'_>) -> Result<Option<Value>, ScimError> {
         let wrong = |expected: &str| {
-            Err(ScimError::bad(
-                "invalidValue",
-                format!("the attribute {} must be {expected}", self.name),
-            ))
+            Err(ScimError::invalid_value(format!(
+                "the attribute {} must be {expected}",
+                self.name
+            )))
         };
         match (self.kind, json) {
             (_, Json::Null) => Ok(None),
@@ -152,10 +149,9 @@ pub(crate) fn is_primary(value: &Value) -> bool {
 
 /// Two spellings of one name.
 pub(crate) fn twice(name: &str) -> ScimError {
-    ScimError::bad(
-        "invalidSyntax",
-        format!("the attribute {name} occurs twice; the case of names does not matter (RFC 7643 section 2.1)"),
-    )
+    ScimError::invalid_syntax(format!(
+        "the attribute {name} occurs twice; the case of names does not matter (RFC 7643 section 2.1)"
+    ))
 }
 
 /// A user: an object with the attributes of both schemas, and with those that every resource has.

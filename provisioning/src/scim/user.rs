@@ -114,7 +114,7 @@ pub(crate) fn read_attributes(body: &Object<'_>) -> Result<Members, ScimError> {
                 .any(|named| named.eq_ignore_ascii_case(id))
         };
         if !named(USER_URN) {
-            return Err(ScimError::bad("invalidValue", format!("schemas must name {USER_URN}")));
+            return Err(ScimError::invalid_value(format!("schemas must name {USER_URN}")));
         }
     }
     Ok(attributes)

@@ -12,7 +12,7 @@ use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 
 use crate::metrics::Metrics;
 use crate::settings::{EventAlgorithm, JwksSettings};
-use credence_runtime::metrics::labels;
+use credence_runtime::metrics::count;
 use credence_runtime::outbound;
 use credence_runtime::outbound::OutboundError;
 
@@ -246,13 +246,9 @@ impl KeySource {
             Ok(Some((text, stamp))) => KeySet::parse(&text).map(|keys| (keys, stamp)),
             Err(error) => Err(error),
         };
-        self.metrics
-            .jwks_reads
-            .get_or_create(&labels([
-                ("transmitter", &self.transmitter),
-                ("outcome", if outcome.is_ok() { "read" } else { "failed" }),
-            ]))
-            .inc();
+        let counted = if outcome.is_ok() { "read" } else { "failed" };
+        let pairs = [("transmitter", &*self.transmitter), ("outcome", counted)];
+        count(&self.metrics.jwks_reads, pairs);
         let (keys, stamp) = outcome?;
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(keys));
         reading.stamp = stamp;

@@ -28,7 +28,7 @@ use crate::metrics::Metrics;
 use crate::settings::TransmitterSettings;
 use credence_revocation::{Operation, Order, PrincipalName, Requester, RevocationLog, RevokeError, Source};
 use credence_runtime::caller::Caller;
-use credence_runtime::metrics::labels;
+use credence_runtime::metrics::count;
 use credence_runtime::time::unix_seconds;
 
 /// Everything that the route works on.
@@ -126,13 +126,8 @@ impl Receiver {
             Err(NotTaken::Refused(refusal)) => refusal.err,
             Err(NotTaken::Revocation(_) | NotTaken::Unavailable(_)) => "unavailable",
         };
-        self.metrics
-            .security_events
-            .get_or_create(&labels([
-                ("transmitter", &transmitter.settings.name),
-                ("outcome", counted),
-            ]))
-            .inc();
+        let pairs = [("transmitter", &*transmitter.settings.name), ("outcome", counted)];
+        count(&self.metrics.security_events, pairs);
         outcome.map(drop)
     }
 

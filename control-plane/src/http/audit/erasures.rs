@@ -16,11 +16,12 @@ use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 
 use super::super::api::Api;
 use super::super::json;
-use super::super::problem::{Problem, RETRY_SOON};
+use super::super::problem::{Output, Problem, RETRY_SOON};
 use super::super::revocations::PrincipalBody;
 use credence_evidence::{Erase, ReportError};
 use credence_revocation::PrincipalName;
@@ -32,7 +33,7 @@ pub(crate) async fn erase(
     headers: HeaderMap,
     Extension(caller): Extension<Arc<Caller>>,
     body: Result<Bytes, BytesRejection>,
-) -> Result<Json<ErasedBody>, Problem> {
+) -> Result<Json<Output>, Problem> {
     let cure = "; one request erases one principal";
     let body = json::received(body, api.limits.max_request_body, cure, "the request")?;
     json::check_media_type(&headers, "application/json")?;
@@ -54,18 +55,10 @@ pub(crate) async fn erase(
     }
     let by = caller.name.clone();
     let erased = api.ledger.erase(Erase { principal, by, reason }).await?;
-    Ok(Json(ErasedBody {
-        erased: erased.is_some(),
-        index: erased.map(|erased| erased.index),
+    Ok(Json(match erased {
+        Some(erased) => json!({ "erased": true, "index": erased.index }),
+        None => json!({ "erased": false }),
     }))
-}
-
-/// The answer.
-#[derive(Debug, Serialize)]
-pub(crate) struct ErasedBody {
-    erased: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    index: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]

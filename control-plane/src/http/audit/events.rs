@@ -37,7 +37,7 @@ pub(crate) async fn events(
     })
     .await?;
     Ok(Json(PageBody {
-        events: page.records.into_iter().map(RecordView::from).collect(),
+        events: page.records.into_iter().map(RecordView).collect(),
         next: page.next,
     }))
 }
@@ -81,7 +81,7 @@ pub(crate) async fn event(
         );
         Problem::new(StatusCode::NOT_FOUND, detail)
     };
-    record.map(|record| Json(record.into())).ok_or_else(missing)
+    record.map(|record| Json(RecordView(record))).ok_or_else(missing)
 }
 
 /// A page.

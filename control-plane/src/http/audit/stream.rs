@@ -146,7 +146,7 @@ impl Following {
         });
         for record in records.await.map_err(|_| Ended::Failed)? {
             let id = record.index.to_string();
-            self.events.event("record", Some(&id), &RecordView::from(record));
+            self.events.event("record", Some(&id), &RecordView(record));
             self.events.flush_if_full().await?;
         }
         self.next = until;

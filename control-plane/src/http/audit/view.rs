@@ -7,22 +7,10 @@ use serde::{Serialize, Serializer};
 
 /// A record, to be written: its fields as members of an object.
 #[derive(Debug)]
-pub(crate) struct RecordView(LedgerRecord);
+pub(crate) struct RecordView(pub(crate) LedgerRecord);
 
 /// A field's value. Bytes are lower-case hexadecimal digits, times RFC 3339.
 struct ValueView<'a>(Value<'a>);
-
-#[derive(Serialize)]
-struct PrincipalView<'a> {
-    issuer: &'a str,
-    subject: Option<&'a str>,
-}
-
-impl From<LedgerRecord> for RecordView {
-    fn from(record: LedgerRecord) -> Self {
-        Self(record)
-    }
-}
 
 impl Serialize for RecordView {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -44,12 +32,7 @@ impl Serialize for ValueView<'_> {
             Value::Flag(flag) => flag.serialize(serializer),
             Value::Nanoseconds(unix_nano) => nanoseconds(*unix_nano).serialize(serializer),
             Value::Seconds(seconds) => rfc3339(*seconds, 0).serialize(serializer),
-            Value::Principal(principal) => principal
-                .map(|principal| PrincipalView {
-                    issuer: principal.issuer,
-                    subject: principal.subject,
-                })
-                .serialize(serializer),
+            Value::Principal(principal) => principal.serialize(serializer),
         }
     }
 }
@@ -113,7 +96,7 @@ mod tests {
             source: "s".to_owned(),
             body,
         };
-        let json = serde_json::to_value(RecordView::from(record)).unwrap();
+        let json = serde_json::to_value(RecordView(record)).unwrap();
         for (field, expected) in [
             ("kind", "decision"),
             ("decision", "deny"),
