@@ -2,7 +2,7 @@
 //!
 //! A filter that saw more than the backup refuses it, but one that begins anew has nothing to compare with. So the log
 //! gets another name, which no filter believes until it is configured, and a floor of now: every root that was issued
-//! before is void, with every chain under it, so that nothing of what was forgotten can be presented.
+//! before is revoked, with every chain under it, so that nothing of what was forgotten can be presented.
 //!
 //! Name and floor are one group of the log, so that a declaration counts whole or not at all.
 
@@ -31,7 +31,7 @@ pub enum RestoreError {
     /// The floor of a restored log would come to lie too early, or far too late.
     #[error(
         "the wall clock is {behind} seconds behind what the log has seen, so that it is not known up to when roots are \
-         void. Set the wall clock right. If it is, the log's times are from a clock that was ahead: begin a new log with \
+         revoked. Set the wall clock right. If it is, the log's times are from a clock that was ahead: begin a new log with \
          --init in an empty folder"
     )]
     ClockBehind {
@@ -75,7 +75,7 @@ pub(crate) fn declare(store: &dyn LogStore, named: &str, now: i64) -> Result<(),
         old = named,
         %log_id,
         floor,
-        "the log was declared restored: it has another log_id, and every root token issued before now is void. Set \
+        "the log was declared restored: it has another log_id, and every root token issued before now is revoked. Set \
          control_plane.log_id of every filter to the new one, have delegations minted anew, revoke again what was revoked \
          since the backup, and start without --restored from now on"
     );

@@ -23,7 +23,7 @@ pub(crate) struct State {
     issuers: HashSet<Arc<str>>,
     subjects: usize,
     bytes: u64,
-    /// Roots of every issuer with `iat` at or before this are void, seconds since the Unix epoch.
+    /// Roots of every issuer with `iat` at or before this are revoked, seconds since the Unix epoch.
     log_floor: Option<i64>,
 }
 
@@ -33,7 +33,7 @@ pub struct SubjectState {
     /// The record that made it so; 0 if there is none.
     pub seq: u64,
     /// Seconds since the Unix epoch; 0 if there is none: when a principal was raised or a delegation revoked, or up to when an
-    /// issuer's roots are void.
+    /// issuer's roots are revoked.
     pub time: i64,
     /// A principal's.
     pub epoch: u64,

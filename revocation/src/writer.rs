@@ -113,7 +113,7 @@ pub(crate) fn start(
         max_subjects: options.max_subjects,
         folder: options.folder,
         alarm: alarm.clone(),
-        dates: forgetting.clock.dating(unix_seconds(), began),
+        dates: forgetting.clock.timestamps(unix_seconds(), began),
         forgetting,
         leases_from: Some(options.leases_from),
         is_behind: false,
