@@ -237,30 +237,18 @@ impl EmbeddedStore {
         self.write(|transaction| {
             let mut left = CLEARED_BYTES;
             let mut groups = transaction.open_table(GROUPS)?;
-            let mut gone = Vec::new();
-            for row in groups.range(..=cut)? {
-                let (first_seq, group) = row?;
-                gone.push(first_seq.value());
-                left = left.saturating_sub(group.value().len() + CLEARED_ROW_BYTES);
-                if left == 0 {
-                    break;
-                }
-            }
-            for first_seq in gone {
-                groups.remove(first_seq)?;
+            let mut gone = groups.extract_from_if(..=cut, |_, _| true)?;
+            while left > 0
+                && let Some(row) = gone.next()
+            {
+                left = left.saturating_sub(row?.1.value().len() + CLEARED_ROW_BYTES);
             }
             let mut chunks = transaction.open_table(BEGINNING)?;
-            let mut gone = Vec::new();
-            for row in chunks.range(..(cut, 0))? {
-                if left == 0 {
-                    break;
-                }
-                let (key, chunk) = row?;
-                gone.push(key.value());
-                left = left.saturating_sub(chunk.value().len());
-            }
-            for key in gone {
-                chunks.remove(key)?;
+            let mut gone = chunks.extract_from_if(..(cut, 0), |_, _| true)?;
+            while left > 0
+                && let Some(row) = gone.next()
+            {
+                left = left.saturating_sub(row?.1.value().len());
             }
             Ok(left == 0)
         })
