@@ -21,10 +21,11 @@ pub(crate) struct State {
     shards: Vec<Arc<Shard>>,
     hasher: RandomState,
     issuers: HashSet<Arc<str>>,
-    subjects: usize,
-    bytes: u64,
+    pub(crate) subjects: usize,
+    /// About how many bytes a file takes that holds every subject once.
+    pub(crate) bytes: u64,
     /// Roots of every issuer with `iat` at or before this are revoked, seconds since the Unix epoch.
-    log_floor: Option<i64>,
+    pub(crate) log_floor: Option<i64>,
 }
 
 /// What is in force about a subject.
@@ -192,20 +193,6 @@ impl State {
         }
     }
 
-    /// How many subjects the log holds.
-    pub(crate) fn subjects(&self) -> usize {
-        self.subjects
-    }
-
-    /// About how many bytes a file takes that holds every subject once.
-    pub(crate) fn stored_bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    pub(crate) fn floor_of_all(&self) -> Option<i64> {
-        self.log_floor
-    }
-
     fn shard_of(&self, key: &Key) -> usize {
         if key.is(ISSUER_FLOOR) {
             return FLOORS;
@@ -368,7 +355,7 @@ mod tests {
         for (at, name) in names.iter().enumerate() {
             table.put(SubjectName::Delegation(name), revoked_at(at as i64));
         }
-        assert_eq!(table.subjects(), names.len());
+        assert_eq!(table.subjects, names.len());
         for (at, name) in names.iter().enumerate() {
             assert_eq!(table.get(SubjectName::Delegation(name)), Some(revoked_at(at as i64)));
         }
@@ -405,7 +392,7 @@ mod tests {
         table.put(SubjectName::Principal(&known), at_epoch(2));
         table.put(SubjectName::Principal(&new), at_epoch(3));
         let seqs: Vec<_> = frozen.clone().into_records().map(|(seq, _)| seq).collect();
-        assert_eq!((seqs, frozen.subjects, table.subjects()), (vec![1], 1, 2));
+        assert_eq!((seqs, frozen.subjects, table.subjects), (vec![1], 1, 2));
     }
 
     #[test]
@@ -427,7 +414,7 @@ mod tests {
         );
         let frozen = table.freeze();
         assert_eq!(table.forget(0..State::SHARDS, |revoked_at| revoked_at <= 10), 100);
-        assert_eq!(table.subjects(), 2);
+        assert_eq!(table.subjects, 2);
         assert!(
             table.get(SubjectName::Delegation(&young)).is_some() && table.get(SubjectName::Principal(&alice)).is_some()
         );

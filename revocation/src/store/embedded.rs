@@ -329,7 +329,7 @@ impl LogStore for EmbeddedStore {
     }
 
     fn compact(&self, cut: &mut Cut) -> Result<bool, StoreError> {
-        let seq = cut.head().seq;
+        let seq = cut.head.seq;
         // Chunks have the position as their key: these would replace the ones that count.
         if !cut.is_moved && seq <= self.known().beginning.seq {
             return Ok(false);
@@ -348,7 +348,7 @@ impl LogStore for EmbeddedStore {
         self.write(|transaction| insert_row(transaction, BEGINNING_ROW, &cut.beginning().encode_to_vec()))?;
         cut.is_moved = true;
         let mut known = self.known();
-        known.beginning = cut.head();
+        known.beginning = cut.head;
         known.bytes = known.bytes.saturating_sub(cut.replaced_bytes) + cut.bytes;
         Ok(true)
     }
