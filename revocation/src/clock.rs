@@ -22,10 +22,10 @@
 //! **What else is dated**: a token without `rev_epoch` is invalid if it was issued before its principal was last raised.
 //! Were that raise dated by a wall clock that has been set back, the token that it was to take away would seem younger
 //! than it. So revocations are dated by a clock that begins at the wall clock's time, but no earlier than this clock shows
-//! ([`LogClock::timestamps`]), and does not go back while the process runs. A process that is *started* with a slow wall clock
-//! can therefore date a raise too early only by as long as no control plane ran since the log was begun. The latest stamp
-//! in the log would be nearer, and is not believed: a wall clock that was years ahead for a minute would have every later
-//! raise void fresh tokens for years.
+//! ([`LogClock::timestamps`]), and does not go back while the process runs. A process that is *started* with a slow wall
+//! clock can therefore date a raise too early only by as long as no control plane ran since the log was begun. The latest
+//! stamp in the log would be nearer, and is not believed: a wall clock that was years ahead for a minute would have every
+//! later raise revoke fresh tokens for years.
 
 use std::time::Instant;
 
