@@ -12,7 +12,7 @@ pub(crate) const HELP: &str = "The chain: its tokens joined by `~`, root first; 
 /// An unverified chain; never without tokens.
 #[derive(Debug, Clone)]
 pub(crate) struct ChainText {
-    joined: String,
+    pub(crate) joined: String,
 }
 
 impl ChainText {
@@ -26,10 +26,6 @@ impl ChainText {
             ));
         }
         Ok(Self { joined })
-    }
-
-    pub(crate) fn joined(&self) -> &str {
-        &self.joined
     }
 
     /// The tokens, root first.

@@ -56,7 +56,7 @@ pub(crate) enum StreamError {
 impl ControlPlaneOptions {
     /// A client that shows the operator's token.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        if self.token_file.is_none() && !self.tls.has_certificate() {
+        if self.token_file.is_none() && self.tls.cert.is_none() {
             return Err(Failure::input(
                 "no credential: give --token-file, or set CREDENCE_TOKEN_FILE, or give a certificate as --cert",
             ));

@@ -55,7 +55,7 @@ impl Derive {
         for _ in 0..self.count {
             let grant = self.grant.grant(tools.clone(), Some(&parent))?;
             let token = mint::derive(chain.leaf(), &grant, &key, &limits)?;
-            let joined = format!("{}~{token}", chain.joined());
+            let joined = format!("{}~{token}", chain.joined);
             Chain::parse_joined(&joined, &limits)
                 .map_err(|denial| Failure::operation(format!("the new chain would be denied: {denial}")))?;
             writeln!(out, "{joined}")?;

@@ -109,7 +109,9 @@ impl GrantOptions {
     pub(crate) fn tools(&self) -> Result<Option<Value>, Failure> {
         let mut members: Vec<(String, Value)> = Vec::new();
         if let Some(path) = &self.tools_file {
-            members.extend(tools_of_file(path)?);
+            let place = format!("the tools file {}", path.display());
+            let text = files::read(path, "a JSON object of tool names to constraints")?;
+            members.extend(json_object(&text, &place)?.into_vec());
         }
         for option in &self.tools {
             let (name, constraints) = option.split_once('=').unwrap_or((option, "{}"));
@@ -177,12 +179,6 @@ fn cure(step: Step) -> Option<&'static str> {
         }
         _ => None,
     }
-}
-
-fn tools_of_file(path: &Path) -> Result<Vec<(String, Value)>, Failure> {
-    let place = format!("the tools file {}", path.display());
-    let text = files::read(path, "a JSON object of tool names to constraints")?;
-    Ok(json_object(&text, &place)?.into_vec())
 }
 
 /// Reads a JSON object whose numbers are all admissible.

@@ -256,7 +256,7 @@ impl RevocationOptions {
         out: &mut impl Write,
     ) -> Result<Outcome, Failure> {
         let mut answers = Vec::new();
-        if self.statement.are_given() {
+        if self.statement.sign_with.is_some() {
             let (by, revocation) = stated()?;
             let statement = self.statement.sign(&by, revocation)?;
             if self.statement.print {

@@ -254,7 +254,7 @@ impl Serve {
             .map_err(|error| Failure::operation(format!("the log's thread cannot be started: {error}")))?;
         let lines = tracing_subscriber::fmt::layer()
             .log_internal_errors(false)
-            .with_writer(output);
+            .with_writer(move || output.clone());
         let lines = match self.log_format {
             LogFormat::Text => lines.with_ansi(false).boxed(),
             LogFormat::Json => lines.json().boxed(),

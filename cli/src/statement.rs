@@ -15,7 +15,7 @@ use crate::{clock, keys, random};
 pub(crate) struct StatementOptions {
     /// Revoke by a signed statement instead of an operator's token: the private JWK file of the issuer.
     #[arg(long, value_name = "FILE", requires = "audience")]
-    sign_with: Option<PathBuf>,
+    pub(crate) sign_with: Option<PathBuf>,
 
     /// Whom the statement is addressed to: a name in the control plane's audience.
     #[arg(long, value_name = "URI", requires = "sign_with")]
@@ -31,10 +31,6 @@ pub(crate) struct StatementOptions {
 }
 
 impl StatementOptions {
-    pub(crate) fn are_given(&self) -> bool {
-        self.sign_with.is_some()
-    }
-
     /// The did:key of the signing key: its issuer, if no other is named.
     pub(crate) fn own_issuer(&self) -> Result<String, Failure> {
         Ok(self.key()?.public().to_did_key())

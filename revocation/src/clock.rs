@@ -22,10 +22,10 @@
 //! **What else is dated**: a token without `rev_epoch` is invalid if it was issued before its principal was last raised.
 //! Were that raise dated by a wall clock that has been set back, the token that it was to take away would seem younger
 //! than it. So revocations are dated by a clock that begins at the wall clock's time, but no earlier than this clock shows
-//! ([`LogClock::dating`]), and does not go back while the process runs. A process that is *started* with a slow wall clock
-//! can therefore date a raise too early only by as long as no control plane ran since the log was begun. The latest stamp
-//! in the log would be nearer, and is not believed: a wall clock that was years ahead for a minute would have every later
-//! raise void fresh tokens for years.
+//! ([`LogClock::timestamps`]), and does not go back while the process runs. A process that is *started* with a slow wall
+//! clock can therefore date a raise too early only by as long as no control plane ran since the log was begun. The latest
+//! stamp in the log would be nearer, and is not believed: a wall clock that was years ahead for a minute would have every
+//! later raise revoke fresh tokens for years.
 
 use std::time::Instant;
 
@@ -81,7 +81,7 @@ impl LogClock {
     }
 
     /// The clock by which revocations are dated: it shows the wall clock's time now, or this one's if that is later.
-    pub(crate) fn dating(self, wall: i64, now: Instant) -> Self {
+    pub(crate) fn timestamps(self, wall: i64, now: Instant) -> Self {
         let behind = self.at(now).saturating_sub(wall);
         if behind > NOTEWORTHY {
             tracing::warn!(
@@ -271,14 +271,14 @@ mod tests {
     fn time_begins_no_earlier_than_the_logs_own_clock() {
         let begun = Instant::now();
         let clock = LogClock::showing(WALL, begun);
-        assert_eq!(clock.dating(WALL - 3_600, begun).stamp(WALL - 3_600, begun), WALL);
-        assert_eq!(clock.dating(WALL + 3_600, begun).stamp(WALL, begun), WALL + 3_600);
+        assert_eq!(clock.timestamps(WALL - 3_600, begun).stamp(WALL - 3_600, begun), WALL);
+        assert_eq!(clock.timestamps(WALL + 3_600, begun).stamp(WALL, begun), WALL + 3_600);
     }
 
     #[test]
     fn time_goes_on_though_the_wall_clock_is_set_back() {
         let begun = Instant::now();
-        let dates = LogClock::showing(0, begun).dating(1_000_000, begun);
+        let dates = LogClock::showing(0, begun).timestamps(1_000_000, begun);
         let minute = after(begun, 60);
         assert_eq!(dates.stamp(1_000_060, minute), 1_000_060);
         assert_eq!(dates.stamp(996_400, minute), 1_000_060, "set back by an hour");

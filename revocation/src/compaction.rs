@@ -49,14 +49,14 @@ impl Compactor {
             return;
         }
         // What was forgotten since the last compaction goes with the first compaction after another record.
-        if view.digests().position().seq == self.store.beginning().seq {
+        if view.digests.head.seq == self.store.beginning().seq {
             return;
         }
-        let needed = view.state().stored_bytes() + view.digests().marks.len() as u64 * 8;
+        let needed = view.state.bytes + view.digests.marks.len() as u64 * 8;
         let bytes = self.store.bytes();
         if is_worth_compacting(bytes, needed, self.above) {
             self.running = Some(Compaction {
-                cut: Cut::new(view.state().freeze(), view.digests().clone(), bytes),
+                cut: Cut::new(view.state.freeze(), view.digests.clone(), bytes),
                 begun: Instant::now(),
                 longest_step: Duration::ZERO,
             });
@@ -75,7 +75,7 @@ impl Compactor {
         };
         let begun = Instant::now();
         // What is compacted away is not in the log any more for the histories to be filed from.
-        if !running.cut.is_moved && !self.histories.is_durable(running.cut.head().seq) {
+        if !running.cut.is_moved && !self.histories.is_durable(running.cut.head.seq) {
             if running.begun.elapsed() > HISTORIES_TIMEOUT {
                 self.fail(&"the histories are not filed up to the cut");
             } else {
@@ -147,16 +147,16 @@ mod tests {
         };
         let mut view = LogView::new(&store.log_id(), bounds);
         let append = |view: &mut LogView, count| {
-            let group = delegations(view.digests().position(), count);
-            store.append(view.digests().position(), &group).unwrap();
+            let group = delegations(view.digests.head, count);
+            store.append(view.digests.head, &group).unwrap();
             group.records.into_iter().for_each(|record| {
                 view.append(record).unwrap();
             });
         };
         append(&mut view, 1_000);
-        let mut cut = Cut::new(view.state().freeze(), view.digests().clone(), store.bytes());
+        let mut cut = Cut::new(view.state.freeze(), view.digests.clone(), store.bytes());
         while store.compact(&mut cut).unwrap() {}
-        view.state_mut().forget(0..usize::MAX, |_| true);
+        view.state.forget(0..usize::MAX, |_| true);
         let dir = folder.path().join("histories");
         let (_, histories) = HistoryIndexer::new(
             dir,

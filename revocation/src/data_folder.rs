@@ -32,7 +32,7 @@ use crate::store::{LogStore as _, StoreError};
 pub struct DataFolder {
     path: PathBuf,
     source_key: [u8; 32],
-    cache_secret: [u8; 32],
+    pub(crate) cache_secret: [u8; 32],
     watch: FolderWatch,
     _lock: FolderLock,
 }
@@ -160,10 +160,6 @@ impl DataFolder {
 
     pub fn source_key(&self) -> [u8; 32] {
         self.source_key
-    }
-
-    pub(crate) fn cache_secret(&self) -> [u8; 32] {
-        self.cache_secret
     }
 
     pub fn ledger(&self) -> PathBuf {
@@ -363,10 +359,10 @@ mod tests {
     fn the_cache_secret_is_its_owners_and_stays() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
-        let secret = open(folder.path(), INIT).unwrap().cache_secret();
+        let secret = open(folder.path(), INIT).unwrap().cache_secret;
         let file = folder.path().join(LOG).join(CACHE_SECRET);
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(open(folder.path(), None).unwrap().cache_secret(), secret);
+        assert_eq!(open(folder.path(), None).unwrap().cache_secret, secret);
     }
 
     #[test]
@@ -374,7 +370,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let opened = open(folder.path(), INIT).unwrap();
         let printed = format!("{opened:?}");
-        for secret in [opened.source_key(), opened.cache_secret()] {
+        for secret in [opened.source_key(), opened.cache_secret] {
             assert!(!printed.contains(&format!("{secret:?}")), "{printed}");
         }
     }
@@ -382,11 +378,11 @@ mod tests {
     #[test]
     fn a_cache_secret_that_was_removed_is_made_anew_and_stays() {
         let folder = tempfile::tempdir().unwrap();
-        let first = open(folder.path(), INIT).unwrap().cache_secret();
+        let first = open(folder.path(), INIT).unwrap().cache_secret;
         std::fs::remove_file(folder.path().join(LOG).join(CACHE_SECRET)).unwrap();
-        let second = open(folder.path(), None).unwrap().cache_secret();
+        let second = open(folder.path(), None).unwrap().cache_secret;
         assert_ne!(first, second);
-        assert_eq!(open(folder.path(), None).unwrap().cache_secret(), second);
+        assert_eq!(open(folder.path(), None).unwrap().cache_secret, second);
     }
 
     #[test]

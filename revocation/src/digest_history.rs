@@ -14,7 +14,7 @@ use crate::log_id::LogId;
 /// The digests of the history, shortened, and the last one whole.
 #[derive(Debug, Clone)]
 pub(crate) struct DigestHistory {
-    head: Head,
+    pub(crate) head: Head,
     /// Of the positions up to the head, the oldest first.
     pub(crate) marks: VecDeque<u64>,
 }
@@ -81,11 +81,6 @@ impl DigestHistory {
         self.marks.push_back(digest.mark());
     }
 
-    /// The last position.
-    pub(crate) fn position(&self) -> Head {
-        self.head
-    }
-
     /// Whether a position with this digest is one of this log's.
     pub(crate) fn check(&self, seq: u64, digest: &[u8]) -> Result<(), ForeignPosition> {
         let ours = self.mark(seq)?;
@@ -117,9 +112,9 @@ mod tests {
 
     fn history_of(log_id: &LogId, records: u64) -> (DigestHistory, Vec<Digest>) {
         let mut history = DigestHistory::start(log_id);
-        let mut digests = vec![history.position().digest];
+        let mut digests = vec![history.head.digest];
         for seq in 1..=records {
-            let digest = history.position().digest.after(&seq.to_be_bytes());
+            let digest = history.head.digest.after(&seq.to_be_bytes());
             history.push(digest);
             digests.push(digest);
         }
@@ -153,7 +148,7 @@ mod tests {
     fn what_is_older_than_the_oldest_mark_is_not_believed() {
         let (mut history, digests) = history_of(&LogId::random().unwrap(), MAX_MARKS as u64 - 1);
         assert_eq!(history.check(0, digests[0].as_bytes()), Ok(()));
-        history.push(history.position().digest.after(b"one more"));
+        history.push(history.head.digest.after(b"one more"));
         assert_eq!(
             history.check(0, digests[0].as_bytes()),
             Err(ForeignPosition::TooOld { applied: 0 })
@@ -165,8 +160,8 @@ mod tests {
     fn a_history_goes_on_from_its_marks() {
         let (history, digests) = history_of(&LogId::random().unwrap(), 9_000);
         let marks: Vec<_> = history.marks.iter().copied().skip(5_000).collect();
-        let mut resumed = DigestHistory::resume(history.position(), marks.clone()).unwrap();
-        resumed.push(history.position().digest.after(b"next"));
+        let mut resumed = DigestHistory::resume(history.head, marks.clone()).unwrap();
+        resumed.push(history.head.digest.after(b"next"));
         assert_eq!(
             resumed.check(4_999, digests[4_999].as_bytes()),
             Err(ForeignPosition::TooOld { applied: 4_999 })
@@ -174,12 +169,12 @@ mod tests {
         for seq in [5_000, 8_999, 9_000] {
             assert_eq!(resumed.check(seq as u64, digests[seq].as_bytes()), Ok(()));
         }
-        assert_eq!((resumed.position().seq, resumed.marks.len()), (9_001, 4_002));
+        assert_eq!((resumed.head.seq, resumed.marks.len()), (9_001, 4_002));
         let other = Head {
             seq: 9_000,
             digest: digests[1],
         };
         assert!(DigestHistory::resume(other, marks).is_err());
-        assert!(DigestHistory::resume(history.position(), Vec::new()).is_err());
+        assert!(DigestHistory::resume(history.head, Vec::new()).is_err());
     }
 }

@@ -81,7 +81,7 @@ fn fill(
             head = group.head().unwrap_or(head);
             // With one more group of that size.
             let bytes = 2 * store.bytes() - before;
-            if is_enough(bytes, state.stored_bytes() + (seq + 1) * 8) {
+            if is_enough(bytes, state.bytes + (seq + 1) * 8) {
                 return Ok(seq);
             }
         }

@@ -174,10 +174,7 @@ impl Leases {
 
     /// The log reaches to `head` now, and every stream can read that far.
     pub(crate) fn publish(&self, head: u64, now: Instant) {
-        let mut table = self.table();
-        table.publish(head, now);
-        self.publish_confirmed(&table);
-        drop(table);
+        self.change(|table| table.publish(head, now));
         self.0.published.notify_one();
     }
 
@@ -189,13 +186,9 @@ impl Leases {
     /// A stream begins. It owes what its client's earlier streams owe.
     pub(crate) fn begin(&self, client: &Client, start: StreamStart) -> StreamLease {
         let refused = Arc::new(Notify::new());
-        let mut table = self.table();
-        let id = table.begin(client, start, Arc::clone(&refused));
-        self.publish_confirmed(&table);
-        drop(table);
         StreamLease {
             leases: self.clone(),
-            id,
+            id: self.change(|table| table.begin(client, start, Arc::clone(&refused))),
             refused,
         }
     }
@@ -227,11 +220,7 @@ impl Leases {
 
     /// Says whether any stream lags.
     fn expire(&self, now: Instant) -> bool {
-        let mut table = self.table();
-        let stalled = table.expire(now);
-        self.publish_confirmed(&table);
-        let lags = table.laggards(table.head).next().is_some();
-        drop(table);
+        let (stalled, lags) = self.change(|table| (table.expire(now), table.laggards(table.head).next().is_some()));
         for (client, stalled) in stalled {
             self.0.metrics.revocation_stalls.inc_by(stalled.streams);
             let (credential, address) = (client.credential, client.network);
@@ -249,11 +238,15 @@ impl Leases {
         lags
     }
 
-    fn publish_confirmed(&self, table: &LeaseTable) {
+    /// Changes the table, and then tells waiters what is confirmed.
+    fn change<T>(&self, change: impl FnOnce(&mut LeaseTable) -> T) -> T {
+        let mut table = self.table();
+        let result = change(&mut table);
         let confirmed = table.confirmed();
         self.0
             .confirmed
             .send_if_modified(|before| std::mem::replace(before, confirmed) != confirmed);
+        result
     }
 
     fn table(&self) -> MutexGuard<'_, LeaseTable> {
@@ -267,9 +260,7 @@ impl Leases {
 impl StreamLease {
     /// The client has applied the log up to `seq`.
     pub(crate) fn apply(&self, seq: u64) {
-        let mut table = self.leases.table();
-        table.apply(self.id, seq);
-        self.leases.publish_confirmed(&table);
+        self.leases.change(|table| table.apply(self.id, seq));
     }
 
     /// A ping has come, and updates up to `sent` have gone before the answer.
@@ -280,9 +271,7 @@ impl StreamLease {
 
     /// The client has given its lease up.
     pub(crate) fn leave(&self) {
-        let mut table = self.leases.table();
-        table.release(self.id);
-        self.leases.publish_confirmed(&table);
+        self.leases.change(|table| table.release(self.id));
     }
 
     /// Resolves once the stream is to be ended.
@@ -293,9 +282,9 @@ impl StreamLease {
 
 impl Drop for StreamLease {
     fn drop(&mut self) {
-        let mut table = self.leases.table();
-        table.end(self.id, Instant::now(), self.leases.0.max_staleness);
-        self.leases.publish_confirmed(&table);
+        let max_staleness = self.leases.0.max_staleness;
+        self.leases
+            .change(|table| table.end(self.id, Instant::now(), max_staleness));
     }
 }
 

@@ -176,7 +176,7 @@ impl RevocationLog {
     pub fn read<R>(&self, ask: impl FnOnce(Knowledge<'_>, u64) -> R) -> R {
         let view = self.shared.read();
         let knowledge = Knowledge {
-            state: view.state(),
+            state: &view.state,
             max_token_lifetime: self.max_token_lifetime(),
         };
         ask(knowledge, view.head())
@@ -197,7 +197,7 @@ impl RevocationLog {
         *cached = None;
         let (position, state) = {
             let view = self.shared.read();
-            (view.position(), view.state().freeze())
+            (view.position(), view.state.freeze())
         };
         let made = tokio::task::spawn_blocking(move || Snapshot::of(position, state));
         let snapshot = Arc::new(made.await?);
@@ -207,7 +207,7 @@ impl RevocationLog {
 
     /// What is in force about a principal; one that was never named is at epoch 0.
     pub fn principal(&self, name: &PrincipalName) -> SubjectState {
-        let state = self.shared.read().state().get(SubjectName::Principal(name));
+        let state = self.shared.read().state.get(SubjectName::Principal(name));
         state.unwrap_or_default()
     }
 

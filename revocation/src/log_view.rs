@@ -16,8 +16,8 @@ use crate::store::group::EncodedRecord;
 /// The log up to its last durable record.
 #[derive(Debug)]
 pub(crate) struct LogView {
-    state: State,
-    digests: DigestHistory,
+    pub(crate) state: State,
+    pub(crate) digests: DigestHistory,
     /// The updates up to the head, encoded, as many as the bounds allow.
     history: VecDeque<Bytes>,
     history_bytes: usize,
@@ -70,7 +70,7 @@ impl LogView {
 
     /// Takes the next durable record in.
     pub(crate) fn append(&mut self, record: EncodedRecord) -> Result<(), &'static str> {
-        let digest = self.digests.position().digest.after(&record.bytes);
+        let digest = self.digests.head.digest.after(&record.bytes);
         let seq = self.take(record.record, digest)?;
         self.remember(seq, digest, record.bytes);
         Ok(())
@@ -101,21 +101,9 @@ impl LogView {
         }
     }
 
-    pub(crate) fn state_mut(&mut self) -> &mut State {
-        &mut self.state
-    }
-
-    pub(crate) fn digests(&self) -> &DigestHistory {
-        &self.digests
-    }
-
-    pub(crate) fn state(&self) -> &State {
-        &self.state
-    }
-
     /// Sequence number of the last durable record; 0 for an empty log.
     pub(crate) fn head(&self) -> u64 {
-        self.digests.position().seq
+        self.digests.head.seq
     }
 
     /// Where a client that has applied the log up to `applied` goes on.
@@ -177,7 +165,7 @@ impl LogView {
 
     /// The head, as clients are told it.
     pub(crate) fn position(&self) -> v1::Position {
-        position(self.digests.position(), self.key.as_ref())
+        position(self.digests.head, self.key.as_ref())
     }
 
     /// Whether the updates after `seq` are in memory.

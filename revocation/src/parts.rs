@@ -152,7 +152,7 @@ impl OpenedLog {
         let key = PositionKey::new(folder.source_key(), &store.log_id());
         let mut view = LogView::new(&store.log_id(), options.updates).proving(key);
         store.replay(&mut view)?;
-        let showed = LogClock::beginning(notes.clock, unix_seconds(), view.state().last_seen());
+        let showed = LogClock::beginning(notes.clock, unix_seconds(), view.state.last_seen());
         let forgetting = Forgetting {
             clock: LogClock::showing(showed, Instant::now()),
             max_token_lifetime: options.max_token_lifetime.as_secs(),
@@ -220,7 +220,7 @@ impl OpenedLog {
         };
         let (log, writer) = writer::start(self.store, self.view, writer_options, Arc::clone(metrics), alarm)
             .map_err(OpenLogError::Thread)?;
-        let cache_keys = CacheKeys::new(folder.cache_secret(), options.cache_key_rotation);
+        let cache_keys = CacheKeys::new(folder.cache_secret, options.cache_key_rotation);
         let watch = WatchService {
             log: log.clone(),
             cache_keys: cache_keys.clone(),

@@ -103,7 +103,7 @@ impl State {
                 if known.is_some() {
                     return unchanged(None);
                 }
-                let (held, limit) = (self.subjects(), room.max_subjects);
+                let (held, limit) = (self.subjects, room.max_subjects);
                 if held + room.planned >= limit - limit / 10 {
                     return Err(PlanError::TooManySingles { held, limit });
                 }
@@ -114,7 +114,7 @@ impl State {
         if !is_raise && disabled_by == before.disabled_by {
             return unchanged(Some(before.epoch));
         }
-        let (held, limit) = (self.subjects(), room.max_subjects);
+        let (held, limit) = (self.subjects, room.max_subjects);
         if known.is_none() && held + room.planned >= limit {
             return Err(PlanError::TooManySubjects { held, limit });
         }

@@ -2,7 +2,7 @@
 //!
 //! A filter that saw more than the backup refuses it, but one that begins anew has nothing to compare with. So the log
 //! gets another name, which no filter believes until it is configured, and a floor of now: every root that was issued
-//! before is void, with every chain under it, so that nothing of what was forgotten can be presented.
+//! before is revoked, with every chain under it, so that nothing of what was forgotten can be presented.
 //!
 //! Name and floor are one group of the log, so that a declaration counts whole or not at all.
 
@@ -31,7 +31,7 @@ pub enum RestoreError {
     /// The floor of a restored log would come to lie too early, or far too late.
     #[error(
         "the wall clock is {behind} seconds behind what the log has seen, so that it is not known up to when roots are \
-         void. Set the wall clock right. If it is, the log's times are from a clock that was ahead: begin a new log with \
+         revoked. Set the wall clock right. If it is, the log's times are from a clock that was ahead: begin a new log with \
          --init in an empty folder"
     )]
     ClockBehind {
@@ -57,7 +57,7 @@ pub(crate) fn declare(store: &dyn LogStore, named: &str, now: i64) -> Result<(),
     }
     let mut view = LogView::new(&old, HistoryBounds { entries: 1, bytes: 1 });
     store.replay(&mut view)?;
-    let seen = store.notes().clock.max(view.state().last_seen()).unwrap_or(now);
+    let seen = store.notes().clock.max(view.state.last_seen()).unwrap_or(now);
     let behind = seen.saturating_sub(now);
     if behind > MAX_BEHIND {
         return Err(RestoreError::ClockBehind { behind });
@@ -67,7 +67,7 @@ pub(crate) fn declare(store: &dyn LogStore, named: &str, now: i64) -> Result<(),
     let record = v1::Record {
         subject: Some(Subject::LogFloor(v1::LogFloor { issued_up_to: floor })),
     };
-    let after = view.digests().position();
+    let after = view.digests.head;
     store
         .append(after, &Group::renaming(after, log_id.clone(), record.into()))
         .map_err(|(AppendError::NotDone(error) | AppendError::Unknown(error))| error)?;
@@ -75,7 +75,7 @@ pub(crate) fn declare(store: &dyn LogStore, named: &str, now: i64) -> Result<(),
         old = named,
         %log_id,
         floor,
-        "the log was declared restored: it has another log_id, and every root token issued before now is void. Set \
+        "the log was declared restored: it has another log_id, and every root token issued before now is revoked. Set \
          control_plane.log_id of every filter to the new one, have delegations minted anew, revoke again what was revoked \
          since the backup, and start without --restored from now on"
     );
@@ -107,7 +107,7 @@ mod tests {
                 thumbprint: "A".repeat(43),
             })),
         };
-        let after = view(&store).digests().position();
+        let after = view(&store).digests.head;
         let group = Group::following(after, vec![EncodedRecord::from(record)], Vec::new());
         store.append(after, &group).unwrap();
         store
@@ -123,17 +123,17 @@ mod tests {
     fn a_restored_log_has_another_name_a_floor_and_all_it_had() {
         let folder = tempfile::tempdir().unwrap();
         let store = log(folder.path());
-        let before = view(&store).digests().position();
+        let before = view(&store).digests.head;
         let old = store.log_id();
         declare(&store, old.as_str(), NOW).unwrap();
         drop(store);
         let store = EmbeddedStore::open(&folder.path().join("state.redb"), FolderWatch::of_nothing()).unwrap();
         assert_ne!(store.log_id(), old);
         let view = view(&store);
-        assert_eq!((view.state().subjects(), view.state().floor_of_all()), (1, Some(NOW)));
+        assert_eq!((view.state.subjects, view.state.log_floor), (1, Some(NOW)));
         assert_eq!((before.seq, view.head()), (1, 2));
         assert_eq!(
-            view.digests().check(before.seq, before.digest.as_bytes()),
+            view.digests.check(before.seq, before.digest.as_bytes()),
             Err(ForeignPosition::Diverged { applied: before.seq })
         );
         assert!(view.updates_after(1, 9).is_ok_and(|updates| updates.len() == 1));
@@ -162,6 +162,6 @@ mod tests {
         let refused = declare(&store, &log_id, NOW - MAX_BEHIND - 1).unwrap_err();
         assert!(refused.to_string().contains("Set the wall clock right"), "{refused}");
         declare(&store, &log_id, NOW - MAX_BEHIND).unwrap();
-        assert_eq!(view(&store).state().floor_of_all(), Some(NOW));
+        assert_eq!(view(&store).state.log_floor, Some(NOW));
     }
 }

@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_snapshots_chunks_fit_the_contract_and_hold_everything() {
         let view = view_of(5_000, 1);
-        let snapshot = Snapshot::of(view.position(), view.state().freeze());
+        let snapshot = Snapshot::of(view.position(), view.state.freeze());
         let mut records = 0;
         for index in 0..snapshot.len() {
             let bytes = snapshot.chunk(index).unwrap().clone();
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn an_empty_log_has_a_snapshot_without_chunks() {
-        let announced = Snapshot::of(v1::Position::default(), view_of(0, 1).state().freeze()).announcement();
+        let announced = Snapshot::of(v1::Position::default(), view_of(0, 1).state.freeze()).announcement();
         assert_eq!((announced.chunks, announced.subjects), (0, 0));
     }
 }

@@ -21,10 +21,11 @@ pub(crate) struct State {
     shards: Vec<Arc<Shard>>,
     hasher: RandomState,
     issuers: HashSet<Arc<str>>,
-    subjects: usize,
-    bytes: u64,
-    /// Roots of every issuer with `iat` at or before this are void, seconds since the Unix epoch.
-    log_floor: Option<i64>,
+    pub(crate) subjects: usize,
+    /// About how many bytes a file takes that holds every subject once.
+    pub(crate) bytes: u64,
+    /// Roots of every issuer with `iat` at or before this are revoked, seconds since the Unix epoch.
+    pub(crate) log_floor: Option<i64>,
 }
 
 /// What is in force about a subject.
@@ -33,7 +34,7 @@ pub struct SubjectState {
     /// The record that made it so; 0 if there is none.
     pub seq: u64,
     /// Seconds since the Unix epoch; 0 if there is none: when a principal was raised or a delegation revoked, or up to when an
-    /// issuer's roots are void.
+    /// issuer's roots are revoked.
     pub time: i64,
     /// A principal's.
     pub epoch: u64,
@@ -190,20 +191,6 @@ impl State {
             subjects: self.subjects,
             log_floor: self.log_floor,
         }
-    }
-
-    /// How many subjects the log holds.
-    pub(crate) fn subjects(&self) -> usize {
-        self.subjects
-    }
-
-    /// About how many bytes a file takes that holds every subject once.
-    pub(crate) fn stored_bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    pub(crate) fn floor_of_all(&self) -> Option<i64> {
-        self.log_floor
     }
 
     fn shard_of(&self, key: &Key) -> usize {
@@ -368,7 +355,7 @@ mod tests {
         for (at, name) in names.iter().enumerate() {
             table.put(SubjectName::Delegation(name), revoked_at(at as i64));
         }
-        assert_eq!(table.subjects(), names.len());
+        assert_eq!(table.subjects, names.len());
         for (at, name) in names.iter().enumerate() {
             assert_eq!(table.get(SubjectName::Delegation(name)), Some(revoked_at(at as i64)));
         }
@@ -405,7 +392,7 @@ mod tests {
         table.put(SubjectName::Principal(&known), at_epoch(2));
         table.put(SubjectName::Principal(&new), at_epoch(3));
         let seqs: Vec<_> = frozen.clone().into_records().map(|(seq, _)| seq).collect();
-        assert_eq!((seqs, frozen.subjects, table.subjects()), (vec![1], 1, 2));
+        assert_eq!((seqs, frozen.subjects, table.subjects), (vec![1], 1, 2));
     }
 
     #[test]
@@ -427,7 +414,7 @@ mod tests {
         );
         let frozen = table.freeze();
         assert_eq!(table.forget(0..State::SHARDS, |revoked_at| revoked_at <= 10), 100);
-        assert_eq!(table.subjects(), 2);
+        assert_eq!(table.subjects, 2);
         assert!(
             table.get(SubjectName::Delegation(&young)).is_some() && table.get(SubjectName::Principal(&alice)).is_some()
         );

@@ -38,7 +38,7 @@ impl RevocationView for Knowledge<'_> {
     }
 
     fn log_floor(&self) -> Option<UnixTime> {
-        self.state.floor_of_all().map(UnixTime)
+        self.state.log_floor.map(UnixTime)
     }
 
     fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, token: DelegationPath<'_>) -> bool {

@@ -26,13 +26,13 @@ pub struct Requester {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// A caller with a token or certificate for the operator API.
-    Operator,
+    Operator = 1,
     /// A statement that the principal, or the issuer on its behalf, has signed.
-    Statement,
+    Statement = 2,
     /// The identity provider, by SCIM (RFC 7644).
-    Provisioning,
+    Provisioning = 4,
     /// The identity provider, by a security event token (RFC 8417).
-    SecurityEvent,
+    SecurityEvent = 8,
 }
 
 /// What changes.
@@ -196,12 +196,7 @@ impl Source {
 
     /// The bit of `SubjectState.disabled_by` that is this source's.
     pub(crate) fn disabler(self) -> u32 {
-        match self {
-            Self::Operator => 1,
-            Self::Statement => 2,
-            Self::Provisioning => 4,
-            Self::SecurityEvent => 8,
-        }
+        self as u32
     }
 
     /// The bits that an enable from this source clears.

@@ -63,9 +63,7 @@ pub(crate) fn start(
     let began = Instant::now();
     let mut forgetting = options.forgetting;
     if let Some(due) = note_time(&*store, &mut forgetting, None) {
-        let forgotten = view
-            .state_mut()
-            .forget(0..State::SHARDS, |revoked_at| due.covers(revoked_at));
+        let forgotten = view.state.forget(0..State::SHARDS, |revoked_at| due.covers(revoked_at));
         metrics.log_forgotten.inc_by(forgotten as u64);
     }
     let announced = forgetting.announced(began);
@@ -113,7 +111,7 @@ pub(crate) fn start(
         max_subjects: options.max_subjects,
         folder: options.folder,
         alarm: alarm.clone(),
-        dates: forgetting.clock.dating(unix_seconds(), began),
+        dates: forgetting.clock.timestamps(unix_seconds(), began),
         forgetting,
         leases_from: Some(options.leases_from),
         is_behind: false,
@@ -356,7 +354,7 @@ impl Writing {
         if records.is_empty() {
             return Ok(());
         }
-        let after = self.shared.read().digests().position();
+        let after = self.shared.read().digests.head;
         let group = Group::following(after, records, provenance);
         let begun = Instant::now();
         let appended = self.store.append(after, &group);
@@ -389,7 +387,7 @@ impl Writing {
     /// Takes in what the store has beyond the view: groups of which the outcome was not known.
     fn catch_up(&mut self) -> Result<Result<(), StoreError>, CannotGoOn> {
         loop {
-            let after = self.shared.read().digests().position();
+            let after = self.shared.read().digests.head;
             match self.store.follow(after, MAX_GROUP) {
                 Ok(groups) if groups.is_empty() => {
                     self.is_behind = false;
@@ -452,9 +450,7 @@ impl Writing {
         };
         let now = self.dates.stamp(unix_seconds(), Instant::now());
         let view = self.shared.read();
-        Ok(view
-            .state()
-            .plan(&order.operation, order.by.source, now, random, room)?)
+        Ok(view.state.plan(&order.operation, order.by.source, now, random, room)?)
     }
 
     /// Makes durable records readable and wakes the streams.
@@ -514,7 +510,7 @@ impl Writing {
         let forgotten = self
             .shared
             .write()
-            .state_mut()
+            .state
             .forget(shards, |revoked_at| due.covers(revoked_at));
         self.metrics.log_forgotten.inc_by(forgotten as u64);
         let lag = unix_seconds().saturating_sub(clock.at(Instant::now()));
@@ -525,7 +521,7 @@ impl Writing {
     fn report(&self) {
         let view = self.shared.read();
         self.metrics.log_seq.set(view.head() as i64);
-        self.metrics.log_subjects.set(view.state().subjects() as i64);
+        self.metrics.log_subjects.set(view.state.subjects as i64);
         self.metrics.log_bytes.set(self.store.bytes() as i64);
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct TlsOptions {
     /// The PEM file with our own certificate, and the intermediate ones behind it, where the control plane knows us by
     /// that.
     #[arg(long, value_name = "FILE", env = "CREDENCE_CERT", requires = "client_key")]
-    cert: Option<PathBuf>,
+    pub(super) cert: Option<PathBuf>,
 
     /// The PEM file with its private key.
     #[arg(long, value_name = "FILE", env = "CREDENCE_CLIENT_KEY", requires = "cert")]
@@ -33,15 +33,10 @@ pub(super) struct TlsOptions {
 // === impl TlsOptions ===
 
 impl TlsOptions {
-    /// Whether we can show a certificate.
-    pub(super) fn has_certificate(&self) -> bool {
-        self.cert.is_some()
-    }
-
     /// What to configure for this URL; for plain http it does not matter.
     pub(super) fn config(&self, url: &str) -> Result<TlsConfig, Failure> {
         if !url.starts_with("https://") {
-            if self.ca.is_some() || self.has_certificate() {
+            if self.ca.is_some() || self.cert.is_some() {
                 return Err(Failure::input(format!(
                     "--control-plane {url}: --ca, --cert and --client-key are for an https:// URL; over http:// the \
                      control plane would be believed unseen"

@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::Duration;
 
-use tracing_subscriber::fmt::MakeWriter;
-
 /// Takes whole lines, and never blocks.
 #[derive(Debug, Clone)]
 pub(super) struct LogOutput {
@@ -58,14 +56,6 @@ impl Write for LogOutput {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for LogOutput {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
     }
 }
 

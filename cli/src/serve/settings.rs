@@ -16,10 +16,11 @@ pub(crate) fn read(path: &Path) -> Result<Settings, Failure> {
 
 /// The same, and what there is to say about a file without errors.
 pub(crate) fn noted(path: &Path) -> Result<(Settings, Vec<String>), Failure> {
-    let refuse = |line: Option<usize>, message: String| {
+    let placed = |line: Option<usize>, message: String| {
         let line = line.map_or_else(String::new, |line| format!("{line}:"));
-        Failure::input(format!("{}:{line} {message}", path.display()))
+        format!("{}:{line} {message}", path.display())
     };
+    let refuse = |line, message| Failure::input(placed(line, message));
     let text = files::read(path, "the configuration file")?;
     let text = std::str::from_utf8(&text).map_err(|_| refuse(None, "it is not UTF-8".to_owned()))?;
     let mut documents = yaml::documents(text).map_err(|error| refuse(Some(error.line), error.problem))?;
@@ -30,11 +31,7 @@ pub(crate) fn noted(path: &Path) -> Result<(Settings, Vec<String>), Failure> {
     };
     let settings = parse(&document.json, &document.places).map_err(|(line, message)| refuse(line, message))?;
     let notes = settings.notes().into_iter().map(|Remark { path: place, message }| {
-        let line = document
-            .places
-            .line(&place)
-            .map_or_else(String::new, |line| format!("{line}:"));
-        format!("{}:{line} note: at {place}: {message}", path.display())
+        placed(document.places.line(&place), format!("note: at {place}: {message}"))
     });
     let notes = notes.collect();
     Ok((settings, notes))

@@ -183,12 +183,12 @@ mod tests {
             hold(&mut pending, stream, &mut ring);
         }
         assert_eq!(
-            (pending.len(), ring.shed().events),
+            (pending.len(), ring.shed.events),
             (2, 3),
             "one entry is left for the gap"
         );
         pending.complete_all(&mut ring, WALL);
-        assert_eq!((recorded(&ring).len(), ring.shed().events), (2, 3));
+        assert_eq!((recorded(&ring).len(), ring.shed.events), (2, 3));
     }
 
     #[test]

@@ -26,7 +26,8 @@ use crate::usage_sketch::{Amount, Shares, UsageSketch, UserKey};
 #[derive(Debug)]
 pub struct Ring {
     limit: Amount,
-    overflow: Overflow,
+    /// What happens to a request whose evidence finds no room.
+    pub(crate) overflow: Overflow,
     /// Every entry as a field of `Batch`: the tag of `entries`, its length, the encoded `Entry`.
     bytes: Pages,
     /// What comes before an entry's own bytes, while it is added.
@@ -43,7 +44,8 @@ pub struct Ring {
     reserved: Amount,
     counts: Counts,
     gap: Option<v1::Gap>,
-    shed: Shed,
+    /// What was shed since the ring exists.
+    pub(crate) shed: Shed,
 }
 
 /// Whose an event is.
@@ -270,11 +272,6 @@ impl Ring {
         self.has_room(with_gap, Trust::Verified) && self.leaves_enough(share, MAX_ENTRY_BYTES)
     }
 
-    /// What happens to a request whose evidence finds no room.
-    pub fn overflow(&self) -> Overflow {
-        self.overflow
-    }
-
     /// How many entries wait.
     pub fn len(&self) -> usize {
         self.stored.len()
@@ -288,11 +285,6 @@ impl Ring {
     /// How many bytes wait.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
-    }
-
-    /// What was shed since the ring exists.
-    pub fn shed(&self) -> Shed {
-        self.shed
     }
 
     /// Appends to `batch` the bytes of the entries after the oldest `skip`, as fields of a `Batch`: as many as
@@ -625,7 +617,7 @@ mod tests {
             ..Default::default()
         });
         assert_eq!(waiting(&ring), [gap, event_entry("e")]);
-        assert_eq!(ring.shed().events, 2);
+        assert_eq!(ring.shed.events, 2);
     }
 
     #[test]
@@ -776,7 +768,7 @@ mod tests {
         let bytes = MAX_CHAIN_BYTES + 1;
         assert!(!ring.push_chain(&chain(bytes), bytes, None, NOW));
         assert!(ring.is_empty(), "the batch that it is in would never be acknowledged");
-        assert_eq!(ring.shed().chains, 1);
+        assert_eq!(ring.shed.chains, 1);
         assert!(!ring.has_room_for_chain(bytes, None), "no retry is needed");
     }
 
@@ -799,7 +791,7 @@ mod tests {
         });
         assert_eq!(waiting(&ring), [gap]);
         assert_eq!(stored(&mut ring), 5, "what is on disk has given its room back");
-        assert_eq!(ring.shed().chains, 10);
+        assert_eq!(ring.shed.chains, 10);
     }
 
     #[test]
@@ -818,7 +810,7 @@ mod tests {
         let event = encoded("later");
         assert!(ring.reserve(event.len(), VERIFIED));
         while ring.push(&encoded("a"), VERIFIED, NOW) {}
-        assert_eq!((ring.len(), ring.shed().events), (9, 1));
+        assert_eq!((ring.len(), ring.shed.events), (9, 1));
         assert!(!ring.reserve(event.len(), VERIFIED));
         // Even though the gap finds none.
         ring.push_reserved(&event, event.len(), None, NOW);
@@ -855,7 +847,7 @@ mod tests {
         }
         assert!(ring.has_room_for_event(owner(2).share) && ring.has_room_for_event(None));
         assert!(ring.push(&encoded("b"), owner(2), NOW));
-        assert_eq!(ring.shed().events, 0);
+        assert_eq!(ring.shed.events, 0);
     }
 
     #[test]
@@ -869,7 +861,7 @@ mod tests {
             ring.push_reserved(&event, event.len(), owner(1).share, NOW);
         }
         assert_eq!(ring.len(), kept + 1, "with the gap of the event that was shed");
-        assert_eq!(ring.shed().events, 1);
+        assert_eq!(ring.shed.events, 1);
         assert!(ring.push(&event, owner(2), NOW));
         ring.drop_oldest(usize::MAX);
         assert_eq!(ring.owned.of(UserKey::new(2)).entries, 0);

@@ -129,7 +129,7 @@ impl<K: Ord + Copy> Source<K> {
 
     /// The ring, if what finds no room there is to be denied.
     pub fn ring_that_denies(&self) -> Option<&Ring> {
-        Some(&self.reporter.ring).filter(|ring| ring.overflow() == Overflow::Deny)
+        Some(&self.reporter.ring).filter(|ring| ring.overflow == Overflow::Deny)
     }
 
     /// How many events wait for the answer to their request.
@@ -143,7 +143,7 @@ impl<K: Ord + Copy> Source<K> {
             waiting: self.reporter.ring.len(),
             ring_bytes: self.reporter.ring.bytes(),
             unanswered: self.unanswered(),
-            shed: self.reporter.ring.shed(),
+            shed: self.reporter.ring.shed,
             lag: self.reporter.lag(now),
             stream: self.reporter.counters,
         }

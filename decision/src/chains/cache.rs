@@ -38,7 +38,8 @@ pub struct ChainCache {
     bytes: usize,
     /// What each principal has of it.
     owned: Shares,
-    evictions: u64,
+    /// How many chains had to go for others since the start.
+    pub(crate) evictions: u64,
 }
 
 /// A verified chain, and the revision of the revocation view it was last found unrevoked at.
@@ -245,11 +246,6 @@ impl ChainCache {
         self.bytes
     }
 
-    /// How many chains had to go for others since the start.
-    pub fn evictions(&self) -> u64 {
-        self.evictions
-    }
-
     /// Forgets one of the chains that may go.
     fn evict_one(&mut self, may_go: impl Fn(&CachedChain) -> bool) -> bool {
         // The second turn finds every flag cleared by the first.
@@ -374,7 +370,7 @@ mod tests {
         assert!((0..64).all(|number| has(&cache, &number.to_string())));
         keep(&mut cache, "more", 1);
         assert!(has(&cache, "more"));
-        assert_eq!((cache.len(), cache.evictions()), (64, 1));
+        assert_eq!((cache.len(), cache.evictions), (64, 1));
     }
 
     /// A cache that others have filled, and that one principal comes into with as many chains, `seconds` later. How many of
@@ -441,7 +437,7 @@ mod tests {
         assert!(has(&cache, "used"));
         keep(&mut cache, "new", 1);
         assert!(has(&cache, "used") && has(&cache, "new") && !has(&cache, "unused"));
-        assert_eq!(cache.evictions(), 1);
+        assert_eq!(cache.evictions, 1);
     }
 
     #[test]
@@ -456,7 +452,7 @@ mod tests {
             assert_eq!(cache.bytes, cache.slots.iter().map(|slot| slot.bytes).sum::<usize>());
             assert_eq!(cache.places.len(), cache.slots.len());
         }
-        assert!(cache.evictions() > 0);
+        assert!(cache.evictions > 0);
     }
 
     #[test]

@@ -42,7 +42,8 @@ pub struct SharedChains {
     owned: UsageSketch,
     /// How often in a row nothing was found, up to [`PATIENCE`]; from there on, how many looks were left out.
     fruitless: u32,
-    counters: Counters,
+    /// How often things happened.
+    pub(crate) counters: Counters,
 }
 
 /// What an entry is believed under: the same module, the same trust anchors, the same algorithms.
@@ -104,11 +105,6 @@ impl SharedChains {
     /// Whether there is any room.
     pub fn is_on(&self) -> bool {
         self.buckets > 0
-    }
-
-    /// How often things happened.
-    pub fn counters(&self) -> Counters {
-        self.counters
     }
 
     /// Looks for a chain, then for what it begins with, the longest first. Each look takes the host's lock on what all

@@ -99,11 +99,11 @@ fn another_worker_finds_what_was_verified_once_it_is_written() {
         look(&mut other, &chain, AT, store, keys),
         Some((3, SealedWith::Current))
     );
-    assert_eq!((one.counters().stored, other.counters().hits), (1, 1));
+    assert_eq!((one.counters.stored, other.counters.hits), (1, 1));
     // A parent that nobody wrote down is not known from its child.
     let parent = chain.rsplit_once('~').unwrap().0;
     assert_eq!(look(&mut other, parent, AT, store, keys), None);
-    assert_eq!(other.counters().misses, 1);
+    assert_eq!(other.counters.misses, 1);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn who_finds_nothing_for_long_looks_less_often_until_he_does() {
     let (store, keys, chain) = (&mut Store::default(), &keys(1, None), chain_of_three());
     share(&mut worker(), &chain, store, keys);
     let (mut other, unknown) = (worker(), root_named("unknown"));
-    let looks = |worker: &SharedChains| worker.counters().hits + worker.counters().misses;
+    let looks = |worker: &SharedChains| worker.counters.hits + worker.counters.misses;
     for _ in 0..PATIENCE + 3 * ONE_IN {
         assert_eq!(look(&mut other, &unknown, AT, store, keys), None);
     }
@@ -142,7 +142,7 @@ fn the_longest_known_beginning_is_found_within_few_looks() {
         look(&mut other, &chain, AT, store, keys),
         Some((2, SealedWith::Current))
     );
-    assert_eq!(other.counters().beginnings, 2);
+    assert_eq!(other.counters.beginnings, 2);
 
     let deeper = format!(
         "{chain}~{}",
@@ -200,7 +200,7 @@ fn what_is_written_already_is_not_written_again() {
     share(&mut one, &chain, store, keys);
     share(&mut one, &chain, store, keys);
     assert_eq!(
-        one.counters(),
+        one.counters,
         Counters {
             stored: 1,
             ..Counters::default()
@@ -381,7 +381,7 @@ fn a_lost_race_and_a_failing_host_cost_the_entry_and_nothing_else() {
     share(&mut one, &chain, store, &keys(1, None));
     assert!(!is_found(&mut one, &chain, store));
     store.fail = false;
-    assert_eq!((one.counters().stored, one.counters().dropped), (0, 2));
+    assert_eq!((one.counters.stored, one.counters.dropped), (0, 2));
     share(&mut one, &chain, store, &keys(1, None));
     assert!(is_found(&mut one, &chain, store));
 }
@@ -394,7 +394,7 @@ fn what_waits_is_bounded_and_written_a_little_at_a_time() {
     for number in 0..MAX_WAITING as u64 + 10 {
         one.share(&chain, principal(number));
     }
-    assert_eq!((one.waiting.len(), one.counters().dropped), (MAX_WAITING, 10));
+    assert_eq!((one.waiting.len(), one.counters.dropped), (MAX_WAITING, 10));
     one.write_waiting(AT, store, &keys(1, None));
     assert_eq!(one.waiting.len(), MAX_WAITING - MAX_WRITES);
 }
@@ -432,5 +432,5 @@ fn without_room_nobody_is_asked() {
     let mut off = SharedChains::new([5; 16], 0, context());
     share(&mut off, &chain, store, &keys(1, None));
     assert!(!is_found(&mut off, &chain, store));
-    assert_eq!((store.reads, store.keys(), off.counters()), (0, 0, Counters::default()));
+    assert_eq!((store.reads, store.keys(), off.counters), (0, 0, Counters::default()));
 }

@@ -89,7 +89,7 @@ impl Engine {
 
     /// How often chains were found that other workers had verified.
     pub fn shared_cache(&self) -> chains::shared::Counters {
-        self.memories.shared.counters()
+        self.memories.shared.counters
     }
 
     /// Time has passed: shows the other workers what was verified here. Not while a request waits.

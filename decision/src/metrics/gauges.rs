@@ -65,7 +65,7 @@ impl Gauges {
         tell(Gauge, "credence_memory_bytes", observed.memory_bytes);
 
         let cache = observed.engine.cache();
-        tell(Counter, "credence_cache_evictions", cache.evictions());
+        tell(Counter, "credence_cache_evictions", cache.evictions);
         tell(Level, "credence_cached_chains", cache.len() as u64);
         tell(Level, "credence_cached_bytes", cache.bytes() as u64);
         let shared = observed.engine.shared_cache();
@@ -88,7 +88,7 @@ impl Gauges {
             tell(Gauge, AUDIT_LAG, milliseconds(source.lag));
         }
 
-        let stream = observed.watch.counters();
+        let stream = observed.watch.counters;
         tell(Counter, "credence_revocation_streams", stream.opened);
         tell(Counter, "credence_revocation_violations", stream.violations);
         tell(Counter, "credence_revocation_forgotten", stream.forgotten);

@@ -13,7 +13,8 @@ use thiserror::Error;
 pub struct Target<'a> {
     path: &'a str,
     query: Option<&'a [u8]>,
-    tolerated: Tolerated,
+    /// Which spellings of the path count as this path alone.
+    pub(crate) tolerated: Tolerated,
     has_empty_segment: bool,
 }
 
@@ -92,11 +93,6 @@ impl<'a> Target<'a> {
     /// [`Ambiguity`] if the segment can be read in two ways.
     pub fn decode_segment<'s>(&self, segment: &'s str) -> Result<Cow<'s, str>, Ambiguity> {
         decode_segment(segment, self.tolerated)
-    }
-
-    /// Which spellings of the path count as this path alone.
-    pub fn tolerated(&self) -> Tolerated {
-        self.tolerated
     }
 
     /// What stands behind the first `?`, unchecked; `None` without a `?`.

@@ -49,7 +49,8 @@ pub struct Watch {
     /// How long the last echo took; `None` once it was read.
     round_trip: Option<Duration>,
     backoff: Backoff,
-    counters: Counters,
+    /// How often things happened.
+    pub(crate) counters: Counters,
 }
 
 /// What to do with the stream; messages are encoded `WatchRequest`s.
@@ -191,11 +192,6 @@ impl Watch {
     /// has given out keys. They stay when the stream ends, and are of use until the other filters have newer ones.
     pub fn cache_keys(&self) -> Option<&CacheKeys> {
         self.cache_keys.as_ref()
-    }
-
-    /// How often things happened.
-    pub fn counters(&self) -> Counters {
-        self.counters
     }
 
     /// Time has passed. The only place where streams are opened. `random` is drawn from all of `u64`.

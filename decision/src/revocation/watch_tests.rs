@@ -802,7 +802,7 @@ fn streams_are_opened_again_from_a_tick_after_the_back_off() {
     assert_eq!(scene.tick(), []);
     scene.wait(100);
     assert_eq!(scene.tick(), [Action::Open]);
-    assert_eq!(scene.watch.counters().opened, 2);
+    assert_eq!(scene.watch.counters.opened, 2);
 }
 
 #[test]
@@ -854,7 +854,7 @@ fn garbage_resets_the_stream() {
     for bytes in [&b"\xff\xff\xff"[..], b"", &[0; MAX_MESSAGE_BYTES + 1]] {
         let mut scene = Scene::in_step(1);
         violation(&scene.watch.on_message(scene.now, bytes, 0));
-        assert_eq!(scene.watch.counters().violations, 1);
+        assert_eq!(scene.watch.counters.violations, 1);
     }
 }
 
@@ -1031,7 +1031,7 @@ fn what_no_token_can_carry_any_more_is_forgotten() {
     scene.wait(3_700_000);
     scene.tick();
     assert!(!scene.is_revoked(2) && scene.is_revoked(3));
-    assert_eq!(scene.watch.counters().forgotten, 2);
+    assert_eq!(scene.watch.counters.forgotten, 2);
 }
 
 #[test]

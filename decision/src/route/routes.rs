@@ -48,7 +48,7 @@ impl<T> Routes<T> {
     ) -> Result<Option<RouteMatch<'s, 'r, T>>, Unclear<'s>> {
         let asked = Asked::new(&self.asked_names, request, target);
         let host = host.to_lower_case();
-        let tolerated = target.tolerated();
+        let tolerated = target.tolerated;
         let found = self.search(&host, &asked, target.segments(), tolerated)?;
         if let Some(merged) = target.merged_segments() {
             // Some see another path, and both must come to the same.

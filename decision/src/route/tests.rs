@@ -750,7 +750,7 @@ fn scan<'a, 'r>(
             Reading::Yes => return Scanned::Found(index, Box::new(pattern.path.take(path))),
             Reading::Unclear => return Scanned::Unclear,
             Reading::No => {
-                if besides != Reading::No && pattern.path.takes_respelled(path, target.tolerated()) {
+                if besides != Reading::No && pattern.path.takes_respelled(path, target.tolerated) {
                     respelled.push(pattern);
                 }
             }

@@ -13,7 +13,7 @@ use crate::state::FrozenState;
 
 /// The log at one instant, on its way into the place of the groups up to there.
 pub(crate) struct Cut {
-    head: Head,
+    pub(crate) head: Head,
     records: Box<dyn Iterator<Item = (u64, v1::Record)> + Send>,
     marks: VecDeque<u64>,
     /// So far.
@@ -56,7 +56,7 @@ impl Cut {
     /// Of a log that takes so many bytes now.
     pub(crate) fn new(state: FrozenState, digests: DigestHistory, replaced_bytes: u64) -> Self {
         Self {
-            head: digests.position(),
+            head: digests.head,
             records: Box::new(state.into_records()),
             marks: digests.marks,
             chunks: 0,
@@ -64,10 +64,6 @@ impl Cut {
             replaced_bytes,
             is_moved: false,
         }
-    }
-
-    pub(crate) fn head(&self) -> Head {
-        self.head
     }
 
     /// The next chunk, encoded, and its number.

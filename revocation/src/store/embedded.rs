@@ -237,30 +237,18 @@ impl EmbeddedStore {
         self.write(|transaction| {
             let mut left = CLEARED_BYTES;
             let mut groups = transaction.open_table(GROUPS)?;
-            let mut gone = Vec::new();
-            for row in groups.range(..=cut)? {
-                let (first_seq, group) = row?;
-                gone.push(first_seq.value());
-                left = left.saturating_sub(group.value().len() + CLEARED_ROW_BYTES);
-                if left == 0 {
-                    break;
-                }
-            }
-            for first_seq in gone {
-                groups.remove(first_seq)?;
+            let mut gone = groups.extract_from_if(..=cut, |_, _| true)?;
+            while left > 0
+                && let Some(row) = gone.next()
+            {
+                left = left.saturating_sub(row?.1.value().len() + CLEARED_ROW_BYTES);
             }
             let mut chunks = transaction.open_table(BEGINNING)?;
-            let mut gone = Vec::new();
-            for row in chunks.range(..(cut, 0))? {
-                if left == 0 {
-                    break;
-                }
-                let (key, chunk) = row?;
-                gone.push(key.value());
-                left = left.saturating_sub(chunk.value().len());
-            }
-            for key in gone {
-                chunks.remove(key)?;
+            let mut gone = chunks.extract_from_if(..(cut, 0), |_, _| true)?;
+            while left > 0
+                && let Some(row) = gone.next()
+            {
+                left = left.saturating_sub(row?.1.value().len());
             }
             Ok(left == 0)
         })
@@ -341,7 +329,7 @@ impl LogStore for EmbeddedStore {
     }
 
     fn compact(&self, cut: &mut Cut) -> Result<bool, StoreError> {
-        let seq = cut.head().seq;
+        let seq = cut.head.seq;
         // Chunks have the position as their key: these would replace the ones that count.
         if !cut.is_moved && seq <= self.known().beginning.seq {
             return Ok(false);
@@ -360,7 +348,7 @@ impl LogStore for EmbeddedStore {
         self.write(|transaction| insert_row(transaction, BEGINNING_ROW, &cut.beginning().encode_to_vec()))?;
         cut.is_moved = true;
         let mut known = self.known();
-        known.beginning = cut.head();
+        known.beginning = cut.head;
         known.bytes = known.bytes.saturating_sub(cut.replaced_bytes) + cut.bytes;
         Ok(true)
     }

@@ -73,7 +73,7 @@ impl Log {
     }
 
     fn head(&self) -> Head {
-        self.view.digests().position()
+        self.view.digests.head
     }
 
     /// A group of so many records, each about a key of its own.
@@ -96,11 +96,7 @@ impl Log {
     }
 
     fn cut(&self) -> Cut {
-        Cut::new(
-            self.view.state().freeze(),
-            self.view.digests().clone(),
-            self.store.bytes(),
-        )
+        Cut::new(self.view.state.freeze(), self.view.digests.clone(), self.store.bytes())
     }
 
     fn compact(&self) {
@@ -141,11 +137,7 @@ fn read(store: &EmbeddedStore) -> Result<LogView, StoreError> {
 }
 
 fn contents(view: &LogView) -> Contents {
-    (
-        view.digests().position(),
-        view.state().subjects(),
-        view.state().floor_of_all(),
-    )
+    (view.digests.head, view.state.subjects, view.state.log_floor)
 }
 
 fn found_in(file: &[u8]) -> Result<Contents, StoreError> {
@@ -491,7 +483,7 @@ fn a_log_is_not_compacted_at_or_before_the_position_where_it_begins() {
     log.compact();
     let is_over = |revoked_at| revoked_at <= 10_000;
     let in_force = |view: &mut LogView| {
-        view.state_mut().forget(0..usize::MAX, is_over);
+        view.state.forget(0..usize::MAX, is_over);
         contents(view)
     };
     let expected = in_force(&mut log.view);
@@ -567,7 +559,7 @@ fn a_log_that_was_compacted_twice_still_knows_every_position() {
     log.compact();
     log.raise(1);
     let view = read(&log.store).unwrap();
-    let check = |seq| view.digests().check(seq, earlier.digest.as_bytes());
+    let check = |seq| view.digests.check(seq, earlier.digest.as_bytes());
     assert_eq!(check(earlier.seq), Ok(()));
     let applied = earlier.seq + 1;
     assert_eq!(check(applied), Err(ForeignPosition::Diverged { applied }));

@@ -111,7 +111,7 @@ impl Verify {
         // One that cannot be opened is damaged, as is said below.
         let is_cosigned = match (&cosigned, &key) {
             (Some(cosigned), Some(key)) => self.witnesses.check(cosigned.note(), key, out)?,
-            _ => self.witnesses.are_none(),
+            _ => self.witnesses.keys.is_empty(),
         };
         outcome(&found.problems, is_cosigned, out)
     }
@@ -121,7 +121,7 @@ impl Verify {
         let key = self.key.clone().map_or_else(|| published_key(&client), Ok)?;
         let mut since = self.since(Some(&key))?;
         // The latest has rarely been cosigned yet. Asked for first, it is one that the latest goes on from.
-        let cosigned = match self.witnesses.are_none() {
+        let cosigned = match self.witnesses.keys.is_empty() {
             true => None,
             false => Some(online::checkpoint(&client, "/ledger/checkpoint/witnessed", &key)?),
         };

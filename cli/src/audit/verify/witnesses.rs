@@ -15,16 +15,12 @@ pub(super) struct WitnessOptions {
     /// A witness that must have cosigned the checkpoint (repeatable): its key, as the configuration's ledger.witnesses has
     /// it. Without, cosignatures are counted and not checked.
     #[arg(long = "witness", value_name = "VKEY", conflicts_with = "signatures")]
-    keys: Vec<WitnessKey>,
+    pub(super) keys: Vec<WitnessKey>,
 }
 
 // === impl WitnessOptions ===
 
 impl WitnessOptions {
-    pub(super) fn are_none(&self) -> bool {
-        self.keys.is_empty()
-    }
-
     /// Whether every witness has cosigned the note, which is the log's; says who has, when, and who has not.
     pub(super) fn check(&self, note: &str, log: &VerifierKey, out: &mut impl Write) -> Result<bool, Failure> {
         let note = UnverifiedNote::parse(note.as_bytes())
