@@ -41,6 +41,8 @@ run: rust ## Watch a real Envoy allow and deny delegations: builds all, then run
 
 # With the command line tool and control plane that cargo builds for the tests, which check themselves for overflows.
 test: export CREDENCE_BIN := $(CURDIR)/target/debug/credence
+# What incremental builds write takes a third of the build, and the tests are built once. For edits, set it to 1.
+test: export CARGO_INCREMENTAL ?= 0
 # Tests wait more than they compute.
 test: export RUST_TEST_THREADS ?= $(shell expr 2 '*' "$$(nproc)")
 test: rust ## Build all and run every test, end to end against a real Envoy too
