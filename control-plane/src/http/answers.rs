@@ -58,7 +58,7 @@ fn hold(bytes: Bytes, place: Place, peer: Peer, longest: Duration) -> Bytes {
     })
 }
 
-/// Smaller answers are bounded by the number of connections, and are given whatever else is held: probes and metrics.
+/// Smaller answers are bounded by the number of connections, and are given even if the memory is full: probes and metrics.
 const SMALL_BYTES: u64 = 64 << 10;
 /// The slowest that a client may read a large answer, beyond the time that it may read nothing: 256 KiB/s.
 const BYTES_PER_MS: u64 = 256;
