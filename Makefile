@@ -17,8 +17,15 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 # Which benchmark `make bench` runs: the name behind loadtest/bench-.
 BENCH ?= filter
 
-# All but the examples, which are the programs of benchmarks.
+# All but the examples, which are the programs of benchmarks. They always come from the whole workspace, for which cargo has
+# built what they depend on.
 TESTS := --workspace --lib --bins --tests
+# Two test programs at a time, for many a one ends with a single long test. What compares rates has the machine to itself, at
+# last.
+TESTS_ALONE := fairness
+TESTS_BESIDE := documentation faults filter ledger with_control_plane
+TESTS_OTHER := $(filter-out $(TESTS_ALONE) $(TESTS_BESIDE),$(sort $(basename $(notdir \
+	$(wildcard */tests/*.rs */*/tests/*.rs) $(patsubst %/main.rs,%,$(wildcard */tests/*/main.rs */*/tests/*/main.rs))))))
 
 # How long `make soak-oracles` sends requests.
 SECONDS ?= 600
@@ -43,13 +50,20 @@ run: rust ## Watch a real Envoy allow and deny delegations: builds all, then run
 test: export CREDENCE_BIN := $(CURDIR)/target/debug/credence
 # What incremental builds write takes a third of the build, and the tests are built once. For edits, set it to 1.
 test: export CARGO_INCREMENTAL ?= 0
-# Tests wait more than they compute.
-test: export RUST_TEST_THREADS ?= $(shell expr 2 '*' "$$(nproc)")
+# Of each of two test programs. Tests wait more than they compute.
+test: export RUST_TEST_THREADS ?= $(shell expr 1 + "$$(nproc)")
 test: rust ## Build all and run every test, end to end against a real Envoy too
 	@scripts/setup-tests.sh
 	@$(MAKE) $(SIDE_BY_SIDE) build-tests neighbour envoy interoperability alerts
-	@echo "==> Running the tests"
-	@cargo test --locked $(TESTS)
+	@echo "==> Running the tests: what each half says comes when it ends"
+	@$(MAKE) $(SIDE_BY_SIDE) --output-sync --keep-going test-other test-beside
+	@cargo test --locked --workspace $(TESTS_ALONE:%=--test %)
+
+test-other:
+	@cargo test --locked --no-fail-fast --workspace --lib --bins $(TESTS_OTHER:%=--test %)
+
+test-beside:
+	@cargo test --locked --no-fail-fast --workspace $(TESTS_BESIDE:%=--test %)
 
 test-mesh: build wasm envoy ## Have a real Istio deliver envoy-config/istio to real proxies: builds Istio once, some eight minutes
 	@scripts/test-mesh.sh
