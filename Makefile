@@ -47,7 +47,7 @@ run: rust ## Watch a real Envoy allow and deny delegations: builds all, then run
 	@target/release/demo
 
 # With the command line tool and control plane that cargo builds for the tests, which check themselves for overflows.
-test: export CREDENCE_BIN := $(CURDIR)/target/debug/credence
+test test-beside test-other: export CREDENCE_BIN := $(CURDIR)/target/debug/credence
 # What incremental builds write takes a third of the build, and the tests are built once. For edits, set it to 1.
 test: export CARGO_INCREMENTAL ?= 0
 # Of each of two test programs. Tests wait more than they compute.
