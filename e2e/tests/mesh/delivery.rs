@@ -76,10 +76,16 @@ fn assert_learns_of_a_revocation(mesh: &Mesh, proxy: &Proxy, file: &str) {
 }
 
 /// Envoy has the bound that the file puts on what outlives its decision.
-fn assert_bounds_streams(proxy: &Proxy, file: &str) {
+/// Streams are bounded, and hosts are read without their ports.
+fn assert_sets_the_connection_manager(proxy: &Proxy, file: &str) {
     let listeners = proxy.admin_page("/config_dump?resource=dynamic_listeners").unwrap();
-    let bound = r#""max_stream_duration": "600s""#;
-    assert!(listeners.text().contains(bound), "{file}: {}", listeners.text());
+    for set in [
+        r#""max_stream_duration": "600s""#,
+        r#""strip_any_host_port": true"#,
+        r#""strip_trailing_host_dot": true"#,
+    ] {
+        assert!(listeners.text().contains(set), "{file}: {set}: {}", listeners.text());
+    }
 }
 
 mod at_the_gateway_and_beside_the_service {
@@ -108,7 +114,7 @@ mod at_the_gateway_and_beside_the_service {
     fn streams_are_bounded() {
         let mesh = mesh();
         for (proxy, file) in places(&mesh) {
-            assert_bounds_streams(proxy, file);
+            assert_sets_the_connection_manager(proxy, file);
         }
     }
 
@@ -330,7 +336,7 @@ mod an_envoy_filter {
         mesh.wait_until_proofs_count(proxy).unwrap();
         assert_allows_only_what_was_delegated(&mesh, proxy, ENVOY_FILTER);
         assert_learns_of_a_revocation(&mesh, proxy, ENVOY_FILTER);
-        assert_bounds_streams(proxy, ENVOY_FILTER);
+        assert_sets_the_connection_manager(proxy, ENVOY_FILTER);
         let ambiguous = proxy.send(&Request::get("/healthz%2F..")).unwrap();
         assert_eq!(
             (ambiguous.status, ambiguous.reason()),
@@ -400,7 +406,7 @@ mod a_waypoint {
         let waypoint = mesh.start_waypoint().unwrap();
         assert_allows_only_what_was_delegated(&mesh, &waypoint.proxy, WAYPOINT_FILE);
         assert_learns_of_a_revocation(&mesh, &waypoint.proxy, WAYPOINT_FILE);
-        assert_bounds_streams(&waypoint.proxy, WAYPOINT_FILE);
+        assert_sets_the_connection_manager(&waypoint.proxy, WAYPOINT_FILE);
     }
 }
 
