@@ -20,8 +20,8 @@ BENCH ?= filter
 # All but the examples, which are the programs of benchmarks. They always come from the whole workspace, for which cargo has
 # built what they depend on.
 TESTS := --workspace --lib --bins --tests
-# Two test programs at a time, for many a one ends with a single long test. What compares rates has the machine to itself, at
-# last.
+# Two test programs run at a time: many end with a single long test, which keeps one core busy. The tests that compare rates
+# run alone, last. A new test program is in TESTS_OTHER by itself.
 TESTS_ALONE := fairness
 TESTS_BESIDE := documentation faults filter ledger with_control_plane
 TESTS_OTHER := $(filter-out $(TESTS_ALONE) $(TESTS_BESIDE),$(sort $(basename $(notdir \

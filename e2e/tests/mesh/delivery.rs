@@ -75,8 +75,7 @@ fn assert_learns_of_a_revocation(mesh: &Mesh, proxy: &Proxy, file: &str) {
         .unwrap();
 }
 
-/// Envoy has the bound that the file puts on what outlives its decision.
-/// Streams are bounded, and hosts are read without their ports.
+/// Envoy has what the file sets: it bounds streams, which outlive their decision, and reads hosts without ports.
 fn assert_sets_the_connection_manager(proxy: &Proxy, file: &str) {
     let listeners = proxy.admin_page("/config_dump?resource=dynamic_listeners").unwrap();
     for set in [
