@@ -139,11 +139,11 @@ class Reference:
         return table(head, [[", ".join(places), *row] for (_, *row), places in rows.items()])
 
     def serve(self):
-        """Options of `credence serve`, from what it prints with --help."""
+        """Options of `credence serve`, from its short help."""
         binary = Path(os.environ.get("CREDENCE_BIN", ROOT / "target/release/credence"))
         if not binary.exists():
             raise Failure(f"{binary}, which knows the options, is not there; run: make build")
-        said = subprocess.run([binary, "serve", "--help"], capture_output=True, text=True, check=True).stdout
+        said = subprocess.run([binary, "serve", "-h"], capture_output=True, text=True, check=True).stdout
         rows = []
         # What belongs to an option is indented further.
         for name, value, text in re.findall(r"^ {6}--([\w-]+)(?: <(\w+)>)?(.*(?:\n(?: {8,}.*)?(?=\n|$))*)", said, re.M):
