@@ -77,7 +77,7 @@ pub(crate) struct Serve {
     )]
     operator_token_file: Option<PathBuf>,
 
-    /// The configuration file, YAML: TLS and credentials (docs/control-plane.md).
+    /// The configuration file, YAML: TLS and credentials (docs/reference/configuration.md).
     #[arg(long, value_name = "FILE", env = "CREDENCE_CONFIG")]
     config: Option<PathBuf>,
 

@@ -134,7 +134,7 @@ mod tests {
                 (format!("{name}{suffix}"), kind.to_owned())
             })
             .collect();
-        let guide = include_str!("../../docs/control-plane.md");
+        let guide = include_str!("../../docs/reference/configuration.md");
         let documented: BTreeSet<(String, String)> = guide
             .lines()
             .filter_map(|line| {

@@ -179,7 +179,7 @@ impl Class {
 macro_rules! reasons {
     ($($variant:ident $code:literal $class:ident $title:literal,)*) => {
         /// Why a request was denied. The codes are stable: dashboards, alerts and clients may rely on them.
-        /// docs/reasons.md explains each.
+        /// docs/reference/errors.md explains each.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Reason {
             $(#[doc = $title] $variant,)*
@@ -493,13 +493,13 @@ mod tests {
 
     #[test]
     fn the_documentation_has_every_code_with_its_status() {
-        let documentation = include_str!("../../docs/reasons.md");
+        let documentation = include_str!("../../docs/reference/errors.md");
         for reason in Reason::ALL {
             let row = format!("| `{}` | {} |", reason.code(), reason.class().status());
             assert_eq!(
                 documentation.matches(&row).count(),
                 1,
-                "docs/reasons.md should have one row starting {row}"
+                "docs/reference/errors.md should have one row starting {row}"
             );
         }
         for code in [
@@ -509,7 +509,7 @@ mod tests {
         ] {
             assert!(
                 documentation.contains(&format!("| `{code}` |")),
-                "docs/reasons.md should list {code}"
+                "docs/reference/errors.md should list {code}"
             );
         }
     }

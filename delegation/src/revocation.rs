@@ -106,7 +106,7 @@ pub(crate) struct NamedToken<'a> {
 }
 
 impl RevocationReason {
-    /// The reason code that enforcement points answer with (docs/reasons.md).
+    /// The reason code that enforcement points answer with (docs/reference/errors.md).
     pub fn code(self) -> &'static str {
         match self {
             Self::PrincipalDisabled => "disabled_principal",

@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// As docs/configuration.md says of `limits.hot_keys`.
+    /// As docs/reference/configuration.md says of `limits.hot_keys`.
     #[test]
     fn tables_take_as_much_memory_as_documented() {
         fn kibibytes<const W: usize>() -> usize {

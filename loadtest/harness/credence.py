@@ -288,7 +288,7 @@ def configuration(
     identity: str = "dictionary",
     audit: dict | None = None,
 ) -> dict:
-    """As docs/configuration.md describes it. The last of the rules is the one for the catalog in envoy-config/envoy.yaml."""
+    """As docs/reference/configuration.md describes it. The last of the rules is the one for the catalog in envoy-config/envoy.yaml."""
     others = [rule(f"other-{number}", f"/v1/other-{number}/{{item}}", f"other-{number}.read", proof) for number in range(RULES - 1)]
     return {
         "audience": [AUDIENCE],

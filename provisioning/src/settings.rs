@@ -1,6 +1,6 @@
 //! The parts of the configuration file about identity providers: `scim` and `security_events`.
 //!
-//! docs/identity-providers.md describes every member with its default and its limits.
+//! docs/operate/identity-providers.md describes every member with its default and its limits.
 
 use std::path::PathBuf;
 

@@ -300,7 +300,7 @@ fn read_secret(log: &Path, name: &str, cure: &'static str) -> Result<[u8; 32], D
 
 const MISSING: &str = "missing";
 const RESTORE_FOLDER: &str = "Restore the data folder from a backup, and start once with --restored \
-                              (docs/revocation.md#backups)";
+                              (docs/operate/backup.md#restore)";
 const RESTORE_SOURCE_KEY: &str = "Restore this file from a backup of this folder, or put 32 random bytes in its place: \
                                   then audit sources that are open cannot go on, and begin anew; followers of the event \
                                   stream get a snapshot, and positions given out before count as `claimed`";

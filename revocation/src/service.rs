@@ -239,7 +239,7 @@ impl WatchStream {
                         found = %foreign,
                         "clients have positions that this log gave out and does not know any more: the data folder was \
                          restored from a backup, or two control planes use copies of it, and revocations are forgotten; \
-                         restart with --restored {} (docs/revocation.md)",
+                         restart with --restored {} (docs/operate/backup.md#restore)",
                         self.log.log_id()
                     );
                 } else {

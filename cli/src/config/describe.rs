@@ -22,7 +22,7 @@ pub(crate) struct Describe {
     /// The configuration.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Print JSON: a list with one element for each filter (docs/configuration.md documents it).
+    /// Print JSON: a list with one element for each filter (docs/reference/configuration.md documents it).
     #[arg(long)]
     json: bool,
 }

@@ -265,7 +265,7 @@ fn lists_end_where_the_filter_ends_them() {
 
 #[test]
 fn the_schema_and_the_guide_have_the_same_fields_and_defaults() {
-    let guide = std::fs::read_to_string(repository().join("docs/configuration.md")).unwrap();
+    let guide = std::fs::read_to_string(repository().join("docs/reference/configuration.md")).unwrap();
     let rows: Vec<(String, String)> = guide
         .lines()
         .filter(|line| line.starts_with("| `"))
@@ -281,7 +281,7 @@ fn the_schema_and_the_guide_have_the_same_fields_and_defaults() {
             "{place} has no description; write one above the field"
         );
         let Some((_, default)) = rows.iter().find(|(field, _)| *field == place) else {
-            panic!("docs/configuration.md should have a row for `{place}`");
+            panic!("docs/reference/configuration.md should have a row for `{place}`");
         };
         let expected = match &field["default"] {
             Value::Null => continue,
@@ -325,7 +325,7 @@ impl Schema {
             .map_err(|error| error.to_string())
     }
 
-    /// Every field, named as docs/configuration.md names it. Keys are described by RFCs.
+    /// Every field, named as docs/reference/configuration.md names it. Keys are described by RFCs.
     fn places(&self) -> Vec<(String, Value)> {
         fn collect(schema: &Value, path: &str, places: &mut Vec<(String, Value)>) {
             for (name, field) in schema["properties"].as_object().into_iter().flatten() {
@@ -352,7 +352,7 @@ fn printed() -> String {
 
 /// Every plugin configuration in the guide and in the ready-to-use files, read by another reader of YAML.
 fn examples() -> Vec<(String, Value)> {
-    let guide = std::fs::read_to_string(repository().join("docs/configuration.md")).unwrap();
+    let guide = std::fs::read_to_string(repository().join("docs/reference/configuration.md")).unwrap();
     let blocks = guide
         .split("```yaml\n")
         .skip(1)
@@ -366,7 +366,7 @@ fn examples() -> Vec<(String, Value)> {
             .as_object_mut()
             .unwrap()
             .extend(block.as_object().unwrap().clone());
-        examples.push((format!("example {} of docs/configuration.md", number + 1), example));
+        examples.push((format!("example {} of docs/reference/configuration.md", number + 1), example));
     }
     for folder in ["envoy-config", "envoy-config/istio"] {
         for entry in std::fs::read_dir(repository().join(folder)).unwrap() {

@@ -23,7 +23,7 @@ fn the_committed_schema_is_the_one_that_is_printed() {
 fn every_documented_example_is_valid_and_loads() {
     let schema = Schema::printed();
     let mut seen = 0;
-    for page in ["docs/control-plane.md", "docs/api.md"] {
+    for page in ["docs/reference/configuration.md", "docs/reference/api.md"] {
         let text = std::fs::read_to_string(repository().join(page)).unwrap();
         for block in text.split("```yaml\n").skip(1) {
             let block = block.split_once("```").unwrap().0;
@@ -241,7 +241,7 @@ fn the_guide_has_every_member_with_its_default() {
                 .any(|name| name == format!("`{place}`"))
                 .then_some(rest)
         });
-        let row = row.unwrap_or_else(|| panic!("docs/control-plane.md should have a row for `{place}`"));
+        let row = row.unwrap_or_else(|| panic!("docs/reference/configuration.md should have a row for `{place}`"));
         let default = row.split(" | ").next().unwrap().replace(['`', ','], "");
         match &member["default"] {
             Value::Null => {}
@@ -273,7 +273,7 @@ fn the_guide_has_every_option_of_serve_with_its_default() {
                 let rest = line.strip_prefix(&format!("| `--{name}"));
                 rest.is_some_and(|rest| rest.starts_with([' ', '`']))
             })
-            .unwrap_or_else(|| panic!("docs/control-plane.md should have a row for `--{name}`"));
+            .unwrap_or_else(|| panic!("docs/reference/configuration.md should have a row for `--{name}`"));
         let default = option
             .split_once("[default: ")
             .map(|(_, rest)| rest.split_once(']').unwrap().0);
@@ -311,7 +311,7 @@ impl Schema {
             .map_err(|error| error.to_string())
     }
 
-    /// Every member, named as docs/control-plane.md names it. Keys are described by RFCs.
+    /// Every member, named as docs/reference/configuration.md names it. Keys are described by RFCs.
     fn places(&self) -> Vec<(String, Value)> {
         fn collect(schema: &Value, path: &str, places: &mut Vec<(String, Value)>) {
             for (name, member) in schema["properties"].as_object().into_iter().flatten() {
@@ -400,7 +400,7 @@ fn complete() -> Value {
 }
 
 fn guide() -> String {
-    std::fs::read_to_string(repository().join("docs/control-plane.md")).unwrap()
+    std::fs::read_to_string(repository().join("docs/reference/configuration.md")).unwrap()
 }
 
 fn repository() -> PathBuf {

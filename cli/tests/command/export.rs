@@ -257,9 +257,9 @@ fn pyarrow_reads_the_same_records_with_their_types() {
     ] {
         assert_eq!(schema[column], expected, "{schema}");
     }
-    let guide = std::fs::read_to_string(repository.join("docs/export.md")).unwrap();
+    let guide = std::fs::read_to_string(repository.join("docs/reference/evidence.md")).unwrap();
     for column in schema.as_object().unwrap().keys() {
-        assert!(guide.contains(&format!("`{column}`")), "docs/export.md has no {column}");
+        assert!(guide.contains(&format!("`{column}`")), "docs/reference/evidence.md has no {column}");
     }
     assert_eq!(rows.len(), records.len());
     for (row, record) in rows.iter().zip(&records) {

@@ -83,7 +83,7 @@ fn it_is_refused_where_the_operators_token_is_for_all_to_read() {
 
 #[test]
 fn every_option_is_one_of_the_documented_ones() {
-    let documented = std::fs::read_to_string(repository().join("docs/control-plane.md")).unwrap();
+    let documented = std::fs::read_to_string(repository().join("docs/reference/configuration.md")).unwrap();
     for container in [
         Container::of("control-plane.yaml", "StatefulSet", "control-plane"),
         Container::of("first-start.yaml", "Job", "first-start"),

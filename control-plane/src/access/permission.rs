@@ -54,7 +54,7 @@ pub(crate) enum Refusal {
 // === impl Permission ===
 
 impl Permission {
-    /// The table of docs/control-plane.md.
+    /// The table of docs/operate/control-plane.md.
     pub(super) fn is_of(self, role: Role) -> bool {
         match role {
             Role::Admin => true,

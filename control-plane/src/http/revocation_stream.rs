@@ -2,7 +2,7 @@
 //!
 //! Without a position the stream begins with the whole present state; with one (`Last-Event-ID`, which every
 //! EventSource sends when it connects again, or `last_event_id` in the query) with what came after it; with `from=now`
-//! with nothing. docs/api.md has the events. What an interrupted stream relies on: only events behind which the client's
+//! with nothing. docs/reference/api.md has the events. What an interrupted stream relies on: only events behind which the client's
 //! view is whole carry an `id`, so that a snapshot that broke off begins anew.
 
 use std::sync::Arc;

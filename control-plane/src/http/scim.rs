@@ -1,4 +1,4 @@
-//! `/scim/v2`: SCIM 2.0 for users. docs/identity-providers.md describes it.
+//! `/scim/v2`: SCIM 2.0 for users. docs/operate/identity-providers.md describes it.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! A delegation is given by the facts that the filters' rule needs. Of those that are left out, the answer takes the
 //! worst: without `issued_at` every floor revokes it, without `epoch` every raise does unless the issuer is known to speak
-//! for several people and the root is younger. docs/api.md has the members.
+//! for several people and the root is younger. docs/reference/api.md has the members.
 
 use std::sync::Arc;
 
@@ -204,7 +204,7 @@ impl Asked {
             root_epoch: self.epoch,
             issued_at: UnixTime(self.issued_at.unwrap_or(i64::MIN)),
             keys: keys.collect::<Result<_, _>>()?,
-            // How long the tokens live is for the relying party to check: docs/api.md says against what.
+            // How long the tokens live is for the relying party to check: docs/reference/api.md says against what.
             tokens: Vec::from_iter(self.ids.into_iter().map(|id| PresentedToken { id, span: None })),
         })
     }

@@ -96,7 +96,7 @@ pub enum CertificateSubject {
     Dns(#[schemars(extend("pattern" = SUBJECT_NAME))] String),
 }
 
-/// What a credential is good for; docs/control-plane.md has the table.
+/// What a credential is good for; docs/operate/control-plane.md has the table.
 #[derive(
     Debug,
     Clone,

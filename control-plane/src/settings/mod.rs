@@ -1,6 +1,6 @@
 //! The configuration file of `credence serve --config`: everything that is no plain command line option.
 //!
-//! docs/control-plane.md describes every member with its default and its limits.
+//! docs/reference/configuration.md describes every member with its default and its limits.
 
 mod access;
 mod holders;

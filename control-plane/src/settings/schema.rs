@@ -23,7 +23,7 @@ pub fn settings_schema() -> String {
     schema.insert("title".to_owned(), json!("Configuration of Credence's control plane"));
     schema.insert(
         "description".to_owned(),
-        json!("The file that credence serve --config reads. docs/control-plane.md explains every member."),
+        json!("The file that credence serve --config reads. docs/reference/configuration.md explains every member."),
     );
     // A schema always serialises: its members have texts as names.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();

@@ -9,7 +9,7 @@ use super::read::read;
 use crate::arguments::ArgumentKind;
 use crate::route::{HeaderTest, QueryTest};
 
-/// Everything an agent must know to get through. docs/configuration.md documents its JSON form, which only grows.
+/// Everything an agent must know to get through. docs/reference/configuration.md documents its JSON form, which only grows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Description {
     /// What happens to a request that no rule matches.

@@ -18,7 +18,7 @@ use crate::arguments::ArgumentKind;
 use crate::identity_headers::{IdentityHeaders, Part};
 use crate::route;
 
-/// What Envoy hands to the plugin. docs/configuration.md explains every field.
+/// What Envoy hands to the plugin. docs/reference/configuration.md explains every field.
 #[derive(Debug, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "tools", schemars(title = "Configuration of Credence's filter"))]

@@ -26,7 +26,7 @@ pub(super) fn read(json: &[u8]) -> Result<File, ConfigError> {
     if json.iter().all(u8::is_ascii_whitespace) {
         return Err(ConfigError::one(
             ".",
-            "the configuration is empty; docs/configuration.md shows a complete one",
+            "the configuration is empty; docs/reference/configuration.md shows a complete one",
         ));
     }
     if json.len() > MAX_CONFIG_BYTES {

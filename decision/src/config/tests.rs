@@ -14,9 +14,9 @@ mod errors;
 mod matching;
 mod trust;
 
-/// An Ed25519 key of docs/configuration.md.
+/// An Ed25519 key of docs/reference/configuration.md.
 const X: &str = "7GJBdyhdiFuT4Q8CbAa5sR1ARWxY0Dtu8OQ6E9AODWg";
-const DOCUMENTATION: &str = include_str!("../../../docs/configuration.md");
+const DOCUMENTATION: &str = include_str!("../../../docs/reference/configuration.md");
 const LOG_ID: &str = "0123456789abcdef0123456789abcdef";
 
 #[test]
@@ -360,7 +360,7 @@ fn every_field_is_documented() {
                     .nth(1)
                     .is_some_and(|path| path.rsplit('.').next() == Some(field))
         });
-        assert!(documented, "docs/configuration.md should have a row for `{field}`");
+        assert!(documented, "docs/reference/configuration.md should have a row for `{field}`");
     }
 }
 

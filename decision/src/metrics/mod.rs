@@ -1,4 +1,4 @@
-//! Figures: kept in the VM, and handed to the host at its ticks. docs/metrics.md lists them.
+//! Figures: kept in the VM, and handed to the host at its ticks. docs/reference/metrics.md lists them.
 //!
 //! | file | its one job |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Counters, gauges and histograms, kept in the VM and handed to the host at its ticks. docs/metrics.md lists them.
+//! Counters, gauges and histograms, kept in the VM and handed to the host at its ticks. docs/reference/metrics.md lists them.
 //!
 //! A host call costs about a microsecond and a decision has several things to count: requests therefore only touch
 //! the VM's memory, and a tick hands over what has changed since the last.

@@ -329,7 +329,7 @@ impl Override {
     }
 }
 
-/// Folded names, by their lengths. docs/configuration.md says which service reads each.
+/// Folded names, by their lengths. docs/reference/configuration.md says which service reads each.
 const OVERRIDES: [(&[u8], Override); 29] = [
     // `$wssn`.
     (b"-wssn", Override::Host),

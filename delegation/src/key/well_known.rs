@@ -7,7 +7,7 @@ use super::PublicKey;
 pub(crate) enum WellKnown {
     /// This specification prints its private half, so that anyone can sign with it.
     Printed(&'static str),
-    /// It is the one in the files that we ship, which has no private half (docs/configuration.md).
+    /// It is the one in the files that we ship, which has no private half (docs/reference/configuration.md).
     Examples,
 }
 

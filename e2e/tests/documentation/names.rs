@@ -7,7 +7,7 @@ use super::page::{Page, repository};
 
 #[test]
 fn every_reason_code_has_its_section_in_troubleshooting() {
-    let reasons = Page::read("docs/reasons.md");
+    let reasons = Page::read("docs/reference/errors.md");
     let codes: Vec<&str> = reasons
         .text
         .lines()
@@ -15,7 +15,7 @@ fn every_reason_code_has_its_section_in_troubleshooting() {
         .map(|(code, _)| code)
         .collect();
     assert!(codes.len() > 50, "{codes:?}");
-    let troubleshooting = Page::read("docs/troubleshooting.md");
+    let troubleshooting = Page::read("docs/reference/errors.md");
     let sections: Vec<&str> = troubleshooting
         .text
         .lines()
@@ -23,20 +23,20 @@ fn every_reason_code_has_its_section_in_troubleshooting() {
         .collect();
     assert_eq!(
         sections, codes,
-        "docs/troubleshooting.md has other sections than docs/reasons.md has codes"
+        "docs/reference/errors.md has other sections than docs/reference/errors.md has codes"
     );
 }
 
 #[test]
 fn each_section_of_a_reason_code_says_what_to_look_at_and_what_helps() {
-    let troubleshooting = Page::read("docs/troubleshooting.md");
+    let troubleshooting = Page::read("docs/reference/errors.md");
     for section in troubleshooting.text.split("\n### `").skip(1) {
         let (code, said) = section.split_once("`\n").unwrap();
         let said = said.split("\n## ").next().unwrap();
         for part in ["**Look at**", "**Cure**"] {
             assert!(
                 said.contains(part),
-                "docs/troubleshooting.md, {code}: {part} is missing"
+                "docs/reference/errors.md, {code}: {part} is missing"
             );
         }
     }
@@ -48,7 +48,7 @@ fn each_section_of_a_reason_code_says_what_to_look_at_and_what_helps() {
 fn the_tests_that_the_pages_name_are_there() {
     let mut named = 0;
     let mut missing = Vec::new();
-    for page in ["docs/promises.md", "docs/threat-model.md"].map(Page::read) {
+    for page in ["docs/internals/promises.md", "docs/internals/threat-model.md"].map(Page::read) {
         let prose = page.prose();
         for row in prose.lines().filter(|line| line.starts_with('|')) {
             let mut file: Option<(&str, String)> = None;
@@ -83,7 +83,7 @@ fn the_tests_that_the_pages_name_are_there() {
 
 #[test]
 fn the_metrics_that_the_pages_name_are_documented() {
-    let documented: BTreeSet<String> = ["docs/metrics.md", "docs/control-plane.md"]
+    let documented: BTreeSet<String> = ["docs/reference/metrics.md", "docs/reference/configuration.md"]
         .iter()
         .flat_map(|path| {
             let page = Page::read(path);
@@ -132,11 +132,11 @@ fn the_benchmarks_that_the_pages_name_are_there() {
     }
 }
 
-/// The last column of a table in docs/sizing.md names the command, or says "the same", and then the members of what it
+/// The last column of a table in docs/operate/scale.md names the command, or says "the same", and then the members of what it
 /// prints.
 #[test]
 fn each_figure_names_the_member_that_its_benchmark_prints() {
-    let page = Page::read("docs/sizing.md");
+    let page = Page::read("docs/operate/scale.md");
     let mut programs = String::new();
     let mut named = 0;
     for row in page
@@ -147,7 +147,7 @@ fn each_figure_names_the_member_that_its_benchmark_prints() {
         let source = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
         let (command, members) = source
             .split_once(": ")
-            .unwrap_or_else(|| panic!("docs/sizing.md: {row}: whose figure?"));
+            .unwrap_or_else(|| panic!("docs/operate/scale.md: {row}: whose figure?"));
         if command != "the same" {
             let (_, benchmark) = command.trim_matches('`').split_once("BENCH=").unwrap();
             programs = programs_of(benchmark);
@@ -155,7 +155,7 @@ fn each_figure_names_the_member_that_its_benchmark_prints() {
         for member in members.split('`').skip(1).step_by(2) {
             assert!(
                 programs.contains(member),
-                "docs/sizing.md: {row}: nothing prints {member}"
+                "docs/operate/scale.md: {row}: nothing prints {member}"
             );
             named += 1;
         }

@@ -202,16 +202,16 @@ fn a_line_with_dots_fits_what_differs_where_they_are() {
 
 /// In the order of a newcomer: each goes on where the one before ended.
 const WALK: &[&str] = &[
-    "docs/install-envoy.md",
-    "docs/control-plane.md",
-    "docs/images.md",
-    "docs/api.md",
-    "docs/export.md",
-    "docs/ledger.md",
+    "docs/start/envoy.md",
+    "docs/reference/configuration.md",
+    "docs/operate/images.md",
+    "docs/reference/api.md",
+    "docs/reference/evidence.md",
+    "docs/internals/ledger.md",
     "README.md",
-    "docs/rollout.md",
-    "docs/troubleshooting.md",
-    "docs/upgrade.md",
+    "docs/operate/enforce.md",
+    "docs/reference/errors.md",
+    "docs/operate/upgrade.md",
 ];
 
 /// A network, and process ids, of its own; what is left of it ends with `unshare`.

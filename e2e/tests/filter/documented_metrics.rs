@@ -1,4 +1,4 @@
-//! docs/metrics.md and what Envoy tells Prometheus: the same names, and what they say.
+//! docs/reference/metrics.md and what Envoy tells Prometheus: the same names, and what they say.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -67,7 +67,7 @@ fn what_is_documented_is_exposed_and_nothing_else() {
         .filter(|(name, _)| name.starts_with("credence_"))
         .map(|(name, kind)| (name.to_owned(), kind.to_owned()))
         .collect();
-    let documentation = include_str!("../../../docs/metrics.md");
+    let documentation = include_str!("../../../docs/reference/metrics.md");
     let documented: BTreeSet<(String, String)> = documentation
         .lines()
         .filter_map(|line| {

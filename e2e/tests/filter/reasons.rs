@@ -1,4 +1,4 @@
-//! Every reason code of docs/reasons.md, provoked in a real Envoy: the client is told what the table says, and the
+//! Every reason code of docs/reference/errors.md, provoked in a real Envoy: the client is told what the table says, and the
 //! metrics count the code itself.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use credence_e2e::grants::{CHARGE, READ};
 use credence_e2e::{AUDIENCE, Client, Http2, ISSUER, Reply, Request, Stack, StackOptions, waiting};
 use serde_json::value::RawValue;
 
-const TABLE: &str = include_str!("../../../docs/reasons.md");
+const TABLE: &str = include_str!("../../../docs/reference/errors.md");
 
 /// Codes for which no request can be made, and why.
 const EXEMPT: &[(&str, &str)] = &[
@@ -97,7 +97,7 @@ fn rows() -> impl Iterator<Item = Row> {
 
 #[track_caller]
 fn assert_told_and_counted(code: &str, asked: &Asked) {
-    let row = rows().find(|row| row.code == code).expect("a row in docs/reasons.md");
+    let row = rows().find(|row| row.code == code).expect("a row in docs/reference/errors.md");
     if let Some(reply) = &asked.reply {
         let told = match code {
             _ if !row.secret => code,

@@ -229,7 +229,7 @@ fn without_a_certificate_there_is_no_holder() {
     }
 }
 
-/// What docs/configuration.md says of authorities rests on it: the filter cannot see that there are several.
+/// What docs/reference/configuration.md says of authorities rests on it: the filter cannot see that there are several.
 #[test]
 fn envoy_tells_filters_the_first_uri_of_several() {
     let mesh = mesh();

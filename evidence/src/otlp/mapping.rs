@@ -1,5 +1,5 @@
 //! What a record of the ledger says in OpenTelemetry's words: the log data model, and the semantic conventions where they
-//! have a name. docs/otlp.md has the table.
+//! have a name. docs/reference/evidence.md has the table.
 
 use credence_ledger::entry::{AggregateView, EntryKind, EventView, PrincipalView};
 use credence_ledger::fields::{FIELDS, UNSPECIFIED, Value as FieldValue, change_name, decision_name, values};

@@ -7,7 +7,7 @@
 //! | `sender` | one request, and what the answer means (OTLP 1.x, "Failures") |
 //!
 //! The ledger knows nothing of it: a slow, dead or wrong collector delays no request and loses nothing that retention
-//! does not take away first. docs/otlp.md has the table of attributes.
+//! does not take away first. docs/reference/evidence.md has the table of attributes.
 
 mod follower;
 mod mapping;

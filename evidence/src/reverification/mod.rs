@@ -5,7 +5,7 @@
 //! it stopped ([`cursors`](crate::cursors)), and nothing is left out however far it falls behind. It takes a block of
 //! records at a time, so that the chains in it make true batches. [`recorded`] has the records: those that the writer has
 //! just handed over, and the files for all others. [`verdicts`] remembers what came of each chain, and [`comparison`]
-//! says how an event and its chain differ. [`thread`] is what runs it. docs/ledger.md ("Verified again") has the rules.
+//! says how an event and its chain differ. [`thread`] is what runs it. docs/internals/ledger.md ("Verified again") has the rules.
 
 pub(crate) mod checker;
 pub(crate) mod comparison;

@@ -46,7 +46,7 @@ impl<H: Host> World for RequestWorld<'_, H> {
     }
 
     fn client_uri(&self) -> Option<Vec<u8>> {
-        // The first URI of several, which are not told; docs/configuration.md says what that asks of the authority.
+        // The first URI of several, which are not told; docs/reference/configuration.md says what that asks of the authority.
         self.host.property(&["connection", "uri_san_peer_certificate"]).ok()?
     }
 

@@ -87,7 +87,7 @@ impl Kind {
         Self::ProofReplayed,
     ];
 
-    /// docs/reasons.md has the codes.
+    /// docs/reference/errors.md has the codes.
     pub(crate) fn expectation(self) -> Expectation {
         use Rule::{Bearer, Proof};
         let (rule, status, reason, recorded) = match self {

@@ -75,7 +75,7 @@ pub enum StoreError {
     /// The file does not hold what was written.
     #[error(
         "{path} is damaged: {found}. Restore the data folder from a backup, and start once with --restored \
-         (docs/revocation.md#backups)", path = path.display()
+         (docs/operate/backup.md#restore)", path = path.display()
     )]
     Damaged {
         /// The file.

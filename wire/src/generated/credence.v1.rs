@@ -732,7 +732,7 @@ pub struct Event {
     pub tool: ::prost::alloc::string::String,
     #[prost(enumeration = "Decision", tag = "6")]
     pub decision: i32,
-    /// A stable reason code; docs/reasons.md lists them.
+    /// A stable reason code; docs/reference/errors.md lists them.
     #[prost(string, tag = "7")]
     pub reason: ::prost::alloc::string::String,
     #[prost(enumeration = "Mode", tag = "8")]

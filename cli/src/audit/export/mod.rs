@@ -45,7 +45,7 @@ pub(crate) struct Export {
 enum Format {
     /// A JSON object a line, as the control plane's API shows it.
     Jsonl,
-    /// Apache Parquet; docs/export.md has the columns.
+    /// Apache Parquet; docs/reference/evidence.md has the columns.
     Parquet,
 }
 

@@ -1,4 +1,4 @@
-//! Records as Apache Parquet: docs/export.md has the columns.
+//! Records as Apache Parquet: docs/reference/evidence.md has the columns.
 
 use std::sync::Arc;
 

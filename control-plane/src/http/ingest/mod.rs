@@ -5,7 +5,7 @@
 //! `{"first_sequence": n, "entries": [...]}`; the answer `{"acknowledged": m}` comes when every entry up to `m` is durable.
 //! What is sent again is stored once; a gap is 409 with the number that was `expected`. `GET …/{ticket}` says where the
 //! source is, `DELETE …/{ticket}` ends it. A source that is silent for longer than the grace is recorded as ended with
-//! its tail unknown; it may come back. docs/api.md has the entries, [`entry`] reads them.
+//! its tail unknown; it may come back. docs/reference/api.md has the entries, [`entry`] reads them.
 
 mod entry;
 

@@ -250,7 +250,7 @@ fn every_metric_and_label_that_the_dashboard_names_is_there() {
 
 #[test]
 fn every_alert_has_a_section_of_the_runbook_and_tests_of_both_kinds() {
-    let runbook = include_str!("../../../../docs/runbook.md");
+    let runbook = include_str!("../../../../docs/operate/alerts.md");
     let tests: String = fs::read_dir(asked::folder().join("tests"))
         .unwrap()
         .map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap())
@@ -259,10 +259,10 @@ fn every_alert_has_a_section_of_the_runbook_and_tests_of_both_kinds() {
     for Rule { alert, annotations, .. } in asked::rules() {
         let Some(alert) = alert else { continue };
         let section = format!("\n### {alert}\n");
-        assert!(runbook.contains(&section), "docs/runbook.md has no section {alert}");
+        assert!(runbook.contains(&section), "docs/operate/alerts.md has no section {alert}");
         assert_eq!(
             annotations.runbook_url,
-            format!("docs/runbook.md#{}", alert.to_lowercase())
+            format!("docs/operate/alerts.md#{}", alert.to_lowercase())
         );
         let fires = format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"");
         assert!(tests.contains(&fires), "no test has {alert} fire");
@@ -274,7 +274,7 @@ fn every_alert_has_a_section_of_the_runbook_and_tests_of_both_kinds() {
     }
     // And no section is of an alert that is gone.
     for section in runbook.lines().filter_map(|line| line.strip_prefix("### ")) {
-        assert!(alerts.contains(section), "docs/runbook.md: there is no alert {section}");
+        assert!(alerts.contains(section), "docs/operate/alerts.md: there is no alert {section}");
     }
     // Each test that has an alert fire also says when it does not.
     for test in tests.split("  - name: ").skip(1).filter(|test| test.contains("ALERTS")) {
