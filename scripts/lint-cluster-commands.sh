@@ -6,8 +6,8 @@
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-# In the order of somebody who installs all.
-PAGES=(install-control-plane install-istio install-envoy-gateway)
+# In the order of an operator who installs all.
+PAGES=(operate/control-plane start/istio start/envoy-gateway)
 # What is in a cluster before Credence.
 NAMESPACES=(default payments istio-system envoy-gateway-system)
 
@@ -60,7 +60,7 @@ run_page() {
         "# In the cluster's registry"* | *"once its pod runs"*) continue ;;
         "# In the cluster, once") begin_cluster ;;
         "# In the cluster"*) ;;
-        *) fail "$1:$((10#${fence#*/})): commands without '# In the cluster'" "Nobody runs them." ;;
+        *) continue ;; # e2e/tests/documentation runs or checks it
         esac
         bash -e -o pipefail "$fence" >said 2>&1 || fail "$1:$((10#${fence#*/})): these commands fail" "$(cat "$fence" said)"
     done

@@ -1,5 +1,5 @@
 // Command interop does with a library what its standard input asks for, one JSON object a line; ../README.md has the
-// requests. With the arguments "mint FOLDER" it runs the mint function of Credence's README, with the keys that are in
+// requests. With the arguments "mint FOLDER" it runs the mint function of Credence's docs/start/agents.md, with the keys that are in
 // that folder.
 package main
 

@@ -263,40 +263,6 @@ fn lists_end_where_the_filter_ends_them() {
     }
 }
 
-#[test]
-fn the_schema_and_the_guide_have_the_same_fields_and_defaults() {
-    let guide = std::fs::read_to_string(repository().join("docs/reference/configuration.md")).unwrap();
-    let rows: Vec<(String, String)> = guide
-        .lines()
-        .filter(|line| line.starts_with("| `"))
-        .filter_map(|line| {
-            let mut cells = line.split(" | ");
-            let field = cells.next()?.trim_start_matches("| ").trim_matches('`').to_owned();
-            Some((field, cells.nth(1)?.trim().replace('`', "")))
-        })
-        .collect();
-    for (place, field) in Schema::printed().places() {
-        assert!(
-            field["description"].as_str().is_some_and(|text| !text.is_empty()),
-            "{place} has no description; write one above the field"
-        );
-        let Some((_, default)) = rows.iter().find(|(field, _)| *field == place) else {
-            panic!("docs/reference/configuration.md should have a row for `{place}`");
-        };
-        let expected = match &field["default"] {
-            Value::Null => continue,
-            // One of several that exclude each other: the guide calls none of them the default.
-            Value::Bool(false) if default == "—" => continue,
-            Value::String(text) => text.clone(),
-            other => other.to_string().replace('"', ""),
-        };
-        assert_eq!(
-            *default, expected,
-            "the default of {place} (left: the guide's, right: the schema's)"
-        );
-    }
-}
-
 /// An element of a list, by its number.
 type Element = fn(usize) -> Value;
 
@@ -325,23 +291,6 @@ impl Schema {
             .map_err(|error| error.to_string())
     }
 
-    /// Every field, named as docs/reference/configuration.md names it. Keys are described by RFCs.
-    fn places(&self) -> Vec<(String, Value)> {
-        fn collect(schema: &Value, path: &str, places: &mut Vec<(String, Value)>) {
-            for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-                let place = format!("{path}{name}");
-                places.push((place.clone(), field.clone()));
-                if !["jwk", "jwks"].contains(&name.as_str()) {
-                    collect(field, &format!("{place}."), places);
-                    collect(&field["items"], &format!("{place}[]."), places);
-                    collect(&field["additionalProperties"], &format!("{place}.*."), places);
-                }
-            }
-        }
-        let mut places = Vec::new();
-        collect(&self.text, "", &mut places);
-        places
-    }
 }
 
 fn printed() -> String {
@@ -353,7 +302,8 @@ fn printed() -> String {
 /// Every plugin configuration in the guide and in the ready-to-use files, read by another reader of YAML.
 fn examples() -> Vec<(String, Value)> {
     let guide = std::fs::read_to_string(repository().join("docs/reference/configuration.md")).unwrap();
-    let blocks = guide
+    let (of_the_filter, _) = guide.split_once("\n## Control plane\n").unwrap();
+    let blocks = of_the_filter
         .split("```yaml\n")
         .skip(1)
         .map(|rest| rest.split_once("```").unwrap().0);

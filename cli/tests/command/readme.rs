@@ -1,4 +1,4 @@
-//! The README's commands, in the order in which they stand there.
+//! The commands of docs/start/agents.md, in the order in which they stand there.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,12 +7,12 @@ use crate::common::Workbench;
 
 #[test]
 fn its_commands_make_the_keys_the_chain_and_the_proof_that_it_goes_on_with() {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
-    let readme = std::fs::read_to_string(readme).unwrap();
-    let (_, section) = readme.split_once("\n## Mint, hand on, prove, revoke\n").unwrap();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/start/agents.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, section) = page.split_once("\n## Mint, hand on, prove, revoke\n").unwrap();
     let (_, shown) = section.split_once("\n```sh\n").unwrap();
     // What follows needs a running Envoy and control plane: e2e/tests/documentation/walk.rs runs that. Here nothing has just
-    // started, so that nobody has to wait for it.
+    // started, so that there is nothing to wait for.
     let (offline, _) = shown.split_once("\ncurl ").unwrap();
     let offline = offline.replace("\nsleep 5\n", "\n");
     let (_, of_the_issuer) = section.split_once("once there is a key: `").unwrap();
@@ -52,7 +52,7 @@ fn its_commands_make_the_keys_the_chain_and_the_proof_that_it_goes_on_with() {
     assert_eq!(ran.succeeded(), "decision: allow");
 
     // The programs of the next section read these; a second keygen would refuse to overwrite the first one's keys.
-    let (_, programs) = section.split_once("\n## Mint with what you have\n").unwrap();
+    let (_, programs) = section.split_once("\n## Mint with a JOSE library\n").unwrap();
     assert!(!programs.contains("credence keygen --out"));
     assert!(
         std::fs::read_to_string(bench.path("planner.pub"))

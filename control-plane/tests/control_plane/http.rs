@@ -320,7 +320,7 @@ async fn every_metric_that_is_shown_is_documented_with_its_kind() {
     let place = Place::new();
     let server = place.start().await;
     server.revoke(raise("alice")).await;
-    let guide = include_str!("../../../docs/reference/configuration.md");
+    let guide = include_str!("../../../docs/reference/metrics.md");
     let metrics = server.get("/metrics", &[]).await.text;
     let mut seen = 0;
     for (name, kind) in metrics
@@ -329,7 +329,7 @@ async fn every_metric_that_is_shown_is_documented_with_its_kind() {
     {
         let suffix = if kind == "counter" { "_total" } else { "" };
         let row = format!("| `{name}{suffix}` | {kind} |");
-        assert!(guide.contains(&row), "docs/reference/configuration.md should have the row {row}");
+        assert!(guide.contains(&row), "docs/reference/metrics.md should have the row {row}");
         seen += 1;
     }
     assert!(seen > 20, "{metrics}");

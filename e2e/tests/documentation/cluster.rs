@@ -173,7 +173,8 @@ fn help(program: &Path, words: &[String]) -> String {
 
 /// What may begin a command for a cluster.
 const TOOLS: &[&str] = &[
-    "kubectl", "helm", "istioctl", "egctl", "crane", "credence", "curl", "base64", "docker", "go", "umask",
+    "kubectl", "helm", "istioctl", "egctl", "crane", "credence", "curl", "base64", "docker", "go", "umask", "make", "install", "openssl",
+    "export", "sed", "sudo", "echo", "head", "grep",
 ];
 
 /// Options that a file follows.

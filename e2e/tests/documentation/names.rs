@@ -1,46 +1,9 @@
-//! What the pages name is there: reason codes, metrics, tests, benchmarks.
+//! What the pages name is there: metrics, tests, benchmarks.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use super::page::{Page, repository};
-
-#[test]
-fn every_reason_code_has_its_section_in_troubleshooting() {
-    let reasons = Page::read("docs/reference/errors.md");
-    let codes: Vec<&str> = reasons
-        .text
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
-        .map(|(code, _)| code)
-        .collect();
-    assert!(codes.len() > 50, "{codes:?}");
-    let troubleshooting = Page::read("docs/reference/errors.md");
-    let sections: Vec<&str> = troubleshooting
-        .text
-        .lines()
-        .filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`'))
-        .collect();
-    assert_eq!(
-        sections, codes,
-        "docs/reference/errors.md has other sections than docs/reference/errors.md has codes"
-    );
-}
-
-#[test]
-fn each_section_of_a_reason_code_says_what_to_look_at_and_what_helps() {
-    let troubleshooting = Page::read("docs/reference/errors.md");
-    for section in troubleshooting.text.split("\n### `").skip(1) {
-        let (code, said) = section.split_once("`\n").unwrap();
-        let said = said.split("\n## ").next().unwrap();
-        for part in ["**Look at**", "**Cure**"] {
-            assert!(
-                said.contains(part),
-                "docs/reference/errors.md, {code}: {part} is missing"
-            );
-        }
-    }
-}
 
 /// These pages name a test by its file and then its name, each in backticks, in one row of a table: all names behind a
 /// file, up to the next file, are tests of it. Those behind `*soak*` are the ones that `make test` leaves out.
@@ -83,15 +46,13 @@ fn the_tests_that_the_pages_name_are_there() {
 
 #[test]
 fn the_metrics_that_the_pages_name_are_documented() {
-    let documented: BTreeSet<String> = ["docs/reference/metrics.md", "docs/reference/configuration.md"]
-        .iter()
-        .flat_map(|path| {
-            let page = Page::read(path);
-            let names = page.text.lines().filter_map(|line| {
-                let (name, _) = line.strip_prefix("| `credence_")?.split_once('`')?;
-                Some(format!("credence_{name}"))
-            });
-            names.collect::<Vec<_>>()
+    let metrics = Page::read("docs/reference/metrics.md");
+    let documented: BTreeSet<String> = metrics
+        .text
+        .lines()
+        .filter_map(|line| {
+            let (name, _) = line.strip_prefix("| `credence_")?.split_once('`')?;
+            Some(format!("credence_{name}"))
         })
         .collect();
     for page in Page::all() {

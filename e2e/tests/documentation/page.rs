@@ -1,6 +1,6 @@
 //! A page of the documentation, and what stands in its fences.
 //!
-//! What the pages agree on, and README.md tells their readers:
+//! What the pages agree on, and CONTRIBUTING.md tells their writers:
 //! - a fence of `sh` holds commands to run as they are printed, one fence after the other in one shell;
 //! - one whose first line begins with `# In the cluster`, `# On the server` or `# With` needs what that says;
 //! - one of `text` directly behind it holds lines that the commands print, in this order, with `…` for whatever differs.
@@ -45,14 +45,19 @@ impl Page {
         }
     }
 
-    /// README.md and every page of docs/.
+    /// The pages at the top of the repository, and every page of docs/.
     pub(crate) fn all() -> Vec<Self> {
-        let folder = fs::read_dir(repository().join("docs")).unwrap();
-        let mut paths: Vec<String> = folder
-            .map(|entry| format!("docs/{}", entry.unwrap().file_name().into_string().unwrap()))
-            .filter(|path| path.ends_with(".md"))
-            .collect();
-        paths.push("README.md".to_owned());
+        let mut paths = pages_in("");
+        let mut folders = vec!["docs/".to_owned()];
+        while let Some(folder) = folders.pop() {
+            paths.extend(pages_in(&folder));
+            for entry in fs::read_dir(repository().join(&folder)).unwrap() {
+                let entry = entry.unwrap();
+                if entry.file_type().unwrap().is_dir() {
+                    folders.push(format!("{folder}{}/", entry.file_name().to_str().unwrap()));
+                }
+            }
+        }
         paths.sort();
         paths.iter().map(|path| Self::read(path)).collect()
     }
@@ -133,6 +138,15 @@ impl Page {
         }
         prose
     }
+}
+
+/// The pages of a folder, which is empty or ends with a slash.
+fn pages_in(folder: &str) -> Vec<String> {
+    fs::read_dir(repository().join(folder))
+        .unwrap()
+        .map(|entry| format!("{folder}{}", entry.unwrap().file_name().to_str().unwrap()))
+        .filter(|path| path.ends_with(".md"))
+        .collect()
 }
 
 /// The top of the repository.

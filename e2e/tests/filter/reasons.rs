@@ -72,7 +72,7 @@ fn every_documented_code_is_provoked_or_exempt_for_a_reason() {
     assert_eq!(known, documented);
 }
 
-/// A row of the table of denials.
+/// A row of a table of denials.
 struct Row {
     code: &'static str,
     status: u16,
@@ -83,14 +83,16 @@ struct Row {
 }
 
 fn rows() -> impl Iterator<Item = Row> {
-    let (_, denied) = TABLE.split_once("## Denied").unwrap();
-    denied.lines().filter_map(|line| {
-        let mut cells = line.strip_prefix("| `")?.split('|');
-        Some(Row {
-            code: cells.next()?.trim().trim_end_matches('`'),
-            status: cells.next()?.trim().parse().ok()?,
-            secret: line.contains("Not shown to clients."),
-            instead_of_others: line.contains("What a client is told for"),
+    TABLE.split("\n## ").flat_map(|section| {
+        let secret = section.starts_with("Hidden reasons\n");
+        section.lines().filter_map(move |line| {
+            let mut cells = line.strip_prefix("| `")?.split('|');
+            Some(Row {
+                code: cells.next()?.trim().trim_end_matches('`'),
+                status: cells.next()?.trim().parse().ok()?,
+                secret,
+                instead_of_others: line.contains("(#hidden-reasons)"),
+            })
         })
     })
 }
@@ -114,12 +116,6 @@ fn assert_told_and_counted(code: &str, asked: &Asked) {
     let counter = format!(r#",decision="deny",reason="{code}"}} "#);
     waiting::until(format_args!("{code} to be counted"), || {
         let page = asked.stack.envoy.admin_page("/stats/prometheus")?.text();
-        if code == "no_route" {
-            eprintln!(
-                "{}",
-                page.lines().filter(|l| l.contains("no_route")).collect::<String>()
-            );
-        }
         let mut lines = page.lines().filter(|line| line.starts_with("credence_decision{"));
         Ok(lines.any(|line| line.contains(&counter)).then_some(()))
     })

@@ -15,7 +15,7 @@ pub(crate) struct Library {
     pub(crate) name: &'static str,
     pub(crate) language: Language,
     pub(crate) algorithms: &'static [&'static str],
-    /// The README's program, or function, that mints with it.
+    /// The program of docs/start/agents.md, or the function, that mints with it.
     pub(crate) snippet: &'static str,
     /// The `alg` that the snippet writes.
     pub(crate) snippet_algorithm: &'static str,
@@ -89,7 +89,7 @@ pub(crate) fn each_library_and_algorithm(check: impl Fn(&mut Peer, &'static str)
 }
 
 impl Library {
-    /// Runs the README's program where `issuer.jwk` and `planner.pub` are.
+    /// Runs that program where `issuer.jwk` and `planner.pub` are.
     pub(crate) fn run_snippet(&self, bench: &Workbench) -> Option<String> {
         let mut command = self.language.command(self.snippet)?;
         if matches!(self.language, Language::Go) {
@@ -100,14 +100,14 @@ impl Library {
         Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
     }
 
-    /// The command by which the README runs a function that is no program, in a folder with `interop` as this
+    /// The command by which the page runs a function that is no program, in a folder with `interop` as this
     /// repository has it.
     fn shown_command(&self, bench: &Workbench) -> Command {
-        let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
-        let shown = readme
+        let page = std::fs::read_to_string(repository().join("docs/start/agents.md")).unwrap();
+        let shown = page
             .lines()
             .find(|line| line.starts_with("go run ") && line.contains(&format!(" {} mint ", self.name)))
-            .unwrap_or_else(|| panic!("the README does not say how to run {}", self.snippet));
+            .unwrap_or_else(|| panic!("docs/start/agents.md does not say how to run {}", self.snippet));
         std::os::unix::fs::symlink(repository().join("interop"), bench.path("interop")).unwrap();
         let mut command = Command::new("sh");
         // As scripts/setup-interop.sh builds it: with the Go that is here.

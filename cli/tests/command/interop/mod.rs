@@ -18,7 +18,7 @@ const ISSUER: &str = "https://id.example.com";
 const SERVICE: &str = "https://payments.example";
 const TOOL: &str = "payments.charge";
 
-/// As the README's programs grant it, and as its rule asks.
+/// As the programs of docs/start/agents.md grant it, and as the rule asks.
 fn up_to(amount: u32) -> Value {
     json!({
         "account": {"constraint_type": "exact", "value": "a1"},
@@ -27,9 +27,9 @@ fn up_to(amount: u32) -> Value {
 }
 
 #[test]
-fn the_readme_shows_the_programs_that_are_tested_here_in_under_15_lines_each() {
-    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
-    let (_, section) = readme.split_once("\n## Mint with what you have\n").unwrap();
+fn the_page_for_agents_shows_the_programs_that_are_tested_here_in_under_15_lines_each() {
+    let page = std::fs::read_to_string(repository().join("docs/start/agents.md")).unwrap();
+    let (_, section) = page.split_once("\n## Mint with a JOSE library\n").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     let shown: Vec<_> = section
         .split("\n```")
@@ -41,9 +41,9 @@ fn the_readme_shows_the_programs_that_are_tested_here_in_under_15_lines_each() {
     for (library, block) in LIBRARIES.iter().zip(shown) {
         let file = library.language.sources().join(library.snippet);
         let program = std::fs::read_to_string(&file).unwrap();
-        // Of Go, the README leaves out what stands before the first declaration.
+        // Of Go, the page leaves out what stands before the first declaration.
         let preamble = program.strip_suffix(&block).unwrap_or_else(|| {
-            panic!("the README does not show {}:\n{block}", file.display());
+            panic!("docs/start/agents.md does not show {}:\n{block}", file.display());
         });
         let is_preamble = |line: &str| {
             let line = line.trim();
