@@ -42,15 +42,15 @@ impl Metrics {
         Self {
             grpc_refusals: group.add(
                 "grpc_refusals",
-                "Streams refused or ended for want of a credential, by gRPC status",
+                "Streams refused for their credential, by code",
             ),
-            http_requests: group.add("http_requests", "HTTP requests answered, by route and status"),
+            http_requests: group.add("http_requests", "Requests, by route, status"),
             rate_limited: group.add(
                 "http_rate_limited",
-                "HTTP requests answered 429, by whose rate was exceeded: of the credential, the address, or all statements",
+                "429 answers, by exceeded rate (by)",
             ),
-            http_subscribers: group.add("http_subscribers", "Event streams that are open"),
-            http_streams_ended: group.add("http_streams_ended", "Event streams that ended, by outcome"),
+            http_subscribers: group.add("http_subscribers", "Open event streams"),
+            http_streams_ended: group.add("http_streams_ended", "Ended event streams, by outcome"),
             registry,
             revocation,
             evidence,

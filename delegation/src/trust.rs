@@ -15,7 +15,7 @@ use crate::token::has_scheme;
 pub struct Entry {
     /// A URI, compared exactly with a root token's `iss`.
     pub issuer: String,
-    /// One public key of the issuer.
+    /// One public key.
     pub jwk: Option<Box<RawValue>>,
     /// Several, among which a root token's `kid` selects.
     pub jwks: Option<Box<RawValue>>,

@@ -20,16 +20,16 @@ impl Metrics {
     pub fn new(registry: &mut Registry) -> Self {
         let mut group = Group::without_prefix(registry);
         Self {
-            scim_users: group.add("scim_users", "Users, by SCIM realm"),
-            scim_changes: group.add("scim_changes", "Users created, updated and deleted by SCIM, by realm"),
+            scim_users: group.add("scim_users", "Users, by realm"),
+            scim_changes: group.add("scim_changes", "Changed users, by realm, change"),
             security_events: group.add(
                 "security_events",
-                "Security event tokens received, by transmitter and outcome",
+                "Tokens, by transmitter, outcome",
             ),
-            security_event_ids: group.add("security_event_ids", "Security event tokens that are remembered"),
+            security_event_ids: group.add("security_event_ids", "Tokens remembered"),
             jwks_reads: group.add(
                 "jwks_reads",
-                "Attempts to read the keys of a transmitter of security events, by outcome",
+                "Key downloads, by transmitter, outcome",
             ),
         }
     }

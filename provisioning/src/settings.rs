@@ -16,22 +16,22 @@ use credence_runtime::settings::{NO_CONTROLS, SettingsError, present};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScimSettings {
-    /// Stands in logs and in histories: 1 to 64 bytes. The users are kept under it.
+    /// Name in logs, histories and storage, up to 64 bytes.
     #[schemars(extend("minLength" = 1, "maxLength" = 64, "pattern" = NO_CONTROLS))]
     pub name: String,
-    /// Names of credentials in `access`, with the role `provisioner`, that are for this realm and no other.
+    /// `provisioner` credentials for this realm only.
     #[schemars(extend("minItems" = 1))]
     pub credentials: Vec<String>,
-    /// The root issuer (`iss`) of the principals that the users are.
+    /// Root issuer of the principals.
     #[schemars(length(min = 1, max = MAX_ISSUER_BYTES))]
     pub issuer: String,
-    /// What of a user is the principal's `sub`.
+    /// User attribute that is the principal's `sub`.
     #[serde(default)]
     #[schemars(extend("default" = "userName"))]
     pub subject: ScimSubject,
 }
 
-/// What of a user is the principal's `sub`.
+/// User attribute that is the principal's `sub`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub enum ScimSubject {
     /// `userName`, as it is spelled.
@@ -53,33 +53,33 @@ pub enum ScimSubject {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TransmitterSettings {
-    /// Stands in logs and in histories: 1 to 64 bytes.
+    /// Name in logs and histories, up to 64 bytes.
     #[schemars(extend("minLength" = 1, "maxLength" = 64, "pattern" = NO_CONTROLS))]
     pub name: String,
-    /// Names of credentials in `access`, with the role `transmitter`, that are for this transmitter and no other.
+    /// `transmitter` credentials for this transmitter only.
     #[schemars(extend("minItems" = 1))]
     pub credentials: Vec<String>,
-    /// The `iss` of its tokens.
+    /// Expected `iss`.
     #[schemars(length(min = 1, max = MAX_ISSUER_BYTES))]
     pub issuer: String,
-    /// What `aud` of its tokens must be, or hold.
+    /// Expected `aud`.
     #[schemars(length(min = 1))]
     pub audience: String,
     /// Where its keys are.
     #[schemars(with = "JwksFields", transform = one_place_of_keys)]
     pub jwks: JwksSettings,
-    /// The algorithms that it may sign with.
+    /// Accepted algorithms.
     #[serde(default = "EventAlgorithm::all")]
     #[schemars(extend("minItems" = 1, "default" = ["RS256", "ES256", "EdDSA"]))]
     pub algorithms: Vec<EventAlgorithm>,
-    /// The root issuer (`iss`) of the principals that its events are about.
+    /// Root issuer of the principals.
     #[schemars(length(min = 1, max = MAX_ISSUER_BYTES))]
     pub principal_issuer: String,
-    /// Which kind of subject identifier names the principal.
+    /// Subject identifier that names the principal.
     #[serde(default)]
     #[schemars(extend("default" = "iss_sub"))]
     pub subject: EventSubject,
-    /// How old a token may be when it arrives, in seconds: 60 to 604,800.
+    /// Maximum age, in seconds.
     #[serde(default = "day")]
     #[schemars(range(min = 60, max = 604_800))]
     pub max_age_s: u32,
@@ -88,13 +88,13 @@ pub struct TransmitterSettings {
 /// A JWK set (RFC 7517): in exactly one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JwksSettings {
-    /// A file, read again when it changes.
+    /// File, reloaded when it changes.
     File(PathBuf),
     /// A document that is fetched, and fetched again.
     Url {
-        /// `https`, or `http` on this machine.
+        /// URL. `http` only on this machine.
         url: String,
-        /// PEM: the authorities that vouch for its server. Absent: those of the system.
+        /// PEM file: CAs of its server. Default: the system's.
         ca: Option<PathBuf>,
     },
 }
@@ -234,14 +234,14 @@ impl<'de> Deserialize<'de> for JwksSettings {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct JwksFields {
-    /// A file, read again when it changes.
+    /// File, reloaded when it changes.
     #[serde(default, deserialize_with = "present")]
     file: Option<PathBuf>,
-    /// `https`, or `http` on this machine.
+    /// URL. `http` only on this machine.
     #[serde(default, deserialize_with = "present")]
     #[schemars(extend("pattern" = "^https?://."))]
     url: Option<String>,
-    /// PEM: the authorities that vouch for its server; without it, those of the system.
+    /// PEM file: CAs of its server. Default: the system's.
     #[serde(default, deserialize_with = "present")]
     ca: Option<PathBuf>,
 }

@@ -415,11 +415,11 @@ impl ShareMetrics {
     pub fn new(registry: &mut Registry) -> Self {
         let mut group = Group::new(registry, "shared_limit");
         Self {
-            held: group.add("held", "What is held of each limit that clients share"),
-            size: group.add("size", "Each limit that clients share"),
+            held: group.add("held", "Use of each limit"),
+            size: group.add("size", "Size of each limit"),
             refused: group.add(
                 "refused",
-                "Attempts to hold more, by limit and by whose share was used up: of all, of a credential, of an address",
+                "Refusals, by limit, exhausted share (by)",
             ),
         }
     }

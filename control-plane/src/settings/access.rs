@@ -17,8 +17,7 @@ pub struct AccessSettings {
     pub tokens: Vec<TokenSettings>,
     /// Client certificates; the first that matches counts.
     pub certificates: Vec<CertificateSettings>,
-    /// Who may follow and report on the gRPC port. Where it is absent: `required` as soon as `certificates` is not empty or
-    /// `tls.grpc` has a `client_ca`, otherwise `open`.
+    /// Who may use the gRPC port. Default: `required` with `certificates` or `tls.grpc.client_ca`, else `open`.
     #[serde(deserialize_with = "present")]
     pub grpc: Option<GrpcAccess>,
 }
@@ -27,9 +26,9 @@ pub struct AccessSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GrpcAccess {
-    /// Whoever reaches the port, with a certificate of `client_ca` if that is configured: let only the mesh reach it.
+    /// All clients that reach the port, with a certificate of `client_ca` if that is set. Let only the mesh reach it.
     Open,
-    /// Whoever shows a credential with a role that may.
+    /// Clients with a credential whose role permits it.
     Required,
 }
 
@@ -37,23 +36,23 @@ pub enum GrpcAccess {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenSettings {
-    /// Stands in logs and in histories: 1 to 64 bytes.
+    /// Name in logs and histories, up to 64 bytes.
     #[schemars(extend("minLength" = 1, "maxLength" = 64, "pattern" = NO_CONTROLS))]
     pub name: String,
-    /// The SHA-256 of the token, 64 hexadecimal digits.
+    /// SHA-256 of the token, in hexadecimal.
     #[serde(deserialize_with = "digest")]
     #[schemars(with = "String", extend("pattern" = "^[0-9a-fA-F]{64}$"))]
     pub sha256: [u8; 32],
-    /// What it is good for.
+    /// What it may do.
     #[schemars(extend("minItems" = 1))]
     pub roles: Vec<Role>,
-    /// The root issuers it is good for; every one if absent.
+    /// Issuers to which it is limited. Default: all.
     #[serde(default, deserialize_with = "present")]
     #[schemars(extend("minItems" = 1))]
     pub issuers: Option<Vec<String>>,
     /// From then on it is worth nothing, in seconds since the Unix epoch; never if absent.
     #[serde(default, deserialize_with = "instant")]
-    #[schemars(description = "From then on it is worth nothing (RFC 3339); never if absent.")]
+    #[schemars(description = "Expiry (RFC 3339). Default: never.")]
     #[schemars(with = "Option<String>", extend("format" = "date-time", "pattern" = RFC_3339))]
     pub expires: Option<i64>,
 }
@@ -62,16 +61,16 @@ pub struct TokenSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CertificateSettings {
-    /// Stands in logs and in histories: 1 to 64 bytes.
+    /// Name in logs and histories, up to 64 bytes.
     #[schemars(extend("minLength" = 1, "maxLength" = 64, "pattern" = NO_CONTROLS))]
     pub name: String,
     /// The subject alternative name it must carry.
     #[serde(flatten)]
     pub subject: CertificateSubject,
-    /// What it is good for.
+    /// What it may do.
     #[schemars(extend("minItems" = 1))]
     pub roles: Vec<Role>,
-    /// The root issuers it is good for; every one if absent.
+    /// Issuers to which it is limited. Default: all.
     #[serde(default, deserialize_with = "present")]
     #[schemars(extend("minItems" = 1))]
     pub issuers: Option<Vec<String>>,
@@ -90,9 +89,9 @@ pub(crate) struct Credential<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CertificateSubject {
-    /// A URI such as `spiffe://cluster.local/ns/shop/sa/gateway`; with `/*` at its end, whatever lies below.
+    /// URI in the certificate. A final `/*` matches everything below.
     Uri(#[schemars(extend("pattern" = SUBJECT_URI))] String),
-    /// A host name.
+    /// Host name in the certificate.
     Dns(#[schemars(extend("pattern" = SUBJECT_NAME))] String),
 }
 
@@ -117,7 +116,7 @@ pub enum Role {
     Admin,
     /// Revoking, disabling, enabling; looking principals up; watching.
     Revoker,
-    /// Following revocations, and asking whether a delegation is void.
+    /// Following revocations and checking delegations.
     Watcher,
     /// Reading evidence; looking principals up.
     Auditor,

@@ -11,31 +11,31 @@ use credence_runtime::settings::{Field, SettingsError};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateSettings {
-    /// Requests of one credential in a second.
+    /// Requests per second of one credential.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub requests_per_second: u32,
-    /// Requests of one credential at once.
+    /// Burst of one credential.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub burst: u32,
-    /// Requests of one address in a second that come without a credential, or with one that is refused.
+    /// Requests per second of one address without a valid credential.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub unauthenticated_requests_per_second: u32,
-    /// Such requests at once.
+    /// Burst of one address without a valid credential.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub unauthenticated_burst: u32,
-    /// Revocation statements in a second, of everybody together: each may cost a signature.
+    /// Signed statements per second.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub statements_per_second: u32,
-    /// The same of one address.
+    /// Signed statements per second of one address.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub statements_per_second_per_address: u32,
-    /// Credentials and addresses that are counted apart, each; further addresses share one bucket.
+    /// Credentials, and addresses, with separate counters.
     #[schemars(range(min = 1, max = MOST_COUNTED_APART))]
     pub counted_apart: usize,
-    /// How much of each limit that clients share one credential may hold, in percent.
+    /// Share of one credential, in percent.
     #[schemars(range(min = 1, max = 100))]
     pub credential_share_percent: u8,
-    /// How much of it one address may hold (IPv6: one /64), in percent.
+    /// Share of one address (IPv6: /64), in percent.
     #[schemars(range(min = 1, max = 100))]
     pub address_share_percent: u8,
 }
@@ -44,10 +44,10 @@ pub struct RateSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StatusSettings {
-    /// For how many seconds the answer may be used again: 0 to 60.
+    /// Seconds to cache an answer.
     #[schemars(range(min = 0, max = 60))]
     pub max_age: u32,
-    /// How many seconds an issuer's clock may be ahead, as the filters' `max_iat_skew`: 0 to 300.
+    /// Seconds that an issuer's clock may be ahead.
     #[schemars(range(min = 0, max = 300))]
     pub max_iat_skew: u32,
 }

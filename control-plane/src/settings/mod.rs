@@ -35,12 +35,12 @@ pub struct Settings {
     pub scim: Vec<ScimSettings>,
     /// Identity providers that push security events.
     pub security_events: Vec<TransmitterSettings>,
-    /// The names under which revocation statements address this control plane, such as `https://revocation.example`.
+    /// Names of this control plane in signed statements.
     #[schemars(inner(length(min = 1)))]
     pub audience: Vec<String>,
-    /// Whose revocation statements count, and about whose delegations can be asked as chains.
+    /// Issuers whose signed statements count, and whose delegations can be checked as chains.
     pub trust_anchors: Vec<TrustAnchorSettings>,
-    /// How often who may ask.
+    /// Rates and shares of clients.
     pub limits: RateSettings,
     /// Answers to status checks.
     pub status: StatusSettings,

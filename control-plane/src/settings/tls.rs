@@ -22,11 +22,11 @@ pub struct TlsSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PortTls {
-    /// PEM: the port's certificate, then the intermediate ones.
+    /// PEM file: certificate, then intermediates.
     pub certificate: PathBuf,
-    /// PEM: its private key (PKCS #8, SEC 1 or PKCS #1).
+    /// PEM file: private key.
     pub key: PathBuf,
-    /// PEM: the authorities whose client certificates count. Absent: clients are not asked for one.
+    /// PEM file: CAs of client certificates. Default: none are requested.
     #[serde(default, deserialize_with = "present")]
     pub client_ca: Option<PathBuf>,
 }

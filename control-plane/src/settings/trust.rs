@@ -11,27 +11,27 @@ use serde_json::value::RawValue;
 
 use credence_runtime::settings::{SettingsError, present};
 
-/// Who may sign revocation statements, and whose delegations can be asked about as chains.
+/// An issuer whose signed statements count, and whose delegations can be checked as chains.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[schemars(transform = one_source_of_keys)]
 #[serde(deny_unknown_fields)]
 pub struct TrustAnchorSettings {
-    /// A URI, compared exactly with `iss`.
+    /// The `iss`, compared exactly.
     #[schemars(extend("pattern" = ABSOLUTE_URI, "maxLength" = 1024))]
     pub issuer: String,
-    /// One public key of the issuer; left out for a did:key.
+    /// One public key. None for a did:key.
     #[serde(default, deserialize_with = "present")]
     #[schemars(schema_with = "jwk")]
     pub jwk: Option<Box<RawValue>>,
-    /// Several, among which `kid` selects.
+    /// Several public keys; `kid` selects one.
     #[serde(default, deserialize_with = "present")]
     #[schemars(schema_with = "jwk_set")]
     pub jwks: Option<Box<RawValue>>,
-    /// What signatures may name in `alg`; Ed25519 alone if absent.
+    /// Accepted `alg`.
     #[serde(default, deserialize_with = "present")]
     #[schemars(transform = algorithms)]
     pub algorithms: Option<Vec<String>>,
-    /// Whether the issuer speaks for several people, so that `sub` names the principal.
+    /// Whether `sub` names the principal.
     #[serde(default)]
     pub asserts_subjects: bool,
 }

@@ -23,23 +23,23 @@ impl TlsMetrics {
             certificate_expires: group.add_in(
                 Unit::Seconds,
                 "certificate_expires",
-                "When the port's certificate ends, as seconds since the Unix epoch",
+                "Unix time of expiry, by port",
             ),
             files_current: group.add(
                 "files_current",
-                "1 if what the port's files hold is in force, 0 if it cannot be used and what they held before is",
+                "0 if changed files are invalid, by port",
             ),
-            reloads: group.add("reloads", "Changes of the port's files, by outcome"),
+            reloads: group.add("reloads", "Changed files, by port, outcome"),
             handshake_failures: group.add(
                 "handshake_failures",
-                "Connections that ended before they could be used, by reason",
+                "Failed handshakes, by port, reason",
             ),
             withdrawn: group.add(
                 "withdrawn_connections",
-                "Connections ended because the client's certificate no longer counted",
+                "Connections with an ended certificate, by port",
             ),
             configuration_reloads: Group::new(registry, "configuration")
-                .add("reloads", "Times the configuration file was read again, by outcome"),
+                .add("reloads", "Reloads, by outcome"),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::route::{HeaderTest, QueryTest};
 /// Everything an agent must know to get through. docs/reference/configuration.md documents its JSON form, which only grows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Description {
-    /// What happens to a request that no rule matches.
+    /// Decision when no rule matches.
     pub default: Unmatched,
     /// The header that carries the delegation.
     pub delegation_header: String,
@@ -73,11 +73,11 @@ pub struct Condition<T> {
 /// What a delegation must grant, and how it is to be presented.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Asked {
-    /// The tool that the delegation must grant.
+    /// Tool that the delegation must grant.
     pub tool: String,
     /// In the order they are written.
     pub arguments: Vec<ArgumentDescription>,
-    /// How the agent proves that it is the holder.
+    /// Proof of possession: a signature, a client certificate, or none.
     pub proof: ProofKind,
     /// Whether the proof must carry the nonce that a denied request is told in its `delegation-nonce` header.
     pub nonce: bool,

@@ -24,30 +24,30 @@ use crate::route;
 #[cfg_attr(feature = "tools", schemars(title = "Configuration of Credence's filter"))]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
-    /// The names under which delegations and proofs address this service, such as `https://payments.example`.
+    /// Names of this service in delegations and proofs, such as `https://payments.example`.
     #[cfg_attr(feature = "tools", schemars(length(min = 1, max = MAX_AUDIENCE), extend("uniqueItems" = true)))]
     #[cfg_attr(feature = "tools", schemars(inner(regex(pattern = VISIBLE), length(max = 1024))))]
     pub(super) audience: Vec<String>,
     /// Who may sign root tokens. An issuer may have several entries.
     #[cfg_attr(feature = "tools", schemars(length(min = 1, max = 256)))]
     pub(super) trust_anchors: Vec<TrustAnchor>,
-    /// What derived tokens and proofs may name in `alg`; without it, Ed25519 alone.
+    /// Accepted `alg` of derived tokens and proofs.
     #[cfg_attr(feature = "tools", schemars(length(min = 1)))]
     #[cfg_attr(feature = "tools", schemars(extend("items" = {"enum": algorithms()}, "uniqueItems" = true)))]
     #[cfg_attr(feature = "tools", schemars(extend("default" = ["Ed25519"])))]
     pub(super) holder_algorithms: Option<Vec<String>>,
     /// Where revocations come from and evidence goes to.
     pub(super) control_plane: ControlPlane,
-    /// What happens to a request that no rule matches.
+    /// Decision when no rule matches.
     #[serde(default)]
     pub(super) default: Unmatched,
-    /// Whether decisions are carried out, or only made, counted and recorded. A rule may say otherwise for itself.
+    /// `shadow` decides, counts and records, but denies nothing.
     #[serde(default)]
     pub(super) mode: Mode,
-    /// What is let through of paths that can be read in more than one way.
+    /// Ambiguous paths.
     #[serde(default)]
     pub(super) paths: Paths,
-    /// What is let through of hosts that Envoy's virtual hosts may read as other hosts.
+    /// Ambiguous hosts.
     #[serde(default)]
     pub(super) hosts: Hosts,
     /// Tried in order: the first that matches decides.
@@ -56,24 +56,23 @@ pub(super) struct File {
     /// The headers an agent sends; two distinct names.
     #[serde(default)]
     pub(super) headers: Headers,
-    /// What Envoy itself is told of who is asking.
+    /// What Envoy and the service learn about the caller.
     #[serde(default)]
     pub(super) identity: Identity,
     /// Sizes and counts.
     #[serde(default)]
     pub(super) limits: Limits,
-    /// How far a proof's `iat` may be from the proxy's clock, either way: 1s to 1m, whole seconds.
+    /// Accepted difference between a proof's `iat` and the proxy's clock: 1s to 1m.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION)))]
     #[cfg_attr(feature = "tools", schemars(extend("default" = seconds(DEFAULT_PROOF_WINDOW))))]
     pub(super) pop_window: Option<String>,
-    /// How far ahead of the proxy's clock an agent's may be: 0s to `pop_window`, whole seconds. For this long after
-    /// Envoy has started, proofs are refused. Without it, 5s, or `pop_window` if that is less.
+    /// How far a proof's `iat` may be in the future: up to `pop_window`. Default: 5s, or `pop_window` if that is less.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION)))]
     pub(super) pop_clock_skew: Option<String>,
-    /// How far a token's `iat` may be in the future: 0s to 5m, whole seconds.
+    /// How far a token's `iat` may be in the future: 0s to 5m.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION), extend("default" = seconds(DEFAULT_IAT_SKEW))))]
     pub(super) max_iat_skew: Option<String>,
-    /// The longest accepted time between `iat` and `exp`: 1m to 366d, whole seconds.
+    /// Longest time from `iat` to `exp`: 1m to 366d.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION)))]
     #[cfg_attr(feature = "tools", schemars(extend("default" = seconds(DEFAULT_TOKEN_LIFETIME))))]
     pub(super) max_token_lifetime: Option<String>,
@@ -89,28 +88,27 @@ pub(super) struct File {
 #[cfg_attr(feature = "tools", schemars(extend("else" = {"oneOf": [{"required": ["jwk"]}, {"required": ["jwks"]}]})))]
 #[serde(deny_unknown_fields)]
 pub(super) struct TrustAnchor {
-    /// A URI, compared exactly with the root token's `iss`.
+    /// The `iss` of root tokens, compared exactly.
     #[cfg_attr(
         feature = "tools",
         schemars(regex(pattern = r"^[A-Za-z][A-Za-z0-9+.-]*:[^\s]+$"), length(max = 1024))
     )]
     pub(super) issuer: String,
-    /// One public key of the issuer.
+    /// One public key.
     // Read by the protocol's own parser, like the set below.
     #[cfg_attr(feature = "tools", schemars(extend("type" = "object", "required" = ["kty", "crv", "x"])))]
     #[cfg_attr(feature = "tools", schemars(extend("properties" = key_members())))]
     pub(super) jwk: Option<Box<RawValue>>,
-    /// Several public keys of the issuer, among which a root token's `kid` selects.
+    /// Several public keys; `kid` selects one.
     #[cfg_attr(feature = "tools", schemars(extend("type" = "object", "required" = ["keys"])))]
     #[cfg_attr(feature = "tools", schemars(extend("properties" = {"keys": keys()})))]
     pub(super) jwks: Option<Box<RawValue>>,
-    /// What its root tokens may name in `alg`; without it, Ed25519 alone. Each of its keys must fit one.
+    /// Accepted `alg` of root tokens.
     #[cfg_attr(feature = "tools", schemars(length(min = 1)))]
     #[cfg_attr(feature = "tools", schemars(extend("items" = {"enum": algorithms()}, "uniqueItems" = true)))]
     #[cfg_attr(feature = "tools", schemars(extend("default" = ["Ed25519"])))]
     pub(super) algorithms: Option<Vec<String>>,
-    /// Whether the issuer speaks for several people, so that `sub` names the principal. The same in every entry of an
-    /// issuer.
+    /// Whether `sub` names the principal. Equal in all entries of an issuer.
     #[serde(default)]
     pub(super) asserts_subjects: bool,
 }
@@ -119,29 +117,28 @@ pub(super) struct TrustAnchor {
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct ControlPlane {
-    /// The Envoy cluster of the control plane.
+    /// Envoy cluster of the control plane.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = VISIBLE), length(max = 1024)))]
     pub(super) cluster: String,
-    /// The revocation log; no other is ever believed. `credence serve --init` prints it.
+    /// The only revocation log to accept; `credence serve --init` prints it.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = "^[0-9a-f]{32}$")))]
     pub(super) log_id: String,
-    /// Without a lease younger than this, requests that need a delegation get 503: 500ms to 1m.
+    /// Age at which revocation state is stale (503): 500ms to 1m.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION)))]
     #[cfg_attr(feature = "tools", schemars(extend("default" = duration::display(DEFAULT_STALENESS))))]
     pub(super) max_staleness: Option<String>,
-    /// How often the lease is renewed: 50ms to 1s, and shorter than `max_staleness`. Without it, 500ms, or a quarter of
-    /// `max_staleness` if that is less.
+    /// Interval of lease renewal: 50ms to 1s. Default: 500ms, or a quarter of `max_staleness` if that is less.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION)))]
     pub(super) ping_interval: Option<String>,
-    /// How long a request waits while a new worker has no revocations yet, before it is answered 503: 0ms to 500ms.
+    /// How long a request waits for a new worker's first revocations: 0ms to 500ms.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION)))]
     #[cfg_attr(feature = "tools", schemars(extend("default" = duration::display(MAX_SNAPSHOT_WAIT))))]
     pub(super) wait_for_snapshot: Option<String>,
-    /// The most subjects with revocations that each worker remembers; of a log with more, nothing is believed.
+    /// Revoked subjects that a worker can hold. It rejects a larger log.
     pub(super) max_subjects: Option<Count<1_000, 10_000_000, 5_000_000>>,
 }
 
-/// What happens to a request that no rule matches.
+/// Decision when no rule matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "lowercase")]
@@ -159,59 +156,57 @@ pub enum Unmatched {
 #[cfg_attr(feature = "tools", schemars(extend("else" = {"required": ["tool"]})))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rule {
-    /// Names the rule in audit and metrics; unique.
+    /// Unique name for evidence and metrics.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = "^[A-Za-z0-9_.-]{1,128}$")))]
     pub(super) name: String,
     /// Which requests the rule is for.
     #[serde(rename = "match")]
     pub(super) matches: Match,
-    /// The tool that the delegation must grant.
+    /// Tool that the delegation must grant.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = VISIBLE), length(max = 1024)))]
     pub(super) tool: Option<String>,
     /// The tool's arguments by name. Every capture of the path must be read by one.
     #[cfg_attr(feature = "tools", schemars(extend("maxProperties" = 64, "propertyNames" = argument_name())))]
     pub(super) args: Option<Members<Argument>>,
-    /// Query members that are let through unread. Any other that no argument reads denies the request.
+    /// Query members to accept unread.
     #[cfg_attr(feature = "tools", schemars(length(max = 64), inner(length(min = 1, max = 128))))]
     #[cfg_attr(feature = "tools", schemars(extend("uniqueItems" = true)))]
     pub(super) ignore_query: Option<Vec<String>>,
-    /// Whether the request may have a body, which the filter then does not read and no delegation constrains.
+    /// Whether to accept a body without reading it.
     #[cfg_attr(feature = "tools", schemars(extend("default" = false)))]
     pub(super) ignore_body: Option<bool>,
-    /// Members of the JSON body, as JSON pointers, that are let through unread. Any other that no argument reads denies
-    /// the request.
+    /// JSON pointers of body members to accept unread.
     #[cfg_attr(feature = "tools", schemars(length(max = 64), inner(regex(pattern = POINTER))))]
     #[cfg_attr(feature = "tools", schemars(extend("uniqueItems" = true)))]
     pub(super) ignore_members: Option<Vec<String>>,
-    /// Replaces the plugin's `audience` for this rule.
+    /// Replaces the top-level `audience`.
     #[cfg_attr(feature = "tools", schemars(length(min = 1, max = MAX_AUDIENCE), extend("uniqueItems" = true)))]
     #[cfg_attr(feature = "tools", schemars(inner(regex(pattern = VISIBLE), length(max = 1024))))]
     pub(super) audience: Option<Vec<String>>,
-    /// How the agent proves that it is the holder.
+    /// Proof of possession: a signature, a client certificate, or none.
     #[cfg_attr(feature = "tools", schemars(extend("default" = "pop")))]
     pub(super) proof: Option<ProofKind>,
-    /// Whether a proof must carry a nonce that this Envoy process has handed out.
+    /// Whether a proof needs a nonce from this Envoy process.
     #[cfg_attr(feature = "tools", schemars(extend("default" = false)))]
     pub(super) nonce: Option<bool>,
-    /// Whether Envoy validates client certificates wherever this rule is reached: then a delegation may name the agent's
-    /// SPIFFE ID (`cnf.spiffe`) instead of one certificate. Only with `proof: mtls`.
+    /// Asserts that Envoy validates client certificates, so that `cnf.spiffe` counts.
     #[cfg_attr(feature = "tools", schemars(extend("default" = false)))]
     pub(super) peer_validated: Option<bool>,
-    /// Replaces the plugin's `mode` for this rule.
+    /// Replaces the top-level `mode`.
     pub(super) mode: Option<Mode>,
-    /// What happens while the revocations that are known are too old. Without it, requests are answered 503.
+    /// What happens while the revocation state is stale. Default: 503.
     pub(super) on_stale: Option<OnStale>,
-    /// Whether the service gets to see the delegation header. The proof is always removed.
+    /// Whether the service receives the delegation. It never receives the proof.
     #[cfg_attr(feature = "tools", schemars(extend("default" = false)))]
     pub(super) forward: Option<bool>,
-    /// Nothing is asked of the request, and the rule has no `tool` nor anything that goes with one.
+    /// Whether requests need no delegation.
     #[serde(default)]
     pub(super) public: bool,
-    /// The Envoy clusters that this rule's requests may go to; any other denies the request. Without it, every cluster.
+    /// Envoy clusters that the route may select. Default: all.
     #[cfg_attr(feature = "tools", schemars(length(min = 1, max = 16)))]
     #[cfg_attr(feature = "tools", schemars(inner(regex(pattern = VISIBLE), length(max = 1024))))]
     pub(super) clusters: Option<Vec<String>>,
-    /// Whether an upgrade, such as a WebSocket, is let through here. No delegation constrains what then flows.
+    /// Whether upgrades, such as WebSocket, pass unchecked.
     #[serde(default)]
     pub(super) upgrade: bool,
 }
@@ -246,17 +241,16 @@ impl Rule {
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Match {
-    /// `payments.example`, or `*.example` for every host under `example`. Without it, every host.
+    /// `payments.example`, or `*.example` for every host below. Default: all.
     #[cfg_attr(
         feature = "tools",
         schemars(length(min = 1, max = 64), inner(regex(pattern = r"^[^A-Z/\s]+$")))
     )]
     pub(super) hosts: Option<Vec<String>>,
-    /// In capital letters. Without it, every method.
+    /// In capitals. Default: all.
     #[cfg_attr(feature = "tools", schemars(length(min = 1, max = 16), extend("items" = method())))]
     pub(super) methods: Option<Vec<String>>,
-    /// Literal segments, `{name}` for exactly one non-empty segment, `{name:integer}` for one that is a whole number,
-    /// `**` at the end for any rest.
+    /// Literal segments, `{name}` for one segment, `{name:integer}` for a whole number, final `**` for the rest.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = "^/"), length(max = 1024)))]
     pub(super) path: String,
     /// What the request's headers must be, by their names in lower case.
@@ -281,7 +275,7 @@ pub(super) struct HeaderTest {
     /// What the value ends with.
     #[cfg_attr(feature = "tools", schemars(length(min = 1)))]
     pub(super) suffix: Option<String>,
-    /// It is sent, with whatever value.
+    /// It is sent, with any value.
     #[cfg_attr(feature = "tools", schemars(extend("const" = true)))]
     pub(super) present: Option<bool>,
     /// It is not sent.
@@ -296,7 +290,7 @@ pub(super) struct HeaderTest {
 pub(super) struct QueryTest {
     /// The whole value, decoded.
     pub(super) exact: Option<String>,
-    /// It is sent, with whatever value, or none.
+    /// It is sent, with any value or none.
     #[cfg_attr(feature = "tools", schemars(extend("const" = true)))]
     pub(super) present: Option<bool>,
     /// It is not sent.
@@ -334,12 +328,12 @@ impl QueryTest {
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Paths {
-    /// Spellings that are otherwise refused. Dot segments always are.
+    /// Ambiguous path spellings to accept.
     #[cfg_attr(feature = "tools", schemars(extend("uniqueItems" = true)))]
     pub(super) allow: Option<Vec<PathSpelling>>,
 }
 
-/// A way of writing paths that not everybody reads alike.
+/// A spelling of a path that servers read differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -362,12 +356,12 @@ pub(super) enum PathSpelling {
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Hosts {
-    /// Spellings that are otherwise refused where a rule has `hosts` or takes the host as an argument.
+    /// Ambiguous host spellings to accept.
     #[cfg_attr(feature = "tools", schemars(extend("uniqueItems" = true)))]
     pub(super) allow: Option<Vec<HostSpelling>>,
 }
 
-/// A way of writing a host that Envoy's virtual hosts may not read as that host.
+/// A spelling of a host that Envoy's virtual hosts may take for another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -383,27 +377,27 @@ pub(super) enum HostSpelling {
 #[cfg_attr(feature = "tools", schemars(extend("oneOf" = one_source())))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Argument {
-    /// Takes the argument from this capture of the path.
+    /// From this capture of the path.
     pub(super) path: Option<String>,
-    /// Takes it from the query member of this name.
+    /// From this query member.
     #[cfg_attr(feature = "tools", schemars(length(min = 1, max = 128)))]
     pub(super) query: Option<String>,
-    /// Takes it from the header of this name, in lower case.
+    /// From this header, in lower case.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = HEADER_NAME), extend("not" = {"pattern": OUR_HEADER})))]
     pub(super) header: Option<String>,
-    /// Takes it from the JSON body, at this JSON pointer (RFC 6901).
+    /// From the JSON body, at this pointer (RFC 6901).
     #[cfg_attr(feature = "tools", schemars(regex(pattern = POINTER)))]
     pub(super) body: Option<String>,
-    /// Takes the host: lower case, without port.
+    /// The host, in lower case, without port.
     #[serde(default)]
     pub(super) host: bool,
-    /// Takes the method.
+    /// The method.
     #[serde(default)]
     pub(super) method: bool,
-    /// How the text is read.
+    /// Type of the value.
     #[serde(default, rename = "type")]
     pub(super) kind: ArgumentKind,
-    /// Whether the request may leave it out. Not for `path`.
+    /// Whether it may be missing. Not for `path`.
     #[serde(default)]
     pub(super) optional: bool,
 }
@@ -458,8 +452,7 @@ pub enum Mode {
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct OnStale {
-    /// Up to what age of the revocations a delegation that this worker has verified before still counts: more than
-    /// `control_plane.max_staleness`, at most 10m.
+    /// Accept cached delegations until the state is this old: more than `max_staleness`, at most 10m.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION)))]
     pub(super) allow_cached_for: String,
 }
@@ -474,7 +467,7 @@ pub enum ProofKind {
     Pop,
     /// The client certificate that the proxy verified.
     Mtls,
-    /// Nothing: whoever has the delegation may use it. For hops that are authenticated otherwise.
+    /// Nothing: any client that has the delegation can use it. Only for hops that are authenticated otherwise.
     None,
 }
 
@@ -482,11 +475,11 @@ pub enum ProofKind {
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Headers {
-    /// Carries the chain: tokens joined by `~`, root first.
+    /// Header of the chain: tokens joined by `~`, root first.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = HEADER_NAME), extend("default" = "delegation")))]
     #[cfg_attr(feature = "tools", schemars(extend("not" = {"pattern": OUR_HEADER})))]
     pub(super) delegation: Option<String>,
-    /// Carries the proof.
+    /// Header of the proof.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = HEADER_NAME), extend("default" = "delegation-proof")))]
     #[cfg_attr(feature = "tools", schemars(extend("not" = {"pattern": OUR_HEADER})))]
     pub(super) proof: Option<String>,
@@ -496,9 +489,9 @@ pub(super) struct Headers {
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Identity {
-    /// How the service behind the filter is told.
+    /// Identity headers for the service: one for each part, or one for all.
     pub(super) headers: IdentityHeaders,
-    /// What of an allowed request's identity is put into the filter state, for access logs, RBAC and rate limits.
+    /// Identity parts to put into Envoy's filter state.
     #[cfg_attr(feature = "tools", schemars(extend("uniqueItems" = true)))]
     pub(super) filter_state: Vec<Part>,
 }
@@ -509,31 +502,29 @@ pub(super) struct Identity {
 pub(super) struct Limits {
     // Every byte of a delegation and of a proof is read before it is known who sends it. With a signature to check that
     // stays below a millisecond (`make bench BENCH=cost`).
-    /// Of the delegation header.
+    /// Delegation header, in bytes. Beyond: 401.
     pub(super) delegation_bytes: Option<Count<1_024, 16_384, 16_384>>,
-    /// Of the proof header.
+    /// Proof header, in bytes. Beyond: 401.
     pub(super) proof_bytes: Option<Count<512, 4_096, 4_096>>,
-    /// How often a delegation may have been passed on. A chain has one token more.
+    /// Times that a delegation was passed on. Beyond: 401.
     pub(super) delegation_depth: Option<Count<0, 8, 8>>,
-    /// Of a body that a rule reads; a larger one gets 413.
+    /// Body that a rule reads, in bytes. Beyond: 413.
     pub(super) body_bytes: Option<Count<0, { 1 << 20 }, 65_536>>,
-    /// Requests that each worker holds for their bodies.
+    /// Requests held for their bodies, per worker. Beyond: 503.
     pub(super) held_requests: Option<Count<16, 65_536, 1_024>>,
-    /// What they may take in memory: their headers, and what has arrived of their bodies.
+    /// Memory of held requests per worker, in bytes. Beyond: 503.
     pub(super) held_bytes: Option<Count<{ 4 << 20 }, { 1 << 30 }, { 64 << 20 }>>,
-    /// Verified chains that each worker remembers; 0 turns the cache off.
+    /// Verified chains cached per worker.
     pub(super) cache_entries: Option<Count<0, 1_000_000, 4_096>>,
-    /// What they may take in memory.
+    /// Memory per worker, in bytes.
     pub(super) cache_bytes: Option<Count<0, { 256 << 20 }, { 32 << 20 }>>,
-    /// Chains refused for good, such as for a wrong signature, that each worker remembers, so that they are not verified
-    /// again; 0 turns that off.
+    /// Invalid chains remembered per worker.
     pub(super) refused_entries: Option<Count<0, 1_000_000, 4_096>>,
-    /// Allowed requests that each worker remembers, so that one like it is decided with less work; 0 turns that off.
+    /// Repeated requests cached per worker.
     pub(super) repeat_entries: Option<Count<0, 65_536, 1_024>>,
-    /// Keys whose signatures each worker verifies so often that it keeps tables for them; 0 turns that off.
+    /// Keys with precomputed tables per worker.
     pub(super) hot_keys: Option<Count<0, 1_024, 64>>,
-    /// Verified chains that all workers of the Envoy process share in Envoy's shared data, so that they outlive a worker's
-    /// VM; 0 turns that off.
+    /// Verified chains that all workers share.
     pub(super) shared_cache_entries: Option<Count<0, 262_144, 4_096>>,
 }
 
@@ -542,20 +533,20 @@ pub(super) struct Limits {
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Audit {
-    /// Whether decisions are recorded.
+    /// Whether to record decisions.
     pub record: RecordedDecisions,
-    /// Entries of each worker that wait for the control plane's acknowledgement.
+    /// Unacknowledged entries per worker.
     pub ring_entries: Count<64, 1_048_576, 16_384>,
-    /// What they may take in memory.
+    /// Memory per worker, in bytes.
     pub ring_bytes: Count<65_536, { 256 << 20 }, { 16 << 20 }>,
-    /// What happens when decisions are made faster than they can be recorded.
+    /// When the ring is full: record a gap, or answer 503.
     pub on_overflow: Overflow,
-    /// What is recorded of a request's arguments.
+    /// How arguments are recorded: salted hash, in full, or not.
     pub arguments: RecordedArguments,
-    /// Whether an event says what the client was answered: it is then recorded when that is known.
+    /// Whether events include the response status.
     pub response_status: bool,
-    /// Denials of one holder that are recorded one by one in a second, and of one principal four times as many; further ones
-    /// are counted.
+    /// Denials of one holder recorded as events per second and worker; four times as many of a principal. The rest is
+    /// counted.
     pub denials_per_second: Count<1, 1_000_000, 100>,
 }
 
@@ -578,7 +569,7 @@ pub enum RecordedDecisions {
     None,
 }
 
-/// What happens when decisions are made faster than they can be recorded.
+/// When the ring is full: record a gap, or answer 503.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "lowercase")]
@@ -590,7 +581,7 @@ pub enum Overflow {
     Deny,
 }
 
-/// What is recorded of a request's arguments.
+/// How arguments are recorded: salted hash, in full, or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "lowercase")]

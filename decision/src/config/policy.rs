@@ -22,11 +22,11 @@ pub struct Policy {
     pub holder_algorithms: Algorithms,
     /// Where revocations come from and evidence goes to.
     pub control_plane: ControlPlane,
-    /// What happens to a request that no rule matches.
+    /// Decision when no rule matches.
     pub unmatched: Unmatched,
     /// Whether decisions about requests that no rule matches are carried out.
     pub mode: Mode,
-    /// What is let through of paths that can be read in more than one way.
+    /// Ambiguous paths.
     pub paths: Tolerated,
     /// What is let through of hosts that Envoy may have routed as others.
     pub hosts: ToleratedHosts,
@@ -89,13 +89,13 @@ pub struct Rule {
 /// What a delegation must grant, and how it is to be presented.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
-    /// The tool that the delegation must grant.
+    /// Tool that the delegation must grant.
     pub tool: String,
     /// Where the tool's arguments come from.
     pub arguments: ArgumentMapping,
     /// Our names as an audience: the rule's own, else the plugin's; at least one.
     pub audience: Vec<String>,
-    /// How the agent proves that it is the holder.
+    /// Proof of possession: a signature, a client certificate, or none.
     pub proof: ProofKind,
     /// Whether a proof must carry a nonce of this process.
     pub nonce: bool,

@@ -162,7 +162,7 @@ impl<'a> Request<'a> {
 pub struct HeaderNames {
     /// Carries the delegation chain.
     pub delegation: String,
-    /// Carries the proof.
+    /// Header of the proof.
     pub proof: String,
 }
 

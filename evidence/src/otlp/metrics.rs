@@ -21,17 +21,17 @@ impl Metrics {
     pub fn new(registry: &mut Registry) -> Self {
         let mut group = Group::new(registry, "otlp");
         Self {
-            sent: group.add("sent", "Records that the OpenTelemetry collector has taken"),
-            refused: group.add("refused", "Records that the OpenTelemetry collector refused for good"),
+            sent: group.add("sent", "Records sent"),
+            refused: group.add("refused", "Records refused"),
             missed: group.add(
                 "missed",
-                "Records that were removed from the ledger before the OpenTelemetry collector took them",
+                "Records removed before they were sent",
             ),
             failures: group.add(
                 "failures",
-                "Requests to the OpenTelemetry collector that have to be sent again",
+                "Requests to repeat",
             ),
-            waiting: group.add("waiting", "Records that wait for the OpenTelemetry collector"),
+            waiting: group.add("waiting", "Records to send"),
         }
     }
 }

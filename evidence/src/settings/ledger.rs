@@ -14,15 +14,13 @@ use credence_runtime::settings::{SettingsError, present};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LedgerSettings {
-    /// The name under which the ledger's checkpoints are signed, such as `audit.example/ledger`: the URL of its tiles without
-    /// the scheme. Absent: what it had before, or `credence.invalid/ledger/` and the log's id.
+    /// Name on checkpoints. Default: the earlier one, or `credence.invalid/ledger/` and the `log_id`.
     #[serde(deserialize_with = "present")]
     #[schemars(extend("minLength" = 1, "maxLength" = MAX_ORIGIN_BYTES, "pattern" = NAME))]
     pub origin: Option<String>,
-    /// Who may read the tiles below `/ledger`.
+    /// Who may read `/ledger`. Default: `public`.
     pub tiles: TileAccess,
-    /// A file outside of the data folder that remembers the latest published checkpoint. Where it says more than the data
-    /// folder holds, the folder was taken back to an earlier state, and no checkpoint is signed. Absent: only witnesses tell.
+    /// File outside the data directory with the latest checkpoint. It detects a data directory that was rolled back.
     #[serde(deserialize_with = "present")]
     pub published_note: Option<PathBuf>,
     /// Who is asked to cosign checkpoints (C2SP tlog-witness).
@@ -45,11 +43,11 @@ pub enum TileAccess {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WitnessSettings {
-    /// Its submission prefix: `https`, or `http` on this machine.
+    /// Submission prefix. `http` only on this machine.
     pub url: String,
-    /// Its verifier key, for Ed25519 cosignatures: `name+hash+base64`.
+    /// Verifier key: `name+hash+base64`.
     pub key: String,
-    /// PEM: the authorities that vouch for its server. Absent: those of the system.
+    /// PEM file: CAs of its server. Default: the system's.
     #[serde(default, deserialize_with = "present")]
     pub ca: Option<PathBuf>,
 }

@@ -23,18 +23,18 @@ pub struct AuditSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OtlpSettings {
-    /// Its URL, such as `http://collector:4317`. With `protocol: http` and no path, `/v1/logs` is added.
+    /// URL of the collector. `http` adds `/v1/logs` if there is no path.
     #[schemars(extend("pattern" = "^https?://."))]
     pub endpoint: String,
-    /// How it is spoken to.
+    /// OTLP over gRPC or HTTP.
     #[serde(default)]
     #[schemars(extend("default" = "grpc"))]
     pub protocol: OtlpProtocol,
-    /// Header fields (gRPC: metadata) of every request, such as an API key.
+    /// Request headers (gRPC: metadata).
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, String>", extend("default" = {}))]
     pub headers: OtlpHeaders,
-    /// PEM: the authorities that vouch for its server. Absent: those of the system.
+    /// PEM file: CAs of its server. Default: the system's.
     #[serde(default, deserialize_with = "present")]
     pub ca: Option<PathBuf>,
 }
