@@ -5,9 +5,8 @@
     scripts/reference.py --check   fail if one is out of date
 
 Such a part stands between `<!-- generated: NAME ARGUMENTS -->` and `<!-- end -->`, in any page of docs/. NAME is one of the
-makers below. scripts/reference.json has the words that no source has ("fixes", "filter_metrics"), shorter words for some that a
-source has ("words": the source's text, then the page's), and where versions are ("versions": the file, what stands before the
-version, what the tests do). An entry that nothing uses is an error.
+makers below. scripts/reference.json has the words that no source has ("fixes", "filter_metrics"), and where versions are
+("versions": the file, what stands before the version, what the tests do). An entry that nothing uses is an error.
 """
 
 import json
@@ -96,12 +95,6 @@ class Reference:
         self.known.setdefault(source, set()).update(known)
         self.shown.setdefault(source, set()).update(shown)
 
-    def better(self, text):
-        """A source's text, or the shorter one for it."""
-        text = " ".join(text.split())
-        self.used["words"].add(text)
-        return self.words["words"].get(text, text)
-
     def of(self, section, key):
         """A text that no source has."""
         self.used[section].add(key)
@@ -129,7 +122,7 @@ class Reference:
         for place, (setting, is_required) in chosen.items():
             values = setting if "oneOf" in setting else setting.get("items", {})
             values = values.get("enum") or [each["const"] for each in values.get("oneOf", []) if "const" in each]
-            meaning = with_values(self.better(setting["description"]), values)
+            meaning = with_values(one_line(setting["description"]), values)
             if spans[place] and not has_column:
                 meaning = f"{meaning.rstrip('.')}: {spans[place]}."
             default = "required" if is_required else shown(setting.get("default"))
@@ -149,7 +142,7 @@ class Reference:
         for name, value, text in re.findall(r"^ {6}--([\w-]+)(?: <(\w+)>)?(.*(?:\n(?: {8,}.*)?(?=\n|$))*)", said, re.M):
             text = " ".join(text.split())
             told = {key: said for key, said in re.findall(r"\[([a-z ]+): ([^\]]*)\]", text)}
-            text = self.better(re.sub(r"\s*\[[a-z ]+: [^\]]*\]", "", text).rstrip(".") + ".")
+            text = one_line(re.sub(r"\s*\[[a-z ]+: [^\]]*\]", "", text).rstrip(".") + ".")
             text = with_values(text, told["possible values"].split(", ") if "possible values" in told else [])
             if "env" in told:
                 text += f" Or `{told['env'].split('=')[0]}`."
@@ -168,7 +161,7 @@ class Reference:
             raise Failure(f"{file} has no class {', '.join(sorted(unknown))}")
         excluded = {"hidden": lambda variant: variant not in hidden, "shown": hidden.__contains__}
         rows = [
-            [f"`{code}`", statuses[kind], self.better(title), self.of("fixes", code)]
+            [f"`{code}`", statuses[kind], one_line(title), self.of("fixes", code)]
             for variant, code, kind, title in found
             if kind in arguments and not any(excluded[name](variant) for name in excluded.keys() & set(arguments))
         ]
@@ -206,7 +199,7 @@ class Reference:
                     kind = kinds[found["field"]].lower()
                     suffix = "total" if kind == "counter" else ""
                     name = "_".join(filter(None, ["credence", found["own"] or prefix, found["name"], unit, suffix]))
-                    rows.append([f"`{name}`", kind, self.better(found["help"])])
+                    rows.append([f"`{name}`", kind, one_line(found["help"])])
         return table(["Metric", "Kind", "Meaning"], sorted(rows, key=lambda row: row[0].strip("`")))
 
     def api(self):
@@ -221,7 +214,7 @@ class Reference:
                 roles = ", ".join(roles) or ("`admin`" if operation["security"] else "none")
                 roles = f"none, or {roles}" if {} in operation["security"] else roles
                 answers = ", ".join(sorted(operation["responses"].keys() - COMMON_STATUSES))
-                rows.append([f"`{method.upper()} {path}`", self.better(operation["summary"]), roles, answers])
+                rows.append([f"`{method.upper()} {path}`", one_line(operation["summary"]), roles, answers])
         rows.append(["`/scim/v2/…`", "SCIM users (RFC 7644)", "`provisioner`", ""])
         return table(["Endpoint", "What it does", "Role", "Answers besides 200"], rows)
 
@@ -279,6 +272,10 @@ def span(setting):
 
 def with_values(text, values):
     return f"{text.rstrip('.')} ({', '.join(f'`{value}`' for value in values)})." if values else text
+
+
+def one_line(text):
+    return " ".join(text.split())
 
 
 def table(head, rows):

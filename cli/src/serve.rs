@@ -27,48 +27,64 @@ use crate::{clock, files, token};
 /// TLS files and the operator's token again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
-    /// The folder that holds the revocation log and the ledger. One control plane at a time uses it.
+    /// Data directory, for one control plane at a time. Required.
+    ///
+    /// It holds the revocation log and the ledger.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 
-    /// Create the log in an empty folder, and the operator's token file if it is not there. Tokens issued
-    /// before are revoked in the new log, which cannot know what a lost log had revoked.
+    /// Create the log in an empty directory, and the operator token. Revokes all earlier tokens.
+    ///
+    /// The new log cannot know what a lost log had revoked, so tokens issued before are revoked. An existing token file is
+    /// kept.
     #[arg(long)]
     init: bool,
 
-    /// With --init: this is a first installation, nothing was ever revoked, so that what was issued before stays
-    /// valid.
+    /// With `--init`: a first installation, so that earlier tokens stay valid.
     #[arg(long, requires = "init")]
     fresh: bool,
 
-    /// With --init: end once the log is created and its log_id printed, and serve no requests. For a job that runs once.
+    /// With `--init`: print `log_id` and exit.
+    ///
+    /// For a job that runs once, before the control plane.
     #[arg(long, requires = "init")]
     init_only: bool,
 
-    /// The data folder was restored from a backup of the log with this log_id: go on with what it holds, under a new
-    /// log_id, and revoke every root token issued before now, since what was revoked after the backup is not known.
+    /// Once after restoring a backup: new `log_id`; revokes all earlier tokens.
+    ///
+    /// LOG_ID is that of the backup. Revocations made after the backup are unknown, so every root token issued before now
+    /// is revoked.
     #[arg(long, value_name = "LOG_ID", conflicts_with = "init")]
     restored: Option<String>,
 
-    /// Begin the log's own clock anew at the wall clock: for a log that was begun while that was far ahead.
+    /// Set the log's clock back to the wall clock, once.
+    ///
+    /// For a log that was created while the wall clock was far ahead.
     #[arg(long, conflicts_with = "init")]
     reset_clock: bool,
 
-    /// Where the HTTP API listens; port 0 takes a free one.
+    /// HTTP API.
+    ///
+    /// Port 0 takes a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070")]
     http: SocketAddr,
 
-    /// Where filters connect; port 0 takes a free one. Without access and tls.grpc in the configuration file they are not
-    /// authenticated: let only the mesh reach it.
+    /// gRPC, for filters. `access.grpc` says who may connect.
+    ///
+    /// Port 0 takes a free port. Without `access` and `tls.grpc` in the configuration file, filters are not authenticated:
+    /// only the mesh may reach this port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7071")]
     grpc: SocketAddr,
 
-    /// Where health probes are answered, apart from all other clients: /healthz and /readyz in plain HTTP, and nothing else.
+    /// Only `/healthz` and `/readyz`, in plain HTTP.
+    ///
     /// The HTTP API answers them too.
     #[arg(long, value_name = "ADDRESS")]
     probes: Option<SocketAddr>,
 
-    /// The file with the bearer token of an operator who may do everything. The configuration file may name others.
+    /// Token of an operator with role `admin`. Required without `--config`.
+    ///
+    /// The configuration file can name other credentials.
     #[arg(
         long,
         value_name = "FILE",
@@ -77,94 +93,118 @@ pub(crate) struct Serve {
     )]
     operator_token_file: Option<PathBuf>,
 
-    /// The configuration file, YAML: TLS and credentials (docs/reference/configuration.md).
+    /// Configuration file.
+    ///
+    /// YAML; docs/reference/configuration.md has the settings.
     #[arg(long, value_name = "FILE", env = "CREDENCE_CONFIG")]
     config: Option<PathBuf>,
 
-    /// The longest that a filter may allow requests without having heard that its revocations are complete: 2s to 60s. A
-    /// filter whose own max_staleness is shorter goes by that. A revocation is confirmed when every filter has applied it, or
-    /// this long after the filter was heard last.
+    /// Longest lease of a filter: 2s to 60s.
+    ///
+    /// A filter denies requests once its lease is older. A filter with a shorter max_staleness uses its own. A revocation
+    /// is confirmed when every filter has applied it, or this long after the control plane last heard from the filter.
     #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = clock::span)]
     max_staleness: Duration,
 
-    /// How long filters stay fresh after a planned stop: at most 10s. The successor confirms no revocation for as long.
+    /// Lease after a planned stop: at most 10s.
+    ///
+    /// The next control plane confirms no revocation for as long.
     #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = clock::span)]
     drain_promise: Duration,
 
-    /// How often the keys change with which the filters of an Envoy seal the verified chains that they share: 1s to
-    /// 30d. What they sealed is believed for one to two of these spans.
+    /// Rotation of the shared cache's keys: 1s to 30d.
+    ///
+    /// The workers of an Envoy seal the verified chains that they share with these keys. A sealed chain is valid for one to
+    /// two of these spans.
     #[arg(long, value_name = "SPAN", default_value = "24h", value_parser = clock::span)]
     cache_key_rotation: Duration,
 
-    /// How many subjects (principals, keys, issuers, delegations) the log may hold. Filters need room for as many.
+    /// Revoked subjects in the log.
+    ///
+    /// Principals, keys, issuers and delegations. Filters need memory for as many.
     #[arg(long, value_name = "COUNT", default_value_t = LogOptions::default().max_subjects)]
     max_subjects: usize,
 
-    /// The longest that a token may live which filters believe: 60s to 366d. Revoked delegations are forgotten after it;
-    /// no filter's max_token_lifetime may be longer.
+    /// Longest token lifetime that filters accept: 60s to 366d.
+    ///
+    /// Revoked delegations are forgotten after it. No filter's max_token_lifetime may be longer.
     #[arg(long, value_name = "SPAN", default_value = "90d", value_parser = clock::span)]
     max_token_lifetime: Duration,
 
-    /// How many entries of each principal's history are kept: 1 to 1000.
+    /// History entries kept of a principal: 1 to 1,000.
     #[arg(long, value_name = "COUNT", default_value_t = LogOptions::default().history_kept)]
     history_kept: usize,
 
-    /// The size, in bytes, up to which the revocation log's file is never compacted. Beyond, it is as soon as a third of it
-    /// is superseded.
+    /// Log size, in bytes, below which it is never compacted.
+    ///
+    /// Above it, the log is compacted when a third of it is superseded.
     #[arg(long, value_name = "BYTES", default_value_t = LogOptions::default().compact_above_bytes)]
     compact_above: u64,
 
-    /// Where another control plane uses the data folder, wait for it to end and take over; without, that is an error.
+    /// Wait until the data directory is free, then take over.
+    ///
+    /// Without it, a data directory in use is an error.
     #[arg(long)]
     standby: bool,
 
-    /// How much disk the ledger may use, in bytes.
+    /// Disk space of the ledger, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = EvidenceLimits::default().ledger.total)]
     ledger_bytes: u64,
 
-    /// How much room the ledger leaves on its disk, in bytes, for revocations and all else that shares it; on a small disk a
-    /// sixteenth of it, if that is less.
+    /// Disk space that the ledger leaves free, in bytes; at most a sixteenth of the disk.
+    ///
+    /// Revocations and everything else on the disk can use it.
     #[arg(long, value_name = "BYTES", default_value_t = EvidenceLimits::default().reserve_bytes)]
     ledger_reserve: u64,
 
-    /// How large a file of the ledger becomes before another is begun, in bytes, 65536 to 3 GiB: evidence is removed a file
-    /// at a time.
+    /// Size of a ledger segment, in bytes: 65,536 to 3 GiB.
+    ///
+    /// Evidence is removed a segment at a time.
     #[arg(long, value_name = "BYTES", default_value_t = EvidenceLimits::default().ledger.segment,
         value_parser = clap::value_parser!(u64).range(65_536..=3 << 30))]
     ledger_segment_bytes: u64,
 
-    /// How many hundredths of --ledger-retention-bytes, or else of --ledger-bytes, may be about one principal: 1 to 100. While
-    /// the ledger is more than half full, what a principal brings beyond that is counted and not recorded one by one.
+    /// Percentage of the ledger for one principal: 1 to 100.
+    ///
+    /// Of --ledger-retention-bytes, or else of --ledger-bytes. While the ledger is more than half full, decisions about a
+    /// principal beyond its share are counted, not recorded as events.
     #[arg(long, value_name = "PERCENT", default_value_t = EvidenceLimits::default().principal_share,
         value_parser = clap::value_parser!(u8).range(1..=100))]
     ledger_principal_share: u8,
 
-    /// How many data keys the ledger may have: one for each principal that there is evidence of.
+    /// Principals with evidence.
+    ///
+    /// Each has a data key.
     #[arg(long, value_name = "COUNT", default_value_t = EvidenceLimits::default().ledger.keys)]
     ledger_keys: u32,
 
-    /// How long evidence is kept, 60s or more; its hashes stay. Forever, if it is not said.
+    /// Age of evidence to remove: at least 60s. Default: none.
+    ///
+    /// The hashes of removed evidence stay.
     #[arg(long, value_name = "SPAN", value_parser = clock::span)]
     ledger_retention: Option<Duration>,
 
-    /// The size of evidence and its index, in bytes, beyond which the oldest is removed; its hashes stay. Nothing is, if it is
-    /// not said.
+    /// Size of evidence, in bytes, above which the oldest is removed. Default: none.
+    ///
+    /// The hashes of removed evidence stay.
     #[arg(long, value_name = "BYTES")]
     ledger_retention_bytes: Option<u64>,
 
-    /// How many users the SCIM realms may hold together.
+    /// SCIM users, all realms.
     #[arg(long, value_name = "COUNT", default_value_t = IdentityLimits::default().users)]
     scim_users: u64,
 
-    /// How many security event tokens are remembered, so that none counts twice.
+    /// Security event tokens remembered.
+    ///
+    /// Each token counts once.
     #[arg(long, value_name = "COUNT", default_value_t = IdentityLimits::default().event_ids)]
     security_event_ids: u64,
 
-    /// What to log, such as info or credence_control_plane=debug.
+    /// Log filter, such as `credence_control_plane=debug`.
     #[arg(long, value_name = "FILTER", env = "CREDENCE_LOG", default_value = "info")]
     log: String,
 
-    /// How to write the log to standard error.
+    /// Format on standard error.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 }
