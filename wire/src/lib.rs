@@ -1,7 +1,7 @@
 //! The gRPC contract between filter and control plane: `proto/credence/v1/*.proto` and its Rust types.
 //!
-//! The types are generated from the contract and kept beside it, so that building Credence needs no generator;
-//! `tests/generated.rs` sees to it that they are the same.
+//! The generated types are kept in the repository, so that building Credence needs no generator. `tests/generated.rs`
+//! checks that they match the contract.
 //!
 //! With the `tonic` feature the crate also has the clients and servers.
 
@@ -10,7 +10,7 @@
 pub mod v1 {
     include!("generated/credence.v1.rs");
 
-    /// Keys do not get into a log by way of a message that holds them.
+    /// Prints no keys, so that they do not get into a log with the message.
     impl std::fmt::Debug for CacheKeys {
         fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             formatter.write_str("CacheKeys(..)")

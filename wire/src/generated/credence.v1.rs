@@ -28,19 +28,19 @@ pub struct WatchHello {
     /// The last entry the client has applied; absent if it has applied none.
     #[prost(message, optional, tag = "2")]
     pub applied: ::core::option::Option<Position>,
-    /// The name Envoy gives its node, for the operator's eyes and to derive `CacheKeys`; never trusted.
+    /// The name of Envoy's node, for display and to derive `CacheKeys`. Never trusted.
     #[prost(string, tag = "3")]
     pub node: ::prost::alloc::string::String,
-    /// SHA-256 of 32 random bytes that only this client knows, new for each stream. They prove on its next stream that it is
-    /// the same client; an eavesdropper that has read this digest cannot.
+    /// SHA-256 of 32 random bytes that only this client knows, new for each stream. On its next stream the client shows
+    /// the bytes, which proves that it is the same client. An eavesdropper that has read this digest cannot do so.
     #[prost(bytes = "vec", tag = "4")]
     pub secret_digest: ::prost::alloc::vec::Vec<u8>,
-    /// The 32 bytes of earlier streams that no server has welcomed since, newest last; at most 8. What those streams owe, this one
-    /// owes in their place.
+    /// The 32 bytes of earlier streams that no server has welcomed since, newest last; at most 8. This stream takes over
+    /// the updates that those streams have not confirmed.
     #[prost(bytes = "vec", repeated, tag = "5")]
     pub earlier_secrets: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
-    /// The client says `Applied` and `Leaving`: no revocation is confirmed before it has applied it. Without, nothing waits for
-    /// the client.
+    /// The client sends `Applied` and `Leaving`. No revocation is confirmed before it has applied it. If false, the server
+    /// does not wait for the client.
     #[prost(bool, tag = "6")]
     pub confirms: bool,
 }
@@ -49,17 +49,17 @@ pub struct Position {
     /// 0 is the position before the first entry.
     #[prost(uint64, tag = "1")]
     pub seq: u64,
-    /// SHA-256 over the history up to and including `seq`: digest(n) = SHA-256(digest(n-1) || encoded record n),
-    /// digest(0) = SHA-256(log_id). It tells a continued log from one restored from an old copy.
+    /// SHA-256 over the history up to and including `seq`: digest(n) = SHA-256(digest(n-1) || encoded record n), digest(0)
+    /// = SHA-256(log_id). It distinguishes a continued log from one restored from an old copy.
     #[prost(bytes = "vec", tag = "2")]
     pub digest: ::prost::alloc::vec::Vec<u8>,
-    /// 16 bytes by which the server can tell that it gave this position out, and the client did not make it up. A client
-    /// hands it back with the position and cannot check it. Absent for the position before the first entry as a client
-    /// computes it, and from servers and clients that know none.
+    /// A proof of 16 bytes that the server issued this position, so that a client cannot invent one. The client returns it
+    /// with the position and cannot check it. Absent for the position before the first entry if a client computes it, and
+    /// from servers and clients without support for it.
     #[prost(bytes = "vec", tag = "3")]
     pub proof: ::prost::alloc::vec::Vec<u8>,
 }
-/// Asks for one chunk of the announced snapshot. Chunks are pulled so that a worker takes each when it is ready.
+/// Asks for one chunk of the announced snapshot. The client pulls each chunk when it is ready for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PullChunk {
     #[prost(uint32, tag = "1")]
@@ -71,15 +71,15 @@ pub struct Ping {
     #[prost(uint64, tag = "1")]
     pub id: u64,
 }
-/// The client has applied every update up to `seq`, and decides by it from now on. Sent at once, but for the updates up to the
-/// head that the welcome named: those are confirmed by the last of them. Only to a server whose welcome has a
-/// `max_staleness_ms`.
+/// The client has applied every update up to `seq`, and decides by it from now on. It sends this at once. Exception:
+/// updates up to the head named in the welcome are confirmed once, by the last of them. Sent only to a server whose
+/// welcome has `max_staleness_ms`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Applied {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
 }
-/// The client has given its lease up, and allows nothing any more before its next echo. To the same servers.
+/// The client gives up its lease, and allows no request before its next echo. Sent to the same servers as `Applied`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Leaving {}
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -101,7 +101,7 @@ pub mod watch_response {
         Pong(super::Pong),
         #[prost(message, tag = "5")]
         Drain(super::Drain),
-        /// The keys have been rotated: these take the place of those that the client has. Any time after `welcome`.
+        /// The keys have been rotated. These replace the client's keys. Sent at any time after `welcome`.
         #[prost(message, tag = "6")]
         CacheKeys(super::CacheKeys),
     }
@@ -113,47 +113,47 @@ pub struct Welcome {
     /// Sequence number of the last durable entry.
     #[prost(uint64, tag = "2")]
     pub head: u64,
-    /// Present when the client's own state cannot be resumed: pull this first.
+    /// Present if the client's own state cannot be resumed. The client must pull this first.
     #[prost(message, optional, tag = "3")]
     pub snapshot: ::core::option::Option<Snapshot>,
-    /// Absent if the server gives out none: then the client has none, whatever it was given before.
+    /// Absent if the server has no keys. Then the client discards the keys that it has.
     #[prost(message, optional, tag = "4")]
     pub cache_keys: ::core::option::Option<CacheKeys>,
-    /// The longest lifetime (exp - iat), in seconds, of a token that may be believed: the log forgets a revoked delegation
-    /// this long, and some allowance for clocks, after its `revoked_at`. A client denies tokens that live longer.
+    /// The longest lifetime (exp - iat) of an accepted token, in seconds. The log forgets a revoked delegation after this
+    /// time and an allowance for clocks, counted from its `revoked_at`. A client denies tokens that live longer.
     #[prost(uint64, tag = "5")]
     pub max_token_lifetime_s: u64,
-    /// The longest, in milliseconds, that a client may stay fresh without an echo, from the moment it sent the ping: it goes by
-    /// this, or by less. 0 from servers that wait for no client.
+    /// The longest time without an echo, in milliseconds, that a client may stay fresh, counted from the moment it sent
+    /// the ping. The client uses this or its own shorter limit. 0 from servers that do not wait for clients.
     #[prost(uint64, tag = "7")]
     pub max_staleness_ms: u64,
 }
-/// What the filters of one node seal with what they remember for each other, where others may write too: an entry of
-/// their shared memory counts only if its HMAC-SHA256 is that of one of these keys.
+/// Keys with which the filters of one node authenticate entries of their shared memory, where other plugins may write
+/// too. An entry counts only if its HMAC-SHA256 is that of one of these keys.
 ///
-/// The server derives them from a secret of its own, the node's name (WatchHello.node) and the current period of
-/// rotation: every VM of a node gets the same ones, another node gets others, a restarted server gives out the same.
-/// That name is not authenticated: any client that may open a stream can ask for the keys of any node. It can use them only
-/// if it can also write to that node's shared memory, which is inside the proxy.
+/// The server derives them from its own secret, the node's name (WatchHello.node) and the current rotation period. All
+/// VMs of a node get the same keys, other nodes get other keys, and a restarted server returns the same keys. The name
+/// is not authenticated: any client that may open a stream can ask for the keys of any node. It can use them only if it
+/// can also write to the shared memory of that node, which is inside the proxy.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 #[prost(skip_debug)]
 pub struct CacheKeys {
-    /// 32 bytes. New entries are sealed with it.
+    /// 32 bytes. Authenticates new entries.
     #[prost(bytes = "vec", tag = "1")]
     pub current: ::prost::alloc::vec::Vec<u8>,
-    /// The key of the period before, 32 bytes: what is sealed with it still counts. Empty if there is none.
+    /// The key of the previous period, 32 bytes. Entries with it still count. Empty if there is none.
     #[prost(bytes = "vec", tag = "2")]
     pub previous: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Snapshot {
-    /// The position the client has reached once every chunk is applied.
+    /// The client's position once every chunk is applied.
     #[prost(message, optional, tag = "1")]
     pub position: ::core::option::Option<Position>,
-    /// How many chunks there are; zero for an empty log. Each is at most 64 KiB encoded.
+    /// The number of chunks; zero for an empty log. Each is at most 64 KiB encoded.
     #[prost(uint32, tag = "2")]
     pub chunks: u32,
-    /// How many subjects all chunks together hold: what to make room for. 0 if the server does not say.
+    /// The number of subjects in all chunks together, to reserve memory. 0 if the server does not say.
     #[prost(uint64, tag = "3")]
     pub subjects: u64,
 }
@@ -171,21 +171,21 @@ pub struct Update {
     #[prost(message, optional, tag = "2")]
     pub record: ::core::option::Option<Record>,
 }
-/// Echoes a ping, behind every update that precedes it on the stream. A client that confirms gets none while it has left an
-/// update unapplied for half a second: its latest ping is echoed once it has caught up.
+/// Echoes a ping, after every update that precedes it on the stream. A client with `confirms` gets no echo while it has
+/// left an update unapplied for half a second. Once it has caught up, its latest ping is echoed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Pong {
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// Sequence number of the last durable entry when the echo was written. It reaches the client before the next echo
-    /// does.
+    /// Sequence number of the last durable entry when the echo was written. The client receives that entry before the next
+    /// echo.
     #[prost(uint64, tag = "2")]
     pub head: u64,
 }
-/// A planned stop: no revocation is confirmed before this many milliseconds after this message was sent, so a client may stay
-/// fresh for as long without an echo. At most 10 000.
+/// A planned stop. No revocation is confirmed before this many milliseconds after the message was sent, so a client may
+/// stay fresh that long without an echo. At most 10 000.
 ///
-/// 0 for a client that has sent no ping on this stream: without echoes it has nothing to lengthen.
+/// 0 for a client that has sent no ping on this stream: it has no lease to extend.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Drain {
     #[prost(uint32, tag = "1")]
@@ -213,7 +213,7 @@ pub mod record {
         LogFloor(super::LogFloor),
     }
 }
-/// Whose authority is delegated: the pair (root iss, root sub or none).
+/// The principal whose authority is delegated: root iss and, if present, root sub.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Principal {
     #[prost(string, tag = "1")]
@@ -225,28 +225,28 @@ pub struct Principal {
 pub struct PrincipalState {
     #[prost(message, optional, tag = "1")]
     pub principal: ::core::option::Option<Principal>,
-    /// Root tokens carry the epoch they were minted in; any other value is void. Below 2^53.
+    /// Root tokens carry the epoch in which they were minted. Any other value is invalid. Below 2^53.
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
-    /// Terminal until an explicit enable.
+    /// Stays set until an explicit enable.
     #[prost(bool, tag = "3")]
     pub disabled: bool,
     /// When the epoch was last raised, seconds since the Unix epoch; 0 if it never was.
     #[prost(int64, tag = "4")]
     pub raised_at: i64,
-    /// Who holds the principal disabled, a bit for each `Disabler`; not 0 if and only if `disabled`. For the control plane
-    /// only: what an operator disabled, an identity provider cannot enable.
+    /// Who has disabled the principal, a bit for each `Disabler`; not 0 if and only if `disabled`. For the control plane
+    /// only: an identity provider cannot enable a principal that an operator disabled.
     #[prost(uint32, tag = "5")]
     pub disabled_by: u32,
 }
-/// A key by its RFC 7638 SHA-256 thumbprint, base64url without padding. Void wherever it occurs in a chain.
+/// A key by its RFC 7638 SHA-256 thumbprint, base64url without padding. Revoked wherever it occurs in a chain.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RevokedKey {
     #[prost(string, tag = "1")]
     pub thumbprint: ::prost::alloc::string::String,
 }
-/// Every root token of the issuer with iat at or before this instant, or at most the allowed skew after it, is void. An
-/// issuer's clock may be ahead by that skew.
+/// Revokes every root token of the issuer with iat at or before this instant, or at most the allowed skew after it,
+/// because the issuer's clock may be ahead by that skew.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct IssuerFloor {
     #[prost(string, tag = "1")]
@@ -256,9 +256,9 @@ pub struct IssuerFloor {
 }
 /// One token and everything derived from it, scoped to the root's principal.
 ///
-/// A holder chooses the jti of the tokens that it derives, and may choose one that another token has. With `under`, only
-/// the token in that very place of a chain is revoked. A reader that does not know `under` revokes the id wherever it
-/// occurs: more than was asked for, never less.
+/// A holder chooses the jti of the tokens that it derives, and may copy the jti of another token. With `under`, only the
+/// token in that place of a chain is revoked. A reader that does not know `under` revokes the id wherever it occurs:
+/// more than was asked for, never less.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RevokedDelegation {
     #[prost(message, optional, tag = "1")]
@@ -266,15 +266,15 @@ pub struct RevokedDelegation {
     #[prost(string, tag = "2")]
     pub id: ::prost::alloc::string::String,
     /// Seconds since the Unix epoch. Once every token that could carry the id has expired (`max_token_lifetime_s`), the
-    /// record has no effect any more, and its holder may forget it. 0 is never forgotten.
+    /// record has no effect, and may be forgotten. 0 is never forgotten.
     #[prost(int64, tag = "3")]
     pub revoked_at: i64,
-    /// The jti of every token above this one, root first; at most 8. Empty: the id counts wherever it occurs in a chain of the
-    /// principal, as for a root, and in records of control planes that know no `under`.
+    /// The jti of every token above this one, root first; at most 8. If empty, the id counts wherever it occurs in a chain
+    /// of the principal. So it is for a root, and in records of control planes that do not know `under`.
     #[prost(string, repeated, tag = "4")]
     pub under: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// The same for every root token of every issuer: what a re-initialised log starts with.
+/// The same for every root token of every issuer. A re-initialised log starts with it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LogFloor {
     #[prost(int64, tag = "1")]
@@ -292,9 +292,9 @@ pub mod revocation_service_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// How revocations reach every enforcement point.
+    /// Delivers revocations to every enforcement point.
     ///
-    /// The log is ordered and durable; a position in it is (log_id, seq). An enforcement point pins the log_id in its own
+    /// The log is ordered and durable. A position in it is (log_id, seq). An enforcement point pins the log_id in its own
     /// configuration and never accepts another log.
     #[derive(Debug, Clone)]
     pub struct RevocationServiceClient<T> {
@@ -376,14 +376,14 @@ pub mod revocation_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// One stream per enforcement-point VM.
+        /// One stream for each VM of an enforcement point.
         ///
-        /// The client opens with `hello`. The server answers `welcome`, which says whether the client must pull a snapshot
-        /// or will simply receive the updates after the position it named. Updates carry consecutive sequence numbers.
+        /// The client opens with `hello`. The server answers `welcome`. It says whether the client must pull a snapshot, or
+        /// receives the updates after the position that it named. Updates carry consecutive sequence numbers.
         ///
-        /// Errors: FAILED_PRECONDITION if the log is not the one the client pinned, or if the client has applied entries
-        /// that this log never held (a restored or forked log); INVALID_ARGUMENT for a message out of order;
-        /// RESOURCE_EXHAUSTED when the server has as many subscribers as it is configured for.
+        /// Errors: FAILED_PRECONDITION if the client pinned another log, or has applied entries that this log never held (a
+        /// restored or forked log); INVALID_ARGUMENT for a message out of order; RESOURCE_EXHAUSTED when the server has its
+        /// configured number of subscribers.
         pub async fn watch(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::WatchRequest>,
@@ -430,22 +430,22 @@ pub mod revocation_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// One stream per enforcement-point VM.
+        /// One stream for each VM of an enforcement point.
         ///
-        /// The client opens with `hello`. The server answers `welcome`, which says whether the client must pull a snapshot
-        /// or will simply receive the updates after the position it named. Updates carry consecutive sequence numbers.
+        /// The client opens with `hello`. The server answers `welcome`. It says whether the client must pull a snapshot, or
+        /// receives the updates after the position that it named. Updates carry consecutive sequence numbers.
         ///
-        /// Errors: FAILED_PRECONDITION if the log is not the one the client pinned, or if the client has applied entries
-        /// that this log never held (a restored or forked log); INVALID_ARGUMENT for a message out of order;
-        /// RESOURCE_EXHAUSTED when the server has as many subscribers as it is configured for.
+        /// Errors: FAILED_PRECONDITION if the client pinned another log, or has applied entries that this log never held (a
+        /// restored or forked log); INVALID_ARGUMENT for a message out of order; RESOURCE_EXHAUSTED when the server has its
+        /// configured number of subscribers.
         async fn watch(
             &self,
             request: tonic::Request<tonic::Streaming<super::WatchRequest>>,
         ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
     }
-    /// How revocations reach every enforcement point.
+    /// Delivers revocations to every enforcement point.
     ///
-    /// The log is ordered and durable; a position in it is (log_id, seq). An enforcement point pins the log_id in its own
+    /// The log is ordered and durable. A position in it is (log_id, seq). An enforcement point pins the log_id in its own
     /// configuration and never accepts another log.
     #[derive(Debug)]
     pub struct RevocationServiceServer<T> {
@@ -630,20 +630,20 @@ pub mod report_request {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReportHello {
-    /// The name Envoy gives its node, and the plugin's root id: for the operator's eyes only; never trusted.
+    /// The name of Envoy's node, and the plugin's root id. For display only; never trusted.
     #[prost(string, tag = "1")]
     pub node: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub plugin: ::prost::alloc::string::String,
-    /// Present when the client continues a source it was given before.
+    /// Present if the client continues an earlier source.
     #[prost(message, optional, tag = "3")]
     pub resume: ::core::option::Option<SourceTicket>,
-    /// What the client trusts: SHA-256 as TrustAnchors::digest defines it. Tells a difference of configuration from a
-    /// client that allows what does not verify. Absent in clients of an older version.
+    /// Digest of the client's trust anchors: SHA-256 as TrustAnchors::digest defines it. It tells a different
+    /// configuration from a client that allows chains that do not verify. Clients of older versions do not send it.
     #[prost(bytes = "vec", tag = "4")]
     pub anchors_digest: ::prost::alloc::vec::Vec<u8>,
 }
-/// Names a source and proves that the server gave it out.
+/// Names a source and proves that the server assigned it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SourceTicket {
     #[prost(string, tag = "1")]
@@ -659,7 +659,8 @@ pub struct Batch {
     #[prost(message, repeated, tag = "2")]
     pub entries: ::prost::alloc::vec::Vec<Entry>,
 }
-/// The source ends and nothing is outstanding. A stream that ends without it leaves an "ended, tail unknown" entry.
+/// The source ends and has no unacknowledged entries. If a stream ends without it, the ledger records that the source
+/// ended and its last entries are unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Bye {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -684,7 +685,7 @@ pub struct ReportWelcome {
     /// The last sequence number of this source that is on disk; 0 for a new source.
     #[prost(uint64, tag = "2")]
     pub acknowledged: u64,
-    /// Limits of one batch.
+    /// Limits for one batch.
     #[prost(uint32, tag = "3")]
     pub max_batch_entries: u32,
     #[prost(uint32, tag = "4")]
@@ -720,36 +721,36 @@ pub mod entry {
 pub struct Event {
     #[prost(fixed64, tag = "1")]
     pub time_unix_nano: u64,
-    /// Envoy's x-request-id, and the trace id (32 hex digits) of the W3C traceparent; empty if the request had none.
+    /// Envoy's x-request-id, and the trace id (32 hex digits) of the W3C traceparent; empty if the request has none.
     #[prost(string, tag = "2")]
     pub request_id: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub trace_id: ::prost::alloc::string::String,
-    /// The configured rule's name; empty if none matched.
+    /// The name of the configured rule; empty if none matched.
     #[prost(string, tag = "4")]
     pub rule: ::prost::alloc::string::String,
     #[prost(string, tag = "5")]
     pub tool: ::prost::alloc::string::String,
     #[prost(enumeration = "Decision", tag = "6")]
     pub decision: i32,
-    /// A stable reason code; docs/reference/errors.md lists them.
+    /// A stable reason code; see docs/reference/errors.md.
     #[prost(string, tag = "7")]
     pub reason: ::prost::alloc::string::String,
     #[prost(enumeration = "Mode", tag = "8")]
     pub mode: i32,
     #[prost(message, optional, tag = "9")]
     pub principal: ::core::option::Option<Principal>,
-    /// What was proven: the holder key's thumbprint for pop, the certificate's for mtls, empty for none.
+    /// The proven agent: the thumbprint of the holder key for pop, of the certificate for mtls, empty for none.
     #[prost(string, tag = "10")]
     pub agent: ::prost::alloc::string::String,
-    /// Unspecified if the decision was made before anything was proven.
+    /// Unspecified if the decision was made before any proof.
     #[prost(enumeration = "ProofKind", tag = "11")]
     pub proof: i32,
     /// The jti of every token in the chain, root first.
     #[prost(string, repeated, tag = "12")]
     pub delegation_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// 16 bytes of salt, then SHA-256 over the salt and the canonical (RFC 8785) arguments; empty if none were read or
-    /// none are to be recorded.
+    /// 16 bytes of salt, then SHA-256 over the salt and the canonical (RFC 8785) arguments. Empty if no arguments were
+    /// read or recording is off.
     #[prost(bytes = "vec", tag = "13")]
     pub arguments_hash: ::prost::alloc::vec::Vec<u8>,
     #[prost(string, tag = "14")]
@@ -763,43 +764,41 @@ pub struct Event {
     /// From the callback's start to the decision, in nanoseconds.
     #[prost(uint64, tag = "18")]
     pub decision_ns: u64,
-    /// How old the knowledge of revocations was, in milliseconds, if it was too old and the rule allowed a known
-    /// delegation all the same (on_stale); absent otherwise.
+    /// The age of the filter's revocation state in milliseconds, if it was stale and the rule still allowed the delegation
+    /// (on_stale). Otherwise absent.
     #[prost(uint64, optional, tag = "19")]
     pub stale_ms: ::core::option::Option<u64>,
     /// When the chain expires, in seconds since the Unix epoch: the earliest exp of its tokens.
     #[prost(int64, tag = "20")]
     pub expires_at: i64,
-    /// What the chain is known by: SHA-256 over the SHA-256 of each token as it was presented, root first. Empty if no
-    /// chain verified.
+    /// Identifies the chain: SHA-256 over the SHA-256 of each token as presented, root first. Empty if no chain verified.
     #[prost(bytes = "vec", tag = "21")]
     pub chain_digest: ::prost::alloc::vec::Vec<u8>,
-    /// The canonical (RFC 8785) arguments themselves, if that is configured and they have at most 4096 bytes; then there
-    /// is no arguments_hash.
+    /// The canonical (RFC 8785) arguments, if configured and at most 4096 bytes long. Then arguments_hash is empty.
     #[prost(bytes = "vec", tag = "22")]
     pub arguments: ::prost::alloc::vec::Vec<u8>,
-    /// The response status that the client got, if that is configured: the upstream's, or a local reply's. 0 if there was no
-    /// response, or if it is not to be recorded.
+    /// The response status that the client received, from upstream or from a local reply, if configured. 0 if there was no
+    /// response or recording is off.
     #[prost(uint32, tag = "23")]
     pub response_status: u32,
 }
-/// A chain that the client verified, for the control plane to verify again: sent before the first event that names it,
-/// and stored once by what it is known by.
+/// A chain that the client verified, for the control plane to verify again. Sent before the first event that refers to
+/// it, and stored once under its chain_digest.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PresentedChain {
-    /// The tokens as the delegation header has them: root first, joined by ~. At most 60000 bytes.
+    /// The tokens as in the delegation header: root first, joined by ~. At most 60000 bytes.
     #[prost(bytes = "vec", tag = "1")]
     pub chain: ::prost::alloc::vec::Vec<u8>,
-    /// Whose authority it is, as the client verified it.
+    /// The principal whose authority the chain delegates, as the client verified it.
     #[prost(message, optional, tag = "2")]
     pub principal: ::core::option::Option<Principal>,
 }
-/// Decisions that are counted and not recorded one by one: denials made before any signature had verified, so that a
-/// flood of garbage cannot fill the disk, and requests that no delegation was asked of. Events and counts together are
-/// the requests decided about, exactly.
+/// Decisions that are counted instead of recorded one by one. These are denials before any signature had verified, so
+/// that a flood of garbage cannot fill the disk, and requests for which no delegation is required. Events and counts
+/// together equal the requests decided.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Aggregate {
-    /// The second the decisions fell in, since the Unix epoch.
+    /// The second of the decisions, since the Unix epoch.
     #[prost(int64, tag = "1")]
     pub second: i64,
     #[prost(string, tag = "2")]
@@ -808,29 +807,29 @@ pub struct Aggregate {
     pub reason: ::prost::alloc::string::String,
     #[prost(uint64, tag = "4")]
     pub count: u64,
-    /// What was decided, and in which mode.
+    /// The decision and its mode.
     #[prost(enumeration = "Decision", tag = "5")]
     pub decision: i32,
     #[prost(enumeration = "Mode", tag = "6")]
     pub mode: i32,
-    /// Whose decisions they are, if they are of one principal: the ledger counts what a principal brings beyond its share.
+    /// The principal, if the decisions belong to one: the ledger counts the evidence of a principal beyond its share.
     #[prost(message, optional, tag = "7")]
     pub principal: ::core::option::Option<Principal>,
 }
-/// Evidence that was shed because the ring was full: never silent.
+/// Evidence that the client dropped because its ring was full.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Gap {
-    /// Events that were shed.
+    /// Events that were dropped.
     #[prost(uint64, tag = "1")]
     pub shed: u64,
     #[prost(fixed64, tag = "2")]
     pub first_time_unix_nano: u64,
     #[prost(fixed64, tag = "3")]
     pub last_time_unix_nano: u64,
-    /// Decisions that could not be counted: as many as the counts that were shed had.
+    /// Decisions in the counts that were dropped.
     #[prost(uint64, tag = "4")]
     pub shed_counts: u64,
-    /// Chains that were shed; the events that name them cannot be verified again.
+    /// Chains that were dropped. Events that refer to them cannot be verified again.
     #[prost(uint64, tag = "5")]
     pub shed_chains: u64,
 }
@@ -968,7 +967,7 @@ pub mod audit_service_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// How the evidence of decisions reaches the ledger, out of band.
+    /// Carries evidence of decisions from filters to the ledger, outside of the request path.
     #[derive(Debug, Clone)]
     pub struct AuditServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -1049,15 +1048,15 @@ pub mod audit_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// One stream per source; a source is one plugin configuration in one VM.
+        /// One stream for each source. A source is one plugin configuration in one VM.
         ///
-        /// The client opens with `hello`. The server answers `welcome`, naming the source and the last sequence number that
-        /// is already on disk. Batches then carry consecutive sequence numbers; the server acknowledges a number only after
-        /// everything up to it is durable. What was not acknowledged is sent again.
+        /// The client opens with `hello`. The server answers `welcome`, which names the source and the last sequence number
+        /// that is on disk. Batches then carry consecutive sequence numbers. The server acknowledges a number only after every
+        /// entry up to it is durable. The client sends entries again that were not acknowledged.
         ///
         /// Errors: INVALID_ARGUMENT for a message out of order or a gap in the sequence; UNAUTHENTICATED for a resume token
-        /// that is not the source's; RESOURCE_EXHAUSTED for a batch over the limits announced in `welcome`;
-        /// UNAVAILABLE when the ledger cannot be written.
+        /// that is not the source's; RESOURCE_EXHAUSTED for a batch over the limits announced in `welcome`; UNAVAILABLE when
+        /// the ledger cannot be written.
         pub async fn report(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::ReportRequest>,
@@ -1104,21 +1103,21 @@ pub mod audit_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// One stream per source; a source is one plugin configuration in one VM.
+        /// One stream for each source. A source is one plugin configuration in one VM.
         ///
-        /// The client opens with `hello`. The server answers `welcome`, naming the source and the last sequence number that
-        /// is already on disk. Batches then carry consecutive sequence numbers; the server acknowledges a number only after
-        /// everything up to it is durable. What was not acknowledged is sent again.
+        /// The client opens with `hello`. The server answers `welcome`, which names the source and the last sequence number
+        /// that is on disk. Batches then carry consecutive sequence numbers. The server acknowledges a number only after every
+        /// entry up to it is durable. The client sends entries again that were not acknowledged.
         ///
         /// Errors: INVALID_ARGUMENT for a message out of order or a gap in the sequence; UNAUTHENTICATED for a resume token
-        /// that is not the source's; RESOURCE_EXHAUSTED for a batch over the limits announced in `welcome`;
-        /// UNAVAILABLE when the ledger cannot be written.
+        /// that is not the source's; RESOURCE_EXHAUSTED for a batch over the limits announced in `welcome`; UNAVAILABLE when
+        /// the ledger cannot be written.
         async fn report(
             &self,
             request: tonic::Request<tonic::Streaming<super::ReportRequest>>,
         ) -> std::result::Result<tonic::Response<Self::ReportStream>, tonic::Status>;
     }
-    /// How the evidence of decisions reaches the ledger, out of band.
+    /// Carries evidence of decisions from filters to the ledger, outside of the request path.
     #[derive(Debug)]
     pub struct AuditServiceServer<T> {
         inner: Arc<T>,
