@@ -1,6 +1,6 @@
 //! Who sends a request.
 
-/// Who is asking: a credential's name, and the issuers it is bound to.
+/// The caller: a credential's name, and the issuers that it is bound to.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The credential's configured name.
@@ -9,20 +9,20 @@ pub struct Caller {
     pub issuers: Option<Vec<String>>,
 }
 
-/// What stands for the other end of a connection, from one of its connections to the next.
+/// Identifies a peer across its connections.
 #[derive(Debug, Clone)]
 pub struct PeerName(pub String);
 
 // === impl Caller ===
 
 impl Caller {
-    /// A caller who is bound to these issuers, or to none.
+    /// A caller bound to these issuers, or to none.
     #[must_use]
     pub fn new(name: String, issuers: Option<Vec<String>>) -> Self {
         Self { name, issuers }
     }
 
-    /// Whether the caller may act on what concerns this issuer.
+    /// Whether the caller may act on this issuer.
     #[must_use]
     pub fn covers(&self, issuer: &str) -> bool {
         self.issuers
@@ -36,14 +36,13 @@ impl Caller {
         self.issuers == other.issuers
     }
 
-    /// Whether the caller may say something of a principal of this issuer; without an issuer, of a principal that is not
-    /// known.
+    /// Whether the caller may report on a principal of this issuer; without an issuer, on an unknown principal.
     #[must_use]
     pub fn may_report(&self, issuer: Option<&str>) -> bool {
         issuer.map_or_else(|| self.covers_everything(), |issuer| self.covers(issuer))
     }
 
-    /// Whether the caller may do what concerns no issuer, or every one.
+    /// Whether the caller may act on all issuers, or on what belongs to none.
     #[must_use]
     pub fn covers_everything(&self) -> bool {
         self.issuers.is_none()

@@ -1,8 +1,8 @@
-//! What one client may hold of what all clients share.
+//! Limits on how much of a shared limit one client may use.
 //!
-//! Each limit that clients share has a share for one credential and one for one address, so that no single client can take
-//! all of it. The shares are percentages of the limit (`limits.credential_share_percent` and
-//! `limits.address_share_percent`), and never less than one place.
+//! Each credential and each address has a share of every shared limit, so that no single client can use all of it. A
+//! share is a percentage of the limit (`limits.credential_share_percent`, `limits.address_share_percent`), and at least
+//! one place.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,7 +18,7 @@ use tokio::sync::futures::Notified;
 use crate::metrics::{Counters, Gauges, Group, Labels, labels};
 use crate::throttle::Throttle;
 
-/// The places of one limit, and who holds how many. Cheap to clone; all clones are one.
+/// The places of one limit, and their holders. Clones share the same places.
 #[derive(Debug, Clone)]
 pub struct Places(Arc<Pool>);
 
@@ -32,7 +32,7 @@ struct Pool {
     refusals: Throttle,
 }
 
-/// What clients share.
+/// A limit that clients share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SharedLimit {
     WatchStreams,
@@ -51,7 +51,7 @@ pub enum SharedLimit {
     Confirmations,
 }
 
-/// How many places there are, and how many of them one client may hold.
+/// The size of a limit, and how many of its places one client may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     pub all: usize,
@@ -59,7 +59,7 @@ pub struct Bounds {
     pub address: usize,
 }
 
-/// What one client may hold of each limit, in percent.
+/// One client's share of each limit, in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
     pub credential_percent: u8,
@@ -72,23 +72,23 @@ struct Held {
     by_holder: HashMap<Holder, usize>,
 }
 
-/// Whose share a place counts against.
+/// The credential or address whose share a place counts against.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Holder {
     Credential(String),
     Network(Network),
 }
 
-/// Who holds a place: by credential and address.
+/// The client that holds a place, by credential and address.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Client {
-    /// Absent where no credential is asked for.
+    /// Absent if no credential is required.
     pub credential: Option<String>,
-    /// Absent where it is not known.
+    /// Absent if unknown.
     pub network: Option<Network>,
 }
 
-/// Some places, until it is dropped.
+/// Some places, held until dropped.
 #[derive(Debug)]
 pub struct Place {
     pool: Places,
@@ -99,17 +99,17 @@ pub struct Place {
 /// Why there is no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
-    /// All of them are held.
+    /// All places are held.
     All,
-    /// The credential holds its share.
+    /// The credential holds all of its share.
     Credential,
-    /// The callers without a credential hold one credential's share.
+    /// The callers without a credential hold all of the share of one credential.
     Anonymous,
-    /// The address holds its share.
+    /// The address holds all of its share.
     Address,
 }
 
-/// There is no place. The text says whose share is used up, and what can be done.
+/// No place is left. The message names the exhausted share and the fix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoPlace {
     pub full: Full,
@@ -117,11 +117,11 @@ pub struct NoPlace {
     bounds: Bounds,
 }
 
-/// One client's addresses: an IPv4 address, or an IPv6 network of 64 bits, since one client usually has a whole one.
+/// The addresses of one client: an IPv4 address, or an IPv6 /64, since one client usually has a whole /64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Network(IpAddr);
 
-/// How full each shared limit is, and who was refused for it.
+/// The use of each shared limit, and the refused clients.
 #[derive(Debug, Clone)]
 pub struct ShareMetrics {
     held: Gauges<1>,
@@ -167,17 +167,17 @@ impl Places {
         }))
     }
 
-    /// A place.
+    /// Takes one place.
     pub fn take(&self, client: &Client) -> Result<Place, NoPlace> {
         self.take_many(client, 1)
     }
 
-    /// So many places. What is larger than a share takes all of the share.
+    /// Takes several places. A request for more than a share takes the whole share.
     pub fn take_many(&self, client: &Client, places: usize) -> Result<Place, NoPlace> {
         self.try_take(client, places).map_err(|full| self.refuse(full, client))
     }
 
-    /// The same for a client that may still get them: nothing is counted as refused.
+    /// As `take_many`, for a client that waits if there is no place: no refusal is counted.
     pub fn try_take(&self, client: &Client, places: usize) -> Result<Place, Full> {
         let bounds = self.0.bounds;
         let places = places.min(bounds.credential).min(bounds.address);
@@ -197,7 +197,7 @@ impl Places {
         self.0.freed.notified()
     }
 
-    /// A place beyond every share, for what the control plane knows from an earlier run.
+    /// Takes a place beyond every share, for state that the control plane knows from an earlier run.
     pub fn take_beyond_limits(&self, client: &Client) -> Place {
         // Nothing is refused under these bounds.
         let _ = self.lock().take(client, 1, Bounds::NONE);
@@ -214,7 +214,7 @@ impl Places {
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
-        // Who holds it counts, and cannot panic.
+        // The lock is held only while counting, which cannot panic.
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -222,7 +222,7 @@ impl Places {
 // === impl Place ===
 
 impl Place {
-    /// Has a place that counts against no client's share count against this one's, beyond it too.
+    /// Charges a place without a client to this client, even beyond its share.
     pub fn attribute_to(&mut self, client: &Client) {
         if self.client == Client::default() {
             // Nothing is refused under these bounds.
@@ -230,7 +230,7 @@ impl Place {
         }
     }
 
-    /// Has the place count against this credential's share too, or against no credential's any more.
+    /// Charges the place to this credential too, or to no credential.
     pub fn show(&mut self, credential: Option<&str>) -> Result<(), NoPlace> {
         let client = Client {
             credential: credential.map(str::to_owned),
@@ -247,7 +247,7 @@ impl Place {
         if taken.is_ok() {
             self.client.clone_from(client);
         } else {
-            // It stays whose it is: nothing is refused under these bounds.
+            // The place keeps its client: nothing is refused under these bounds.
             let _ = held.take(&self.client, self.places, Bounds::NONE);
         }
         taken
@@ -304,7 +304,7 @@ impl Held {
 // === impl SharedLimit ===
 
 impl SharedLimit {
-    /// Its name in metrics and logs; what there is a limited number of; and how a client gets room again.
+    /// The limit's name in metrics and logs, its unit, and how a client frees a place.
     fn words(self) -> [&'static str; 3] {
         const CLOSE: &str = "close some";
         const WAIT: &str = "wait for some to end";
@@ -339,8 +339,8 @@ impl Client {
         }
     }
 
-    /// One without a credential, where most have one: all of these together have one credential's share, so that there is
-    /// room for the others.
+    /// A client without a credential, where most clients have one. All of these together have the share of one
+    /// credential, so that they leave room for the others.
     pub fn anonymous(address: Option<IpAddr>) -> Self {
         Self::new(Some(ANONYMOUS), address)
     }
@@ -417,14 +417,11 @@ impl ShareMetrics {
         Self {
             held: group.add("held", "Use of each limit"),
             size: group.add("size", "Size of each limit"),
-            refused: group.add(
-                "refused",
-                "Refusals, by limit, exhausted share (by)",
-            ),
+            refused: group.add("refused", "Refusals, by limit, exhausted share (by)"),
         }
     }
 
-    /// Counters that appear with the first refusal would hide it from `increase()`.
+    /// Creates the counters at 0: `increase()` would not see a counter that appears with the first refusal.
     pub fn announce(&self, limit: SharedLimit, size: usize) {
         let label = labels([("limit", limit.name())]);
         self.held.get_or_create(&label).inc_by(0);
@@ -438,7 +435,7 @@ impl ShareMetrics {
         self.held.get_or_create(&labels([("limit", limit.name())])).inc_by(by);
     }
 
-    /// Counts a refusal, and names the client in the log, at most once a second.
+    /// Counts a refusal and logs the client, at most once a second.
     fn refuse(&self, limit: SharedLimit, full: Full, client: &Client, throttle: &Throttle) {
         self.refused.get_or_create(&refusal(limit, full)).inc();
         if let Some(refused) = throttle.count(Instant::now()) {
@@ -448,7 +445,7 @@ impl ShareMetrics {
                 refused,
                 last_credential = client.credential,
                 last_address = ?client.network.map(|network| network.0),
-                "a client was refused because a share of what clients share is used up; find out what it is doing, or \
+                "a client was refused because its share of a limit is used up; find out what it is doing, or \
                  raise the share (limits.credential_share_percent, limits.address_share_percent)"
             );
         }
@@ -464,7 +461,7 @@ fn count(places: usize) -> i64 {
     i64::try_from(places).unwrap_or(i64::MAX)
 }
 
-/// Stands for all callers without a credential: no credential has this name.
+/// The credential of all callers without one. No credential has this name.
 const ANONYMOUS: &str = "";
 
 #[cfg(test)]
@@ -546,7 +543,7 @@ mod tests {
         let mut awaited: Vec<_> = (0..3).map(|_| places.take_beyond_limits(&Client::default())).collect();
         for place in &mut awaited {
             place.attribute_to(&a);
-            // It stays whose it is.
+            // The place keeps its client.
             place.attribute_to(&b);
         }
         assert_eq!(places.take(&a).unwrap_err().full, Full::Address);
@@ -557,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_nothing_takes_no_memory() {
+    fn a_client_without_places_takes_no_memory() {
         let places = places();
         drop(places.take(&client("a", "192.0.2.1")).unwrap());
         let held = places.lock();

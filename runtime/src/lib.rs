@@ -1,21 +1,21 @@
-//! What all parts of the control plane share, and nothing that only one of them needs.
+//! What several parts of the control plane share.
 //!
 //! | module | its one job |
 //! |---|---|
 //! | [`time`] | the wall clock |
 //! | [`text`] | names and bytes as text |
-//! | [`caller`] | who sends a request |
-//! | [`client_limits`], [`turns`] | what one client may hold, and how much it may have under way |
-//! | [`throttle`] | log lines that strangers can cause |
-//! | [`lifecycle`], [`supervision`], [`threads`] | when everything ends, as planned or not |
+//! | [`caller`] | the caller of a request |
+//! | [`client_limits`], [`turns`] | how many places one client may hold, and how much work it may have in progress |
+//! | [`throttle`] | limits log lines that any client can cause |
+//! | [`lifecycle`], [`supervision`], [`threads`] | planned and unplanned ends |
 //! | [`stream_server`], [`outbox`] | a gRPC service of one method, and the sending half of its streams |
-//! | [`outbound`] | requests to others |
-//! | [`settings`] | what every part's settings need, and the time that its clients have |
-//! | [`metrics`] | what every part's metrics are made of |
+//! | [`outbound`] | requests to other servers |
+//! | [`settings`] | helpers for every part's settings, and the timeouts for clients |
+//! | [`metrics`] | helpers for every part's metrics |
 
 #![allow(
     missing_docs,
-    reason = "internal to the control plane: names that say all have no comment"
+    reason = "internal to the control plane: a name that explains itself needs no comment"
 )]
 
 pub mod caller;

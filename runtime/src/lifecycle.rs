@@ -1,25 +1,25 @@
-//! The one signal that every stream and task watches to know when to end.
+//! The signal that tells every stream and task when to end.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// Where the process is between its start and its end.
+/// The phase of the process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Phase {
     #[default]
     Running,
-    /// A planned stop has begun: nothing new is accepted, streams say goodbye.
+    /// A planned stop has begun. New streams are refused, and open streams send their last messages.
     Draining { promise: Duration },
-    /// Nothing may wait any longer.
+    /// All work must end now.
     Stopped,
 }
 
-/// Says which phase it is.
+/// Sets the phase.
 #[derive(Debug, Default)]
 pub struct Lifecycle(watch::Sender<Phase>);
 
-/// Hears which phase it is.
+/// Observes the phase.
 #[derive(Debug, Clone)]
 pub struct PhaseWatch(watch::Receiver<Phase>);
 
@@ -42,8 +42,8 @@ impl PhaseWatch {
         *self.0.borrow()
     }
 
-    /// Resolves once the process is no longer running normally: to the promise of the drain, or to nothing if there
-    /// is no time left for goodbyes.
+    /// Resolves once the process leaves normal operation. Returns the drain promise, or `None` if there is no time for
+    /// last messages.
     pub async fn draining(&mut self) -> Option<Duration> {
         match self
             .0
@@ -57,7 +57,7 @@ impl PhaseWatch {
         }
     }
 
-    /// Resolves once nothing may wait any longer.
+    /// Resolves once all work must end.
     pub async fn stopped(&mut self) {
         // As above, an error is a stop too.
         let _ = self.0.wait_for(|phase| *phase == Phase::Stopped).await;

@@ -1,4 +1,4 @@
-//! What the metrics of all parts are made of.
+//! Building blocks for the metrics of all parts.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -6,7 +6,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-/// Label names with their values. Values are few: none is chosen by a client.
+/// Label names with their values. Clients cannot choose values, so there are few.
 pub type Labels<const N: usize> = [(&'static str, String); N];
 
 /// One counter for each combination of labels.
@@ -15,7 +15,7 @@ pub type Counters<const N: usize> = Family<Labels<N>, Counter>;
 /// One gauge for each combination of labels.
 pub type Gauges<const N: usize> = Family<Labels<N>, Gauge>;
 
-/// Registers metrics whose names begin alike.
+/// Registers metrics with a common prefix.
 pub struct Group<'a>(&'a mut Registry);
 
 // === impl Group ===
@@ -37,14 +37,15 @@ impl<'a> Group<'a> {
         metric
     }
 
-    /// Its name ends in the unit.
+    /// Adds a metric whose name ends in the unit.
     pub fn add_in<M: Metric + Clone + Default>(&mut self, unit: Unit, name: &str, help: &str) -> M {
         let metric = M::default();
         self.0.register_with_unit(name, help, unit, metric.clone());
         metric
     }
 
-    /// A histogram in seconds: as many buckets, each twice as wide as the one before, from this width on.
+    /// Adds a histogram in seconds. It has this number of buckets, each twice as wide as the one before, starting at
+    /// this width.
     pub fn add_seconds(&mut self, name: &str, help: &str, from: f64, buckets: u16) -> Histogram {
         let histogram = Histogram::new(exponential_buckets(from, 2.0, buckets));
         self.0.register_with_unit(name, help, Unit::Seconds, histogram.clone());
@@ -61,7 +62,7 @@ pub fn count<const N: usize>(counters: &Counters<N>, pairs: [(&'static str, &str
     counters.get_or_create(&labels(pairs)).inc();
 }
 
-/// Counts a stream for as long as it lives.
+/// Counts a stream until it is dropped.
 #[derive(Debug)]
 pub struct Counted(Gauge);
 

@@ -1,19 +1,19 @@
-//! Asking other servers over HTTP: the configured ones, and none that they redirect to.
+//! Requests to other servers over HTTP. Redirects are not followed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why no server can be asked.
+/// Why no HTTP client can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum OutboundError {
-    #[error("no authorities to vouch for https servers were found; name a PEM file as ca")]
+    #[error("found no certificate authorities for https servers; name a PEM file as ca")]
     NoAuthorities,
     #[error("{path}: {error}", path = path.display())]
     Authorities { path: PathBuf, error: std::io::Error },
 }
 
-/// What asks servers at `url`. Those of https are vouched for by the authorities in `ca`, or by the system's.
+/// An HTTP client for `url`. It verifies https servers with the authorities in `ca`, or the system's.
 pub fn agent(url: &str, ca: Option<&Path>, timeout: Duration) -> Result<ureq::Agent, OutboundError> {
     let mut config = ureq::Agent::config_builder()
         .timeout_global(Some(timeout))
@@ -31,12 +31,12 @@ pub fn agent(url: &str, ca: Option<&Path>, timeout: Duration) -> Result<ureq::Ag
     Ok(config.build().into())
 }
 
-/// Reads the authorities that vouch for https servers.
+/// Reads the authorities for https servers.
 pub fn authorities(ca: Option<&Path>) -> Result<Vec<ureq::tls::Certificate<'static>>, OutboundError> {
     read_authorities(ca).map(|(_, certificates)| certificates)
 }
 
-/// The same as PEM.
+/// The same, as PEM text.
 pub fn authorities_text(ca: Option<&Path>) -> Result<Vec<u8>, OutboundError> {
     read_authorities(ca).map(|(text, _)| text)
 }
@@ -61,7 +61,7 @@ fn read_authorities(ca: Option<&Path>) -> Result<(Vec<u8>, Vec<ureq::tls::Certif
     }
 }
 
-/// Whether what is said to this URL cannot be changed on its way.
+/// Whether answers from this URL cannot be changed in transit: it is https, or on this machine.
 pub fn is_safe(url: &str) -> bool {
     if let Some(rest) = url.strip_prefix("https://") {
         return !rest.is_empty();
@@ -69,7 +69,7 @@ pub fn is_safe(url: &str) -> bool {
     is_local(url)
 }
 
-/// Whether the URL is http and of this machine.
+/// Whether the URL is http on this machine.
 pub fn is_local(url: &str) -> bool {
     let authority = url
         .strip_prefix("http://")
@@ -83,7 +83,7 @@ pub fn is_local(url: &str) -> bool {
 }
 
 const MAX_AUTHORITIES_BYTES: u64 = 4 << 20;
-/// Debian's, Fedora's, and Alpine's.
+/// The paths of Debian, Fedora, and Alpine.
 const SYSTEM_AUTHORITIES: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

@@ -1,5 +1,5 @@
-//! The sending half of a gRPC stream: a bounded channel whose writer cannot be held up for ever, and whose last word
-//! (a status) gets out even when the channel is full.
+//! The sending half of a gRPC stream: a bounded channel. Sending times out, and a place is reserved for the final
+//! status, so that it is sent even if the channel is full.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use tonic::Status;
 
 use crate::lifecycle::PhaseWatch;
 
-/// Where one stream's task puts its messages.
+/// The place where a stream's task puts its messages.
 #[derive(Debug)]
 pub struct Outbox<T> {
     messages: mpsc::Sender<Result<T, Status>>,
-    /// The place of the status in the channel.
+    /// The place in the channel that is reserved for the status.
     last: Option<OwnedPermit<Result<T, Status>>>,
     phase: PhaseWatch,
     send_timeout: Duration,
 }
 
-/// What tonic takes the messages from.
+/// The receiving half, for tonic.
 pub type Responses<T> = ReceiverStream<Result<T, Status>>;
 
 /// Why a stream's task ends: with a status for the client, or silently because the client has gone.
 #[derive(Debug)]
 pub enum Ended {
-    /// The client is told.
+    /// The client gets this status.
     With(Status),
-    /// All is said, or the client has gone.
+    /// Everything was sent, or the client has gone.
     Quietly,
 }
 
@@ -72,5 +72,5 @@ impl<T> Outbox<T> {
     }
 }
 
-/// Messages between a stream's task and its connection. Small: what waits here can no longer be taken back.
+/// Messages between a stream's task and its connection. Small, because queued messages cannot be withdrawn.
 const CAPACITY: usize = 8;

@@ -1,4 +1,4 @@
-//! What every part's settings need, and the time that its clients have.
+//! Helpers for every part's settings, and the timeouts for clients.
 
 use std::fmt::Debug;
 use std::ops::RangeBounds;
@@ -6,28 +6,28 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
-/// Settings that no control plane can be started with.
+/// Settings with which the control plane cannot start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at {place}: {problem}")]
 pub struct SettingsError {
     /// The member, such as `access.tokens[1].roles`.
     pub place: String,
-    /// What is wrong with it, and the cure.
+    /// The problem and the fix.
     pub problem: String,
 }
 
-/// How long a client may take, or say nothing.
+/// Timeouts for clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// How long the first message of a gRPC stream may take; then DEADLINE_EXCEEDED. As long may the first bytes of a
-    /// connection take, and over HTTP the first request's head; then it is closed. Half-dead connections are found by HTTP/2
-    /// pings twice as far apart.
+    /// How long the first message of a gRPC stream may take; then DEADLINE_EXCEEDED. It also limits the first bytes of
+    /// a connection, and over HTTP the head of the first request; then the connection is closed. HTTP/2 pings find
+    /// half-dead connections; they are sent at twice this interval.
     pub hello: Duration,
-    /// How long a stream whose client does not read may block before it is ended with RESOURCE_EXHAUSTED; over HTTP,
-    /// before its connection is closed.
+    /// How long a stream may block because its client does not read. Then it ends with RESOURCE_EXHAUSTED; over HTTP
+    /// the connection is closed.
     pub send: Duration,
-    /// How long a watch stream may give no sign of life (a ping or a pull) before it is ended with DEADLINE_EXCEEDED, and
-    /// how long a peer's kernel may leave what was sent without an acknowledgement before its connection is closed.
+    /// How long a watch stream may go without a ping or a pull before it ends with DEADLINE_EXCEEDED. Also how long
+    /// sent data may stay unacknowledged by the peer's kernel before the connection is closed.
     pub silence: Duration,
 }
 
@@ -46,7 +46,7 @@ impl Default for Timeouts {
 // === impl SettingsError ===
 
 impl SettingsError {
-    /// What is wrong at this member.
+    /// A problem with this member.
     pub fn at(place: impl Into<String>, problem: impl Into<String>) -> Self {
         Self {
             place: place.into(),
@@ -55,7 +55,7 @@ impl SettingsError {
     }
 }
 
-/// A member's place, and what its value has to be, in words.
+/// A member's place, and a description of its allowed values.
 #[derive(Debug)]
 pub struct Field(pub &'static str, pub &'static str);
 
@@ -65,7 +65,7 @@ impl Field {
     /// Checks the value.
     ///
     /// # Errors
-    /// It is out of range.
+    /// The value is out of range.
     pub fn within<T: PartialOrd + Debug>(self, value: T, allowed: impl RangeBounds<T>) -> Result<(), SettingsError> {
         let Self(place, expected) = self;
         match allowed.contains(&value) {
@@ -75,14 +75,14 @@ impl Field {
     }
 }
 
-/// For a member that may be left out but is not null where it is there: a template that was meant to fill in `client_ca:`
-/// and did not must not mean that no certificate is asked for.
+/// For an optional member that must not be null. A template that leaves `client_ca:` empty by accident must not mean
+/// that no certificate is required.
 ///
 /// # Errors
-/// The value is null, or no `T`.
+/// The value is null, or not a `T`.
 pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
-/// Text without control characters, as a pattern of JSON Schema.
+/// Text without control characters, as a JSON Schema pattern.
 pub const NO_CONTROLS: &str = r"^[^\u0000-\u001f\u007f-\u009f]*$";

@@ -1,5 +1,5 @@
-//! A gRPC service of one bidirectional method, whose messages need not be those that the contract's types decode to: what was
-//! encoded once is sent as it is, and what is large is looked at before it is decoded.
+//! A gRPC service with one bidirectional method and its own message types. A message that was encoded once is sent as
+//! it is, and a large message is checked before it is decoded.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use tonic_prost::ProstCodec;
 
 use crate::outbox::Responses;
 
-/// What a service does with a stream.
+/// The handler of a service's streams.
 pub trait StreamMethod: Send + Sync + 'static {
     /// The service's full name.
     const SERVICE: &'static str;
-    /// The name of its method.
+    /// The name of the method.
     const METHOD: &'static str;
     type Incoming: Message + Default + Send + 'static;
     type Outgoing: Message + Send + 'static;
 
-    /// Takes a new stream, or says why not.
+    /// Accepts a new stream, or refuses it with a status.
     fn open(&self, request: Request<Streaming<Self::Incoming>>) -> Result<Response<Responses<Self::Outgoing>>, Status>;
 }
 
-/// Serves a stream, whose incoming messages may have so many bytes.
+/// Serves a stream. Incoming messages may have at most this many bytes.
 pub async fn serve_stream<M: StreamMethod, B>(
     method: Arc<M>,
     max_message_bytes: usize,
@@ -39,7 +39,7 @@ where
     grpc.streaming(Called(method), request).await
 }
 
-/// The method as tonic calls it.
+/// The method, as tonic calls it.
 struct Called<M>(Arc<M>);
 
 impl<M: StreamMethod> StreamingService<M::Incoming> for Called<M> {

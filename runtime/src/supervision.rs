@@ -1,4 +1,4 @@
-//! Notices when a part ends that must not, so that the process ends too instead of living on without it.
+//! Ends the process if one of its parts ends unexpectedly.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -9,40 +9,41 @@ use tokio::sync::watch;
 
 use crate::lifecycle::{Phase, PhaseWatch};
 
-/// Raised by whichever part ends first. Cheap to clone.
+/// Raised by the first part that ends. Clones share the same alarm.
 #[derive(Debug, Clone, Default)]
 pub struct Alarm(watch::Sender<Option<Failure>>);
 
-/// Why the process has to end. Only a restart helps.
+/// Why the process must end. Only a restart helps.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// A part of the control plane ended that was not told to.
+    /// A part of the control plane ended without being told to.
     #[error(
-        "{part} ended unexpectedly (the log says why); without it the control plane cannot do its work. Start it again: \
+        "{part} ended unexpectedly (the log says why); without it the control plane cannot do its work. Restart it: \
          everything that was acknowledged is in force"
     )]
     Ended {
-        /// Which part.
+        /// The name of the part.
         part: &'static str,
     },
-    /// What is written to the data folder may be lost.
+    /// Data written to the data folder may be lost.
     #[error(transparent)]
     FolderLost(FolderLost),
 }
 
-/// Raises the alarm when a panic drops it.
+/// Raises the alarm if it is dropped by a panic.
 struct Guard {
     alarm: Alarm,
     part: &'static str,
 }
 
-/// A task that runs for as long as the control plane does, and its name.
+/// A task that runs as long as the control plane, and its name.
 pub type BackgroundTask = (&'static str, Pin<Box<dyn Future<Output = ()> + Send>>);
 
 // === impl Alarm ===
 
 impl Alarm {
-    /// Runs a task, and raises the alarm if it panics, or ends while the process runs. A task that is aborted ends as planned.
+    /// Runs a task, and raises the alarm if it panics, or ends while the process runs. An aborted task counts as
+    /// planned.
     pub async fn guarded(self, part: &'static str, phase: PhaseWatch, task: impl Future<Output = ()>) {
         let guard = Guard { alarm: self, part };
         task.await;
@@ -51,7 +52,7 @@ impl Alarm {
         }
     }
 
-    /// The first failure is the one that is told.
+    /// Raises the alarm. Only the first failure is reported.
     pub fn raise(&self, failure: Failure) {
         self.0.send_if_modified(|raised| {
             let first = raised.is_none();
@@ -66,7 +67,7 @@ impl Alarm {
         let failure = raised.wait_for(Option::is_some).await.ok();
         match failure.and_then(|failure| failure.clone()) {
             Some(failure) => failure,
-            // We hold the sender, so this does not happen.
+            // This does not happen, because we hold the sender.
             None => std::future::pending().await,
         }
     }
@@ -82,13 +83,13 @@ impl Drop for Guard {
     }
 }
 
-/// Runs a part that says whether it ends as planned. Returns what to raise the alarm with where it does not, or panics.
+/// Runs a part that returns whether its end was planned. Returns the failure if it was not, or if the part panics.
 pub fn unplanned_end(part: &'static str, run: impl FnOnce() -> bool) -> Option<Failure> {
     let is_planned = catch_unwind(AssertUnwindSafe(run)).unwrap_or(false);
     (!is_planned).then_some(Failure::Ended { part })
 }
 
-/// Looks at the data folder every second, and raises the alarm once it is lost: a control plane without requests has to end
+/// Checks the data folder every second, and raises the alarm once it is lost. So a control plane without requests ends
 /// too.
 pub async fn watch_folder(watch: FolderWatch, alarm: Alarm) {
     let mut ticks = tokio::time::interval(FOLDER_CHECK_INTERVAL);
@@ -101,8 +102,8 @@ pub async fn watch_folder(watch: FolderWatch, alarm: Alarm) {
     }
 }
 
-/// A file system that hangs must not hold up the runtime. Over a network, the lock may be given to another process
-/// meanwhile, and filters must not live on our echoes then.
+/// A file system that hangs must not block the runtime. On a network file system, the lock may pass to another process
+/// meanwhile. Then filters must not rely on our echoes.
 async fn look(
     watch: &FolderWatch,
     check: impl FnOnce(&FolderWatch) -> Result<(), FolderLost> + Send + 'static,
@@ -116,7 +117,7 @@ async fn look(
 }
 
 const FOLDER_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// The file system is taken for lost if a look at the folder takes longer.
+/// If a check of the folder takes longer, the file system counts as lost.
 const LONGEST_FOLDER_CHECK: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

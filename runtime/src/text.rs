@@ -1,4 +1,4 @@
-//! Names and bytes, as they go into logs and the ledger.
+//! Names and bytes as text, for logs and the ledger.
 
 use std::io;
 
@@ -14,7 +14,7 @@ pub fn random_hex() -> io::Result<String> {
     Ok(hex(&bytes))
 }
 
-/// A name that a client chose is for the operator's eyes; a longer one than 256 bytes is cut.
+/// Cuts a name that a client chose to 256 bytes. It is for display only.
 pub fn shorten(mut name: String) -> String {
     name.truncate(name.floor_char_boundary(MAX_NAME_BYTES));
     name

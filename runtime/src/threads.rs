@@ -1,9 +1,9 @@
-//! Threads that end when they are told to.
+//! Threads that are told to end and joined.
 
 use std::fmt;
 use std::thread::JoinHandle;
 
-/// The threads of a part. Dropped, they are told to end, and waited for.
+/// The threads of one part. On drop they are told to end, and joined.
 pub struct Threads {
     running: Vec<JoinHandle<()>>,
     tell: Box<dyn Fn() + Send + Sync>,
@@ -12,7 +12,7 @@ pub struct Threads {
 // === impl Threads ===
 
 impl Threads {
-    /// Threads that end once `tell` was called, as often as it may be.
+    /// Takes threads that end after `tell`. It may be called several times.
     pub fn new(running: Vec<JoinHandle<()>>, tell: impl Fn() + Send + Sync + 'static) -> Self {
         Self {
             running,

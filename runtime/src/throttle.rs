@@ -1,9 +1,9 @@
-//! Keeps what strangers can cause from filling the log.
+//! Limits log lines that any client can cause.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Lets one report through each second, with the number of events since the last one.
+/// Allows one report a second, with the number of events since the last one.
 #[derive(Debug, Default)]
 pub struct Throttle(Mutex<Counting>);
 
@@ -16,7 +16,7 @@ struct Counting {
 // === impl Throttle ===
 
 impl Throttle {
-    /// Counts an event. Returns how many there were since the last report if it is time for another.
+    /// Counts an event. If another report is due, returns the number of events since the last one.
     pub fn count(&self, now: Instant) -> Option<u64> {
         let mut counting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         counting.since += 1;

@@ -1,7 +1,7 @@
-//! Work that waits its turn: so much at a time, and so much of one client.
+//! Work that waits for its turn. The amount in progress is limited in total and for each client.
 //!
-//! A client waits for its own share first, and only then for what belongs to all. So however much one client has waiting, at
-//! most its share of it stands between another client and its turn.
+//! A client waits for its own share first, and only then for the shared total. So at most one share of a client's
+//! waiting work stands before another client.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::client_limits::{Client, share_of};
 
-/// Cheap to clone; all clones are one.
+/// Clones share the same units.
 #[derive(Debug, Clone)]
 pub struct Turns(Arc<Inner>);
 
@@ -18,11 +18,11 @@ pub struct Turns(Arc<Inner>);
 struct Inner {
     all: Arc<Semaphore>,
     share: u32,
-    /// The share of each client that has turns or waits for some.
+    /// The share of each client that has turns or waits for one.
     by_client: Mutex<HashMap<Client, Weak<Semaphore>>>,
 }
 
-/// Some of what there is, until it is dropped.
+/// Some units, held until dropped.
 #[derive(Debug)]
 pub struct Turn {
     _all: OwnedSemaphorePermit,
@@ -32,7 +32,7 @@ pub struct Turn {
 // === impl Turns ===
 
 impl Turns {
-    /// So many units at a time, this percentage of them, and at least one, of one client.
+    /// Allows this many units at a time in total. One client gets this percentage of them, and at least one.
     pub fn new(units: u32, share_percent: u8) -> Self {
         Self(Arc::new(Inner {
             all: Arc::new(Semaphore::new(units as usize)),
@@ -41,7 +41,7 @@ impl Turns {
         }))
     }
 
-    /// Waits for so many units; what is more than the client's share takes all of the share.
+    /// Waits for this many units. A request for more than the client's share takes the whole share.
     pub async fn take(&self, client: &Client, units: u32) -> Turn {
         let units = units.min(self.0.share);
         let share = acquire(self.share_of(client), units).await;
@@ -52,7 +52,7 @@ impl Turns {
         }
     }
 
-    /// By credential, and by address where none is shown.
+    /// By credential, or by address if there is none.
     fn share_of(&self, client: &Client) -> Arc<Semaphore> {
         let client = Client {
             credential: client.credential.clone(),
@@ -62,7 +62,7 @@ impl Turns {
         if let Some(share) = shares.get(&client).and_then(Weak::upgrade) {
             return share;
         }
-        // Those who neither have nor wait for anything leave with the next who comes.
+        // Removes clients that neither hold nor wait for anything.
         shares.retain(|_, share| share.strong_count() > 0);
         let share = Arc::new(Semaphore::new(self.0.share as usize));
         shares.insert(client, Arc::downgrade(&share));
@@ -74,7 +74,7 @@ impl Turns {
     }
 }
 
-/// None of the semaphores is ever closed.
+/// The semaphores are never closed.
 async fn acquire(semaphore: Arc<Semaphore>, units: u32) -> OwnedSemaphorePermit {
     match semaphore.acquire_many_owned(units).await {
         Ok(permit) => permit,
@@ -92,7 +92,7 @@ mod tests {
         use std::pin::Pin;
         use std::task::{Context, Poll, Waker};
 
-        /// What the future has come to after one look.
+        /// Polls the future once.
         pub(super) fn poll_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
             match future.poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(output) => Some(output),
@@ -131,11 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn who_neither_has_nor_waits_for_anything_takes_no_memory() {
+    fn a_client_that_neither_has_nor_waits_for_anything_takes_no_memory() {
         let turns = Turns::new(4, 50);
         let client = client("a");
         let held = poll_once(Box::pin(turns.take(&client, 2)).as_mut()).unwrap();
-        // One that was given up while it waited.
+        // A turn that was abandoned while it waited.
         drop(Box::pin(turns.take(&client, 1)));
         drop(held);
         let other = self::client("b");
