@@ -1,14 +1,14 @@
-//! redb files that are whole or refused.
+//! redb files whose pages are all checked when they are opened.
 //!
-//! redb keeps a checksum of each page in the page above it, up to the root, but looks at them after a crash only. Here
-//! they are all looked at on each opening: neither a value nor a key, nor a branch that leads to one, is believed with a
-//! flipped bit. What remains is the header, which has two roots, the last commit's and the one's before: where a flipped
-//! bit spoils the first, redb goes on from the second, as it has to after a torn commit. [`commit`] therefore commits
-//! twice, so that both lead to what was committed.
+//! redb keeps a checksum of each page in the page above it, up to the root, but verifies them only after a crash. Here
+//! every opening verifies all of them. So no value, key or branch page with a flipped bit is used. What remains is the
+//! header. It has two roots: the one of the last commit and the one of the commit before. If a flipped bit damages the
+//! first, redb continues from the second, as it must after a torn commit. [`commit`] therefore commits twice, so that
+//! both roots lead to the same state.
 //!
-//! A file is made aside and renamed, so that a power cut leaves none half made.
+//! A file is created under another name and renamed, so that a power cut leaves no partial file.
 //!
-//! After an error redb neither reads nor writes a file any more: a [`DatabaseFile`] is then opened again.
+//! After an error redb neither reads nor writes a file. [`DatabaseFile`] then opens it again.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +23,7 @@ use rustix::fs::{Advice, fadvise};
 use crate::durable;
 use crate::folder_lock::FolderWatch;
 
-/// A file that goes on after an error, such as a full disk, once that is over. Until then everything fails.
+/// A file that recovers after an error, such as a full disk, once the cause is gone. Until then every operation fails.
 #[derive(Debug)]
 pub struct DatabaseFile {
     path: PathBuf,
@@ -34,9 +34,9 @@ pub struct DatabaseFile {
 
 #[derive(Debug)]
 struct Opened {
-    /// Or the error that has closed it.
+    /// The database, or the error that closed it.
     database: Result<Database, String>,
-    /// When the file was last opened after an error.
+    /// When the file was last reopened after an error.
     reopened: Option<Instant>,
 }
 
@@ -46,7 +46,7 @@ impl DatabaseFile {
     /// As [`open`], in a folder that is watched.
     ///
     /// # Errors
-    /// As those of [`open`].
+    /// Those of [`open`].
     pub fn open(
         path: &Path,
         cache_bytes: usize,
@@ -65,15 +65,16 @@ impl DatabaseFile {
         })
     }
 
-    /// One transaction that reads. None may begin within `work`.
+    /// Runs one read transaction. `work` must not begin another one.
     ///
     /// # Errors
-    /// Those of `work` and of the file; each closes it.
+    /// Those of `work` and of the file. Each closes the file.
     pub fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Result<T, Error>) -> Result<T, Error> {
         self.with_database(|database| work(&database.begin_read()?))
     }
 
-    /// One transaction that writes; durable on return, and in the folder that is watched. None may begin within `work`.
+    /// Runs one write transaction. On return it is durable, in the folder that is watched. `work` must not begin
+    /// another one.
     ///
     /// # Errors
     /// Those of `work` and of the file, each of which closes it, and that the folder is lost.
@@ -100,7 +101,7 @@ impl DatabaseFile {
         })
     }
 
-    /// Opens the file again if an error has closed it.
+    /// Opens the file again if an error closed it.
     fn reopen(&self) -> Result<(), Error> {
         if self
             .opened
@@ -120,19 +121,19 @@ impl DatabaseFile {
         }
         opened.reopened = Some(Instant::now());
         opened.database = Ok(reopen(&self.path, self.cache_bytes, &self.folder)?);
-        tracing::warn!(path = %self.path.display(), "a file was opened again after an error");
+        tracing::warn!(path = %self.path.display(), "reopened a file after an error");
         Ok(())
     }
 }
 
 fn closed(why: &String) -> Error {
-    io::Error::other(format!("{why} (the file is opened again in a second)")).into()
+    io::Error::other(format!("{why} (the file is reopened within a second)")).into()
 }
 
-/// Opens a file, or makes it. `prepare` opens every table, so that readers find all of them. Reads the whole file.
+/// Opens a file, or creates it. `prepare` opens every table, so that readers find all of them. Reads the whole file.
 ///
 /// # Errors
-/// [`Error::Corrupted`] if the file is not as it was written.
+/// [`Error::Corrupted`] if the file is damaged.
 pub fn open(
     path: &Path,
     cache_bytes: usize,
@@ -150,10 +151,10 @@ pub fn open(
     Ok(database)
 }
 
-/// As [`open`], of a file that is there and has all its tables. Writes nothing, so that a full disk does not matter.
+/// As [`open`], for an existing file that has all its tables. Writes nothing, so it works on a full disk.
 ///
 /// # Errors
-/// As those of [`open`].
+/// Those of [`open`].
 pub fn open_existing(path: &Path, cache_bytes: usize) -> Result<Database, Error> {
     guarded(|| {
         Ok(Database::builder()
@@ -163,23 +164,24 @@ pub fn open_existing(path: &Path, cache_bytes: usize) -> Result<Database, Error>
     })
 }
 
-/// Makes a transaction durable; see the module.
+/// Makes a transaction durable, with two commits; see the module.
 pub fn commit(database: &Database, transaction: WriteTransaction) -> Result<(), Error> {
     transaction.commit()?;
     Ok(database.begin_write()?.commit()?)
 }
 
-/// Opens a file again after an error, in the folder that is watched.
+/// Reopens a file after an error, in the folder that is watched.
 ///
 /// # Errors
-/// As those of [`open_existing`], and that the folder is lost.
+/// Those of [`open_existing`], and that the folder is lost.
 pub fn reopen(path: &Path, cache_bytes: usize, folder: &FolderWatch) -> Result<Database, Error> {
     folder.check_before_writing()?;
     discard_cached(path)?;
     open_existing(path, cache_bytes)
 }
 
-/// Has the next reading of a file come from the disk: what a failed sync leaves in memory is not known to be on it.
+/// Drops the file's cached pages, so that the next read comes from the disk: after a failed sync, memory and disk may
+/// differ.
 fn discard_cached(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
     file.sync_all()?;
@@ -191,7 +193,7 @@ fn make(path: &Path, prepare: &impl Fn(&WriteTransaction) -> Result<(), Error>) 
         return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
     };
     let aside = path.with_extension("new");
-    // Truncated: an interrupted start may have left a part.
+    // Truncated, because an interrupted start may have left a partial file.
     let file = durable::create(&aside)?;
     let database = Database::builder().create(&aside)?;
     let transaction = database.begin_write()?;
@@ -204,12 +206,12 @@ fn make(path: &Path, prepare: &impl Fn(&WriteTransaction) -> Result<(), Error>) 
     Ok(())
 }
 
-/// redb panics over some damage: then too the file is [`Error::Corrupted`].
+/// Runs work on a redb file. redb panics on some damage; a panic becomes [`Error::Corrupted`].
 ///
 /// # Errors
 /// Those of `work`.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(Error::Corrupted("reading it broke down".to_owned())))
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(Error::Corrupted("reading it failed".to_owned())))
 }
 
 const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
@@ -257,7 +259,7 @@ mod tests {
         }
     }
 
-    /// The test below runs it in a process of its own: a limit on file sizes takes the place of a full disk.
+    /// The test below runs this in its own process, where a limit on file sizes acts as a full disk.
     #[test]
     fn in_a_process_whose_file_sizes_are_limited_for_a_while() {
         if std::env::var_os(LIMITED).is_none() {
@@ -300,7 +302,7 @@ mod tests {
     #[test]
     fn a_file_works_again_after_the_disk_was_full() {
         let name = "database::tests::in_a_process_whose_file_sizes_are_limited_for_a_while";
-        // The signal would end the process.
+        // Without this, the signal ends the process.
         let ran = Command::new("sh")
             .args(["-c", "trap '' XFSZ; exec \"$0\" --exact \"$1\""])
             .arg(std::env::current_exe().unwrap())
@@ -312,7 +314,8 @@ mod tests {
         assert!(ran.status.success() && told.contains("1 passed"), "{told}");
     }
 
-    /// Flips bits of the header that are `of_header` apart, and of the rest `of_rest`. To how often the file was refused.
+    /// Flips every `of_header`th bit of the header, and every `of_rest`th bit of the rest. Returns how often the file
+    /// was refused.
     fn flip(of_header: usize, of_rest: usize) -> usize {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users");
@@ -323,14 +326,14 @@ mod tests {
             .iter()
             .zip(0..)
             .for_each(|(user, value)| put(&database, user, value));
-        // A process that is killed leaves the file like this, ...
+        // A killed process leaves the file like this, ...
         let killed = std::fs::read(&path).unwrap();
         drop(database);
-        // ... and one that is stopped, like this.
+        // ... and a stopped process like this.
         let stopped = std::fs::read(&path).unwrap();
         let mut refused = 0;
         for whole in [&killed, &stopped] {
-            // The first bits say which root counts: each of them.
+            // The first bits select the root: all of them are tried.
             let bits = (0..FIRST).chain((FIRST..HEADER).step_by(of_header));
             let is_filled = |bit: &usize| whole[bit / 8 / 64 * 64..][..64].iter().any(|byte| *byte != 0);
             let rest = (HEADER..whole.len() * 8).filter(is_filled).step_by(of_rest);

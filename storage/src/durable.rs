@@ -1,11 +1,12 @@
-//! Files and folders that are on disk when a function returns: written aside, fsynced, renamed, folder fsynced.
+//! Files and folders that are durable on return: written under another name, synced and renamed, then the folder is
+//! synced.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Replaces `folder/name` with `contents` (readable by its owner only), all or nothing even if the machine dies.
+/// Replaces `folder/name` with `contents`, readable by its owner only. A crash leaves the old or the new file.
 pub fn write_file(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
     let aside = folder.join(format!("{name}.new"));
     let mut file = create(&aside)?;
@@ -15,7 +16,7 @@ pub fn write_file(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> 
     sync_folder(folder)
 }
 
-/// As [`write_file`], of a path that names a file.
+/// As [`write_file`], for a path that names a file.
 pub fn write_path(path: &Path, contents: &[u8]) -> io::Result<()> {
     match (path.parent(), path.file_name().and_then(|name| name.to_str())) {
         (Some(folder), Some(name)) => write_file(folder, name, contents),
@@ -32,7 +33,7 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Creates a folder that only its owner can enter, and the folders above it. Existing ones are left as they are.
+/// Creates a folder that only its owner can enter, and its missing parents. Existing folders stay as they are.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     let path = here_if_empty(path);
     if path.is_dir() {
@@ -52,7 +53,7 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     sync_folder(parent)
 }
 
-/// Removes a file; one that is not there is none that has to go.
+/// Removes a file, if it exists.
 pub fn remove_if_present(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -60,12 +61,12 @@ pub fn remove_if_present(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes the names in a folder durable: without it a crash may forget a file that was itself fsynced.
+/// Makes the names in a folder durable: without it a crash may lose a synced file.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(here_if_empty(path))?.sync_all()
 }
 
-/// The folder that a bare name lies in has the empty path, which cannot be opened.
+/// A bare name has an empty parent path, which cannot be opened.
 fn here_if_empty(path: &Path) -> &Path {
     if path.as_os_str().is_empty() {
         Path::new(".")
@@ -74,7 +75,7 @@ fn here_if_empty(path: &Path) -> &Path {
     }
 }
 
-/// Reads a file whose size is known to be small. A larger one is an error, not an allocation.
+/// Reads a file that should be small. A larger one is an error, so that it is never read into memory.
 pub fn read_small_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut contents = Vec::new();
     File::open(path)?

@@ -1,19 +1,19 @@
-//! What the system refused, and of which file.
+//! An error of the system, with the path.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The system refused to read or write a file or a folder.
+/// The system could not read or write a file or a folder.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {error}", path = path.display())]
 pub struct FileError {
     /// The file or folder.
     pub path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     pub error: io::Error,
 }
 
-/// Says which file an error of the system is about: `.map_err(at(&path))`.
+/// Adds the path to a system error: `.map_err(at(&path))`.
 pub fn at(path: &Path) -> impl Fn(io::Error) -> FileError + use<> {
     let path = path.to_owned();
     move |error| FileError {

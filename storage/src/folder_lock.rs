@@ -1,10 +1,10 @@
-//! One process at a time writes to a data folder, and only to the folder that it has locked.
+//! Locks a data folder, so that one process at a time writes to it.
 //!
-//! The folder itself is locked, so that removing a file in it does not let a second process in. The file `lock` is
-//! locked too: a file system without locks on folders (NFS) has only that.
+//! The lock is on the folder itself, so that removing a file in it does not let a second process in. The file `lock` is
+//! locked too, for file systems that cannot lock folders (NFS).
 //!
-//! A lock says nothing about a path. A folder that was moved away stays locked, and the next start does not find what was
-//! written to it. Its path may by then name a folder that another process has locked. So [`FolderWatch`] is asked before
+//! A lock does not protect the path. A folder that was moved stays locked, but the next start does not find what was
+//! written to it. The path may then name a folder that another process has locked. So [`FolderWatch`] is checked before
 //! each acknowledgement, and before each write by path.
 
 use std::fmt;
@@ -25,51 +25,51 @@ pub struct FolderLock {
     file: File,
 }
 
-/// Why a folder cannot be locked.
+/// Why a folder was not locked.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderLockError {
-    /// Another process has it.
+    /// Another process holds it.
     #[error("{path} is in use by another control plane ({holder}). Stop that one, or choose another data folder", path = path.display())]
     Locked {
         /// The folder.
         path: PathBuf,
-        /// What the holder wrote about itself.
+        /// The holder's description of itself.
         holder: String,
     },
-    /// The system refused the folder's lock.
+    /// The system refused to lock the folder.
     #[error(transparent)]
     Io(#[from] FileError),
 }
 
-/// Whether the path still leads to the folder that was locked. Cheap to clone, and holds no lock.
+/// Checks that the path still leads to the locked folder. Cheap to clone; holds no lock.
 #[derive(Debug, Clone)]
 pub struct FolderWatch {
     path: Arc<Path>,
-    /// What lies where, by its path below the folder: the folder itself by none.
+    /// The expected device and inode of each path below the folder; the empty path is the folder itself.
     expected: Arc<[(&'static str, Inode)]>,
 }
 
-/// The path leads to another folder than the one that was locked, or its lock is gone.
+/// The path leads to another folder than the locked one, or its lock is gone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{path} {found} while this control plane was using it. What it has written since may be lost, so it acknowledges \
-     nothing more, and ends. If the folder was moved or replaced, put the one that it used back. If only `lock` is \
+     nothing more and ends. If the folder was moved or replaced, put the one that it used back. If only `lock` is \
      missing, start again", path = path.display()
 )]
 pub struct FolderLost {
     path: PathBuf,
-    /// What has become of it.
+    /// What was found instead.
     found: String,
 }
 
-/// A file's device and number: no other file has both for as long as one of them is open.
+/// A file's device and inode number, which are unique while the file is open.
 type Inode = (u64, u64);
 
 // === impl FolderLock ===
 
 impl FolderLock {
-    /// Locks a folder. Where another process holds the lock, `standby` waits for it to end and receives the
-    /// holder's name; without, that is an error.
+    /// Locks a folder. If another process holds it: with `standby`, calls it with the holder's name and waits for the
+    /// holder to end; without, returns an error.
     pub fn take(path: &Path, standby: Option<&dyn Fn(&str)>) -> Result<Self, FolderLockError> {
         let io_error = at(&path.join(LOCK));
         loop {
@@ -87,7 +87,7 @@ impl FolderLock {
                 folder,
                 file,
             };
-            // The one that held it may have taken the folder away and put another in its place meanwhile.
+            // Meanwhile, the previous holder may have replaced the folder.
             if lock.watch(&[]).map_err(&io_error)?.check().is_ok() {
                 lock.leave_note().map_err(&io_error)?;
                 return Ok(lock);
@@ -100,7 +100,7 @@ impl FolderLock {
         &self.path
     }
 
-    /// What tells whether the path still leads to what is locked, and to these folders in it.
+    /// Returns a watch that checks that the path still leads to the locked folder, and to these folders in it.
     pub fn watch(&self, folders: &[&'static str]) -> io::Result<FolderWatch> {
         let mut expected = vec![
             ("", inode(&self.folder.metadata()?)),
@@ -115,7 +115,7 @@ impl FolderLock {
         })
     }
 
-    /// Says who holds the lock, for the one who finds it held.
+    /// Writes who holds the lock, for other processes that find it locked.
     fn leave_note(&mut self) -> io::Result<()> {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let note = format!(
@@ -132,19 +132,19 @@ impl FolderLock {
 // === impl FolderWatch ===
 
 impl FolderWatch {
-    /// To be asked after something became durable and before it is acknowledged: a few calls of `stat`.
+    /// Call this after data became durable and before it is acknowledged. It costs a few calls of `stat`.
     pub fn check(&self) -> Result<(), FolderLost> {
         self.expected
             .iter()
             .try_for_each(|(below, expected)| self.compare(below, *expected))
     }
 
-    /// To be asked before a file is written by its path: it would be another folder's.
+    /// Call this before a file is written by its path: it could be in another folder.
     pub fn check_before_writing(&self) -> io::Result<()> {
         self.check().map_err(io::Error::other)
     }
 
-    /// A watch that expects nothing, for tests of what is in a folder.
+    /// A watch without expectations, for tests.
     pub fn of_nothing() -> Self {
         Self {
             path: Path::new("").into(),
@@ -153,7 +153,7 @@ impl FolderWatch {
     }
 
     fn compare(&self, below: &str, expected: Inode) -> Result<(), FolderLost> {
-        // Joined with nothing, a path ends in a slash.
+        // Joined with an empty path, a path would end in a slash.
         let path = match below {
             "" => self.path.to_path_buf(),
             below => self.path.join(below),
@@ -185,7 +185,7 @@ fn inode(metadata: &Metadata) -> Inode {
 }
 
 fn unknown(why: impl fmt::Display) -> String {
-    format!("could not be looked at ({why})")
+    format!("could not be checked ({why})")
 }
 
 fn acquire(file: &File, path: &Path, standby: Option<&dyn Fn(&str)>) -> Result<(), FolderLockError> {
@@ -208,7 +208,7 @@ fn acquire(file: &File, path: &Path, standby: Option<&dyn Fn(&str)>) -> Result<(
     }
 }
 
-/// What the holder of the lock wrote about itself.
+/// The holder's note about itself.
 fn holder_of(path: &Path) -> String {
     let mut note = String::new();
     let read = File::open(path.join(LOCK)).and_then(|file| file.take(200).read_to_string(&mut note));
@@ -218,7 +218,8 @@ fn holder_of(path: &Path) -> String {
     }
 }
 
-/// NFS locks a file that is open for writing, which no folder is: `EBADF`. Others know no such locks at all.
+/// NFS locks only files that are open for writing, and a folder cannot be: `EBADF`. Other file systems have no such
+/// locks at all.
 fn has_no_folder_locks(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
     matches!(
@@ -237,7 +238,7 @@ fn open_lock_file(path: &Path) -> io::Result<File> {
         .open(path.join(LOCK))
 }
 
-/// The name of the file that is locked too.
+/// The name of the lock file.
 pub const LOCK: &str = "lock";
 
 #[cfg(test)]

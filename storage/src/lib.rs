@@ -1,5 +1,5 @@
-//! What the control plane keeps on disk stands on this: a folder of one process ([`folder_lock`]), files that are on disk when
-//! a function returns ([`durable`]), small ones with a checksum ([`small_file`]), and databases that are whole or refused
+//! Storage for the control plane: a folder locked to one process ([`folder_lock`]), files that are durable on return
+//! ([`durable`]), small files with a checksum ([`small_file`]), and databases that are checked when they open
 //! ([`database`]).
 
 pub mod database;

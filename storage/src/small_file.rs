@@ -1,13 +1,13 @@
-//! Small files whose first line proves that they are whole: a flipped bit, a cut or another file's contents in their
-//! place is an error, and never another value.
+//! Small files with a checksum in their first line. A flipped bit, a cut, or another file's contents are an error,
+//! never another value.
 //!
 //! ```text
-//! file = "credence-file 1 " name " " checksum "\n" contents
+//! file     = "credence-file 1 " name " " checksum "\n" contents
 //! checksum = CRC-32C of name "\n" contents, as 8 lower-case hexadecimal digits
 //! ```
 //!
-//! The name is the file's own, so that one file is never read as another. A file that an operator wrote has no such line:
-//! all of it is its contents, and its reader decides what of them to believe.
+//! The name is the file's own, so that a file is never read as another one. A file that an operator wrote has no such
+//! line: all of it is contents, and its reader validates it.
 
 use std::io;
 use std::path::Path;
@@ -17,10 +17,10 @@ use crate::durable;
 /// Why a small file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SmallFileError {
-    /// The system refused.
+    /// The system's error.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The file is not as it was written.
+    /// The file is damaged.
     #[error("its first line does not match its contents")]
     Damaged,
 }
@@ -35,12 +35,12 @@ pub fn encode(name: &str, contents: &[u8]) -> Vec<u8> {
 /// Replaces `folder/name`, as [`durable::write_file`] does.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn write(folder: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
     durable::write_file(folder, name, &encode(name, contents))
 }
 
-/// Reads `folder/name`, whose contents have at most `limit` bytes; nothing if there is no such file.
+/// Reads `folder/name`, whose contents have at most `limit` bytes. Returns `None` if there is no such file.
 ///
 /// # Errors
 /// See [`SmallFileError`].
@@ -58,7 +58,7 @@ pub fn read(folder: &Path, name: &str, limit: u64) -> Result<Option<Vec<u8>>, Sm
         .position(|byte| *byte == b'\n')
         .ok_or(SmallFileError::Damaged)?;
     let (line, contents) = file.split_at(end + 1);
-    // Compared as text: every other spelling of the same checksum is damage too.
+    // Compared as text: another spelling of the same checksum is damage too.
     match line == first_line(name, contents).as_bytes() {
         true => Ok(Some(contents.to_vec())),
         false => Err(SmallFileError::Damaged),
@@ -94,7 +94,7 @@ mod tests {
         let whole = encode("clock", b"1800000000\n");
         let is_refused = |bytes: &[u8]| {
             std::fs::write(folder.path().join("clock"), bytes).unwrap();
-            // Without its mark, the first line is part of the contents, which no reader takes for its own.
+            // Without its magic, the first line is part of the contents, which every reader refuses.
             match read(folder.path(), "clock", 64) {
                 Ok(read) => read.unwrap() == bytes && !bytes.starts_with(MAGIC.as_bytes()),
                 Err(_) => true,
