@@ -1,4 +1,4 @@
-//! A chain as it is given on the command line: its tokens joined by `~`, root first, as in the `delegation` header.
+//! A chain on the command line: its tokens joined by `~`, root first, as in the `delegation` header.
 
 use credence_delegation::json::{Json, Object};
 use credence_delegation::{Denial, UnixTime, Value, inspect};
@@ -6,10 +6,10 @@ use credence_delegation::{Denial, UnixTime, Value, inspect};
 use crate::failure::Failure;
 use crate::{clock, files};
 
-/// What options that take a chain say about it.
+/// The help of options that take a chain.
 pub(crate) const HELP: &str = "The chain: its tokens joined by `~`, root first; or @FILE, or - for standard input";
 
-/// An unverified chain; never without tokens.
+/// An unverified chain of at least one token.
 #[derive(Debug, Clone)]
 pub(crate) struct ChainText {
     pub(crate) joined: String,
@@ -44,7 +44,7 @@ impl ChainText {
     }
 }
 
-/// What a token claims, as far as commands that use a token of one's own look into it. Nothing in it is verified.
+/// Unverified claims of a token, as far as commands need them.
 #[derive(Debug, Clone)]
 pub(crate) struct Claimed {
     pub(crate) id: Option<String>,
@@ -57,7 +57,7 @@ pub(crate) struct Claimed {
 }
 
 impl Claimed {
-    /// Looks into a token.
+    /// Reads a token's claims.
     pub(crate) fn read(token: &str) -> Result<Self, Failure> {
         let unreadable = |problem: String| Failure::input(format!("the token cannot be read: {problem}"));
         let contents = inspect::contents(token).map_err(|denial: Denial| unreadable(denial.cause.to_string()))?;
@@ -81,7 +81,7 @@ impl Claimed {
         })
     }
 
-    /// Refuses a token that has expired: nothing that is made with it would be accepted.
+    /// Refuses an expired token: verifiers would refuse anything made with it.
     pub(crate) fn check_not_expired(&self, now: UnixTime) -> Result<(), Failure> {
         match self.expires_at {
             Some(expires_at) if expires_at <= now => Err(Failure::operation(format!(
@@ -92,8 +92,8 @@ impl Claimed {
         }
     }
 
-    /// Refuses a time of issue before the token's own by more than `skew` seconds: nothing made with the token can be
-    /// older than it. `option` is the time that `--issued-at` gave; the clock's is taken otherwise.
+    /// Refuses a time of issue that is earlier than the token's own by more than `skew` seconds: nothing made with the
+    /// token can be older than the token. `option` is the value of `--issued-at`; without it, the time is the clock's.
     pub(crate) fn check_not_older(&self, option: Option<i64>, skew: u64) -> Result<(), Failure> {
         let made_at = option.map_or_else(clock::now, UnixTime);
         match self.issued_at {
@@ -102,7 +102,8 @@ impl Claimed {
                 clock::rfc3339(issued_at),
                 match option {
                     Some(_) => format!(
-                        "after the --issued-at {} ({}); give an --issued-at that is not before the token's, or none",
+                        "after the --issued-at {} ({}); give an --issued-at that is not before the token's, or \
+                         leave it out",
                         made_at.0,
                         clock::rfc3339(made_at)
                     ),
@@ -117,7 +118,7 @@ impl Claimed {
     }
 }
 
-/// The `tools` member of the claims' entry of our type (draft section 3.3).
+/// The `tools` member of the claims' entry of type `attenuating_agent_token` (draft section 3.3).
 pub(crate) fn tools<'a, 'j>(claims: &'a Object<'j>) -> Option<&'a Json<'j>> {
     claims
         .member("authorization_details")?

@@ -1,4 +1,4 @@
-//! The system's clock, and times as people write them.
+//! The system's clock, and times as text.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,7 +20,7 @@ pub(crate) fn rfc3339(time: UnixTime) -> String {
     .to_string()
 }
 
-/// How far `time` lies ahead of `now` or behind it, in words: `in 5 minutes`, `2 days ago`.
+/// How far `time` is after or before `now`, in words: `in 5 minutes`, `2 days ago`.
 pub(crate) fn relative(time: UnixTime, now: UnixTime) -> String {
     let distance = time.distance(now);
     let (count, unit) = [(DAY, "day"), (3_600, "hour"), (60, "minute")]
@@ -35,12 +35,12 @@ pub(crate) fn relative(time: UnixTime, now: UnixTime) -> String {
     }
 }
 
-/// A time as options take it: whole seconds since the Unix epoch.
+/// A time option: whole seconds since the Unix epoch.
 pub(crate) fn unix_seconds(text: &str) -> Result<i64, String> {
     unix_seconds_up_to(LATEST, text)
 }
 
-/// The same up to an earlier second.
+/// The same, at most `latest`.
 pub(crate) fn unix_seconds_up_to(latest: i64, text: &str) -> Result<i64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0..=latest).contains(seconds));
     seconds.ok_or_else(|| {
@@ -51,7 +51,7 @@ pub(crate) fn unix_seconds_up_to(latest: i64, text: &str) -> Result<i64, String>
     })
 }
 
-/// Warns of an `--issued-at` that is more than a day from the clock: milliseconds, say, or the time of another clock.
+/// Warns if `--issued-at` is more than a day from the clock, for example because it is in milliseconds.
 pub(crate) fn warn_if_far_off(issued_at: Option<i64>) {
     let now = now();
     if let Some(given) = issued_at.map(UnixTime).filter(|given| given.distance(now) > DAY) {
@@ -64,7 +64,7 @@ pub(crate) fn warn_if_far_off(issued_at: Option<i64>) {
     }
 }
 
-/// A span of time as an option takes it: a whole number and its unit, such as `90s`, `15m`, `1h` or `30d`.
+/// A duration option: a whole number and its unit, such as `90s`, `15m`, `1h` or `30d`.
 pub(crate) fn span(text: &str) -> Result<Duration, String> {
     let units = [('s', 1), ('m', 60), ('h', 3_600), ('d', DAY)];
     units
@@ -78,7 +78,7 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "write a whole number and its unit, such as 90s, 15m, 1h or 30d".to_owned())
 }
 
-/// An instant as an option takes it: how long ago (`1h`), or in RFC 3339. Written out in RFC 3339.
+/// A time option: how long ago (`1h`), or RFC 3339. Returns RFC 3339.
 pub(crate) fn instant(text: &str) -> Result<String, String> {
     if let Ok(ago) = span(text) {
         let past = i64::try_from(ago.as_secs()).unwrap_or(i64::MAX);
@@ -96,7 +96,7 @@ pub(crate) fn instant(text: &str) -> Result<String, String> {
 /// Seconds.
 const DAY: u64 = 86_400;
 
-/// The last second that RFC 3339 can write.
+/// The last second that RFC 3339 can express.
 pub(crate) const LATEST: i64 = 253_402_300_799;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// Prints rows, the first of which may be a heading, each column as wide as its widest cell.
+/// Prints rows, the first of which may be a heading. Each column is as wide as its widest cell.
 pub(crate) fn print<const N: usize>(rows: &[[String; N]], out: &mut impl Write) -> io::Result<()> {
     let mut widths = [0; N];
     for row in rows {

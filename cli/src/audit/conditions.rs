@@ -1,8 +1,8 @@
-//! Which records are wanted, as options say it and as the control plane is asked.
+//! Which records to show: the options of the command line, and the query parameters of the control plane's API.
 
 use crate::clock;
 
-/// Which records; every condition has to hold.
+/// Conditions on a record; all of them have to hold.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct Conditions {
     /// The principal's issuer.
@@ -13,7 +13,7 @@ pub(super) struct Conditions {
     #[arg(long, value_name = "NAME")]
     subject: Option<String>,
 
-    /// What the agent proved: the thumbprint of its key or certificate.
+    /// The agent: the thumbprint of its key or of its certificate.
     #[arg(long, value_name = "THUMBPRINT")]
     agent: Option<String>,
 
@@ -21,19 +21,19 @@ pub(super) struct Conditions {
     #[arg(long, value_name = "ID")]
     delegation: Option<String>,
 
-    /// The tool that was used.
+    /// The tool.
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
 
-    /// What was decided.
+    /// The decision.
     #[arg(long, value_parser = ["allow", "deny"])]
     decision: Option<String>,
 
-    /// Why: a reason code.
+    /// A reason code of the decision.
     #[arg(long, value_name = "CODE")]
     reason: Option<String>,
 
-    /// The configured rule.
+    /// The name of the configured rule.
     #[arg(long, value_name = "NAME")]
     rule: Option<String>,
 
@@ -41,25 +41,26 @@ pub(super) struct Conditions {
     #[arg(long, value_name = "ID")]
     trace: Option<String>,
 
-    /// The digest that decisions know a chain by: prints the chain itself.
+    /// A chain's digest, as decisions record it: prints the chain itself.
     #[arg(long, value_name = "DIGEST")]
     chain: Option<String>,
 
-    /// Of which kind.
+    /// The kind of record.
     #[arg(long, value_parser = ["decision", "aggregate", "gap", CHAIN, "source", "note", "erased", "unreadable"])]
     kind: Option<String>,
 
-    /// From this instant on: how long ago, such as 1h, or RFC 3339.
+    /// Not before this time: how long ago, such as 1h, or RFC 3339.
     #[arg(long, value_name = "TIME", value_parser = clock::instant)]
     since: Option<String>,
 
-    /// Before this instant.
+    /// Before this time.
     #[arg(long, value_name = "TIME", value_parser = clock::instant)]
     until: Option<String>,
 }
 
 impl Conditions {
-    /// The kind alone: a kind that is left out unless it is asked for may be the newest.
+    /// Only the condition on the kind. The newest record may be of a kind that is left out unless the caller asks for
+    /// it.
     pub(super) fn of_kind(&self) -> Self {
         let asks_for_chains = self.kind.as_deref() == Some(CHAIN) || self.chain.is_some();
         Self {
@@ -68,7 +69,7 @@ impl Conditions {
         }
     }
 
-    /// As the query string of `/v1/audit/events` has them.
+    /// The query parameters of `/v1/audit/events`.
     pub(super) fn parameters(&self) -> Vec<(&'static str, String)> {
         [
             ("principal_issuer", self.issuer.clone()),

@@ -10,10 +10,10 @@ use crate::failure::{Failure, Outcome};
 use crate::principal_name::PrincipalName;
 use crate::stderr;
 
-/// Make what is recorded of a principal unreadable, for good: the principal's data key is destroyed.
+/// Erase the evidence about a principal: destroy the principal's data key, so that its records become unreadable.
 ///
-/// Every proof still holds. The ledger notes who asked and why, and not whom it was about. Not reached are the revocation
-/// log and its history, what was exported or sent elsewhere, and backups.
+/// Every proof stays valid. The ledger records who asked and why, but not for which principal. Erasing does not reach
+/// the revocation log and its history, exports, copies sent elsewhere, and backups.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Erase {
     #[command(flatten)]
@@ -22,7 +22,7 @@ pub(crate) struct Erase {
     #[command(flatten)]
     pub principal: PrincipalName,
 
-    /// Why, for the note in the ledger, where it stays: nothing that says whom it is about.
+    /// The reason. The ledger keeps it, so do not name the principal in it.
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
 
@@ -56,11 +56,11 @@ impl Erase {
             (false, true, Some(index)) => {
                 writeln!(
                     out,
-                    "erased what was recorded of {name}; record {index} of the ledger says so"
+                    "erased the evidence about {name}; record {index} of the ledger says so"
                 )?;
             }
-            (false, true, None) => writeln!(out, "erased what was recorded of {name}")?,
-            (false, false, _) => writeln!(out, "nothing is recorded of {name}, or it was erased before")?,
+            (false, true, None) => writeln!(out, "erased the evidence about {name}")?,
+            (false, false, _) => writeln!(out, "there is no evidence about {name}, or it was erased earlier")?,
         }
         Ok(Outcome::Done)
     }
@@ -68,7 +68,7 @@ impl Erase {
 
 fn confirm(name: &PrincipalName) -> Result<(), Failure> {
     stderr::print(format!(
-        "This cannot be undone: what is recorded of {name} becomes unreadable. Type yes to go on:"
+        "This cannot be undone: the evidence about {name} becomes unreadable. Type yes to continue:"
     ));
     let mut answer = String::new();
     std::io::stdin()

@@ -9,14 +9,14 @@ use super::prove::published_key;
 use crate::control_plane::ControlPlaneOptions;
 use crate::failure::{Failure, Outcome};
 
-/// Print the key that verifies the ledger's checkpoints: a vkey of C2SP signed-note, as every tool for transparency logs
-/// takes it.
+/// Print the key that verifies the ledger's checkpoints: a vkey of C2SP signed-note, which tools for transparency logs
+/// accept.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Key {
     #[command(flatten)]
     control_plane: ControlPlaneOptions,
 
-    /// The key of the ledger in this data folder; no control plane is asked.
+    /// Read the key from the ledger in this data folder, without asking a control plane.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }

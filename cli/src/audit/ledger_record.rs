@@ -1,4 +1,4 @@
-//! A record of the ledger, as the control plane shows it and as people read it.
+//! A record of the ledger: the control plane's JSON, and its text for a terminal.
 
 use std::io::Write;
 
@@ -29,7 +29,7 @@ impl Record {
         Ok(json)
     }
 
-    /// Every member and its value, fit for a terminal.
+    /// Every member and its value, escaped for a terminal.
     pub(super) fn members(&self) -> Result<Vec<(String, String)>, Failure> {
         let json = self.json()?;
         let members = json.as_object().into_iter().flat_map(Object::iter);
@@ -81,7 +81,7 @@ impl Record {
             }
             _ => vec![cell("received"), cell("kind")],
         };
-        // Records of this kind have nothing in the other columns.
+        // Records of this kind leave the other columns empty.
         let mut cells = std::iter::once(self.index.to_string()).chain(cells);
         Ok(std::array::from_fn(|_| cells.next().unwrap_or_else(|| "-".to_owned())))
     }
@@ -100,7 +100,7 @@ const HEADING: [&str; 10] = [
     "US",
 ];
 
-/// What was decided in shadow did not happen.
+/// In shadow mode, the filter did not carry the decision out.
 fn carried_out_or_not(event: &Object<'_>, decision: String) -> String {
     match event.text("mode") {
         Some("shadow") => format!("{decision} (shadow)"),
@@ -117,7 +117,7 @@ fn principal(event: &Object<'_>) -> String {
     }
 }
 
-/// Whether a table begins with the names of its columns.
+/// Whether a table begins with the names of the columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heading {
     Printed,

@@ -1,4 +1,4 @@
-//! `credence audit`: the evidence of decisions. Each subcommand is a file of its name.
+//! `credence audit`: the evidence of decisions. Each subcommand has a file of its name.
 
 mod conditions;
 mod erase;

@@ -8,8 +8,9 @@ use credence_ledger::tlog_proof::TlogProof;
 use crate::control_plane::{Client, ControlPlaneOptions};
 use crate::failure::{Failure, Outcome};
 
-/// Print a proof that a record is in the ledger: a C2SP tlog-proof with the sealed record in it, which can be checked
-/// offline, with `credence audit verify --proof` or other tools.
+/// Print a proof that a record is in the ledger: a C2SP tlog-proof that contains the sealed record.
+///
+/// `credence audit verify --proof` and other tools check it offline.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Prove {
     #[command(flatten)]
@@ -18,7 +19,7 @@ pub(crate) struct Prove {
     /// The record's index: its place in the ledger.
     index: u64,
 
-    /// The ledger's key, from a place that you trust; absent, the control plane is asked for it.
+    /// The ledger's key, from a source that you trust. Default: the control plane's answer.
     #[arg(long, value_name = "VKEY")]
     key: Option<VerifierKey>,
 }
@@ -29,19 +30,19 @@ impl Prove {
         let key = self.key.clone().map_or_else(|| published_key(&client), Ok)?;
         let text = client.get(&format!("/ledger/proof/{}", self.index), &[])?;
         let useless = |error: &dyn std::fmt::Display| {
-            Failure::operation(format!("the control plane's answer proves nothing: {error}"))
+            Failure::operation(format!("the control plane's answer is not a valid proof: {error}"))
         };
         let proof = TlogProof::parse(&text).map_err(|error| useless(&error))?;
         proof.verify(&key).map_err(|error| useless(&error))?;
         if proof.index != self.index {
-            return Err(useless(&format!("it is of record {}", proof.index)));
+            return Err(useless(&format!("it proves record {}", proof.index)));
         }
         write!(out, "{text}")?;
         Ok(Outcome::Done)
     }
 }
 
-/// The key that a control plane names.
+/// The key that the control plane publishes.
 pub(super) fn published_key(client: &Client) -> Result<VerifierKey, Failure> {
     client
         .get("/ledger/key", &[])?

@@ -9,7 +9,7 @@ use super::ledger_record::{Heading, Record, print};
 use crate::control_plane::{Client, ControlPlaneOptions, unreadable};
 use crate::failure::{Failure, Outcome};
 
-/// Print what was recorded, newest first.
+/// Print records, newest first.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Query {
     #[command(flatten)]
@@ -18,7 +18,7 @@ pub(crate) struct Query {
     #[command(flatten)]
     conditions: Conditions,
 
-    /// Records to print at most.
+    /// The most records to print.
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
 
@@ -26,7 +26,7 @@ pub(crate) struct Query {
     #[arg(long, value_name = "INDEX")]
     before: Option<u64>,
 
-    /// Print each record as a line of JSON.
+    /// Print each record as one line of JSON.
     #[arg(long)]
     json: bool,
 }
@@ -50,11 +50,11 @@ impl Query {
 struct Page<'a> {
     #[serde(borrow)]
     events: Vec<&'a RawValue>,
-    /// Where the next page begins, if there is one.
+    /// Where the next page begins, if any.
     next: Option<u64>,
 }
 
-/// The newest records that are before `before` and after `after`, newest first, at most `limit`.
+/// The newest records before `before` and after `after`, newest first, at most `limit`.
 pub(super) fn newest(
     client: &Client,
     conditions: &Conditions,
@@ -77,7 +77,7 @@ pub(super) fn newest(
             records.push(record);
         }
         match page.next {
-            // A page may be short, or even empty, and still not be the last.
+            // A short or empty page need not be the last one.
             Some(next) if after.is_none_or(|after| next > after + 1) => before = Some(next),
             Some(_) | None => break,
         }
@@ -85,5 +85,5 @@ pub(super) fn newest(
     Ok(records)
 }
 
-/// Records that the control plane puts on one page at most.
+/// The most records on one page of the control plane.
 const MAX_PAGE: usize = 1_000;

@@ -7,7 +7,7 @@ use crate::control_plane::ControlPlaneOptions;
 use crate::failure::{Failure, Outcome};
 use crate::terminal;
 
-/// Print one record, everything that is known of it.
+/// Print one record, with all its members.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Show {
     #[command(flatten)]
@@ -16,7 +16,7 @@ pub(crate) struct Show {
     /// The record's index: its place in the ledger.
     index: u64,
 
-    /// Print the record as a line of JSON.
+    /// Print the record as one line of JSON.
     #[arg(long)]
     json: bool,
 }

@@ -1,7 +1,7 @@
-//! `credence audit verify --signatures`: every recorded delegation, verified again.
+//! `credence audit verify --signatures`: verifies every recorded delegation again.
 //!
-//! One thread reads the ledger, the others verify what it has read, a block of records at a time: the blocks that wait
-//! are bounded, and a block's signatures make full batches.
+//! One thread reads the ledger in blocks of records, the others verify them. Few blocks wait at a time, which bounds
+//! the memory, and a block has enough signatures for full batches.
 
 use std::io::{IsTerminal as _, Write};
 use std::num::NonZeroUsize;
@@ -18,37 +18,39 @@ use credence_ledger::stored_chains::{SealedBlock, StoredChains};
 use crate::failure::{Failure, Outcome};
 use crate::{serve, stderr, verify};
 
-/// What signatures are verified with.
+/// What to verify signatures with.
 #[derive(Debug, clap::Args)]
 pub(super) struct SignatureOptions {
-    /// Verify every recorded delegation again: all steps of the draft, as of the time when it was valid, and every
-    /// signature. Exits with 1 if one does not verify, after naming it and its step.
+    /// Verify every recorded delegation again: all steps of the draft, at the time when the delegation was valid, and
+    /// every signature.
+    ///
+    /// Names each delegation that does not verify, with the step, and exits with 1.
     #[arg(long, requires = "data", conflicts_with_all = ["key", "since"])]
     pub(super) signatures: bool,
 
-    /// The control plane's configuration file, whose trust_anchors say whom to trust.
+    /// The control plane's configuration file. Its trust_anchors are trusted.
     #[arg(long, value_name = "FILE", env = "CREDENCE_CONFIG", requires = "signatures")]
     config: Option<PathBuf>,
 
-    /// Whom to trust besides (repeatable): an issuer's URI and its public key, as ISSUER=JWK where JWK is the JWK itself,
-    /// a JWK set, or a file of either whose path has no `=`. A did:key needs no JWK.
+    /// A further trust anchor (repeatable): an issuer's URI and its public key, as ISSUER=JWK. JWK is the JWK itself, a
+    /// JWK set, or a file of either whose path has no `=`. A did:key needs no JWK.
     #[arg(long = "anchor", value_name = "ISSUER=JWK", requires = "signatures")]
     anchors: Vec<String>,
 
-    /// How many threads verify; as many as there are cores if not given.
+    /// How many threads verify. Default: one for each core.
     #[arg(long, value_name = "COUNT", requires = "signatures")]
     threads: Option<NonZeroUsize>,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Default)]
 struct Tally {
     delegations: u64,
     signatures: u64,
     bad: u64,
-    /// Records of principals whose evidence was erased, which cannot be looked at.
+    /// Records of principals whose evidence was erased: they cannot be verified.
     erased: u64,
-    /// The first of the bad ones, by index.
+    /// The bad records with the lowest indexes.
     first_bad: Vec<(u64, Denial)>,
     unreadable: Option<Failure>,
 }
@@ -76,7 +78,7 @@ impl SignatureOptions {
             for worker in workers {
                 if worker.join().is_err() {
                     return Err(Failure::operation(
-                        "a thread that verifies has ended; not everything was verified",
+                        "a verifying thread has ended early; not everything was verified",
                     ));
                 }
             }
@@ -149,7 +151,7 @@ impl Tally {
         match answer {
             Ok(verified) => self.signatures += verified,
             Err(denial) => {
-                // They have been looked at, as far as the first bad one.
+                // The records up to the first bad one have been verified.
                 self.signatures += joined.split('~').count() as u64;
                 self.bad += 1;
                 let place = self.first_bad.partition_point(|(before, _)| *before < index);
@@ -177,7 +179,7 @@ impl Tally {
             writeln!(out, "and {} more", bad - named.len() as u64)?;
         }
         if *erased > 0 {
-            writeln!(out, "{erased} records were erased and cannot be looked at")?;
+            writeln!(out, "{erased} records were erased and cannot be verified")?;
         }
         let seconds = took.as_secs_f64();
         let rate = *signatures as f64 / seconds.max(f64::MIN_POSITIVE);
@@ -190,7 +192,7 @@ impl Tally {
     }
 }
 
-/// Reads the ledger and hands its blocks on; on a terminal it says how far it is.
+/// Reads the ledger and sends its blocks to the threads. Shows the progress on a terminal.
 fn read(
     recorded: &StoredChains,
     blocks: SyncSender<SealedBlock>,
@@ -212,7 +214,7 @@ fn read(
                 signatures as f64 / began.elapsed().as_secs_f64()
             ));
         }
-        // An error means that every thread has ended, which is reported when they are joined.
+        // An error means that every thread has ended. Joining them reports why.
         _ = blocks.send(block);
     });
     read.map_err(|error| failure(&error))
@@ -226,10 +228,10 @@ fn failure(error: &impl std::fmt::Display) -> Failure {
     Failure::operation(error.to_string())
 }
 
-/// Blocks that have been read and wait for a thread, of some 2 MiB each.
+/// Blocks that wait for a thread, of about 2 MiB each.
 const BLOCKS_WAITING: usize = 4;
 
-/// How many of those that do not verify are named.
+/// How many of the bad delegations are named.
 const BAD_NAMED: usize = 10_000;
 
 const PROGRESS: Duration = Duration::from_secs(1);

@@ -19,11 +19,11 @@ pub(crate) struct Tail {
     #[command(flatten)]
     conditions: Conditions,
 
-    /// Records to print at first.
+    /// How many existing records to print first.
     #[arg(long, value_name = "N", default_value_t = 10)]
     last: usize,
 
-    /// Print each record as a line of JSON.
+    /// Print each record as one line of JSON.
     #[arg(long)]
     json: bool,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Tail {
 impl Tail {
     pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let client = self.control_plane.client()?;
-        // A wrong URL or credential is reported at once, not retried.
+        // This request reports a wrong URL or credential at once. The stream below would retry.
         newest(&client, &Conditions::default(), None, None, 1)?;
         let stream = Stream {
             path: "/v1/audit/stream",
@@ -40,8 +40,8 @@ impl Tail {
         };
         let mut begun = false;
         stream.follow(self.control_plane.client()?, |event| {
-            // Only the stream knows where it begins: what is before that is asked for, so that nothing is shown twice and
-            // nothing is missed, however little of the ledger the credential may see.
+            // Only the stream knows where it begins. The records before that are asked for here, so that none is
+            // printed twice and none is missed, even if the credential may see little of the ledger.
             if !begun && let Some(beginning) = beginning(event)? {
                 begun = true;
                 let mut records = newest(&client, &self.conditions, Some(beginning), None, self.last)?;
@@ -58,7 +58,7 @@ impl Tail {
     }
 }
 
-/// The index before which nothing stands above this event.
+/// The index at which the stream begins: it has no earlier records.
 fn beginning(event: &Event) -> Result<Option<u64>, Failure> {
     #[derive(serde::Deserialize)]
     struct Alive {

@@ -599,7 +599,7 @@ fn the_ledger_is_verified_offline_online_and_by_a_proof_and_damage_is_named() {
     let proven = bench
         .run(&["audit", "verify", "--proof", "proof", "--key", &key])
         .succeeded();
-    assert!(proven.contains("record: 1 is in it"), "{proven}");
+    assert!(proven.contains("record: 1 is in the ledger"), "{proven}");
     // While the control plane runs.
     let offline = ["audit", "verify", "--data", "data", "--key", &key];
     let found = bench.run(&offline).succeeded();
@@ -717,9 +717,9 @@ fn what_is_published_stays_as_it_is_when_a_principal_is_erased_and_when_segments
     let erase = [&["audit", "erase", "--reason", "request 17"][..], &whom].concat();
     served.run(&erase).failed(1, &["nothing was erased"]);
     let erased = served.run(&[&erase[..], &["--yes"]].concat()).succeeded();
-    assert!(erased.starts_with("erased what was recorded of ali"), "{erased}");
+    assert!(erased.starts_with("erased the evidence about ali"), "{erased}");
     let again = served.run(&[&erase[..], &["--yes"]].concat()).succeeded();
-    assert!(again.starts_with("nothing is recorded"), "{again}");
+    assert!(again.starts_with("there is no evidence about"), "{again}");
     assert_eq!(served.stop(), 0);
     let served = Served::start(&bench, &small);
     assert_eq!(first_bundle(&served), before);

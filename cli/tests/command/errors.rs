@@ -249,7 +249,7 @@ fn nothing_is_made_before_the_token_it_is_made_with() {
     let chain = derive(&bench, &root, &["--same-tools", "--issued-at", "4000000000"]).succeeded();
     let given = [
         "issued at 2096-10-02T07:06:40Z, after the --issued-at 1700000000 (2023-11-14T22:13:20Z)",
-        "give an --issued-at that is not before the token's, or none",
+        "give an --issued-at that is not before the token's, or leave it out",
     ];
     let clock = [
         "by the clock of this machine it is 2",

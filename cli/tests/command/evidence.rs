@@ -314,14 +314,14 @@ fn what_a_control_plane_withholds_is_no_pruning_and_its_own_word_for_its_key_is_
         bench.run(&[&["audit", "verify", "--control-plane", &url][..], more].concat())
     };
     let found = verify("/nothing", &[]).succeeded();
-    assert!(found.contains("those from 0 on are held"), "{found}");
-    assert!(found.contains(&format!("not checked: the key, {key}")), "{found}");
+    assert!(found.contains("of which 0 and later are present"), "{found}");
+    assert!(found.contains(&format!("not checked: the key {key}")), "{found}");
     assert!(found.ends_with("verified"), "{found}");
     let found = verify("/nothing", &["--key", &key]).succeeded();
     assert!(!found.contains("not checked"), "{found}");
     // As after a pruning.
     let found = verify("/ledger/tile/entries/000", &["--key", &key]).succeeded();
-    assert!(found.contains("those from 256 on are held"), "{found}");
+    assert!(found.contains("of which 256 and later are present"), "{found}");
     let found = verify("/ledger/tile/entries/001", &["--key", &key]);
     assert_eq!(found.code, 1, "{found:?}");
     assert!(

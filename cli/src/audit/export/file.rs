@@ -1,4 +1,4 @@
-//! A file that is there only once it is whole.
+//! A file that appears under its name only once it is complete.
 
 use std::io;
 use std::path::Path;
@@ -7,12 +7,12 @@ use tempfile::NamedTempFile;
 
 use crate::failure::Failure;
 
-/// A new file beside this path, without its name until it is published. Dropped before, it is removed. Only its owner may
-/// read it, for it is evidence about people.
+/// A new file beside this path, without its name until it is published. Dropping it earlier removes it. Only its owner
+/// may read it, because evidence is about people.
 pub(super) fn create(path: &Path) -> Result<NamedTempFile, Failure> {
     if path.exists() {
         return Err(Failure::input(format!(
-            "--out {}: it is there already and is not overwritten; name a new file",
+            "--out {}: the file exists and is not overwritten; name a new file",
             path.display()
         )));
     }
@@ -21,7 +21,7 @@ pub(super) fn create(path: &Path) -> Result<NamedTempFile, Failure> {
         .map_err(|error| failed(path, &error))
 }
 
-/// Gives the file its name once it is on disk. A file that was put there meanwhile is not replaced.
+/// Gives the file its name once it is on disk. It does not replace a file that appeared in the meantime.
 pub(super) fn publish(file: NamedTempFile, path: &Path) -> Result<(), Failure> {
     file.as_file()
         .sync_all()
@@ -32,7 +32,7 @@ pub(super) fn publish(file: NamedTempFile, path: &Path) -> Result<(), Failure> {
 
 pub(super) fn failed(path: &Path, error: &io::Error) -> Failure {
     Failure::operation(format!(
-        "{} cannot be written: {error}; see to the disk and run the same command again",
+        "{} cannot be written: {error}; check the disk and run the same command again",
         path.display()
     ))
 }

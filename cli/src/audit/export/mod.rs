@@ -14,8 +14,9 @@ use crate::control_plane::ControlPlaneOptions;
 use crate::failure::{Failure, Outcome};
 use crate::stderr;
 
-/// Write what was recorded, oldest first, as JSON Lines or Parquet. What is recorded meanwhile is left for the next time:
-/// the command says from which index on.
+/// Write the records, oldest first, as JSON Lines or Parquet.
+///
+/// Records that arrive during the export are left for the next one: the command prints the index to continue from.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Export {
     #[command(flatten)]
@@ -24,26 +25,26 @@ pub(crate) struct Export {
     #[command(flatten)]
     conditions: Conditions,
 
-    /// How it is written.
+    /// The format.
     #[arg(long, value_enum, default_value_t = Format::Jsonl)]
     format: Format,
 
-    /// The new file, which is there only once it is whole; standard output if not given (JSON Lines only).
+    /// The new file, which appears only once it is complete. Default: standard output (JSON Lines only).
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
-    /// Only records from this index on.
+    /// Only records from this index.
     #[arg(long, value_name = "INDEX", default_value_t = 0)]
     from_index: u64,
 
-    /// Only records before this index; up to the newest if not given.
+    /// Only records before this index. Default: up to the newest.
     #[arg(long, value_name = "INDEX")]
     before: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// A JSON object a line, as the control plane's API shows it.
+    /// One JSON object a line, as the control plane's API returns it.
     Jsonl,
     /// Apache Parquet; docs/reference/evidence.md has the columns.
     Parquet,
@@ -53,7 +54,7 @@ impl Export {
     pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         if self.format == Format::Parquet && self.out.is_none() {
             return Err(Failure::input(
-                "--format parquet needs --out FILE: the format is written with its contents at the end",
+                "--format parquet needs --out FILE: the table of contents of a Parquet file comes last",
             ));
         }
         let client = self.control_plane.client()?;
@@ -86,7 +87,7 @@ impl Export {
         };
         out.flush()?;
         stderr::print(format_args!(
-            "exported {exported} records before index {end}; go on later with --from-index {end}"
+            "exported {exported} records before index {end}; continue later with --from-index {end}"
         ));
         Ok(Outcome::Done)
     }

@@ -1,4 +1,4 @@
-//! Records as Apache Parquet: docs/reference/evidence.md has the columns.
+//! Records as Apache Parquet. docs/reference/evidence.md documents the columns.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::failure::Failure;
 /// A file that is being written, one row group at a time.
 pub(super) struct ParquetExport {
     writer: SerializedFileWriter<NamedTempFile>,
-    /// What the next row group will have, as the control plane shows it.
+    /// The records of the next row group, as JSON.
     records: Vec<String>,
     bytes: usize,
 }
@@ -31,7 +31,7 @@ impl ParquetExport {
     pub(super) fn begin(file: NamedTempFile) -> Result<Self, Failure> {
         let columns: String = FIELDS.iter().map(declaration).collect();
         let schema = parse_message_type(&format!("message credence_audit {{\n{columns}}}")).map_err(failed)?;
-        // A column whose values hardly repeat stops using its dictionary by itself.
+        // The writer stops using the dictionary of a column whose values rarely repeat.
         let properties = WriterProperties::builder()
             .set_created_by(concat!("credence ", env!("CARGO_PKG_VERSION")).to_owned())
             .set_compression(Compression::SNAPPY);
@@ -43,7 +43,7 @@ impl ParquetExport {
         })
     }
 
-    /// Takes a record as the control plane shows it.
+    /// Adds a record, in the JSON of the control plane.
     pub(super) fn write(&mut self, record: &str) -> Result<(), Failure> {
         self.records.push(record.to_owned());
         self.bytes += record.len();
@@ -53,7 +53,7 @@ impl ParquetExport {
         Ok(())
     }
 
-    /// The file with its contents at the end, not published yet.
+    /// Writes the footer. The file is not published yet.
     pub(super) fn finish(mut self) -> Result<NamedTempFile, Failure> {
         if !self.records.is_empty() {
             self.write_group()?;
@@ -104,7 +104,7 @@ fn write_column(field: &Field, rows: &[Json<'_>], writer: &mut ColumnWriter<'_>)
             write_optional(writer, field, rows, |json| json.as_str().map(ByteArray::from))
         }
         (FieldKind::Number, ColumnWriter::Int64ColumnWriter(writer)) => {
-            // The column's type says that its bits are an unsigned number.
+            // The logical type of the column says that its bits are an unsigned number.
             write_optional(writer, field, rows, |json| unsigned(json).map(u64::cast_signed))
         }
         (FieldKind::Time, ColumnWriter::Int64ColumnWriter(writer)) => write_optional(writer, field, rows, nanoseconds),
@@ -116,13 +116,13 @@ fn write_column(field: &Field, rows: &[Json<'_>], writer: &mut ColumnWriter<'_>)
         }
         (FieldKind::Texts, ColumnWriter::ByteArrayColumnWriter(writer)) => write_lists(writer, field, rows),
         (_, _) => Err(failed(ParquetError::General(format!(
-            "the column {} has another type than was declared",
+            "the column {} has another type than the schema declares",
             field.name
         )))),
     }
 }
 
-/// Writes the values that are there, and of each row whether its is.
+/// Writes the values that are present, and a definition level for each row.
 fn write_optional<T: DataType>(
     writer: &mut ColumnWriterImpl<'_, T>,
     field: &Field,
@@ -143,7 +143,7 @@ fn write_optional<T: DataType>(
         .map_err(failed)
 }
 
-/// Writes the elements of all lists; of each whether it is there, and whether it belongs to the list of the one before.
+/// Writes the elements of all lists, with definition and repetition levels.
 fn write_lists(
     writer: &mut ColumnWriterImpl<'_, ByteArrayType>,
     field: &Field,
@@ -169,7 +169,7 @@ fn write_lists(
     written.map(|_| ()).map_err(failed)
 }
 
-/// A record's value of a field; nothing if it has none, or null.
+/// A record's value of a field; `None` if it is absent or null.
 fn value<'a, 'j>(field: &Field, record: &'a Json<'j>) -> Option<&'a Json<'j>> {
     let members = record.as_object()?;
     let value = match field.name.strip_prefix("principal_") {
@@ -186,7 +186,7 @@ fn unsigned(json: &Json<'_>) -> Option<u64> {
     }
 }
 
-/// RFC 3339, in nanoseconds since the Unix epoch; in years that these cannot count, the last that they can.
+/// RFC 3339, in nanoseconds since the Unix epoch. Clamped to the range that these can count.
 fn nanoseconds(json: &Json<'_>) -> Option<i64> {
     let time: Timestamp = json.as_str()?.parse().ok()?;
     let seconds = time.seconds.saturating_mul(1_000_000_000);
@@ -194,15 +194,15 @@ fn nanoseconds(json: &Json<'_>) -> Option<i64> {
 }
 
 fn wrong_type(field: &Field) -> Failure {
-    unreadable(format_args!("{} is of another type than expected", field.name))
+    unreadable(format_args!("{} does not have the expected type", field.name))
 }
 
 fn failed(error: ParquetError) -> Failure {
     Failure::operation(format!(
-        "the Parquet file cannot be written: {error}; see to the disk and run the same command again"
+        "the Parquet file cannot be written: {error}; check the disk and run the same command again"
     ))
 }
 
-/// Rows of one group, and bytes of their JSON: what is held in memory.
+/// Rows of a group, and bytes of their JSON. Both bound the memory.
 const GROUP_ROWS: usize = 50_000;
 const GROUP_BYTES: usize = 32 << 20;

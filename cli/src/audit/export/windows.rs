@@ -1,5 +1,5 @@
-//! The records in order. The control plane is asked for them newest first; so the ledger is gone through in windows, each
-//! of which is held in memory and turned round.
+//! Visits the records oldest first. The control plane returns them newest first, so this asks for windows of the
+//! ledger, and reverses each of them in memory.
 
 use super::super::conditions::Conditions;
 use super::super::ledger_record::Record;
@@ -7,18 +7,18 @@ use super::super::query::newest;
 use crate::control_plane::Client;
 use crate::failure::Failure;
 
-/// The index behind the last record to export: `before`, or the one of the newest record now.
+/// The index after the last record to export: `before`, or one after the newest record.
 pub(super) fn end(client: &Client, conditions: &Conditions, from: u64, before: Option<u64>) -> Result<u64, Failure> {
     let size_of = |conditions: &Conditions| -> Result<u64, Failure> {
         let newest = newest(client, conditions, None, None, 1)?;
         Ok(newest.first().map_or(0, |record| record.index + 1))
     };
     let size = size_of(&Conditions::default())?.max(size_of(&conditions.of_kind())?);
-    // A ledger that is shorter than what was asked for has nothing more, and --from-index stays as it was.
+    // If the ledger is shorter than `from`, there is nothing to export, and --from-index stays as it was.
     Ok(before.unwrap_or(u64::MAX).min(size).max(from))
 }
 
-/// Visits the records from index `from` up to `end`, oldest first. Says how many there were.
+/// Visits the records from index `from` up to `end`, oldest first. Returns their number.
 pub(super) fn visit(
     client: &Client,
     conditions: &Conditions,
@@ -27,7 +27,7 @@ pub(super) fn visit(
     mut visit: impl FnMut(&Record) -> Result<(), Failure>,
 ) -> Result<u64, Failure> {
     let (mut next, mut visited) = (from, 0);
-    // Indexes of the next window. Grows where few records meet the conditions.
+    // Indexes in the next window. It grows where few records meet the conditions.
     let mut width = PAGE;
     while next < end {
         let until = next.saturating_add(width).min(end);
@@ -35,7 +35,7 @@ pub(super) fn visit(
         let records = newest(client, conditions, Some(until), next.checked_sub(1), limit)?;
         let found = records.len() as u64;
         if found >= MOST_AT_ONCE && width > MOST_AT_ONCE {
-            // There may be more than can be held.
+            // There may be more than fit into memory.
             width = (width / 4).max(MOST_AT_ONCE);
             continue;
         }
@@ -51,7 +51,7 @@ pub(super) fn visit(
     Ok(visited)
 }
 
-/// What the control plane puts on one page.
+/// Records on one page of the control plane.
 const PAGE: u64 = 1_000;
-/// Records in memory: at 16 KiB for the largest, less than 200 MiB.
+/// Records in memory: less than 200 MiB, because the largest have 16 KiB.
 const MOST_AT_ONCE: u64 = 10_000;

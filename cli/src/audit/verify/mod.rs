@@ -1,5 +1,5 @@
-//! `credence audit verify`: whether the ledger is what it was published to be. Each way to ask is a function here; what is
-//! read over the network is in [`online`], and what witnesses say in [`witnesses`].
+//! `credence audit verify`: whether the ledger is intact. Each way to check is a function here; [`online`] reads from a
+//! control plane, and [`witnesses`] checks cosignatures.
 
 mod online;
 mod witnesses;
@@ -22,34 +22,35 @@ use crate::control_plane::ControlPlaneOptions;
 use crate::failure::{Failure, Outcome};
 use crate::files;
 
-/// Check that nothing was left out of the ledger, changed, or put in later.
+/// Check that no record was removed from the ledger, changed, or inserted later.
 ///
-/// With --data, every byte of a data folder's ledger, while a control plane may be using it; with --proof, a proof that
-/// `credence audit prove` has printed; otherwise what a control plane publishes. Says what is wrong, and where; the exit
-/// code is then 1. Says too what was not checked. With --data and --signatures, the recorded delegations are verified
-/// instead.
+/// With --data, check every byte of the ledger in a data folder; a control plane may be using it. With --proof, check a
+/// proof that `credence audit prove` printed. Otherwise check the ledger that a control plane publishes.
+///
+/// Prints each problem with its place, and what was not checked. Exits with 1 if there is a problem. With --data and
+/// --signatures, verify the recorded delegations instead.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Verify {
     #[command(flatten)]
     control_plane: ControlPlaneOptions,
 
-    /// Check the ledger in this data folder; no control plane is asked.
+    /// Check the ledger in this data folder, without asking a control plane.
     #[arg(long, value_name = "DIR", conflicts_with = "proof")]
     data: Option<PathBuf>,
 
-    /// Check this proof, a C2SP tlog-proof; no control plane is asked.
+    /// Check this proof, a C2SP tlog-proof, without asking a control plane.
     #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "since")]
     proof: Option<PathBuf>,
 
-    /// The ledger's key, from a place that you trust. Absent, what is checked is believed to have the right one.
+    /// The ledger's key, from a source that you trust. Without it, the key of the checked ledger is believed.
     #[arg(long, value_name = "VKEY")]
     key: Option<VerifierKey>,
 
-    /// A checkpoint that the ledger has published earlier, which has to be where the present one comes from.
+    /// A checkpoint that the ledger published earlier. The present ledger must extend it.
     #[arg(long, value_name = "FILE")]
     since: Vec<PathBuf>,
 
-    /// The key of those checkpoints, if the ledger had another one then: before it was restored from a backup.
+    /// The key of those checkpoints, if the ledger had another key then, before a restore from a backup.
     #[arg(long, value_name = "VKEY", requires = "since")]
     since_key: Option<VerifierKey>,
 
@@ -83,7 +84,7 @@ impl Verify {
             since,
         };
         let found = verify(folder, &against)
-            .map_err(|error| Failure::input(format!("{}: {error}; name a data folder", folder.display())))?;
+            .map_err(|error| Failure::input(format!("{}: {error}; give --data a data folder", folder.display())))?;
         if let Some(checkpoint) = &found.checkpoint {
             print_checkpoint(checkpoint, out)?;
         }
@@ -91,13 +92,13 @@ impl Verify {
         if let Some(torn) = &found.torn {
             writeln!(
                 out,
-                "unfinished: {torn} (beyond what was published; the next start cuts it off)"
+                "unfinished: {torn} (not published yet; the next start cuts it off)"
             )?;
         }
         if let Some(erasing) = &found.erasing {
             writeln!(
                 out,
-                "unfinished: {erasing} (the control plane drops them, or its next start does)"
+                "unfinished: {erasing} (the control plane removes them, at the latest when it next starts)"
             )?;
         }
         for unchecked in &found.unchecked {
@@ -108,7 +109,7 @@ impl Verify {
         {
             say_believed(key, "the folder", out)?;
         }
-        // One that cannot be opened is damaged, as is said below.
+        // If it cannot be opened, it is damaged. That is reported below.
         let is_cosigned = match (&cosigned, &key) {
             (Some(cosigned), Some(key)) => self.witnesses.check(cosigned.note(), key, out)?,
             _ => self.witnesses.keys.is_empty(),
@@ -120,7 +121,8 @@ impl Verify {
         let client = self.control_plane.client_or_anonymous()?;
         let key = self.key.clone().map_or_else(|| published_key(&client), Ok)?;
         let mut since = self.since(Some(&key))?;
-        // The latest has rarely been cosigned yet. Asked for first, it is one that the latest goes on from.
+        // The latest checkpoint is rarely cosigned yet. Asked for first, the cosigned one is an earlier state of the
+        // latest.
         let cosigned = match self.witnesses.keys.is_empty() {
             true => None,
             false => Some(online::checkpoint(&client, "/ledger/checkpoint/witnessed", &key)?),
@@ -147,7 +149,7 @@ impl Verify {
         match proof.verify(key) {
             Ok(checkpoint) => {
                 print_checkpoint(&checkpoint, out)?;
-                writeln!(out, "record: {} is in it", proof.index)?;
+                writeln!(out, "record: {} is in the ledger", proof.index)?;
                 let is_cosigned = self.witnesses.check(&proof.checkpoint, key, out)?;
                 outcome(&[] as &[&str], is_cosigned, out)
             }
@@ -162,7 +164,7 @@ impl Verify {
         let mut checkpoints = Vec::new();
         for path in &self.since {
             let key = self.since_key.as_ref().or(key).ok_or_else(|| {
-                Failure::input("the key of the earlier checkpoints is not known; give it as --since-key")
+                Failure::input("the key of the earlier checkpoints is unknown; give it as --since-key")
             })?;
             let note = files::read(path, "the earlier checkpoint")?;
             let checkpoint = SignedCheckpoint::open(&note, key)
@@ -173,18 +175,18 @@ impl Verify {
     }
 }
 
-/// The checkpoint in the folder with the cosignatures that it has; the leaves are compared with it like with any earlier
-/// one, since a running control plane may publish the next at any time.
+/// The checkpoint in the folder with its cosignatures. The leaves are compared with it like with any earlier
+/// checkpoint, since a running control plane may publish the next one at any time.
 fn published_in(folder: &Path, key: &VerifierKey) -> Option<SignedCheckpoint> {
     let note = files::read(&folder.join("checkpoint"), "the published checkpoint").ok()?;
     SignedCheckpoint::open(&note, key).ok()
 }
 
-/// The maker of a false ledger can have made a key to match.
+/// A forger of a ledger can make a matching key.
 fn say_believed(key: &VerifierKey, whose: &str, out: &mut impl Write) -> Result<(), Failure> {
     writeln!(
         out,
-        "not checked: the key, {key}, which is {whose}'s own word: give the one that you trust as --key"
+        "not checked: the key {key}, which comes from {whose} itself: give the key that you trust as --key"
     )?;
     Ok(())
 }
@@ -202,11 +204,11 @@ fn print_checkpoint(checkpoint: &Checkpoint, out: &mut impl Write) -> Result<(),
 fn print_records(size: u64, first: u64, out: &mut impl Write) -> Result<(), Failure> {
     Ok(writeln!(
         out,
-        "records: 0 to {size}, of which those from {first} on are held"
+        "records: 0 to {size}, of which {first} and later are present"
     )?)
 }
 
-/// Names the problems, or says that there are none.
+/// Prints the problems, or that there are none.
 fn outcome(problems: &[impl Display], is_cosigned: bool, out: &mut impl Write) -> Result<Outcome, Failure> {
     for problem in problems {
         writeln!(out, "DAMAGED: {problem}")?;

@@ -10,15 +10,15 @@ use credence_ledger::tree::{Frontier, Hash, leaf_hash};
 use crate::control_plane::Client;
 use crate::failure::Failure;
 
-/// What was found.
+/// The result.
 pub(super) struct Published {
     pub(super) signed: SignedCheckpoint,
-    /// The first entry that is still held.
+    /// The first entry that was not pruned.
     pub(super) first: u64,
     pub(super) problems: Vec<String>,
 }
 
-/// Reads everything. All of it is checked against the root that the key has signed.
+/// Reads every tile and entry, and checks them against the root that the key has signed.
 pub(super) fn check(client: &Client, key: &VerifierKey, since: &[SignedCheckpoint]) -> Result<Published, Failure> {
     let signed = self::checkpoint(client, "/ledger/checkpoint", key)?;
     let checkpoint = signed.checkpoint().clone();
@@ -37,7 +37,7 @@ pub(super) fn check(client: &Client, key: &VerifierKey, since: &[SignedCheckpoin
         .collect();
     if let Some(longer) = commitments.iter().find(|earlier| earlier.size > checkpoint.size) {
         let problem = format!(
-            "a checkpoint of {} records was published earlier, and now one of {}",
+            "the earlier checkpoint has {} records, and the present one has only {}",
             longer.size, checkpoint.size
         );
         reading.problems.push(problem);
@@ -57,7 +57,7 @@ pub(super) fn check(client: &Client, key: &VerifierKey, since: &[SignedCheckpoin
     })
 }
 
-/// One that the log of this key has signed.
+/// A checkpoint that this key has signed.
 pub(super) fn checkpoint(client: &Client, path: &str, key: &VerifierKey) -> Result<SignedCheckpoint, Failure> {
     let note = client.get(path, &[])?;
     SignedCheckpoint::open(note.as_bytes(), key)
@@ -67,17 +67,18 @@ pub(super) fn checkpoint(client: &Client, path: &str, key: &VerifierKey) -> Resu
 struct Reading<'a> {
     client: &'a Client,
     frontier: Frontier,
-    /// The hashes that the entries lead to, from level 1 on.
+    /// The hashes computed from the entries, from level 1 on.
     levels: BTreeMap<u8, Vec<Hash>>,
-    /// The first entry that is held, as far as the bundles were read.
+    /// The first entry that was not pruned, as far as the bundles were read.
     first: u64,
-    /// The latest bundle that was given.
+    /// The last bundle that was read.
     last_held: Option<Tile>,
     problems: Vec<String>,
 }
 
 impl Reading<'_> {
-    /// The hashes of the entries in a bundle, after they were compared with their tile; of pruned ones, the tile's.
+    /// The hashes of the entries in a bundle, after comparing them with their tile. For a pruned bundle, the hashes of
+    /// the tile.
     fn entries(&mut self, bundle: Tile) -> Result<Vec<Hash>, Failure> {
         let tile = Tile {
             content: TileContent::Hashes { level: 0 },
@@ -90,7 +91,7 @@ impl Reading<'_> {
         };
         self.last_held = Some(bundle);
         let hashes = leaves(&contents).ok_or_else(|| {
-            Failure::operation(format!("{} is no bundle of entries (C2SP tlog-tiles)", path(&bundle)))
+            Failure::operation(format!("{} is not a bundle of entries (C2SP tlog-tiles)", path(&bundle)))
         })?;
         if hashes.len() != tiled.len() {
             self.problems.push(format!(
@@ -107,21 +108,21 @@ impl Reading<'_> {
         if let Some(place) = first_wrong {
             let index = bundle.first() + place as u64;
             self.problems
-                .push(format!("entry {index} is not the one whose hash is in {}", path(&tile)));
+                .push(format!("entry {index} does not have the hash that {} records", path(&tile)));
         }
-        // The tree is that of the hashes: of entries that are wrong has been told.
+        // The tree is that of the hashes. The wrong entries are reported above.
         Ok(tiled)
     }
 
-    /// Only the oldest are ever pruned: one that is gone behind one that is held is withheld.
+    /// Only the oldest bundles are ever pruned. If a bundle is gone but an older one is present, the log withholds it.
     fn gone(&mut self, bundle: Tile) -> Result<(), Failure> {
         self.first = bundle.first().saturating_add(u64::from(bundle.width));
         if let Some(held) = self.last_held.take()
-            // Unless all of it was pruned since.
+            // Unless all older bundles were pruned in the meantime.
             && self.client.fetch(&path(&held))?.is_some()
         {
             self.problems.push(format!(
-                "{} is not there (410), but {}, which is older, is",
+                "{} is gone (410), but {}, which is older, is present",
                 path(&bundle),
                 path(&held)
             ));
@@ -144,20 +145,20 @@ impl Reading<'_> {
             let root = self.frontier.root();
             if root != commitment.root {
                 self.problems.push(format!(
-                    "the first {size} records have the root {root}, but {} was signed as {}",
+                    "the first {size} records have the root {root}, but the signed root is {}, by {}",
                     commitment.root, commitment.origin
                 ));
             }
         }
     }
 
-    /// Compares the tiles from level 1 on with what the entries lead to.
+    /// Compares the tiles from level 1 on with the hashes of the entries.
     fn tiles_above(&mut self, size: u64) -> Result<(), Failure> {
         for (level, expected) in std::mem::take(&mut self.levels) {
             for (tile, expected) in Tile::all(TileContent::Hashes { level }, size).zip(expected.chunks(256)) {
                 if self.hashes(&tile)? != expected {
                     self.problems
-                        .push(format!("{} is not what the entries lead to", path(&tile)));
+                        .push(format!("{} does not match the hashes of the entries", path(&tile)));
                 }
             }
         }
@@ -175,7 +176,7 @@ impl Reading<'_> {
             return Ok(hashes);
         }
         Err(Failure::operation(format!(
-            "{path} does not have {} hashes of 32 bytes",
+            "{path} does not hold {} hashes of 32 bytes",
             tile.width
         )))
     }

@@ -1,4 +1,5 @@
-//! What witnesses say of a checkpoint (C2SP tlog-cosignature): who has signed one has seen no other tree of that log.
+//! Witnesses' cosignatures of a checkpoint (C2SP tlog-cosignature): a witness that has signed one has seen no other
+//! tree of that log.
 
 use std::io::Write;
 
@@ -9,11 +10,11 @@ use credence_ledger::note::{UnverifiedNote, VerifierKey};
 use crate::clock::{LATEST, rfc3339};
 use crate::failure::Failure;
 
-/// Whose word is asked for.
+/// Which witnesses to ask for.
 #[derive(Debug, clap::Args)]
 pub(super) struct WitnessOptions {
-    /// A witness that must have cosigned the checkpoint (repeatable): its key, as the configuration's ledger.witnesses has
-    /// it. Without, cosignatures are counted and not checked.
+    /// A witness that must have cosigned the checkpoint (repeatable): its key, as in ledger.witnesses of the
+    /// configuration. Without it, cosignatures are counted and not checked.
     #[arg(long = "witness", value_name = "VKEY", conflicts_with = "signatures")]
     pub(super) keys: Vec<WitnessKey>,
 }
@@ -21,7 +22,7 @@ pub(super) struct WitnessOptions {
 // === impl WitnessOptions ===
 
 impl WitnessOptions {
-    /// Whether every witness has cosigned the note, which is the log's; says who has, when, and who has not.
+    /// Whether every witness has cosigned the log's note. Prints which have, when, and which have not.
     pub(super) fn check(&self, note: &str, log: &VerifierKey, out: &mut impl Write) -> Result<bool, Failure> {
         let note = UnverifiedNote::parse(note.as_bytes())
             .map_err(|error| Failure::operation(format!("the checkpoint's cosignatures: {error}")))?;
@@ -84,12 +85,12 @@ mod tests {
     }
 
     #[test]
-    fn cosignatures_that_nobody_asked_for_are_said_not_to_be_checked() {
+    fn cosignatures_without_a_key_are_reported_as_not_checked() {
         let (is_cosigned, said) = said(&[], NOTE);
         assert!(is_cosigned && said.starts_with("not checked: 1 cosignatures"), "{said}");
     }
 
-    // Made with other Ed25519 and SHA-256 than ours, from the seeds 1, 2 and 3 (32 times), of an empty tree.
+    // Made with other implementations of Ed25519 and SHA-256, from the seeds 1, 2 and 3 (32 times), of an empty tree.
     const LOG: &str = "example.com/log+9be5d3c6+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c";
     const FIRST: &str = "witness.example/w1+df1c0a35+BIE5dw6ofRdfVqNUZsNMfszLjYqRtO43ol32D1uPybOU";
     const SECOND: &str = "witness.example/w2+bfff2874+BO1JKMYo0cLG6ukDOJBZlWEpWSc6XGP5NjbBRhSshzfR";
