@@ -91,7 +91,10 @@ impl Reading<'_> {
         };
         self.last_held = Some(bundle);
         let hashes = leaves(&contents).ok_or_else(|| {
-            Failure::operation(format!("{} is not a bundle of entries (C2SP tlog-tiles)", path(&bundle)))
+            Failure::operation(format!(
+                "{} is not a bundle of entries (C2SP tlog-tiles)",
+                path(&bundle)
+            ))
         })?;
         if hashes.len() != tiled.len() {
             self.problems.push(format!(
@@ -107,8 +110,10 @@ impl Reading<'_> {
             .position(|(found, expected)| found != expected);
         if let Some(place) = first_wrong {
             let index = bundle.first() + place as u64;
-            self.problems
-                .push(format!("entry {index} does not have the hash that {} records", path(&tile)));
+            self.problems.push(format!(
+                "entry {index} does not have the hash that {} records",
+                path(&tile)
+            ));
         }
         // The tree is that of the hashes. The wrong entries are reported above.
         Ok(tiled)
