@@ -1,4 +1,4 @@
-//! Waits until a revocation is confirmed, and shows how far it is.
+//! Waits until a revocation is confirmed, and shows the progress.
 
 use std::time::{Duration, Instant};
 
@@ -9,28 +9,28 @@ use crate::control_plane::{Client, unreadable};
 use crate::failure::Failure;
 use crate::stderr;
 
-/// What the answer is to be.
+/// How to answer.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct AnswerOptions {
     /// Print the control plane's answer as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Return once the revocation is durable, and do not wait until every filter has applied it.
+    /// Return once the revocation is durable. Do not wait until every filter has applied it.
     #[arg(long)]
     pub(crate) no_wait: bool,
 }
 
-/// What the control plane answered.
+/// The control plane's answer.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Answer {
-    /// As it was written.
+    /// Its text.
     #[serde(skip)]
     pub(crate) text: String,
     seq: Option<u64>,
     epoch: Option<u64>,
     changed: Option<bool>,
-    /// Nothing from control planes that wait for none.
+    /// Absent in the answers of control planes that do not track filters.
     filters: Option<Filters>,
 }
 
@@ -42,7 +42,7 @@ struct Filters {
 }
 
 impl AnswerOptions {
-    /// Posts a revocation, and waits until it is confirmed unless that is not wanted.
+    /// Posts a revocation. Waits until it is confirmed, unless the caller does not want that.
     pub(crate) fn post(self, client: &Client, request: &str) -> Result<Answer, Failure> {
         let answer = client.post("/v1/revocations?wait=committed", request)?;
         self.confirmed(answer, |seq| {
@@ -50,8 +50,8 @@ impl AnswerOptions {
         })
     }
 
-    /// The answer to a revocation that is durable, with what it says of the filters once it is confirmed. `ask` gets a
-    /// newer answer.
+    /// Waits until a durable revocation is confirmed. Returns the last answer, with the state of the filters. `ask`
+    /// requests a newer answer.
     pub(crate) fn confirmed(
         self,
         answer: String,
@@ -88,11 +88,11 @@ impl AnswerOptions {
     }
 }
 
-/// What to tell a caller who would wait on. The revocation itself is safe.
+/// What to tell a caller whose wait was cut short. The revocation itself is durable.
 fn unconfirmed(seq: u64, error: &Failure) -> Failure {
     Failure::operation(format!(
-        "the revocation is durable as entry {seq} of the log, and not known to be confirmed: {error}. Do not revoke again: \
-         GET /v1/revocations/{seq} answers 200 once it is confirmed"
+        "the revocation is durable as entry {seq} of the log, but it is not known to be confirmed: {error}. Do not \
+         revoke again: GET /v1/revocations/{seq} answers 200 once it is confirmed"
     ))
 }
 
@@ -104,8 +104,8 @@ impl Answer {
         Ok(Self { text, ..answer })
     }
 
-    /// Replaces what it says of the filters.
-    #[allow(clippy::disallowed_types)] // The control plane's own answer: it has no member twice, and no number beyond 64 bits.
+    /// Replaces the state of the filters in the answer.
+    #[allow(clippy::disallowed_types)] // The control plane's answer: no duplicate member, no number beyond 64 bits.
     fn replace(&mut self, filters: Filters) -> Result<(), Failure> {
         let mut answer: serde_json::Value = serde_json::from_str(&self.text).map_err(unreadable)?;
         answer["filters"] = json!(filters);
@@ -114,21 +114,21 @@ impl Answer {
         Ok(())
     }
 
-    /// Where in the log the revocation stands.
+    /// The position of the revocation in the log.
     pub(crate) fn position(&self) -> String {
         let Some(seq) = self.seq else {
             return String::new();
         };
         let epoch = self.epoch.map_or_else(String::new, |epoch| format!(", epoch {epoch}"));
         let repeated = if self.changed == Some(false) {
-            ", in force already"
+            ", already in force"
         } else {
             ""
         };
         format!(" (entry {seq} of the log{epoch}{repeated})")
     }
 
-    /// How far the filters are.
+    /// The progress of the filters.
     pub(crate) fn filters(&self) -> String {
         match self.filters {
             None => String::new(),
@@ -152,9 +152,9 @@ impl Filters {
         } = self;
         let left = Duration::from_millis(left_ms).as_secs_f64();
         match unknown {
-            0 => format!("the control plane has just started; confirmed in {left:.1} s at most"),
+            0 => format!("the control plane has just started; confirmed within {left:.1} s"),
             _ => format!(
-                "applied by {applied} of {} filters; confirmed in {left:.1} s at most",
+                "applied by {applied} of {} filters; confirmed within {left:.1} s",
                 applied + unknown
             ),
         }
@@ -178,11 +178,11 @@ mod tests {
         for (filters, wanted) in [
             (
                 r#"{"applied":4812,"unknown":1,"left_ms":3200}"#,
-                "; not confirmed yet: applied by 4812 of 4813 filters; confirmed in 3.2 s at most",
+                "; not confirmed yet: applied by 4812 of 4813 filters; confirmed within 3.2 s",
             ),
             (
                 r#"{"applied":2,"unknown":0,"left_ms":9900}"#,
-                "; not confirmed yet: the control plane has just started; confirmed in 9.9 s at most",
+                "; not confirmed yet: the control plane has just started; confirmed within 9.9 s",
             ),
             (
                 r#"{"applied":2,"unknown":0,"left_ms":0}"#,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_until_it_is_confirmed_and_answers_what_is_known_then() {
+    fn waits_until_it_is_confirmed_and_returns_the_last_answer() {
         let mut left = [5, 0].into_iter();
         let confirmed = options(false).confirmed(AT_FIRST.to_owned(), |seq| {
             assert_eq!(seq, 7);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_for_nothing_if_it_need_not_wait() {
+    fn sends_no_request_if_it_need_not_wait() {
         let asked = |_| panic!("it asks");
         let confirmed = AT_FIRST.replace("9", "0");
         assert_eq!(
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_the_wait_early_does_not_hide_that_it_is_durable() {
+    fn an_error_during_the_wait_still_says_that_the_revocation_is_durable() {
         let unreachable = |_| Err(Failure::operation("the control plane is gone"));
         let error = options(false)
             .confirmed(AT_FIRST.to_owned(), unreachable)

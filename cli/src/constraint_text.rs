@@ -1,10 +1,10 @@
-//! Constraints in words.
+//! Constraints as text.
 
 use credence_delegation::json::{Json, Object};
 
 use crate::terminal::value;
 
-/// Says what an argument may be under an unverified constraint, which may be any JSON.
+/// Describes which values an unverified constraint allows. It may be any JSON.
 pub(crate) fn describe(json: &Json<'_>) -> String {
     let Some(object) = json.as_object() else {
         return not_a_constraint(json);
@@ -16,7 +16,7 @@ pub(crate) fn describe(json: &Json<'_>) -> String {
         Some("one_of") => list(member("values")).map(|values| format!("is one of {values}")),
         Some("not_one_of") => list(member("excluded")).map(|values| format!("is anything but {values}")),
         Some("contains") => list(member("required")).map(|values| format!("is a list that has {values}")),
-        Some("subset") => list(member("allowed")).map(|values| format!("is a list of nothing but {values}")),
+        Some("subset") => list(member("allowed")).map(|values| format!("is a list of only {values}")),
         Some("wildcard") => Some("is anything".to_owned()),
         Some("all") => clauses(member("constraints"), " and "),
         Some("any") => clauses(member("constraints"), " or "),
@@ -61,7 +61,7 @@ fn clauses(clauses: Option<&Json<'_>>, word: &str) -> Option<String> {
 
 fn not_a_constraint(json: &Json<'_>) -> String {
     format!(
-        "has no constraint that verifiers know, so the token is denied: {}",
+        "has a constraint that verifiers do not know, so they deny the token: {}",
         value(json)
     )
 }
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn every_constraint_has_its_words() {
+    fn every_constraint_has_a_text() {
         for (text, expected) in [
             (r#"{"constraint_type":"exact","value":"pdf"}"#, r#"is exactly "pdf""#),
             (
@@ -98,7 +98,7 @@ mod tests {
             ),
             (
                 r#"{"constraint_type":"subset","allowed":["a"]}"#,
-                r#"is a list of nothing but "a""#,
+                r#"is a list of only "a""#,
             ),
             (r#"{"constraint_type":"wildcard","optional":true}"#, "is anything"),
             (
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_constraint_is_said_to_be_denied() {
+    fn an_unknown_constraint_is_described_as_denied() {
         for text in [
             "7",
             "{}",

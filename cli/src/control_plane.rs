@@ -1,4 +1,4 @@
-//! Talking to a running control plane's HTTP API.
+//! Client of a control plane's HTTP API.
 
 mod tls;
 
@@ -16,7 +16,7 @@ use self::tls::TlsOptions;
 use crate::failure::Failure;
 use crate::{files, terminal};
 
-/// Where the control plane is, and what we may do there.
+/// The control plane to call, and the caller's credential.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ControlPlaneOptions {
     /// The control plane's HTTP API: an http:// or https:// URL.
@@ -28,8 +28,7 @@ pub(crate) struct ControlPlaneOptions {
     )]
     control_plane: String,
 
-    /// The file with a token that is good for this: the operator's, which `credence serve` was given, or one that
-    /// `credence token` has made.
+    /// The file with a token that permits this: the operator token of `credence serve`, or one from `credence token`.
     #[arg(long, value_name = "FILE", env = "CREDENCE_TOKEN_FILE")]
     token_file: Option<PathBuf>,
 
@@ -41,30 +40,30 @@ pub(crate) struct ControlPlaneOptions {
 pub(crate) struct Client {
     agent: Agent,
     url: String,
-    /// Absent where our certificate says who we are.
+    /// Absent if the client's certificate is the credential.
     authorization: Option<Zeroizing<String>>,
 }
 
-/// Why there is no stream.
+/// Why a stream could not be opened.
 pub(crate) enum StreamError {
-    /// There may be one later.
+    /// A retry may succeed.
     Unavailable(Failure),
-    /// There will be none until the operator fixes what is wrong.
+    /// A retry fails until the operator fixes the cause.
     Refused(Failure),
 }
 
 impl ControlPlaneOptions {
-    /// A client that shows the operator's token.
+    /// A client with a credential.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         if self.token_file.is_none() && self.tls.cert.is_none() {
             return Err(Failure::input(
-                "no credential: give --token-file, or set CREDENCE_TOKEN_FILE, or give a certificate as --cert",
+                "no credential: give --token-file, set CREDENCE_TOKEN_FILE, or give a certificate as --cert",
             ));
         }
         self.client_or_anonymous()
     }
 
-    /// A client that shows a credential if it was given one: for what may need none.
+    /// A client with a credential if there is one: for requests that may need none.
     pub(crate) fn client_or_anonymous(&self) -> Result<Client, Failure> {
         let authorization = self.token_file.as_deref().map(authorization).transpose()?;
         Ok(Client {
@@ -73,7 +72,7 @@ impl ControlPlaneOptions {
         })
     }
 
-    /// A client without any token.
+    /// A client without a token.
     pub(crate) fn anonymous_client(&self) -> Result<Client, Failure> {
         let url = self.control_plane.trim_end_matches('/').to_owned();
         if !url.starts_with("http://") && !url.starts_with("https://") {
@@ -86,7 +85,7 @@ impl ControlPlaneOptions {
             .timeout_global(Some(TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .http_status_as_error(false)
-            // The token goes to the control plane and nowhere else.
+            // Redirects are not followed, so that the token reaches only the control plane.
             .max_redirects(0);
         Ok(Client {
             agent: agent.build().new_agent(),
@@ -96,7 +95,7 @@ impl ControlPlaneOptions {
     }
 }
 
-/// What goes into the header field of that name.
+/// The value of the `authorization` header.
 fn authorization(token_file: &Path) -> Result<Zeroizing<String>, Failure> {
     let token = files::read(token_file, "the token")?;
     let token = std::str::from_utf8(&token)
@@ -105,8 +104,8 @@ fn authorization(token_file: &Path) -> Result<Zeroizing<String>, Failure> {
         .filter(|token| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()))
         .ok_or_else(|| {
             Failure::input(format!(
-                "the token file {} has no token; give the file that `credence serve` was given, or one that `credence \
-                 token` has made",
+                "the token file {} holds no token; give the operator token file of `credence serve`, or a file from \
+                 `credence token`",
                 token_file.display()
             ))
         })?;
@@ -114,14 +113,14 @@ fn authorization(token_file: &Path) -> Result<Zeroizing<String>, Failure> {
 }
 
 impl Client {
-    /// Asks for a change that may be asked for again, with a JSON text; gives back the answer's.
+    /// Posts JSON for a change that is safe to repeat. Returns the text of the answer.
     pub(crate) fn post(&self, path: &str, json: &str) -> Result<String, Failure> {
         let request = self.authorized(self.agent.post(format!("{}{path}", self.url)));
         let response = request.content_type("application/json").send(json);
         self.answer(response, |error| self.change_unconfirmed(error))
     }
 
-    /// Sends a signed revocation statement, which is its own credential; gives back the answer's JSON text.
+    /// Sends a signed revocation statement, which is its own credential. Returns the JSON text of the answer.
     pub(crate) fn state(&self, statement: &str, wait: &str) -> Result<String, Failure> {
         let response = self
             .agent
@@ -131,13 +130,13 @@ impl Client {
         self.answer(response, |error| self.change_unconfirmed(error))
     }
 
-    /// Asks with these query parameters; gives back the answer's JSON text.
+    /// Gets JSON with these query parameters. Returns the text of the answer.
     pub(crate) fn get(&self, path: &str, parameters: &[(&str, String)]) -> Result<String, Failure> {
         let response = self.request(path, parameters).call();
         self.answer(response, |error| self.unreachable(error))
     }
 
-    /// Asks for bytes; none if they are no longer held (410).
+    /// Gets bytes; `None` if the control plane no longer holds them (410).
     pub(crate) fn fetch(&self, path: &str) -> Result<Option<Vec<u8>>, Failure> {
         match self.request(path, &[]).call() {
             Ok(mut response) if response.status() == 200 => {
@@ -149,7 +148,7 @@ impl Client {
         }
     }
 
-    /// Opens an answer that goes on until either side ends it; `position` is where it went so far.
+    /// Opens an event stream. `position` is the last event that was received.
     pub(crate) fn stream(
         &self,
         path: &str,
@@ -180,7 +179,7 @@ impl Client {
         }
     }
 
-    /// Why there is not what was asked for.
+    /// The failure of an unexpected answer.
     fn refusal(&self, response: Result<Response<Body>, ureq::Error>, path: &str) -> Failure {
         match self.answer(response, |error| self.unreachable(error)) {
             Err(failure) => failure,
@@ -194,7 +193,7 @@ impl Client {
         self.authorized(request).query_pairs(parameters)
     }
 
-    /// With our credential, if we have one.
+    /// Adds the credential, if there is one.
     fn authorized<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
         match &self.authorization {
             Some(authorization) => request.header("authorization", authorization.as_str()),
@@ -205,7 +204,7 @@ impl Client {
     fn unreachable(&self, error: &ureq::Error) -> Failure {
         if let Some(disagreement) = tls::disagreement(error) {
             return Failure::operation(format!(
-                "the control plane at {} and we cannot agree on TLS: {disagreement}",
+                "the TLS handshake with the control plane at {} failed: {disagreement}",
                 self.url
             ));
         }
@@ -216,14 +215,14 @@ impl Client {
         ))
     }
 
-    /// Why it is unknown whether a change was made. It certainly was not only if nothing was sent.
+    /// The failure of a change whose outcome is unknown: it is certain only if no byte was sent.
     fn change_unconfirmed(&self, error: &ureq::Error) -> Failure {
         if certainly_not_sent(error) || tls::disagreement(error).is_some() {
             return self.unreachable(error);
         }
         Failure::operation(format!(
-            "the outcome is unknown: the control plane at {} was asked but gave no answer ({error}); what was asked for \
-             may be in force already, may still come into force, or may be lost. Run the same command again until it \
+            "the outcome is unknown: the request was sent to the control plane at {}, but no answer came ({error}). The \
+             change may be in force, may still come into force, or may be lost. Run the same command again until it \
              succeeds: repeating it is harmless",
             self.url
         ))
@@ -256,7 +255,7 @@ impl Client {
             .unwrap_or_else(|| "no reason given".to_owned());
         let cure = match (status.as_u16(), retry_after) {
             (401 | 403, _) if self.authorization.is_some() => {
-                "; give a token that is good for this as --token-file, or a certificate as --cert".to_owned()
+                "; give a token with the role for this as --token-file, or a certificate as --cert".to_owned()
             }
             (404 | 405, _) => "; is --control-plane the URL of a control plane's HTTP API?".to_owned(),
             (_, Some(seconds)) => format!("; try again in {} s", terminal::printable(&seconds)),
@@ -269,14 +268,14 @@ impl Client {
     }
 }
 
-/// An answer that was given, and that is not what this version expects.
+/// The failure of an answer that this version does not expect.
 pub(crate) fn unreadable(error: impl std::fmt::Display) -> Failure {
     Failure::operation(format!(
-        "the control plane's answer cannot be read: {error}; is it of the same version?"
+        "the control plane's answer cannot be read: {error}; is the control plane of the same version?"
     ))
 }
 
-/// Whether a request failed before any of it left this machine.
+/// Whether a request failed before any byte of it was sent.
 fn certainly_not_sent(error: &ureq::Error) -> bool {
     match error {
         ureq::Error::Timeout(which) => matches!(which, Timeout::Resolve | Timeout::Connect),
@@ -297,13 +296,13 @@ fn certainly_not_sent(error: &ureq::Error) -> bool {
     }
 }
 
-/// What reaching the control plane may take.
+/// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a request may take: a revocation waits for the disk.
+/// How long a request may take: a revocation waits for the disk.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Bytes of an answer: a page of a thousand audit events stays far below.
+/// Bytes of an answer. A page of a thousand audit events is far smaller.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
 #[cfg(test)]

@@ -12,15 +12,16 @@ use crate::failure::{Failure, Outcome};
 use crate::serve::settings;
 use crate::terminal;
 
-/// Say whether the filter, or the control plane, would load a configuration, and if not, what is wrong, with place and cure.
+/// Check whether the filter, or the control plane, would load a configuration. Print each error with its place and its
+/// fix.
 ///
-/// A file is the plugin's configuration itself, an Envoy configuration that has it, Istio's WasmPlugin or EnvoyFilter, or
-/// Envoy Gateway's EnvoyExtensionPolicy; then what happens when the filter fails is judged too. YAML of any number of
-/// documents, or JSON where the name ends in .json.
+/// A file is the plugin's configuration, an Envoy configuration that contains it, Istio's WasmPlugin or EnvoyFilter, or
+/// Envoy Gateway's EnvoyExtensionPolicy. For the latter ones, the command also checks what happens when the filter
+/// fails. A file is YAML, of any number of documents, or JSON if its name ends in .json.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Check {
-    /// The files are what `credence serve --config` reads; the first error of each is named, as at a start. What the files
-    /// that it names hold, such as certificates, is not looked at.
+    /// The files are configuration files of `credence serve --config`. Like a start, this reports the first error of
+    /// each. It does not read the files that they name, such as certificates.
     #[arg(long)]
     control_plane: bool,
 
@@ -55,9 +56,9 @@ impl Check {
         }
         match wrong {
             0 => Ok(Outcome::Done),
-            1 => Err(Failure::operation("one file would not load; correct it as said above")),
+            1 => Err(Failure::operation("one file would not load; fix the errors above")),
             _ => Err(Failure::operation(format!(
-                "{wrong} files would not load; correct them as said above"
+                "{wrong} files would not load; fix the errors above"
             ))),
         }
     }
@@ -73,7 +74,7 @@ impl Check {
                     writeln!(out, "{}: loads", path.display())?;
                 }
                 Err(failure) => {
-                    // The last one ends the command, which prints it.
+                    // `main` prints the last error and exits.
                     if let Some(earlier) = refused.replace(failure) {
                         crate::stderr::print(format_args!("credence: {}", terminal::printable(&earlier.to_string())));
                     }
@@ -84,14 +85,14 @@ impl Check {
     }
 }
 
-/// What there is to say about one file.
+/// What the check found in one file.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pub(super) errors: Vec<Finding>,
     warnings: Vec<Finding>,
-    /// What the filter loads, but may not be what was meant.
+    /// What the filter loads, but may not be intended.
     notes: Vec<Finding>,
-    /// How many filters of ours are in it.
+    /// How many of Credence's filters the file has.
     plugins: usize,
 }
 
@@ -114,7 +115,7 @@ impl Report {
         report
     }
 
-    /// Prints everything on standard error, one finding a line.
+    /// Prints all findings on standard error, one on each line.
     pub(super) fn print(&self, path: &Path) {
         for (severity, findings) in [
             ("warning: ", &self.warnings),

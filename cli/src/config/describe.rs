@@ -14,9 +14,9 @@ use super::documents;
 use crate::failure::{Failure, Outcome};
 use crate::{columns, terminal};
 
-/// Say which request asks for which tool, arguments and proof, for those who write agents.
+/// Describe which request needs which tool, arguments and proof, for authors of agents.
 ///
-/// Reads what `config check` reads. Every filter in the file is described, one after another.
+/// Reads the same files as `config check`. Describes every filter in the file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Describe {
     /// The configuration.
@@ -46,7 +46,7 @@ impl Describe {
     }
 
     fn descriptions(&self) -> Result<Vec<Description>, Failure> {
-        let would_not_load = || Failure::operation("the file would not load; correct it as said above");
+        let would_not_load = || Failure::operation("the file would not load; fix the errors above");
         let documents = documents::read(&self.file)?.map_err(|finding| {
             finding.print(&self.file, "");
             would_not_load()
@@ -58,7 +58,8 @@ impl Describe {
             .collect();
         let report = Report::of(&documents);
         match described {
-            // What surrounds the filter may be wrong too: an agent's author is not to rely on what would not run.
+            // The surrounding configuration may be invalid too. An agent's author must not rely on a filter that would
+            // not run.
             Ok(descriptions) if report.errors.is_empty() => Ok(descriptions),
             Ok(_) | Err(_) => {
                 report.print(&self.file);
@@ -79,20 +80,20 @@ fn print(description: &Description, out: &mut impl Write) -> io::Result<()> {
     } = description;
     writeln!(
         out,
-        "A delegation goes into the header {delegation_header}, a proof into {proof_header}."
+        "Send the delegation in the header {delegation_header}, and the proof in {proof_header}."
     )?;
     writeln!(
         out,
-        "Proofs and derived tokens are signed with {}; a proof's iat is at most {proof_window_seconds}s off.",
+        "Proofs and derived tokens are signed with {}; a proof's iat may be {proof_window_seconds}s off.",
         holder_algorithms.join(" or ")
     )?;
     let unmatched = match default {
         Unmatched::Deny => "denied",
-        Unmatched::Allow => "let through, and nothing is asked of it",
+        Unmatched::Allow => "allowed without any check",
     };
     writeln!(
         out,
-        "The first rule that matches decides. A request that none matches is {unmatched}."
+        "The first rule that matches decides. A request that matches no rule is {unmatched}."
     )?;
     for rule in rules {
         writeln!(out, "\n{}", terminal::printable(&rule.name))?;
@@ -101,7 +102,7 @@ fn print(description: &Description, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What there is to say about a rule, each with its heading.
+/// The rows of a rule, each with its heading.
 fn rows(rule: &RuleDescription) -> Vec<[String; 2]> {
     let mut rows = Vec::new();
     let mut row = |heading: &str, text: String| rows.push([format!("  {heading}"), terminal::printable(&text)]);
@@ -121,7 +122,7 @@ fn rows(rule: &RuleDescription) -> Vec<[String; 2]> {
         row("only if", format!("the query's {} {test}", condition.name));
     }
     match &rule.asks {
-        None => row("public", "nothing is asked".to_owned()),
+        None => row("public", "no delegation is needed".to_owned()),
         Some(asked) => {
             row("tool", asked.tool.clone());
             for argument in &asked.arguments {
@@ -131,27 +132,27 @@ fn rows(rule: &RuleDescription) -> Vec<[String; 2]> {
             if asked.peer_validated {
                 row(
                     "or",
-                    "the certificate's SPIFFE ID is the one that the delegation names".to_owned(),
+                    "the certificate has the SPIFFE ID that the delegation names".to_owned(),
                 );
             }
             if asked.nonce {
                 row(
                     "nonce",
-                    "the proof carries the one in a refusal's delegation-nonce header".to_owned(),
+                    "the proof carries the nonce of a denial's delegation-nonce header".to_owned(),
                 );
             }
             row("audience", asked.audience.join(" or "));
             row("ignored", ignored_in_words(asked));
             if asked.forward {
-                row("forwarded", "the service gets to see the delegation".to_owned());
+                row("forwarded", "the service receives the delegation".to_owned());
             }
         }
     }
     if rule.mode == Mode::Shadow {
-        row("shadow", "decisions are recorded, not carried out".to_owned());
+        row("shadow", "decisions are recorded, but not enforced".to_owned());
     }
     if rule.upgrade {
-        row("upgrade", "let through, such as a WebSocket".to_owned());
+        row("upgrade", "allowed, such as a WebSocket".to_owned());
     }
     rows
 }
@@ -162,7 +163,7 @@ fn header_test_in_words(test: &HeaderTest) -> String {
         HeaderTest::Prefix(value) => format!("starts with \"{value}\""),
         HeaderTest::Suffix(value) => format!("ends with \"{value}\""),
         HeaderTest::Present => "is there".to_owned(),
-        HeaderTest::Absent => "is not there".to_owned(),
+        HeaderTest::Absent => "is absent".to_owned(),
     }
 }
 
@@ -170,7 +171,7 @@ fn query_test_in_words(test: &QueryTest) -> String {
     match test {
         QueryTest::Exact(value) => format!("is \"{value}\""),
         QueryTest::Present => "is there".to_owned(),
-        QueryTest::Absent => "is not there".to_owned(),
+        QueryTest::Absent => "is absent".to_owned(),
     }
 }
 
@@ -191,7 +192,7 @@ fn argument_in_words(argument: &ArgumentDescription) -> String {
         ArgumentKind::Boolean => "true or false",
         ArgumentKind::Json => "any JSON",
     };
-    let optional = if argument.optional { ", may be left out" } else { "" };
+    let optional = if argument.optional { ", optional" } else { "" };
     format!("{}: {kind}, {from}{optional}", argument.name)
 }
 
@@ -199,7 +200,7 @@ fn proof_in_words(proof: ProofKind) -> &'static str {
     match proof {
         ProofKind::Pop => "pop: each request is signed with the key that the delegation names",
         ProofKind::Mtls => "mtls: the client certificate is the one that the delegation names",
-        ProofKind::None => "none: every bearer of the delegation may use it",
+        ProofKind::None => "none: any client that has the delegation may use it",
     }
 }
 
@@ -213,8 +214,11 @@ fn ignored_in_words(asked: &Asked) -> String {
     let body = asked.ignored.body.then(|| "the body".to_owned());
     let ignored: Vec<_> = query.chain(members).chain(body).collect();
     if ignored.is_empty() {
-        "nothing: what is not named above denies the request".to_owned()
+        "nothing: any other member or parameter denies the request".to_owned()
     } else {
-        format!("{}; what is not named denies the request", ignored.join(", "))
+        format!(
+            "{}; any other member or parameter denies the request",
+            ignored.join(", ")
+        )
     }
 }

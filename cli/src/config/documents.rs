@@ -1,4 +1,4 @@
-//! Reading a file of configurations: its documents, and the filters in them.
+//! Reads a file of configurations: its documents, and Credence's filters in them.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -14,32 +14,32 @@ use crate::yaml;
 use crate::yaml::places::Places;
 use crate::{files, stderr, terminal};
 
-/// One document of a file, and the filters of ours in it.
+/// One document of a file, and Credence's filters in it.
 #[derive(Debug)]
 pub(super) struct Document {
-    /// Counted from 1; absent where the file has one.
+    /// Counted from 1; absent if the file has one document.
     pub(super) number: Option<usize>,
     pub(super) places: Places,
     pub(super) plugins: Vec<Plugin>,
-    /// What there is to say about what surrounds them.
+    /// Findings about the configuration around the filters.
     pub(super) around: Findings,
 }
 
-/// Something to say about a file: `plugin.yaml:14: document 2: rules[0].name: …`.
+/// A finding about a file: `plugin.yaml:14: document 2: rules[0].name: …`.
 #[derive(Debug)]
 pub(super) struct Finding {
     pub(super) line: Option<usize>,
-    /// Left out where the file has one.
+    /// Absent if the file has one document.
     pub(super) document: Option<usize>,
-    /// `.` for the whole document.
+    /// `.` is the whole document.
     pub(super) path: String,
     pub(super) message: String,
 }
 
-/// Reads a file. What is not YAML, or not JSON where the name ends in .json, is a finding.
+/// Reads a file. Invalid YAML, or invalid JSON if the name ends in .json, is a finding.
 ///
 /// # Errors
-/// [`Failure`] if there is no such file to read.
+/// [`Failure`] if the file cannot be read.
 pub(super) fn read(path: &Path) -> Result<Result<Vec<Document>, Finding>, Failure> {
     let text = files::read_up_to(MAX_BYTES, path, "a configuration")?;
     let Ok(text) = std::str::from_utf8(&text) else {
@@ -47,7 +47,7 @@ pub(super) fn read(path: &Path) -> Result<Result<Vec<Document>, Finding>, Failur
     };
     let is_json = path.extension().is_some_and(|extension| extension == "json");
     let documents = match yaml::documents(text) {
-        // JSON is the filter's to read: YAML only tells where its parts stand.
+        // The filter's own parser reads JSON. YAML only adds the lines of its parts.
         found if is_json => vec![yaml::YamlDocument {
             number: 1,
             json: text.to_owned(),
@@ -79,8 +79,8 @@ pub(super) fn read(path: &Path) -> Result<Result<Vec<Document>, Finding>, Failur
     }
     if documents.iter().all(|document| document.plugins.is_empty()) {
         return Ok(Err(Finding::whole(
-            "a configuration without Credence's filter: no Wasm filter, WasmPlugin or EnvoyExtensionPolicy is named credence, \
-             loads a module of that name, or has trust_anchors in its configuration",
+            "a configuration without Credence's filter: no Wasm filter, WasmPlugin or EnvoyExtensionPolicy has the \
+             name credence, loads a module of that name, or has trust_anchors in its configuration",
         )));
     }
     Ok(Ok(documents))
@@ -94,7 +94,7 @@ impl Document {
             Ok(json) if search::surrounds(&json) => {
                 search::search(&json, &Location::root(&around), patched, &mut plugins);
             }
-            // A text that is not JSON is the filter's own parser to explain.
+            // If the text is not JSON, the filter's own parser reports why.
             Ok(_) | Err(_) => plugins.push(Plugin {
                 configuration: Some(Configuration {
                     json: document.json.clone(),
@@ -137,7 +137,7 @@ impl Finding {
         }
     }
 
-    /// Prints it on standard error, behind the file's name.
+    /// Prints the finding on standard error, after the file's name.
     pub(super) fn print(&self, file: &Path, severity: &str) {
         let line = self.line.map_or_else(String::new, |line| format!(":{line}"));
         let document = self
@@ -155,5 +155,5 @@ impl Finding {
     }
 }
 
-/// Bytes of a file with configurations: more than what the filter takes of one, which YAML may write at greater length.
+/// Bytes of a file. More than the filter accepts, because YAML may need more than JSON.
 const MAX_BYTES: u64 = 32 << 20;

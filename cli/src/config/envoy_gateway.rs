@@ -1,18 +1,19 @@
-//! Credence's filter as Envoy Gateway's `EnvoyExtensionPolicy` has it, and the `EnvoyPatchPolicy` beside it that says what the
-//! former cannot.
+//! Credence's filter in Envoy Gateway's `EnvoyExtensionPolicy`, and the `EnvoyPatchPolicy` beside it, which sets the
+//! fields that the former lacks.
 
 use credence_delegation::json::{Json, Object};
 use credence_delegation::{Location, Remark};
 
 use super::plugin::{self, Configuration, Plugin};
 
-/// What the patches of a file add to the filters that Envoy Gateway makes. A patch names a filter by a path or an expression in
-/// Envoy's configuration, which is not there to be looked at: it is taken to mean the filters of the same file.
+/// What the patches in a file add to the filters that Envoy Gateway generates. A patch names a filter by a path or an
+/// expression in the generated Envoy configuration, which is not in the file. So the patch is assumed to mean all
+/// filters of the same file.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Patched {
     reloads: bool,
     shows_bodies: bool,
-    /// What `failOpen: true` would have said.
+    /// Whether a patch lets requests pass without the filter, as `failOpen: true` does.
     opens: bool,
 }
 
@@ -22,7 +23,7 @@ pub(super) fn wasm_extensions<'a>(object: &'a Object<'a>) -> Option<&'a [Json<'a
     spec.member("wasm")?.as_array()
 }
 
-/// Judges an element of `spec.wasm`, if it is ours.
+/// Checks an element of `spec.wasm`, if it is Credence's.
 pub(super) fn plugin(extension: &Json<'_>, place: &Location<'_>, patched: Patched) -> Option<Plugin> {
     let extension = extension.as_object()?;
     let source = ["http", "image"]
@@ -37,7 +38,7 @@ pub(super) fn plugin(extension: &Json<'_>, place: &Location<'_>, patched: Patche
         None | Some(Json::Bool(false)) => {}
         Some(_) => place
             .field("failOpen")
-            .report("without the filter every request would pass; remove failOpen"),
+            .report("if the filter fails, every request passes; remove failOpen"),
     }
     if patched.opens {
         place.report(OPENED);
@@ -51,8 +52,8 @@ pub(super) fn plugin(extension: &Json<'_>, place: &Location<'_>, patched: Patche
         && !is_pinned_by_url
     {
         place.field(&format!("code.{kind}.sha256")).note(
-            "without it, write access to url is enough to replace the module that verifies your requests; set it to the SHA-256 of \
-             the module, or of the image",
+            "anyone with write access to url can replace the module that verifies your requests; set it to the SHA-256 \
+             of the module, or of the image",
         );
     }
     Some(Plugin {
@@ -64,7 +65,7 @@ pub(super) fn plugin(extension: &Json<'_>, place: &Location<'_>, patched: Patche
 // === impl Patched ===
 
 impl Patched {
-    /// Together with what a further document of the file adds.
+    /// Merges the patches of another document of the file.
     pub(super) fn and(self, document: &Json<'_>) -> Self {
         let object = document.as_object();
         let spec = object.and_then(|object| plugin::spec(object, GROUP, "EnvoyPatchPolicy"));
@@ -92,13 +93,13 @@ impl Patched {
 
 const GROUP: &str = "gateway.envoyproxy.io/";
 
-const BODILESS: &str = "a rule reads the body, which an EnvoyExtensionPolicy alone never shows to a filter that holds a request \
-                        (it cannot set allow_on_headers_stop_iteration); set it by an EnvoyPatchPolicy in the same file, as \
-                        envoy-config/envoy-gateway/credence.yaml does";
+const BODILESS: &str = "a rule reads the body, but an EnvoyExtensionPolicy cannot set allow_on_headers_stop_iteration, \
+                        without which a filter that holds a request never sees its body; set it by an EnvoyPatchPolicy \
+                        in the same file, as envoy-config/envoy-gateway/credence.yaml does";
 
-const OPENED: &str = "an EnvoyPatchPolicy in the same file says that without the filter every request passes; have it set \
+const OPENED: &str = "an EnvoyPatchPolicy in the same file lets every request pass if the filter fails; let it set \
                       failure_policy to FAIL_RELOAD";
 
-const NOT_RELOADING: &str = "an EnvoyExtensionPolicy cannot say FAIL_RELOAD, so that one failure of the filter denies every \
-                             request of its worker until Envoy restarts; set failure_policy by an EnvoyPatchPolicy in the \
-                             same file, as envoy-config/envoy-gateway/credence.yaml does";
+const NOT_RELOADING: &str = "an EnvoyExtensionPolicy cannot set FAIL_RELOAD, so one failure of the filter denies every \
+                             request of its worker until Envoy restarts; set failure_policy by an EnvoyPatchPolicy in \
+                             the same file, as envoy-config/envoy-gateway/credence.yaml does";

@@ -1,5 +1,5 @@
-//! Credence's filter as Istio's `WasmPlugin` has it. An `EnvoyFilter` is a patch of Envoy's own configuration, and read
-//! as such.
+//! Credence's filter in Istio's `WasmPlugin`. An `EnvoyFilter` is a patch of Envoy's own configuration; `envoy` reads
+//! it.
 
 use credence_delegation::json::{Json, Object};
 use credence_delegation::{Location, Remark};
@@ -11,7 +11,7 @@ pub(super) fn wasm_plugin<'a>(object: &'a Object<'a>) -> Option<&'a Object<'a>> 
     plugin::spec(object, GROUP, "WasmPlugin")
 }
 
-/// Judges a `WasmPlugin`, if it is ours. The place is that of its `spec`.
+/// Checks a `WasmPlugin`, if it is Credence's. `place` is that of its `spec`.
 pub(super) fn plugin(resource: &Object<'_>, spec: &Object<'_>, place: &Location<'_>) -> Option<Plugin> {
     let name = resource.at(&["metadata", "name"]);
     let is_configured = spec.member("pluginConfig").is_some_and(plugin::is_configuration);
@@ -30,9 +30,10 @@ fn judge_failure(spec: &Object<'_>, place: &Location<'_>) {
     match spec.member("failStrategy").map(Json::as_str) {
         Some(Some("FAIL_RELOAD")) => {}
         None | Some(Some("FAIL_CLOSE")) => place.note(NOT_RELOADING),
-        Some(Some("FAIL_OPEN")) => place
-            .report("FAIL_OPEN lets every request pass when the filter fails, or cannot be fetched; set FAIL_RELOAD"),
-        Some(_) => place.report("not a strategy that Istio knows; set FAIL_RELOAD"),
+        Some(Some("FAIL_OPEN")) => {
+            place.report("FAIL_OPEN lets every request pass if the filter fails or cannot be fetched; set FAIL_RELOAD")
+        }
+        Some(_) => place.report("not a failure strategy of Istio; set FAIL_RELOAD"),
     }
 }
 
@@ -46,7 +47,7 @@ fn judge_module(spec: &Object<'_>, place: &Location<'_>) {
     let is_pinned = spec.member("sha256").is_some() || url.contains("@sha256:");
     if !is_pinned && !url.starts_with("file://") {
         place.field("sha256").note(
-            "without it, write access to url is enough to replace the module that verifies your requests; set it to the \
+            "anyone with write access to url can replace the module that verifies your requests; set it to the \
              module's SHA-256",
         );
     }
@@ -54,9 +55,9 @@ fn judge_module(spec: &Object<'_>, place: &Location<'_>) {
 
 const GROUP: &str = "extensions.istio.io/";
 
-const BODILESS: &str = "a rule reads the body, which a WasmPlugin never shows to a filter that holds a request (it cannot \
-                        set allow_on_headers_stop_iteration); use an EnvoyFilter, as envoy-config/istio/envoyfilter.yaml \
-                        does";
+const BODILESS: &str = "a rule reads the body, but a WasmPlugin cannot set allow_on_headers_stop_iteration, without \
+                        which a filter that holds a request never sees its body; use an EnvoyFilter, as \
+                        envoy-config/istio/envoyfilter.yaml does";
 
-const NOT_RELOADING: &str = "it is not FAIL_RELOAD, so that one failure of the filter denies every request of its \
-                             worker until the proxy restarts; set failStrategy: FAIL_RELOAD";
+const NOT_RELOADING: &str = "without FAIL_RELOAD, one failure of the filter denies every request of its worker until \
+                             the proxy restarts; set failStrategy: FAIL_RELOAD";

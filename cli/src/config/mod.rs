@@ -14,16 +14,16 @@ use std::io::Write;
 
 use crate::failure::{Failure, Outcome};
 
-/// Work with configurations: the filter's, and the control plane's.
+/// Check and describe configurations of the filter and of the control plane.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Config {
     Check(check::Check),
     Describe(describe::Describe),
     /// Print the JSON Schema (draft 2020-12) of a configuration: the plugin's, or the control plane's.
     ///
-    /// Editors use it to complete and explain fields. `config check` knows more than a schema can say.
+    /// Editors use it to complete and explain fields. `config check` checks more than a schema can express.
     Schema {
-        /// Of the file that `credence serve --config` reads.
+        /// The schema of the file that `credence serve --config` reads.
         #[arg(long)]
         control_plane: bool,
     },

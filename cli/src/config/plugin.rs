@@ -1,4 +1,4 @@
-//! One filter of ours in a configuration file: what it is configured with, and what is wrong around it.
+//! One of Credence's filters in a configuration file: its configuration, and findings about what surrounds it.
 
 use credence_delegation::json::{Json, Object};
 use credence_delegation::{Location, Remark, canonicalize};
@@ -6,12 +6,12 @@ use credence_delegation::{Location, Remark, canonicalize};
 use crate::yaml;
 use crate::yaml::places::{self, Places};
 
-/// A filter of ours, found somewhere in a document.
+/// One of Credence's filters, found in a document.
 #[derive(Debug)]
 pub(super) struct Plugin {
-    /// What the filter would be handed; missing if it cannot be read.
+    /// What Envoy would pass to the filter; absent if it cannot be read.
     pub(super) configuration: Option<Configuration>,
-    /// Why no rule can read a body here: the proxy would not show it to the filter, and the request would wait in vain.
+    /// Why no rule can read a body here: the proxy would not show it to the filter, and the request would time out.
     pub(super) bodiless: Option<Remark>,
 }
 
@@ -19,19 +19,19 @@ pub(super) struct Plugin {
 #[derive(Debug)]
 pub(super) struct Configuration {
     pub(super) json: String,
-    /// Where it stands in the document; empty if it is the document.
+    /// Where it is in the document; empty if it is the whole document.
     pub(super) path: String,
-    /// Whether it stands there as a text, which has places of its own.
+    /// Whether the document holds it as a string, which has places of its own.
     pub(super) is_text: bool,
 }
 
-/// The `spec` of a Kubernetes object, if it is of this API group and kind.
+/// The `spec` of a Kubernetes object, if the object is of this API group and kind.
 pub(super) fn spec<'a>(object: &'a Object<'a>, group: &str, kind: &str) -> Option<&'a Object<'a>> {
     let is_meant = object.text("kind")? == kind && object.text("apiVersion")?.starts_with(group);
     object.object("spec").filter(|_| is_meant)
 }
 
-/// Whether any of these says that the filter is ours, by name or by its module's file or address.
+/// Whether one of these names, files or addresses is that of Credence's filter.
 pub(super) fn is_named_ours<'a>(names: impl IntoIterator<Item = Option<&'a Json<'a>>>) -> bool {
     names
         .into_iter()
@@ -39,25 +39,25 @@ pub(super) fn is_named_ours<'a>(names: impl IntoIterator<Item = Option<&'a Json<
         .any(|name| name.as_str().is_some_and(|text| text.contains("credence")))
 }
 
-/// Whether an object looks like our configuration.
+/// Whether an object looks like a configuration of Credence's filter.
 pub(super) fn is_configuration(json: &Json<'_>) -> bool {
     json.as_object()
         .is_some_and(|object| object.member("trust_anchors").is_some())
 }
 
 impl Configuration {
-    /// The configuration that the object at `place` has in this member, as an object.
+    /// The configuration in this member of the object at `place`, as an object.
     pub(super) fn of_member(object: &Object<'_>, place: &Location<'_>, member: &str) -> Option<Self> {
         let place = place.field(member);
         match object.member(member) {
             Some(json @ Json::Object(_)) => return Self::from_object(json, &place),
-            Some(_) => place.report("not an object; write the plugin's configuration below it"),
-            None => place.report("missing, so that the filter refuses to start; add the plugin's configuration"),
+            Some(_) => place.report("not an object; write the plugin's configuration under it"),
+            None => place.report("missing; the filter does not start without it; add the plugin's configuration"),
         }
         None
     }
 
-    /// From the object that YAML has in its place. Its numbers pass through doubles on the way to the filter.
+    /// From an object in the YAML. Its numbers become doubles on the way to the filter.
     pub(super) fn from_object(object: &Json<'_>, place: &Location<'_>) -> Option<Self> {
         let json = place.take(canonicalize(object).ok_or("a number in it is too large; write a smaller one"))?;
         Some(Self {

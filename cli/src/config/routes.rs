@@ -1,11 +1,11 @@
-//! Envoy's own router, which reads the requests that the filter decides about too: where it could send one elsewhere than
-//! the filter's rules have it.
+//! Checks Envoy's own router, which reads the same requests: where it could route a request differently from the
+//! filter's rules.
 
 use credence_delegation::Location;
 use credence_delegation::json::{Json, Object};
 
-/// Notes what should be different in the connection manager that has the filter, at this place. All of it fails closed
-/// for rules that name their hosts and clusters.
+/// Notes problems of the connection manager at this place, which has the filter. Rules that name their hosts and
+/// clusters fail closed in each case.
 pub(super) fn judge(manager: &Object<'_>, place: &Location<'_>) {
     let config = manager.object("route_config");
     let is_elsewhere = ["rds", "scoped_routes"]
@@ -28,8 +28,8 @@ pub(super) fn judge(manager: &Object<'_>, place: &Location<'_>) {
             let prefix = route.at(&["match", "prefix"]).and_then(Json::as_str);
             if let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty() && !prefix.ends_with('/')) {
                 place.element(number).field("match.prefix").note(format!(
-                    "Envoy sends {prefix}x here too, which no rule for {prefix}/** takes; write path_separated_prefix: \
-                     {prefix}, or name the clusters of the rules below by `clusters`"
+                    "Envoy sends {prefix}x here too, which no rule for {prefix}/** matches; write \
+                     path_separated_prefix: {prefix}, or name the clusters of the rules below by `clusters`"
                 ));
             }
         }
@@ -45,16 +45,16 @@ fn is_true(object: &Object<'_>, name: &str) -> bool {
     matches!(object.member(name), Some(Json::Bool(true)))
 }
 
-/// The objects of a list; what is none of them Envoy refuses.
+/// The objects of a list. Envoy refuses other elements.
 fn objects<'a>(object: &'a Object<'a>, name: &str) -> impl Iterator<Item = &'a Object<'a>> {
     let elements = object.member(name).and_then(Json::as_array).unwrap_or_default();
     elements.iter().filter_map(Json::as_object)
 }
 
-const PORT: &str = "Envoy compares hosts with their port, and the filter's rules compare them without: a request with a port \
-                    may go to another virtual host than the one its rule is for, so that rules with `hosts` deny it; set \
+const PORT: &str = "Envoy compares hosts with their port, and the filter's rules compare them without: a request with \
+                    a port may reach another virtual host than its rule's, so rules with `hosts` deny it; set \
                     strip_any_host_port: true";
 
-const DOT: &str = "Envoy compares hosts with their trailing dot, and the filter's rules compare them without: a request with \
-                   one may go to another virtual host than the one its rule is for, so that rules with `hosts` deny it; set \
+const DOT: &str = "Envoy compares hosts with their trailing dot, and the filter's rules compare them without: a \
+                   request with one may reach another virtual host than its rule's, so rules with `hosts` deny it; set \
                    strip_trailing_host_dot: true";

@@ -1,4 +1,4 @@
-//! Finding Credence's filter in what surrounds it: Envoy's configuration, or the resources of Istio or Envoy Gateway.
+//! Finds Credence's filters in the surrounding configuration: Envoy's, or resources of Istio or Envoy Gateway.
 
 use credence_delegation::Location;
 use credence_delegation::json::Json;
@@ -22,8 +22,8 @@ pub(super) fn surrounds(document: &Json<'_>) -> bool {
         .is_some_and(|object| members.iter().any(|name| object.member(name).is_some()))
 }
 
-/// Finds every filter of ours in what is at this place, however deep, and reports there what is wrong around it. A problem
-/// keeps a filter from loading; a note is about what should be different, but fails closed as it is.
+/// Finds all of Credence's filters below this place, at any depth, and reports what is wrong around them. A problem
+/// keeps a filter from loading. A note is about a setting that should be different, but fails closed.
 pub(super) fn search(json: &Json<'_>, place: &Location<'_>, patched: Patched, found: &mut Vec<Plugin>) {
     match json {
         Json::Object(object) => {

@@ -1,4 +1,4 @@
-//! TLS to the control plane: whom we believe, and what we show.
+//! TLS to the control plane: which authorities the client trusts, and its own certificate.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::files;
 /// The files for https:// URLs.
 #[derive(Debug, clap::Args)]
 pub(super) struct TlsOptions {
-    /// The PEM file with the authorities that may have signed the control plane's certificate, for an https:// URL.
+    /// PEM file of the authorities that may have signed the control plane's certificate, for an https:// URL.
     #[arg(long, value_name = "FILE", env = "CREDENCE_CA")]
     ca: Option<PathBuf>,
 
-    /// The PEM file with our own certificate, and the intermediate ones behind it, where the control plane knows us by
-    /// that.
+    /// PEM file of the client's certificate, followed by the intermediate ones, if the control plane authenticates
+    /// clients by certificate.
     #[arg(long, value_name = "FILE", env = "CREDENCE_CERT", requires = "client_key")]
     pub(super) cert: Option<PathBuf>,
 
-    /// The PEM file with its private key.
+    /// PEM file of the client certificate's private key.
     #[arg(long, value_name = "FILE", env = "CREDENCE_CLIENT_KEY", requires = "cert")]
     client_key: Option<PathBuf>,
 }
@@ -33,21 +33,21 @@ pub(super) struct TlsOptions {
 // === impl TlsOptions ===
 
 impl TlsOptions {
-    /// What to configure for this URL; for plain http it does not matter.
+    /// The TLS configuration for this URL. Plain http ignores it.
     pub(super) fn config(&self, url: &str) -> Result<TlsConfig, Failure> {
         if !url.starts_with("https://") {
             if self.ca.is_some() || self.cert.is_some() {
                 return Err(Failure::input(format!(
                     "--control-plane {url}: --ca, --cert and --client-key are for an https:// URL; over http:// the \
-                     control plane would be believed unseen"
+                     control plane would not be authenticated"
                 )));
             }
             return Ok(TlsConfig::default());
         }
         let Some(ca) = &self.ca else {
             return Err(Failure::input(format!(
-                "--control-plane {url}: say with --ca which authorities may have signed the control plane's certificate; \
-                 those that this machine believes are often in /etc/ssl/certs/ca-certificates.crt"
+                "--control-plane {url}: give --ca, the authorities that may have signed the control plane's \
+                 certificate; the system's authorities are often in /etc/ssl/certs/ca-certificates.crt"
             )));
         };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -64,7 +64,7 @@ impl TlsOptions {
     }
 }
 
-/// Our certificate's private key. That it is, the HTTP library takes for granted.
+/// The private key of the client's certificate. The HTTP library does not check that the two match.
 fn private_key(
     path: &Path,
     chain: &[Certificate<'static>],
@@ -72,19 +72,19 @@ fn private_key(
 ) -> Result<PrivateKey<'static>, Failure> {
     let wrong = |problem: &str| Failure::input(format!("--client-key {}: {problem}", path.display()));
     let no_key = "it holds no private key; give one in PEM, as PKCS #8, SEC 1 or PKCS #1, not encrypted";
-    let pem = files::read(path, "our certificate's private key")?;
+    let pem = files::read(path, "the client certificate's private key")?;
     let der = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| wrong(no_key))?;
     let chain = chain.iter().map(|certificate| certificate.der().to_vec().into());
     match CertifiedKey::from_der(chain.collect(), der, provider) {
         Ok(_) => PrivateKey::from_pem(&pem).map_err(|_| wrong(no_key)),
         Err(rustls::Error::InconsistentKeys(_)) => Err(wrong(
-            "it is not the key of the certificate in --cert; give the two that belong together",
+            "it is not the key of the certificate in --cert; give a matching pair",
         )),
         Err(error) => Err(wrong(&format!("it cannot be used with --cert: {error}"))),
     }
 }
 
-/// The certificates of a PEM file, which has at least one.
+/// The certificates of a PEM file, at least one.
 fn certificates(path: &Path, option: &str, what: &str) -> Result<Vec<Certificate<'static>>, Failure> {
     let pem = files::read(path, what)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem)
@@ -98,8 +98,8 @@ fn certificates(path: &Path, option: &str, what: &str) -> Result<Vec<Certificate
     })
 }
 
-/// Why the two sides could not agree on TLS, and what to do about it; nothing if that is not what went wrong. Nothing that
-/// was asked for was done then: a control plane reads no request before it has accepted the client.
+/// Why the TLS handshake failed, and what to do; `None` for any other error. The request had no effect then: a control
+/// plane reads no request before it has accepted the client.
 pub(super) fn disagreement(error: &ureq::Error) -> Option<String> {
     let error = match error {
         ureq::Error::Rustls(error) => error,
@@ -112,8 +112,8 @@ pub(super) fn disagreement(error: &ureq::Error) -> Option<String> {
         }
         rustls::Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => "use a host name in --control-plane that stands in the control plane's certificate",
-        rustls::Error::InvalidCertificate(_) => "the control plane's certificate has to be renewed",
+        ) => "use a host name in --control-plane that the control plane's certificate has",
+        rustls::Error::InvalidCertificate(_) => "renew the control plane's certificate",
         rustls::Error::InvalidMessage(_) => "does it speak TLS? Otherwise use an http:// URL",
         rustls::Error::AlertReceived(
             AlertDescription::UnknownCA
@@ -123,8 +123,8 @@ pub(super) fn disagreement(error: &ureq::Error) -> Option<String> {
             | AlertDescription::CertificateUnknown
             | AlertDescription::CertificateRequired,
         ) => {
-            "it does not take our certificate: give one that an authority in its client_ca has signed and that has not \
-             ended, as --cert and --client-key"
+            "the control plane refused the client certificate: give one as --cert and --client-key that an authority \
+             in its client_ca has signed and that has not expired"
         }
         _ => return None,
     };

@@ -590,13 +590,13 @@ fn an_envoy_gateway_extension_policy_is_read() {
     );
     check("gateway.yaml", &extension_policy("failOpen: true", PLUGIN)).failed(
         1,
-        &["gateway.yaml:11: spec.wasm[1].failOpen: without the filter every request would pass"],
+        &["gateway.yaml:11: spec.wasm[1].failOpen: if the filter fails, every request passes"],
     );
     for (path, value) in [("failure_policy", "FAIL_OPEN"), ("fail_open", "true")] {
         let opened = patched.replace("failure_policy, value: FAIL_RELOAD", &format!("{path}, value: {value}"));
         check("gateway.yaml", &opened).failed(
             1,
-            &["spec.wasm[1]: an EnvoyPatchPolicy in the same file says that without the filter every request passes"],
+            &["spec.wasm[1]: an EnvoyPatchPolicy in the same file lets every request pass if the filter fails"],
         );
     }
     let without = extension_policy("failOpen: false", "{}").replace("config:", "env:");
@@ -609,11 +609,11 @@ fn an_envoy_gateway_that_could_do_better_is_warned_about() {
     for (resources, warning) in [
         (
             policy.clone(),
-            "gateway.yaml:10: warning: spec.wasm[1]: an EnvoyExtensionPolicy cannot say FAIL_RELOAD",
+            "gateway.yaml:10: warning: spec.wasm[1]: an EnvoyExtensionPolicy cannot set FAIL_RELOAD",
         ),
         (
             format!("{policy}{ENVOY_PATCH_POLICY}").replace("value: FAIL_RELOAD", "value: FAIL_CLOSED"),
-            "gateway.yaml:10: warning: document 1: spec.wasm[1]: an EnvoyExtensionPolicy cannot say FAIL_RELOAD",
+            "gateway.yaml:10: warning: document 1: spec.wasm[1]: an EnvoyExtensionPolicy cannot set FAIL_RELOAD",
         ),
         (
             format!("{policy}{ENVOY_PATCH_POLICY}").replace("sha256:", "tls:"),

@@ -52,42 +52,42 @@ fn describe(contents: &str, arguments: &[&str]) -> Ran {
 #[test]
 fn an_agents_author_reads_what_each_rule_asks() {
     let expected = "\
-A delegation goes into the header delegation, a proof into agent-proof.
-Proofs and derived tokens are signed with Ed25519; a proof's iat is at most 30s off.
-The first rule that matches decides. A request that none matches is denied.
+Send the delegation in the header delegation, and the proof in agent-proof.
+Proofs and derived tokens are signed with Ed25519; a proof's iat may be 30s off.
+The first rule that matches decides. A request that matches no rule is denied.
 
 charge
   request    POST or PUT /v1/accounts/{account}/charges
   host       payments.example or *.pay.example
   only if    the header x-version starts with \"2.\"
-  only if    the query's dry_run is not there
+  only if    the query's dry_run is absent
   tool       payments.charge
   argument   account: text, from {account} in the path
   argument   amount: number, from amount in the query
-  argument   region: text, from the header x-region, may be left out
+  argument   region: text, from the header x-region, optional
   argument   lines: any JSON, from /order/lines in the JSON body
   argument   service: text, the host
   proof      pop: each request is signed with the key that the delegation names
-  nonce      the proof carries the one in a refusal's delegation-nonce header
+  nonce      the proof carries the nonce of a denial's delegation-nonce header
   audience   https://payments.example or urn:payments
-  ignored    trace in the query, /note in the JSON body; what is not named denies the request
-  forwarded  the service gets to see the delegation
+  ignored    trace in the query, /note in the JSON body; any other member or parameter denies the request
+  forwarded  the service receives the delegation
 
 events
   request   every method /events
   host      every host
   tool      events.read
   proof     mtls: the client certificate is the one that the delegation names
-  or        the certificate's SPIFFE ID is the one that the delegation names
+  or        the certificate has the SPIFFE ID that the delegation names
   audience  urn:events
-  ignored   the body; what is not named denies the request
-  shadow    decisions are recorded, not carried out
-  upgrade   let through, such as a WebSocket
+  ignored   the body; any other member or parameter denies the request
+  shadow    decisions are recorded, but not enforced
+  upgrade   allowed, such as a WebSocket
 
 health
   request  every method /healthz
   host     every host
-  public   nothing is asked";
+  public   no delegation is needed";
     assert_eq!(describe(PLUGIN, &[]).succeeded(), expected);
 }
 

@@ -216,9 +216,9 @@ fn each_kind_of_subject_is_revoked_and_the_entry_is_named() {
     assert!(revoked(&["principal", "--issuer", ISSUER, "--disable"]).starts_with("disabled https://id.example.com"));
     assert!(revoked(&["principal", "--issuer", ISSUER, "--enable"]).starts_with("enabled"));
     assert!(revoked(&["key", "--key", "agent.pub"]).starts_with("revoked the key "));
-    assert!(revoked(&["key", "--key", "agent.jwk"]).contains("in force already"));
+    assert!(revoked(&["key", "--key", "agent.jwk"]).contains("already in force"));
     let private = std::fs::read_to_string(bench.path("agent.jwk")).unwrap();
-    assert!(revoked(&["key", "--key", private.trim()]).contains("in force already"));
+    assert!(revoked(&["key", "--key", private.trim()]).contains("already in force"));
     assert!(
         revoked(&["issuer", "--issuer", ISSUER])
             .contains("revoked every root token that https://id.example.com issued up to 2")
@@ -370,7 +370,7 @@ fn a_revocation_without_an_answer_has_an_unknown_outcome() {
     let revoke = ["revoke", "issuer", "--issuer", ISSUER, "--token-file", "token"];
     bench.run(&[&revoke[..], &["--control-plane", &url]].concat()).failed(
         1,
-        &["the outcome is unknown", "gave no answer", "repeating it is harmless"],
+        &["the outcome is unknown", "no answer came", "repeating it is harmless"],
     );
 }
 

@@ -68,7 +68,7 @@ fn each_kind_of_statement_is_signed_sent_and_reported() {
     assert!(done.starts_with(
         "revoked everything granted so far by alice at https://id.example.com (entry 1 of the log, epoch "
     ));
-    assert!(revoke(&by_epoch, "issuer.jwk").succeeded().contains("in force already"));
+    assert!(revoke(&by_epoch, "issuer.jwk").succeeded().contains("already in force"));
     for (arguments, said) in [
         (
             vec!["delegation", "--issuer", ISSUER, "--subject", "alice", "--id", "leaf"],
