@@ -1,4 +1,4 @@
-//! Checkpoints: what commits a log to its first leaves (C2SP tlog-checkpoint).
+//! Checkpoints: signed commitments to the first leaves of a log (C2SP tlog-checkpoint).
 
 use std::fmt;
 
@@ -8,42 +8,42 @@ use base64::engine::general_purpose::STANDARD;
 use crate::note::{KeyName, NoteError, NoteSigner, UnverifiedNote, VerifierKey};
 use crate::tree::Hash;
 
-/// The tree of a log at one size. Displayed, it is the text that is signed.
+/// The tree of a log at one size. `Display` gives the text that is signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Which log: there is one append-only tree to an origin.
+    /// The log: each origin has one append-only tree.
     pub origin: KeyName,
-    /// How many leaves the tree has.
+    /// The number of leaves.
     pub size: u64,
-    /// Its root.
+    /// The tree's root.
     pub root: Hash,
 }
 
-/// A checkpoint that its log has signed: what was verified, and the note as it was received.
+/// A checkpoint with a verified signature of its log, and the note as received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedCheckpoint {
     checkpoint: Checkpoint,
     note: String,
 }
 
-/// Why something is no checkpoint of a log.
+/// Why bytes are not a checkpoint of a log.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum CheckpointError {
-    /// It is no note that the log's key opens.
+    /// The note cannot be opened with the log's key.
     #[error(transparent)]
     Note(#[from] NoteError),
-    /// The signed text is no checkpoint.
-    #[error("the text that {signed_by} signed is no checkpoint: {found}")]
+    /// The signed text is not a checkpoint.
+    #[error("the text that {signed_by} signed is not a checkpoint: {found}")]
     Malformed {
-        /// Whose text it is.
+        /// The signer.
         signed_by: KeyName,
-        /// What is wrong with it.
+        /// The problem.
         found: &'static str,
     },
-    /// The checkpoint is of another log.
-    #[error("the checkpoint is of the log {found}, but the key is that of {expected}")]
+    /// The checkpoint belongs to another log.
+    #[error("the checkpoint is of the log {found}, but the key belongs to {expected}")]
     Origin {
-        /// What its first line says.
+        /// The origin in its first line.
         found: KeyName,
         /// The key's name.
         expected: KeyName,
@@ -53,7 +53,7 @@ pub enum CheckpointError {
 // === impl Checkpoint ===
 
 impl Checkpoint {
-    /// Signs it.
+    /// Signs the checkpoint.
     pub fn sign(self, signer: &NoteSigner) -> Result<SignedCheckpoint, NoteError> {
         Ok(SignedCheckpoint {
             note: signer.sign(&self.to_string())?,
@@ -61,9 +61,12 @@ impl Checkpoint {
         })
     }
 
-    /// Reads the text of a note. Lines behind the third are for others to understand.
+    /// Parses the text of a note. Lines after the third are extensions, which are ignored.
     fn parse(text: &str) -> Result<Self, &'static str> {
-        let mut lines = text.strip_suffix('\n').ok_or("its last line has no end")?.split('\n');
+        let mut lines = text
+            .strip_suffix('\n')
+            .ok_or("its last line does not end with a newline")?
+            .split('\n');
         let mut next = || {
             lines
                 .next()
@@ -78,10 +81,10 @@ impl Checkpoint {
             .decode(root)
             .ok()
             .and_then(|root| root.try_into().ok())
-            .ok_or("its third line is no root hash")?;
+            .ok_or("its third line is not a root hash")?;
         Ok(Self {
-            origin: origin.parse().map_err(|_| "its first line can be no key's name")?,
-            size: parse_decimal(size).ok_or("its second line is no size")?,
+            origin: origin.parse().map_err(|_| "its first line is not a valid key name")?,
+            size: parse_decimal(size).ok_or("its second line is not a size")?,
             root: Hash(root),
         })
     }
@@ -97,7 +100,7 @@ impl fmt::Display for Checkpoint {
 // === impl SignedCheckpoint ===
 
 impl SignedCheckpoint {
-    /// Opens a note that the log of this key must have signed.
+    /// Opens a note that must have a signature of this log key.
     pub fn open(note: &[u8], key: &VerifierKey) -> Result<Self, CheckpointError> {
         let unverified = UnverifiedNote::parse(note)?;
         let text = key.open(&unverified)?;
@@ -118,7 +121,7 @@ impl SignedCheckpoint {
         })
     }
 
-    /// What it says.
+    /// The checkpoint.
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
     }
@@ -128,13 +131,13 @@ impl SignedCheckpoint {
         &self.note
     }
 
-    /// How many signatures the note has: the log's, and cosignatures.
+    /// The number of signatures: the log's, and cosignatures.
     pub fn signatures(&self) -> usize {
         let parts = self.note.rsplit_once("\n\n");
         parts.map_or(0, |(_, signatures)| signatures.lines().count())
     }
 
-    /// Takes these lines, verified ones, in place of its signatures. It is left as it is if the result would be no note.
+    /// Replaces its signatures with these verified lines. Unchanged if the result would not be a valid note.
     pub(crate) fn sign_with(&mut self, lines: &str) -> Result<(), NoteError> {
         let text = UnverifiedNote::parse(self.note.as_bytes())?;
         let note = format!("{}\n{lines}", text.unverified_text());
@@ -144,7 +147,7 @@ impl SignedCheckpoint {
     }
 }
 
-/// A decimal number in the one way of writing it.
+/// Parses a decimal number in its only canonical form.
 pub(crate) fn parse_decimal(digits: &str) -> Option<u64> {
     let number = digits.parse().ok()?;
     (u64::to_string(&number) == digits).then_some(number)
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn extension_lines_are_left_to_others_but_stay_in_the_note() {
+    fn extension_lines_are_ignored_but_stay_in_the_note() {
         let note = signer().sign(&format!("{}more\n", checkpoint())).unwrap();
         let opened = SignedCheckpoint::open(note.as_bytes(), &signer().verifier_key()).unwrap();
         assert_eq!(opened.checkpoint(), &checkpoint());
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signed_text_that_is_no_checkpoint_is_refused() {
+    fn a_signed_text_that_is_not_a_checkpoint_is_refused() {
         let root = STANDARD.encode([0xab; 32]);
         for text in [
             "example.com/log\n".to_owned(),
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_speaks_for_no_other_log() {
+    fn a_log_cannot_sign_for_another_log() {
         let other = Checkpoint {
             origin: "example.com/other".parse().unwrap(),
             ..checkpoint()

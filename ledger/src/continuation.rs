@@ -1,19 +1,19 @@
-//! What of the ledger others may see, and what it owes to what they have seen.
+//! The part of the ledger that may be published, and the check that it continues what was published before.
 
 use crate::checkpoint::Checkpoint;
 use crate::proof::{ProofError, TreeError, consistency, verify_consistency};
 use crate::reader::LedgerReader;
 use crate::tree::{Hash, Hashes, root_of};
 
-/// A ledger's tree, as far as its leaves are durable.
+/// The durable part of a ledger's tree.
 pub trait LogTree: Hashes {
-    /// How many leaves it has.
+    /// The number of leaves.
     fn size(&self) -> u64;
 
-    /// The lowest index whose leaf is still held; hashes are held of all.
+    /// The lowest index whose leaf is held. Hashes are held for all leaves.
     fn first(&self) -> u64;
 
-    /// `count` leaves from `first` on, each behind its length (u16, big-endian), as C2SP tlog-tiles has it.
+    /// `count` leaves from `first` on, each after its length (u16, big-endian), as in C2SP tlog-tiles.
     fn bundle(&self, first: u64, count: usize) -> Result<Vec<u8>, Self::Error>;
 }
 
@@ -31,31 +31,31 @@ impl LogTree for LedgerReader {
     }
 }
 
-/// Why nothing more may be signed: others have seen a tree of which this one is no continuation.
+/// Why signing must stop: this tree does not continue a published one.
 #[derive(Debug, thiserror::Error)]
 pub enum ContinuationError<E> {
     /// Leaves are missing.
     #[error(
         "the checkpoint that was published last commits to {published} leaves, but there are {size}. Restore the \
-         missing ones; or, if the folder is from a backup, start with --restored, and the tree goes on under another \
+         missing ones; or, if the folder is from a backup, start with --restored, and the tree continues under another \
          origin"
     )]
     Missing {
-        /// How many there were.
+        /// The published number of leaves.
         published: u64,
-        /// How many there are.
+        /// The present number of leaves.
         size: u64,
     },
-    /// Leaves are others than they were.
+    /// Leaves have changed.
     #[error(
-        "the first {published} leaves are not those that the checkpoint committed to which was published last ({error}). \
+        "the first {published} leaves are not those that the last published checkpoint commits to ({error}). \
          `credence audit verify --data` names the file. Restore it; or, if the folder is from a backup, start with \
-         --restored, and the tree goes on under another origin"
+         --restored, and the tree continues under another origin"
     )]
     Changed {
-        /// How many there were.
+        /// The published number of leaves.
         published: u64,
-        /// What shows it.
+        /// The failed proof.
         error: ProofError,
     },
     /// The tree cannot be read.
@@ -63,7 +63,7 @@ pub enum ContinuationError<E> {
     Hashes(E),
 }
 
-/// Checks that the tree of `size` leaves goes on from a published checkpoint. Gives the tree's root.
+/// Checks that the tree of `size` leaves continues a published checkpoint. Returns the tree's root.
 pub fn check_continuation<H: Hashes>(
     published: &Checkpoint,
     size: u64,
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_goes_on_from_what_was_published_of_it() {
+    fn a_tree_continues_its_published_checkpoint() {
         let leaves = some_leaves(700);
         let tree = InMemory::of(&leaves);
         for published in [0, 1, 255, 256, 300, 699, 700] {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_shorter_or_changed_does_not() {
+    fn a_shorter_or_changed_tree_does_not() {
         let leaves = some_leaves(700);
         let tree = InMemory::of(&leaves[..600]);
         let refused = check_continuation(&checkpoint(&leaves), 600, &tree).unwrap_err();

@@ -1,4 +1,4 @@
-//! Cosignatures: a witness's word that at some time this was the log's tree (C2SP tlog-cosignature, `cosignature/v1`).
+//! Cosignatures: a witness states that this was the log's tree at some time (C2SP tlog-cosignature, `cosignature/v1`).
 
 use crate::checkpoint::SignedCheckpoint;
 use crate::note::{NoteError, NoteSignature, OF_CHECKPOINTS, PublicKey, UnverifiedNote};
@@ -9,8 +9,8 @@ pub type WitnessKey = PublicKey<OF_CHECKPOINTS>;
 // === impl WitnessKey ===
 
 impl WitnessKey {
-    /// When the witness says that the note was the log's latest (seconds since 1970): the latest time, if it says
-    /// so more than once.
+    /// Verifies the witness's cosignatures. Returns the latest time (seconds since 1970) at which the witness says that
+    /// the note was the log's latest.
     pub fn open(&self, note: &UnverifiedNote) -> Result<u64, NoteError> {
         let text = note.unverified_text();
         let ours = note.signatures().iter().filter(|signature| self.is_of(signature));
@@ -18,9 +18,9 @@ impl WitnessKey {
         latest.map(|(time, _)| time).ok_or_else(|| self.unsigned())
     }
 
-    /// Adds the witness's cosignature in its answer to the checkpoint that it was asked about: the latest, in place of
-    /// what it had said before. However often it is asked, and with any answer, a note has one line of each witness,
-    /// and stays one that can be read. What others signed in the answer is left out.
+    /// Adds the witness's latest cosignature of this checkpoint from its answer, in place of an earlier one. A note has
+    /// at most one line for each witness, whatever the answers contain, so it stays readable. Other signatures in the
+    /// answer are left out.
     pub fn add_to(&self, checkpoint: &mut SignedCheckpoint, answer: &[u8]) -> Result<u64, NoteError> {
         let answer = str::from_utf8(answer).map_err(|_| NoteError::Malformed("it is not UTF-8"))?;
         let signatures = NoteSignature::parse_lines(answer)?;
@@ -47,7 +47,7 @@ impl WitnessKey {
                 .split_first_chunk()
                 .ok_or_else(|| self.false_signature())?;
             let time = u64::from_be_bytes(*time);
-            // No more than 2^63 - 1 says the specification; and none is a statement about another thing.
+            // The specification allows at most 2^63 - 1. Zero means a statement about something else.
             if time == 0 || i64::try_from(time).is_err() {
                 return Err(self.false_signature());
             }
@@ -60,7 +60,7 @@ impl WitnessKey {
     }
 }
 
-/// What a witness signs at a time (seconds since 1970) of a checkpoint's text.
+/// The message that a witness signs: a time (seconds since 1970) and a checkpoint's text.
 pub fn cosigned_message(time: u64, text: &str) -> String {
     format!("cosignature/v1\ntime {time}\n{text}")
 }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_has_one_line_of_a_witness_however_much_it_says_and_however_often() {
+    fn a_note_has_one_line_for_a_witness_however_many_it_sends() {
         let (key, secret) = witness("witness.example/w1");
         let (other, other_secret) = witness("witness.example/w2");
         let mut checkpoint = signed();
@@ -123,7 +123,7 @@ mod tests {
         other
             .add_to(&mut checkpoint, line(&other, &other_secret, 7, &text).as_bytes())
             .unwrap();
-        // As many lines as an answer may have, and the same checkpoint again after each of many restarts.
+        // As many lines as an answer may have, for the same checkpoint, after each of several restarts.
         for restart in 0..3 {
             let times = (1..=64).map(|second| 1_000 * (restart + 1) + second);
             let answer: String = times.map(|time| line(&key, &secret, time, &text)).collect();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logs_key_is_no_witnesss_key() {
+    fn a_logs_key_is_not_a_witnesss_key() {
         let log = NoteSigner::new("example.com/log".parse().unwrap(), &[1; 32]).verifier_key();
         assert!(log.to_string().parse::<WitnessKey>().is_err());
     }

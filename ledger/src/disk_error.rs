@@ -8,19 +8,19 @@ use credence_storage::FileError;
 /// Why a file of the ledger cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// The system refused. It may not another time.
+    /// An error of the system, which may not recur.
     #[error(transparent)]
     Io(#[from] FileError),
-    /// The file is not as it was written, or not there any more.
+    /// The file is damaged or missing.
     #[error("{path} is damaged{place}: {found}. {cure}", path = path.display(), place = at_byte(*offset))]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where in it, if one place can be named.
+        /// The place in it, if it is one place.
         offset: Option<u64>,
-        /// What is wrong there.
+        /// The damage.
         found: Cow<'static, str>,
-        /// What the operator can do.
+        /// The fix for the operator.
         cure: &'static str,
     },
 }
@@ -28,7 +28,7 @@ pub enum DiskError {
 // === impl DiskError ===
 
 impl DiskError {
-    /// Of a file that nothing else can be made from.
+    /// Damage to a file that cannot be rebuilt from other files.
     pub(crate) fn damaged(path: &Path, found: impl Into<Cow<'static, str>>) -> Self {
         Self::Damaged {
             path: path.to_owned(),
@@ -38,7 +38,7 @@ impl DiskError {
         }
     }
 
-    /// Names the place in the file.
+    /// Adds the place in the file.
     pub(crate) fn at_byte(mut self, place: u64) -> Self {
         if let Self::Damaged { offset, .. } = &mut self {
             *offset = Some(place);
@@ -46,7 +46,7 @@ impl DiskError {
         self
     }
 
-    /// Says what else the operator can do.
+    /// Replaces the fix.
     pub(crate) fn with_cure(mut self, other: &'static str) -> Self {
         if let Self::Damaged { cure, .. } = &mut self {
             *cure = other;

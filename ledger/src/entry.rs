@@ -1,34 +1,35 @@
-//! An encoded `credence.v1.Entry`, read where it lies: no copy, no allocation, and every part within its bounds.
+//! Reads an encoded `credence.v1.Entry` in place: without copies or allocation, and with every part checked against its
+//! limits.
 //!
-//! The ledger keeps an entry's bytes as they came, so it is never decoded on its way in; fields of newer clients are kept
-//! for versions that know them. What is read here is what decoding the same bytes would give, or an error.
+//! The ledger keeps an entry's bytes unchanged. It never decodes them on the way in, so that fields of newer clients
+//! are kept for versions that know them. Reading gives the same values as decoding the same bytes would, or an error.
 
 use credence_delegation::chain_digest;
 use credence_wire::v1;
 use prost::encoding::{WireType, decode_key, decode_varint};
 use prost::{DecodeError, Message as _};
 
-/// An entry whose every part is known to be within bounds.
+/// An entry whose parts are all within their limits.
 #[derive(Debug, Clone, Copy)]
 pub struct EntryView<'a> {
-    /// The entry as it was encoded.
+    /// The encoded entry.
     pub encoded: &'a [u8],
-    /// What it says.
+    /// Its contents.
     pub kind: EntryKind<'a>,
 }
 
-/// What an entry says.
+/// The contents of an entry.
 #[derive(Debug, Clone, Copy)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "nearly every entry is an event, and none is kept"
+    reason = "nearly every entry is an event, and entries are not stored in this form"
 )]
 pub enum EntryKind<'a> {
     /// One decision.
     Event(EventView<'a>),
     /// Decisions that were counted.
     Aggregate(AggregateView<'a>),
-    /// Evidence that was shed.
+    /// Evidence that was dropped.
     Gap(v1::Gap),
     /// A chain that was verified.
     Chain(ChainView<'a>),
@@ -36,7 +37,7 @@ pub enum EntryKind<'a> {
 
 /// `credence.v1.Event`.
 #[derive(Debug, Clone, Copy, Default)]
-#[expect(missing_docs, reason = "wire/proto/credence/v1/audit.proto says what they mean")]
+#[expect(missing_docs, reason = "documented in wire/proto/credence/v1/audit.proto")]
 pub struct EventView<'a> {
     pub time_unix_nano: u64,
     pub request_id: &'a str,
@@ -67,7 +68,7 @@ pub struct EventView<'a> {
 
 /// `credence.v1.Principal`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-#[expect(missing_docs, reason = "wire/proto/credence/v1/revocation.proto says what they mean")]
+#[expect(missing_docs, reason = "documented in wire/proto/credence/v1/revocation.proto")]
 pub struct PrincipalView<'a> {
     pub issuer: &'a str,
     pub subject: Option<&'a str>,
@@ -75,7 +76,7 @@ pub struct PrincipalView<'a> {
 
 /// `credence.v1.Aggregate`.
 #[derive(Debug, Clone, Copy, Default)]
-#[expect(missing_docs, reason = "wire/proto/credence/v1/audit.proto says what they mean")]
+#[expect(missing_docs, reason = "documented in wire/proto/credence/v1/audit.proto")]
 pub struct AggregateView<'a> {
     pub second: i64,
     pub rule: &'a str,
@@ -88,7 +89,7 @@ pub struct AggregateView<'a> {
 
 /// `credence.v1.PresentedChain`.
 #[derive(Debug, Clone, Copy, Default)]
-#[expect(missing_docs, reason = "wire/proto/credence/v1/audit.proto says what they mean")]
+#[expect(missing_docs, reason = "documented in wire/proto/credence/v1/audit.proto")]
 pub struct ChainView<'a> {
     pub chain: &'a [u8],
     pub principal: Option<PrincipalView<'a>>,
@@ -98,13 +99,13 @@ pub struct ChainView<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct BatchView<'a>(&'a [u8]);
 
-/// Why bytes are not taken as an entry.
+/// Why an entry is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    /// They are no message of the contract.
+    /// The bytes are not a message of the contract.
     #[error("cannot be decoded")]
     Malformed,
-    /// A part is out of bounds; the text continues "the entry".
+    /// A part is out of bounds. The text continues "the entry".
     #[error("{0}")]
     Refused(&'static str),
 }
@@ -122,19 +123,19 @@ pub enum FieldValue<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of an encoded message, one after the other. Groups, which the contract does not have, are malformed.
+/// The fields of an encoded message, one by one. Groups, which the contract does not have, are malformed.
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a>(&'a [u8]);
 
 // === impl BatchView ===
 
 impl<'a> BatchView<'a> {
-    /// Of these bytes.
+    /// A batch with these bytes.
     pub fn of(encoded: &'a [u8]) -> Self {
         Self(encoded)
     }
 
-    /// The encoded entries, in order. Ends with the first thing that is malformed.
+    /// The encoded entries, in order. Ends at the first malformed one.
     pub fn entries(&self) -> impl Iterator<Item = Result<&'a [u8], EntryError>> + use<'a> {
         Fields(self.0).filter_map(|field| match field {
             Ok((BATCH_ENTRIES, value)) => Some(value.bytes()),
@@ -175,7 +176,7 @@ impl<'a> EntryView<'a> {
                 _ => continue,
             };
             if found.replace(kind).is_some() {
-                return Err(EntryError::Refused("says more than one thing"));
+                return Err(EntryError::Refused("has more than one kind"));
             }
         }
         let kind = found.ok_or(EntryError::Refused(
@@ -187,7 +188,7 @@ impl<'a> EntryView<'a> {
         Ok(Self { encoded, kind })
     }
 
-    /// The principal that the entry is about, if there is one: the entry is sealed with its key.
+    /// The entry's principal, if it has one. The entry is sealed with its key.
     pub fn principal(&self) -> Option<PrincipalView<'a>> {
         match &self.kind {
             EntryKind::Event(event) => event.principal,
@@ -255,7 +256,7 @@ impl<'a> EventView<'a> {
         self.delegation_ids.get(..self.delegations).unwrap_or_default()
     }
 
-    /// What was decided; unspecified if a newer client says something that this version does not know.
+    /// The decision; unspecified if this version does not know it.
     pub fn decision(&self) -> v1::Decision {
         v1::Decision::try_from(self.decision).unwrap_or_default()
     }
@@ -264,7 +265,7 @@ impl<'a> EventView<'a> {
 // === impl PrincipalView ===
 
 impl<'a> PrincipalView<'a> {
-    /// A message field that comes twice is the two of them merged, as protobuf has it.
+    /// If a message field occurs twice, the two are merged, as protobuf requires.
     fn merge(&mut self, encoded: &'a [u8]) -> Result<(), EntryError> {
         for field in Fields(encoded) {
             let (tag, value) = field?;
@@ -277,7 +278,7 @@ impl<'a> PrincipalView<'a> {
         Ok(())
     }
 
-    /// As the contract has it.
+    /// As a message of the contract.
     pub fn to_wire(&self) -> v1::Principal {
         v1::Principal {
             issuer: self.issuer.to_owned(),
@@ -289,7 +290,7 @@ impl<'a> PrincipalView<'a> {
 // === impl AggregateView ===
 
 impl<'a> AggregateView<'a> {
-    /// What was decided; unspecified if a newer client says something that this version does not know.
+    /// The decision; unspecified if this version does not know it.
     pub fn decision(&self) -> v1::Decision {
         v1::Decision::try_from(self.decision).unwrap_or_default()
     }
@@ -329,7 +330,7 @@ impl<'a> ChainView<'a> {
         Ok(chain)
     }
 
-    /// The same entry without the chain itself, encoded: what is stored of one that the ledger already has.
+    /// The same entry, encoded without the chain. It is stored if the ledger already has the chain.
     pub(crate) fn reference(&self) -> Vec<u8> {
         let reference = v1::PresentedChain {
             chain: Vec::new(),
@@ -341,7 +342,7 @@ impl<'a> ChainView<'a> {
         .encode_to_vec()
     }
 
-    /// What events know the chain by.
+    /// The digest by which events refer to the chain.
     pub fn digest(&self) -> [u8; 32] {
         chain_digest(self.chain)
     }
@@ -350,7 +351,7 @@ impl<'a> ChainView<'a> {
 // === impl FieldValue ===
 
 impl<'a> FieldValue<'a> {
-    /// Fields of another wire type than the contract's are malformed.
+    /// An error if the field has another wire type than in the contract.
     pub fn varint(self) -> Result<u64, EntryError> {
         let Self::Varint(number) = self else {
             return Err(EntryError::Malformed);
@@ -427,7 +428,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Ends with the first thing that is malformed.
+/// Ends at the first malformed field.
 impl<'a> Iterator for Fields<'a> {
     type Item = Result<(u32, FieldValue<'a>), EntryError>;
 
@@ -455,15 +456,15 @@ const ENTRY_AGGREGATE: u32 = 2;
 const ENTRY_GAP: u32 = 3;
 const ENTRY_CHAIN: u32 = 4;
 
-/// Filters keep every entry below this, chains excepted.
+/// Filters keep every entry below this, except chains.
 pub const MAX_ENTRY_BYTES: usize = 16 << 10;
-/// A chain, its principal and what frames them. Sealed, it has to fit a leaf of at most 65,535 bytes.
+/// A chain, its principal and their encoding. The sealed entry must fit a leaf of at most 65,535 bytes.
 pub const MAX_CHAIN_ENTRY_BYTES: usize = 62_000;
-/// As the delegation header has it.
+/// As in the delegation header.
 pub const MAX_CHAIN_BYTES: usize = 60_000;
 /// A root and eight derivations.
 pub const MAX_DELEGATION_IDS: usize = 9;
-/// Delegation ids and subjects, as tokens bound them.
+/// Limit for delegation ids and subjects, as in tokens.
 const MAX_NAME_BYTES: usize = 256;
 const MAX_TEXT_BYTES: usize = 1 << 10;
 const MAX_ARGUMENTS_BYTES: usize = 4 << 10;
@@ -477,7 +478,7 @@ mod tests {
 
     use super::*;
 
-    /// The message that a view stands for.
+    /// The message that a view represents.
     fn decoded(view: &EntryView<'_>) -> v1::Entry {
         let principal = |principal: Option<PrincipalView<'_>>| principal.map(|principal| principal.to_wire());
         let kind = match &view.kind {
@@ -642,7 +643,7 @@ mod tests {
             prop_assert_eq!(decoded(&view), v1::Entry { entry: Some(kind) });
         }
 
-        /// Whatever bytes are read at all read as they decode: bytes are changed, left out, doubled and put in.
+        /// Bytes are changed, removed, doubled and inserted. If the result can be read at all, it reads as it decodes.
         #[test]
         fn damaged_bytes_read_as_they_decode_or_not_at_all(
             kind in kinds(),
@@ -672,7 +673,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_a_newer_client_are_no_reason_to_refuse_an_entry() {
+    fn an_entry_with_fields_of_a_newer_client_is_accepted() {
         let newer = |field: u8| [vec![field << 3 | 2, 3], b"new".to_vec()].concat();
         let mut entry = event(|_| {});
         entry.extend(newer(15));
@@ -704,7 +705,7 @@ mod tests {
                 "a text",
             ),
             (Vec::new(), "does not know"),
-            ([event(|_| {}), event(|_| {})].concat(), "more than one thing"),
+            ([event(|_| {}), event(|_| {})].concat(), "more than one kind"),
         ];
         for (entry, reason) in cases {
             assert!(refused(&entry).contains(reason), "{}", refused(&entry));
@@ -751,7 +752,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_known_by_the_hash_of_its_tokens_hashes() {
+    fn a_chains_digest_is_the_hash_of_its_tokens_hashes() {
         let token = |text: &[u8]| digest(&SHA256, text).as_ref().to_vec();
         let expected = token(&[token(b"root"), token(b"leaf")].concat());
         let chain = ChainView {

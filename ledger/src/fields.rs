@@ -1,4 +1,4 @@
-//! A record as a list of fields: what the API, the exports and OpenTelemetry show of it, and the names that they use.
+//! A record as a list of named fields, for the API, the exports and OpenTelemetry.
 
 use std::borrow::Cow;
 
@@ -7,11 +7,11 @@ use credence_wire::v1;
 use crate::entry::{AggregateView, EntryKind, EventView, PrincipalView};
 use crate::record::{LedgerRecord, Note, RecordBody, SourceChange, StoredEntry, StoredNote, StoredSourceChange};
 
-/// A field that a record of some kind has.
+/// A field that some kind of record has.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
-    /// Its name in exports. The API has the same, but for the two that begin with `principal_`: there they are members of
-    /// `principal`.
+    /// Its name in exports. The API uses the same names, except that fields with the prefix `principal_` are members of
+    /// `principal` there.
     pub name: &'static str,
     /// The type of its values.
     pub kind: FieldKind,
@@ -22,13 +22,13 @@ pub struct Field {
 /// The type of a field's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldKind {
-    /// A text. Bytes are texts of hexadecimal digits.
+    /// A text. Bytes become hexadecimal digits.
     Text,
     /// A list of texts.
     Texts,
-    /// 64 bits without a sign.
+    /// An unsigned 64-bit number.
     Number,
-    /// A number that fits 32 bits with a sign.
+    /// A number that fits a signed 32-bit integer.
     SmallNumber,
     /// True or false.
     Flag,
@@ -36,7 +36,7 @@ pub enum FieldKind {
     Time,
 }
 
-/// What a field of a record says.
+/// The value of a field.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value<'a> {
     /// A text.
@@ -53,7 +53,7 @@ pub enum Value<'a> {
     Nanoseconds(u64),
     /// An instant in seconds since the Unix epoch.
     Seconds(i64),
-    /// The principal whose authority it was, if there was one.
+    /// The principal whose authority was used, if any.
     Principal(Option<PrincipalView<'a>>),
 }
 
@@ -116,7 +116,7 @@ const fn field(name: &'static str, kind: FieldKind, attribute: &'static str) -> 
     Field { name, kind, attribute }
 }
 
-/// What a record says, field by field, in the order in which the API shows it.
+/// The values of a record, in the order in which the API shows them.
 #[must_use]
 pub fn values(record: &LedgerRecord) -> Vec<(&'static str, Value<'_>)> {
     let mut values = Values(Vec::with_capacity(32));
@@ -179,7 +179,7 @@ impl<'a> Values<'a> {
                     self.push("principal", principal);
                 }
             }
-            // Written by a newer version.
+            // A newer version wrote it.
             None => self.text("kind", "unknown"),
         }
     }
@@ -205,7 +205,7 @@ impl<'a> Values<'a> {
         }
         self.bytes("arguments_hash", event.arguments_hash);
         if !event.arguments.is_empty() {
-            // The canonical text, as a text: to parse it and write it again may change it.
+            // Kept as text: parsing and writing it again may change it.
             self.push("arguments", Value::Text(String::from_utf8_lossy(event.arguments)));
         }
         self.text("method", event.method);
@@ -277,7 +277,7 @@ impl<'a> Values<'a> {
                 self.text("reason", &mismatch.reason);
                 self.push("other_anchors", Value::Flag(mismatch.other_anchors));
             }
-            // Written by a newer version.
+            // A newer version wrote it.
             None => self.text("note", "unknown"),
         }
     }
@@ -293,7 +293,7 @@ pub fn decision_name(decision: v1::Decision) -> &'static str {
     }
 }
 
-/// The name of what happened to a source.
+/// The name of a source's change.
 #[must_use]
 pub fn change_name(change: SourceChange) -> &'static str {
     match change {
@@ -309,13 +309,13 @@ fn mode(mode: i32) -> Value<'static> {
     last_word(v1::Mode::try_from(mode).unwrap_or_default().as_str_name())
 }
 
-/// The last word of a value's name in the contract, in lower case: `l1` of `CACHE_LEVEL_L1`.
+/// The last word of an enum value's name in the contract, in lower case: `l1` of `CACHE_LEVEL_L1`.
 fn last_word(name: &'static str) -> Value<'static> {
     let word = name.rsplit('_').next().unwrap_or(name);
     Value::Text(word.to_ascii_lowercase().into())
 }
 
-/// What the reporter did not say.
+/// The value if the reporter set none.
 pub const UNSPECIFIED: &str = "unspecified";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Append-only files of checksummed frames: what segments are stored in.
+//! Append-only files of checksummed frames, in which segments are stored.
 //!
 //! ```text
 //! file   = header frame frame*
@@ -6,13 +6,13 @@
 //! frame  = payload length (u32 LE) | payload crc32c (u32 LE) | head crc32c (u32 LE) | payload
 //! ```
 //!
-//! Both frame checksums also cover the file's salt and the frame's offset. A payload can therefore not be crafted to
-//! look like a frame, and a frame that a disk put in the wrong place does not verify.
+//! Both frame checksums also cover the file's salt and the frame's offset. So a payload cannot be crafted to look like
+//! a frame, and a frame that a disk wrote to the wrong place does not verify.
 //!
-//! **A file has its name only once its first frame is in it**, and from then on **one frame at a time is not yet
-//! durable**: [`FrameFile::append`] returns only after `fdatasync`, so everything before the last frame was on disk
-//! before the last frame was begun. That is what lets [`FrameFile::open`] tell a write that a crash interrupted (cut
-//! it) from damage to acknowledged data (refuse to start).
+//! **A file gets its name only with its first frame in it**, and then **only the last frame may not be durable**:
+//! [`FrameFile::append`] returns after `fdatasync`, so everything before the last frame was on disk before the last
+//! frame was begun. This lets [`FrameFile::open`] distinguish a write that a crash interrupted (cut off) from damage to
+//! acknowledged data (the start is refused).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read as _, Seek, SeekFrom};
@@ -31,14 +31,14 @@ pub(crate) struct FrameFile {
     salt: Salt,
     /// Offset of the last durable frame.
     last: u64,
-    /// Offset behind it.
+    /// Offset after it.
     end: u64,
-    /// Set once an append failed and left something behind, until [`FrameFile::recover`].
+    /// Set if an append failed and left bytes behind, until [`FrameFile::recover`].
     broken: bool,
 }
 
-/// Reads the frames of a file in order, as far as there were any when it was opened. A [`FrameFile`] may be appending to
-/// it. Anything but a whole frame is damage, and ends it.
+/// Reads the frames that a file had when it was opened, in order. A [`FrameFile`] may append to it meanwhile. Anything
+/// but a whole frame is damage, and ends the reading.
 #[derive(Debug)]
 pub(crate) struct Frames {
     file: BufReader<File>,
@@ -52,7 +52,7 @@ pub(crate) struct Frames {
 /// A whole, verified frame.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    /// Where in the file it begins.
+    /// The offset at which it begins.
     pub(crate) offset: u64,
     /// Never empty.
     pub(crate) payload: Vec<u8>,
@@ -61,16 +61,16 @@ pub(crate) struct Frame {
 /// What [`FrameFile::open`] cut off: a write that a crash interrupted before it was acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TornTail {
-    /// Where it began.
+    /// The offset at which it began.
     pub offset: u64,
-    /// How much of it there was.
+    /// Its length.
     pub bytes: u64,
 }
 
-/// Why a frame was not appended. Nothing of it will be read back as if it had been acknowledged.
+/// Why a frame was not appended. No part of it will be read as acknowledged.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{doing} {path} failed: {error}. What was written is taken back, and it is tried again with the next report. Free disk \
+    "{doing} {path} failed: {error}. The partial write is removed, and the next report is tried again. Free disk \
      space, raise a limit on file sizes (ulimit -f), or repair the volume", path = path.display()
 )]
 pub struct AppendError {
@@ -85,7 +85,7 @@ pub const MAX_PAYLOAD: usize = 8 << 20;
 // === impl FrameFile ===
 
 impl FrameFile {
-    /// Creates a file with its first frame, in place of an earlier one; it is durable on return.
+    /// Creates a file with its first frame and replaces an earlier file. Durable on return.
     pub(crate) fn create(path: &Path, payload: &[u8]) -> Result<Self, DiskError> {
         let io_error = at(path);
         let mut salt = [0; SALT_LEN];
@@ -104,7 +104,7 @@ impl FrameFile {
         })
     }
 
-    /// Opens a file, hands every whole frame to `visit` in order, and cuts a torn tail. Nothing is changed where `visit`
+    /// Opens a file, passes every whole frame to `visit` in order, and cuts off a torn tail. Changes nothing if `visit`
     /// refuses a frame.
     pub(crate) fn open<E: From<DiskError>>(
         path: &Path,
@@ -134,19 +134,19 @@ impl FrameFile {
         Ok((this, torn))
     }
 
-    /// Appends one frame and returns its offset, after it is durable. Its payload is in two parts, so that a large one need
-    /// not be copied behind what precedes it. After an error, nothing is appended before [`FrameFile::recover`].
+    /// Appends one frame, and returns its offset once it is durable. The payload is in two parts, so that a large one
+    /// need not be copied. After an error, nothing can be appended before [`FrameFile::recover`].
     pub(crate) fn append(&mut self, parts: [&[u8]; 2]) -> Result<u64, AppendError> {
         debug_assert!(!self.broken, "it was recovered before");
         let offset = self.end;
         let bytes = parts[0].len() + parts[1].len();
         if let Err(error) = self.write(offset, parts) {
-            // What was written in part must not lie in front of the next attempt.
+            // A partial write must be removed before the next attempt.
             self.broken = self.file.set_len(offset).is_err();
             return Err(self.failed("writing", error));
         }
         if let Err(error) = self.file.sync_data() {
-            // The kernel may have dropped the data, and report success the next time.
+            // The kernel may have dropped the data, and could report success next time.
             self.broken = true;
             return Err(self.failed("syncing", error));
         }
@@ -155,8 +155,7 @@ impl FrameFile {
         Ok(offset)
     }
 
-    /// Makes a file fit for appending again after an append has failed, if the disk lets us: what was written of it is cut
-    /// off, as if it had never been tried.
+    /// Prepares a file for appending again after a failed append, if the disk allows it. It cuts off the partial write.
     pub(crate) fn recover(&mut self) -> Result<(), DiskError> {
         if self.broken {
             self.settle()?;
@@ -165,16 +164,16 @@ impl FrameFile {
         Ok(())
     }
 
-    /// Offset behind the last durable frame: the file's size in bytes.
+    /// Offset after the last durable frame: the file's size in bytes.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Makes what the file holds durable before it is relied on, and cuts off what is behind the last whole frame.
+    /// Makes the file's contents durable before they are used, and cuts off everything after the last whole frame.
     ///
-    /// Where a sync failed, of this process or of the previous one, the last frame may sit in the page cache, clean, and
-    /// never reach the disk. Writing it again makes it dirty again, and only then does a sync mean anything. What a
-    /// failing disk reads back in its place must not become durable under a checksum that fits, so it is read as a frame.
+    /// If a sync of this or the previous process failed, the last frame may be in the page cache, marked clean, and
+    /// never reach the disk. Writing it again makes it dirty, so that a sync has an effect. A failing disk may return
+    /// other bytes. They must not become durable with a matching checksum, so they are verified as a frame first.
     fn settle(&mut self) -> Result<(), DiskError> {
         let io_error = at(&self.path);
         let mut frames = Frames::open(&self.path)?;
@@ -227,7 +226,7 @@ impl Frames {
         read.map_err(&io_error)?;
         let salt = Salt::from_header(&header).ok_or_else(|| {
             let cure = "Restore the data folder from a backup, or start the version of credence that wrote it";
-            DiskError::damaged(path, "this is no ledger segment of this version (bad header)")
+            DiskError::damaged(path, "this is not a ledger segment of this version (bad header)")
                 .at_byte(0)
                 .with_cure(cure)
         })?;
@@ -265,8 +264,8 @@ impl Frames {
         Ok(Frame { offset, payload })
     }
 
-    /// What lies behind the last whole frame, where it may be a write that a crash interrupted; otherwise the error that
-    /// reading it gave. What is behind a frame was written only after that frame had been durable.
+    /// The bytes after the last whole frame, if a crash may have interrupted their write. Otherwise, the error from
+    /// reading them. Data after a frame is written only once that frame is durable.
     fn torn_tail(&self, error: DiskError) -> Result<TornTail, DiskError> {
         let left = self.length - self.offset;
         if matches!(error, DiskError::Io(_)) || left > HEAD_LEN + MAX_PAYLOAD as u64 {
@@ -368,7 +367,7 @@ impl Salt {
 const MAGIC: &[u8] = b"CREDFRM1LEDGER_3";
 const SALT_LEN: usize = 16;
 pub(crate) const HEADER_LEN: u64 = 36;
-/// Bytes of a frame in front of its payload.
+/// Bytes of a frame before its payload.
 pub(crate) const HEAD_LEN: u64 = 12;
 
 #[cfg(test)]
@@ -546,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_with_something_behind_it_is_no_torn_write() {
+    fn a_frame_with_something_behind_it_is_not_a_torn_write() {
         let scratch = file_with(&[b"one", b"two"]);
         scratch.edit(|bytes| {
             let last = bytes.len() - 1;
@@ -565,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_sync_left_behind_is_taken_back() {
+    fn bytes_that_a_failed_sync_left_behind_are_removed() {
         let scratch = file_with(&[b"one"]);
         let (_, mut file, _) = scratch.reopen().unwrap();
         let real = std::mem::replace(&mut file.file, device("/dev/null"));
@@ -577,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_that_can_not_be_taken_back_is_mended_first() {
+    fn a_failed_write_that_cannot_be_removed_is_recovered_first() {
         let scratch = file_with(&[b"one"]);
         let (_, mut file, _) = scratch.reopen().unwrap();
         file.file = device("/dev/full");
@@ -586,10 +585,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_mended_is_as_if_what_failed_had_never_been_tried() {
+    fn a_recovered_file_has_no_trace_of_the_failed_write() {
         let scratch = file_with(&[b"one"]);
         let (_, mut file, _) = scratch.reopen().unwrap();
-        // Written, and then not synced.
+        // Written, but not synced.
         let mut elsewhere = FrameFile {
             file: file.file.try_clone().unwrap(),
             path: file.path.clone(),
@@ -603,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_still_can_not_be_written_is_not_mended() {
+    fn a_file_that_still_cannot_be_written_is_not_recovered() {
         let scratch = file_with(&[b"one"]);
         let (_, mut file, _) = scratch.reopen().unwrap();
         let real = std::mem::replace(&mut file.file, device("/dev/full"));
@@ -617,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_last_frame_is_read_back_wrongly_is_not_mended() {
+    fn a_file_whose_last_frame_is_read_back_wrongly_is_not_recovered() {
         let scratch = file_with(&[b"one"]);
         let (_, mut file, _) = scratch.reopen().unwrap();
         file.broken = true;

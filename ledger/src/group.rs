@@ -1,4 +1,4 @@
-//! How a group of records is written: one frame, a head that says what follows, and the leaves.
+//! The encoding of a group of records: one frame with a head and the leaves.
 
 use std::path::Path;
 
@@ -8,75 +8,75 @@ use crate::disk_error::DiskError;
 use crate::frames::{Frame, Frames, HEAD_LEN, MAX_PAYLOAD};
 use crate::sources::{MAX_KNOWN_SOURCES, SourceMark};
 
-/// What a group is, in the clear: enough to go on after a restart without opening a leaf. A frame has it behind its length
-/// (as protobuf delimits messages), and the leaves follow.
+/// A group's metadata, in the clear, so that a restart need not open leaves. In a frame it follows its length
+/// (delimited, as protobuf does), and the leaves follow it.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct GroupHead {
     /// Index of the first record.
     #[prost(uint64, tag = "1")]
     pub(crate) first_index: u64,
-    /// How many records there are.
+    /// The number of records.
     #[prost(uint32, tag = "2")]
     pub(crate) entries: u32,
-    /// When they were taken in, nanoseconds since the Unix epoch.
+    /// When the control plane received them, nanoseconds since the Unix epoch.
     #[prost(fixed64, tag = "3")]
     pub(crate) received_unix_nano: u64,
-    /// What became of the sources.
+    /// The new state of each source.
     #[prost(message, repeated, tag = "4")]
     pub(crate) sources: Vec<SourceMark>,
-    /// Places, in the group, of the records that hold a chain.
+    /// Positions, in the group, of the records that hold a chain.
     #[prost(uint32, repeated, tag = "5")]
     pub(crate) chains: Vec<u32>,
-    /// In a segment's first frame, which has nothing else.
+    /// Only in a segment's first frame, which has nothing else.
     #[prost(message, optional, tag = "6")]
     pub(crate) beginning: Option<Beginning>,
 }
 
-/// The state when a segment began: a start reads the last segment only.
+/// The state when a segment began, so that a start reads the last segment only.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Beginning {
     /// The root of the tree of all records before the segment, 32 bytes.
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) root: Vec<u8>,
-    /// The lowest index that was still held.
+    /// The lowest held index.
     #[prost(uint64, tag = "2")]
     pub(crate) first_held: u64,
-    /// Every source that was known, those that were known for longer first.
+    /// All known sources, the oldest first.
     #[prost(message, repeated, tag = "3")]
     pub(crate) sources: Vec<SourceMark>,
-    /// How much of the segment before is about its largest principals and, with key 0, about all of them.
+    /// The bytes of the largest principals in the previous segment and, with key 0, of all principals.
     #[prost(message, repeated, tag = "4")]
     pub(crate) shares: Vec<KeyShare>,
 }
 
-/// How much of a segment is about a principal.
+/// The size of a principal's evidence in a segment.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct KeyShare {
     /// The name of the principal's key.
     #[prost(uint32, tag = "1")]
     pub(crate) key: u32,
-    /// Of its leaves.
+    /// Bytes of its leaves.
     #[prost(uint64, tag = "2")]
     pub(crate) bytes: u64,
 }
 
-/// A group as it lies in a segment.
+/// A group, as read from a segment.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) head: GroupHead,
-    /// Where its frame begins in the segment's file.
+    /// The offset of its frame in the segment's file.
     pub(crate) offset: u64,
     payload: Vec<u8>,
-    /// Where the leaves begin in the payload, each behind its length.
+    /// Where the leaves begin in the payload. Each follows its length.
     leaves_at: usize,
 }
 
-/// A leaf as it lies in a segment.
+/// A leaf, as read from a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Leaf<'a> {
     /// Its record's index.
     pub(crate) index: u64,
-    /// Where it begins in the segment's file, its length first.
+    /// Its offset in the segment's file, at its length.
     pub(crate) offset: u32,
     pub(crate) sealed: &'a [u8],
 }
@@ -90,7 +90,7 @@ pub(crate) fn groups_of(segment: &Path) -> Result<impl Iterator<Item = Result<Gr
 // === impl Group ===
 
 impl Group {
-    /// Takes a segment's frame apart.
+    /// Decodes a segment's frame.
     pub(crate) fn read(segment: &Path, frame: Frame) -> Result<Self, DiskError> {
         let offset = frame.offset;
         let unreadable = "the frame does not hold records that this version can read";
@@ -130,9 +130,9 @@ impl Group {
     }
 }
 
-/// A mark takes at most 32 bytes: 2 and the name's 18, a number's 11 and a change's 1 or 2 (a known enumeration is small).
+/// A mark takes at most 32 bytes: 2, 18 for the name, 11 for a number and 1 or 2 for a change (a small enum).
 const _: () = assert!(MAX_KNOWN_SOURCES * 34 < MAX_PAYLOAD, "one frame holds all sources");
-/// C2SP tlog-tiles: each leaf of a bundle follows its length, big-endian.
+/// C2SP tlog-tiles: in a bundle, each leaf follows its length, big-endian.
 pub(crate) const LEAF_LENGTH_BYTES: usize = 2;
 
 #[cfg(test)]
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_are_found_where_they_lie() {
+    fn leaves_are_found_at_their_offsets() {
         let payload = payload(&[b"one", b"", b"three"]);
         let group = parse(&payload).unwrap();
         let found: Vec<_> = group.leaves().map(|leaf| (leaf.index, leaf.sealed)).collect();

@@ -1,5 +1,5 @@
-//! The hashes of complete subtrees, a file for each level. They follow from the leaves: they are written after the leaves
-//! are durable, synced when a segment is full, and made again from the last segment at every start.
+//! The hashes of complete subtrees, in one file for each level. They derive from the leaves. They are written after the
+//! leaves are durable, synced when a segment is full, and rebuilt from the last segment at every start.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,25 +12,25 @@ use credence_storage::{FileError, at, durable};
 use crate::disk_error::DiskError;
 use crate::tree::{Frontier, Hash, Hashes};
 
-/// The files. A reader has to know how many leaves there are.
+/// The files. A reader must know the number of leaves.
 #[derive(Debug)]
 pub(crate) struct HashFiles {
     folder: PathBuf,
     levels: Vec<File>,
 }
 
-/// The tree of all records, whose hashes it appends to the files.
+/// The tree of all records. It appends its hashes to the files.
 #[derive(Debug)]
 pub(crate) struct TreeWriter {
     files: Arc<HashFiles>,
     frontier: Frontier,
-    /// Leaves whose hashes are in the files.
+    /// The number of leaves whose hashes are in the files.
     written: u64,
-    /// Hashes that are not written yet, of each level.
+    /// Hashes that are not written yet, for each level.
     pending: Vec<Vec<u8>>,
 }
 
-/// The hashes as far as `size` leaves.
+/// The hashes of the first `size` leaves.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HashesAt<'a> {
     pub(crate) files: &'a HashFiles,
@@ -40,8 +40,8 @@ pub(crate) struct HashesAt<'a> {
 // === impl HashFiles ===
 
 impl HashFiles {
-    /// Opens the files, and makes those that are not there. Their names are durable on return: of the hashes of pruned
-    /// leaves there is no other copy.
+    /// Opens the files, and creates missing ones. Their names are durable on return, because hashes of pruned leaves
+    /// have no other copy.
     pub(crate) fn open(folder: &Path) -> Result<Self, DiskError> {
         let open = |level: u32| {
             let path = folder.join(level.to_string());
@@ -63,13 +63,14 @@ impl HashFiles {
         })
     }
 
-    /// Leaves whose hashes, and those of all subtrees that they complete, are in the files as far as their lengths say.
+    /// The number of leaves whose hashes, and those of all subtrees that they complete, are in the files according to
+    /// their lengths.
     pub(crate) fn size(&self) -> Result<u64, DiskError> {
         let mut size = u64::MAX;
         for (level, file) in (0..LEVELS).zip(&self.levels) {
             let length = file.metadata().map_err(|error| self.io_error(level, error))?.len();
             let complete = length / HASH_BYTES;
-            // Leaves beyond the last subtree of this level do not have to be whole.
+            // Leaves after the last subtree of this level may be incomplete.
             let leaves = match level {
                 0 => complete,
                 _ => ((complete + 1) << (8 * level)) - 1,
@@ -79,8 +80,8 @@ impl HashFiles {
         Ok(size)
     }
 
-    /// Writes on behind this tree, over what may be there: a disk that is full has room for it, and of the hashes of
-    /// pruned leaves there is no other copy.
+    /// Continues this tree, and overwrites existing bytes: a full disk has room for that, and hashes of pruned leaves
+    /// have no other copy.
     pub(crate) fn writer(self: &Arc<Self>, tree: Frontier) -> TreeWriter {
         TreeWriter {
             files: Arc::clone(self),
@@ -90,7 +91,7 @@ impl HashFiles {
         }
     }
 
-    /// Bytes of all levels together, of a tree of `size` leaves.
+    /// Bytes of all levels for a tree of `size` leaves.
     pub(crate) fn bytes(size: u64) -> u64 {
         (0..LEVELS).map(|level| (size >> (8 * level)) * HASH_BYTES).sum()
     }
@@ -113,7 +114,7 @@ impl TreeWriter {
         });
     }
 
-    /// How many leaves it has.
+    /// The number of leaves.
     pub(crate) fn size(&self) -> u64 {
         self.frontier.size()
     }
@@ -122,12 +123,12 @@ impl TreeWriter {
         self.frontier.root()
     }
 
-    /// Leaves whose hashes wait in memory.
+    /// The number of leaves whose hashes wait in memory.
     pub(crate) fn pending(&self) -> u64 {
         self.size() - self.written
     }
 
-    /// Writes what was taken in; what could not be written is kept for the next time.
+    /// Writes the pending hashes. Hashes that could not be written stay pending.
     pub(crate) fn flush(&mut self) -> Result<(), DiskError> {
         let files = Arc::clone(&self.files);
         for (level, (file, pending)) in (0..LEVELS).zip(files.levels.iter().zip(&self.pending)) {
@@ -175,7 +176,7 @@ impl Hashes for HashesAt<'_> {
 }
 
 const HASH_BYTES: u64 = 32;
-/// The last is that of 2^48 leaves.
+/// The last level has subtrees of 2^48 leaves.
 const LEVELS: u32 = 7;
 
 #[cfg(test)]
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
     use crate::tree::leaf_hash;
 
-    /// The root of so many leaves, each the hash of its number, and their hashes in files.
+    /// The root of this many leaves, each the hash of its number, with their hashes in files.
     fn grown(folder: &Path, size: u64) -> Frontier {
         let files = Arc::new(HashFiles::open(folder).unwrap());
         let mut writer = files.writer(Frontier::new());
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_complete_is_not_there() {
+    fn incomplete_subtrees_have_no_hash() {
         let folder = tempfile::tempdir().unwrap();
         grown(folder.path(), 300);
         let files = HashFiles::open(folder.path()).unwrap();

@@ -1,27 +1,27 @@
-//! By what each record can be found: in the index, and by who compares it with a question.
+//! The index keys of each record. Queries compare records with them too.
 
 use crate::entry::{EntryKind, EntryView, PrincipalView};
 use crate::index::IndexKey;
 use crate::record::{RecordBody, RecordKind};
 
-/// What a record says, as far as it can be asked for.
+/// A record's contents, as far as they can be searched for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Row<'a> {
     Entry(EntryView<'a>),
-    /// A chain that the ledger already had: it is found where it is.
+    /// A chain that the ledger already had. It is found at its own record.
     KnownChain(EntryView<'a>),
-    /// What happened to a source.
+    /// A change of a source.
     Change,
-    /// What the control plane had to say.
+    /// A note of the control plane.
     Note,
-    /// It cannot be read.
+    /// An unreadable record.
     Unreadable,
 }
 
 // === impl Row ===
 
 impl<'a> Row<'a> {
-    /// Of a record.
+    /// The row of a record.
     pub(crate) fn of(body: &'a RecordBody) -> Self {
         match body {
             RecordBody::Entry(stored) => match stored.view() {
@@ -35,8 +35,8 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The earliest and the latest instant that the record, which was taken in at that one, is about: of a decision when it
-    /// was made, of counts their second, of a gap when it began and when it ended.
+    /// The earliest and the latest time of a record that was received at the given time: the time of a decision, the
+    /// second of counts, the begin and end of a gap.
     pub(crate) fn span(&self, received: u64) -> (u64, u64) {
         match self {
             Self::Entry(entry) => match &entry.kind {
@@ -52,7 +52,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// What it can be found by.
+    /// The keys by which it can be found.
     pub(crate) fn keys(&self) -> Vec<IndexKey<'a>> {
         let kind = |kind: RecordKind| IndexKey::Kind(kind as u8);
         let mut keys = Vec::with_capacity(EVENT_KEYS);
@@ -104,6 +104,6 @@ fn principal_keys<'a>(principal: Option<PrincipalView<'a>>) -> impl Iterator<Ite
     })
 }
 
-/// What an event with two tokens can be found by.
+/// The number of keys of an event with two tokens.
 const EVENT_KEYS: usize = 10;
 const NANOS: u64 = 1_000_000_000;

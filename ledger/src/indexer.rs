@@ -1,4 +1,4 @@
-//! Work on the index that need not hold up evidence: writing that of a full segment, and dropping rows of what was erased.
+//! Index work in the background: writing the index of a full segment, and dropping the rows of erased records.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ use crate::index::{IndexFile, IndexKey, RUN_PLACES, SegmentIndex};
 use crate::seal::key_name;
 use crate::segment::Segment;
 
-/// A thread for it. It ends, with everything done, when this is dropped.
+/// The thread for it. When dropped, it completes its work and ends.
 #[derive(Debug)]
 pub(crate) struct Indexer {
     queue: Arc<Queue>,
@@ -28,38 +28,38 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct Work {
-    /// Segments whose index is yet to be written; that of the first one may be being written.
+    /// Segments whose index is yet to be written. That of the first one may be in progress.
     full: VecDeque<Arc<Segment>>,
     /// Segments whose index could not be written.
     failed: Vec<Arc<Segment>>,
-    /// Why that of the last one could not.
+    /// The error of the last one.
     error: Option<DiskError>,
     forgetting: VecDeque<ErasedRows>,
-    /// Nothing is added any more.
+    /// No more work will be added.
     has_ended: bool,
     /// The thread has panicked.
     is_lost: bool,
 }
 
-/// The rows of records that cannot be opened any more.
+/// The rows of records that can no longer be opened.
 #[derive(Debug)]
 pub(crate) struct ErasedRows {
-    /// What is yet to be looked through.
+    /// Segments that are yet to be searched.
     pub(crate) segments: std::vec::IntoIter<Arc<Segment>>,
     /// Whether some rows could not be dropped.
     pub(crate) failed: bool,
-    /// The principal that they are about: issuer and subject. After a crash it is not known, and every leaf's key is looked at.
+    /// The principal of the records: issuer and subject. Unknown after a crash; then the key of every leaf is checked.
     pub(crate) principal: Option<(String, Option<String>)>,
-    /// What those records were sealed with.
+    /// The key that sealed the records.
     pub(crate) key: u32,
-    /// A file that is there until all of them are dropped.
+    /// A file that exists until all rows are dropped.
     pub(crate) pending: PathBuf,
 }
 
 // === impl Indexer ===
 
 impl Indexer {
-    /// Starts it, with full segments whose index could not be written so far.
+    /// Starts the thread, with full segments whose index could not be written so far.
     pub(crate) fn start(failed: Vec<Arc<Segment>>) -> std::io::Result<Self> {
         let queue = Arc::new(Queue::default());
         queue.change(|work| work.failed = failed);
@@ -80,18 +80,19 @@ impl Indexer {
         })
     }
 
-    /// Writes the segment's index in a while. If it cannot be written, it is tried again when there has to be room.
+    /// Writes the segment's index later. If that fails, it is tried again before the next segment is full.
     pub(crate) fn finish(&self, segment: Arc<Segment>) {
         self.queue.change(|work| work.full.push_back(segment));
     }
 
-    /// Waits until there is room for another full segment: no more than two indexes of full segments are in memory.
+    /// Waits until another full segment can be added: at most two indexes of full segments are in memory.
     pub(crate) fn make_room(&self) -> Result<(), DiskError> {
         let mut work = self.queue.wait_while(|work| work.full.len() >= MAX_UNFINISHED);
         if work.failed.is_empty() {
             return Ok(());
         }
-        // Once more, where all of it is done: rows that are dropped meanwhile must not come back with the file.
+        // Tries again here, where the result is awaited. Rows that are dropped meanwhile must not come back with the
+        // file.
         let failed = std::mem::take(&mut work.failed);
         drop(work);
         failed.into_iter().for_each(|segment| self.finish(segment));
@@ -107,7 +108,7 @@ impl Indexer {
         self.queue.work.lock().is_lost
     }
 
-    /// Drops rows from their segments' indexes in a while.
+    /// Drops rows from the indexes of their segments later.
     pub(crate) fn forget(&self, rows: ErasedRows) {
         self.queue.change(|work| work.forgetting.push_back(rows));
     }
@@ -130,7 +131,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Panics if the indexer's thread has: the ledger's writer must not wait for it for ever, and its end raises the alarm.
+    /// Panics if the indexer's thread has panicked. The ledger's writer must not wait forever, and its end raises the
+    /// alarm.
     fn wait_while(&self, condition: impl Fn(&Work) -> bool) -> MutexGuard<'_, Work> {
         let mut work = self.work.lock();
         self.changed
@@ -139,9 +141,9 @@ impl Queue {
         work
     }
 
-    /// Works until nothing is added any more and all is done. To look through all segments for a principal's rows can take
-    /// minutes, and the writer waits for the index of a full segment: that comes first, between any two segments that are
-    /// looked through.
+    /// Works until no more work is added and all is done. Searching all segments for a principal's rows can take
+    /// minutes, while the writer waits for the index of a full segment. So that index comes first, between any two
+    /// segments.
     fn work_off(&self) {
         loop {
             let mut work =
@@ -171,12 +173,12 @@ impl Queue {
 // === impl ErasedRows ===
 
 impl ErasedRows {
-    /// Looks through one more segment, and says whether there was one. What cannot be dropped finds what cannot be opened,
-    /// no more than that something was there; the next start tries again.
+    /// Searches one more segment. Returns whether there was one. A row that cannot be dropped leads to a record that
+    /// cannot be opened, so it shows only that a record existed. The next start tries again.
     fn step(&mut self) -> bool {
         let Some(segment) = self.segments.next() else {
             if !self.failed {
-                // One that stays costs the next start a look.
+                // If the file remains, the next start searches again without effect.
                 let _ = std::fs::remove_file(&self.pending);
             }
             return false;
@@ -186,7 +188,7 @@ impl ErasedRows {
     }
 }
 
-/// Writes the index of a segment that is full. Questions are answered meanwhile.
+/// Writes the index of a full segment. Lookups work meanwhile.
 pub(crate) fn finish(segment: &Segment) -> Result<(), DiskError> {
     if segment.is_removed() {
         return Ok(());
@@ -200,10 +202,10 @@ pub(crate) fn finish(segment: &Segment) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// An index whose segment was removed while it was being written would keep its rows for good.
+/// If a segment is removed while its index is being written, the index would keep its rows.
 fn remove_with_its_segment(segment: &Segment) {
     if segment.is_removed() {
-        // What stays is removed by the next start.
+        // The next start removes it if this fails.
         let _ = std::fs::remove_file(&segment.index_path);
     }
 }
@@ -218,7 +220,7 @@ fn forget(segment: &Segment, rows: &ErasedRows) -> Result<(), DiskError> {
         None => (0..segment.records()).collect(),
     };
     let mut sealed = Vec::new();
-    // A place alone, or those of a run that follow one another.
+    // A single place, or consecutive places of a run.
     for run in places.chunk_by(|a, b| a + 1 == *b && a / RUN_PLACES == b / RUN_PLACES) {
         let (Some(first), Some(last)) = (run.first(), run.last()) else {
             continue;
@@ -237,7 +239,7 @@ fn forget(segment: &Segment, rows: &ErasedRows) -> Result<(), DiskError> {
         SegmentIndex::File(file) => Some(file.clone()),
         SegmentIndex::Growing(_) => None,
     };
-    // Questions are answered, and segments begun, while a file is written anew; only this thread changes it.
+    // Lookups and new segments are possible while a file is written again. Only this thread changes it.
     let file = file.map(|file| file.remove(&sealed)).transpose()?;
     segment.with_index(|index| match (index, file) {
         (index, Some(file)) => *index = SegmentIndex::File(file),
@@ -307,13 +309,13 @@ mod tests {
     }
 
     #[test]
-    fn whoever_appends_does_not_wait_until_rows_are_dropped_everywhere() {
+    fn appending_does_not_wait_until_all_rows_are_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let old: Vec<_> = (0..3)
             .map(|number| segment(folder.path(), number * 256, "ada"))
             .collect();
         let indexer = Arc::new(Indexer::start(Vec::new()).unwrap());
-        // For as long as they are looked at, no row of them can be dropped.
+        // While the indexes are locked, no row can be dropped.
         let held: Vec<_> = old.iter().map(|segment| segment.index()).collect();
         let rows = rows(folder.path(), old.clone());
         let pending = rows.pending.clone();
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_can_not_be_written_is_written_once_it_can() {
+    fn an_index_that_cannot_be_written_is_written_later() {
         let folder = tempfile::tempdir().unwrap();
         let full = segment(folder.path(), 0, "ada");
         let obstacle = folder.path().join(format!("index/{:020}.new", 0));
@@ -355,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_does_not_wait_for_a_thread_that_has_panicked() {
+    fn waiting_for_room_ends_if_the_thread_has_panicked() {
         let folder = tempfile::tempdir().unwrap();
         let panic = |queue: &Queue| {
             drop(queue.wait_while(|work| work.full.is_empty()));
@@ -373,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn no_index_is_left_behind_of_a_segment_that_was_removed() {
+    fn a_removed_segment_leaves_no_index_behind() {
         let folder = tempfile::tempdir().unwrap();
         let removed = segment(folder.path(), 0, "ada");
         removed.remove();

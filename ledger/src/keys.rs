@@ -1,5 +1,5 @@
-//! The data keys, one for each principal: a file of slots that are overwritten in place, so that what was sealed with a
-//! key is erased by destroying it.
+//! The data keys, one for each principal: a file of slots that are overwritten in place. Destroying a key erases
+//! everything that was sealed with it.
 //!
 //! ```text
 //! slot     = state (1 byte) | 0 0 0 | tag (16 bytes) | key (32 bytes) | checksum (u32 LE) | last use (6 bytes LE) | its
@@ -7,9 +7,10 @@
 //! checksum = CRC-32C of the slot's number (u32 LE) and what precedes; of the last use, its lower half
 //! ```
 //!
-//! A slot's number is its key's name. Slot 0 is for what is about no principal; its tag says what the file is. The other
-//! tags are SipHash-2-4-128 of the principal's name, keyed with what HMAC-SHA256 derives from key 0, as the index's hashes
-//! are: no name is in either file. The last use is the first index, in units of 256, of the last segment that has a leaf sealed with the key.
+//! A slot's number is its key's name. Slot 0 is for records without a principal; its tag identifies the file's format.
+//! The other tags are SipHash-2-4-128 of the principal's name, under a secret that HMAC-SHA256 derives from key 0. The
+//! index's hashes use such a secret too, so neither file contains names. The last use is the first index, in units of
+//! 256, of the last segment that has a leaf sealed with the key.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -38,15 +39,15 @@ pub(crate) struct DataKeys {
     slots: Vec<State>,
     free: Vec<u32>,
     limit: u32,
-    /// Keys that are expanded, ready to seal.
+    /// Expanded keys, ready to seal.
     prepared: HashMap<u32, LessSafeKey>,
-    /// Keys that were made and are not known to be on disk.
+    /// New keys that may not be on disk yet.
     unsynced: Vec<u32>,
-    /// Set once a sync failed, until [`DataKeys::recover`]: what the disk holds is not known any more.
+    /// Set if a sync failed, until [`DataKeys::recover`]: the contents of the disk are unknown.
     broken: bool,
 }
 
-/// The file, to open leaves with.
+/// The file, for opening leaves.
 #[derive(Debug)]
 pub(crate) struct KeyFile {
     path: PathBuf,
@@ -55,7 +56,7 @@ pub(crate) struct KeyFile {
 
 type Tag = [u8; 16];
 
-/// What is known of a key without reading it.
+/// What memory knows of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Free,
@@ -65,30 +66,30 @@ enum State {
 
 /// A slot of the file.
 pub(crate) enum Slot {
-    /// No such key was ever made, or nothing is left that was sealed with it.
+    /// The key was never made, or nothing is left that was sealed with it.
     Free,
-    /// The key is there.
+    /// The key exists.
     Live {
         tag: Tag,
         key: Zeroizing<[u8; 32]>,
         last_use: u64,
     },
-    /// The key was destroyed, and its name is not used again.
+    /// The key was destroyed. Its name is not used again.
     Erased,
 }
 
 // === impl DataKeys ===
 
 impl DataKeys {
-    /// Makes the file, with the key for what is about no principal. Durable on return.
+    /// Creates the file, with the key for records without a principal. Durable on return.
     pub(crate) fn create(path: &Path) -> Result<(), DiskError> {
         let key = random_key().map_err(at(path))?;
         let slot = encode(0, LIVE, FILE_TAG, &key, 0);
         Ok(durable::write_path(path, &slot[..]).map_err(at(path))?)
     }
 
-    /// Reads the file. A slot at its end that cannot be read is free only if no record was sealed with its key, which
-    /// `is_used` says: then a crash interrupted its first write. Otherwise it is damage, and nothing is overwritten.
+    /// Reads the file. An unreadable slot at its end is free only if no record was sealed with its key, as `is_used`
+    /// tells: then a crash interrupted its first write. Otherwise it is damage, and nothing is overwritten.
     pub(crate) fn open(path: &Path, limit: u32, is_used: impl FnOnce(u32) -> bool) -> Result<Self, DiskError> {
         let file = Arc::new(KeyFile::open_with(path, OpenOptions::new().read(true).write(true))?);
         let mut this = Self {
@@ -102,11 +103,11 @@ impl DataKeys {
             broken: false,
             file,
         };
-        // Slots are written in their order, and synced before anything is sealed with them: only the last one can be torn.
+        // Slots are written in order, and synced before anything is sealed with them. So only the last one can be torn.
         let mut unreadable = None;
         let file = this.file();
         file.each_slot(|number, slot| {
-            // One that is cut short was never whole: it is written over.
+            // A slot that is cut short was never complete, and is overwritten.
             let Some(slot) = slot else { return Ok(()) };
             let read = match Slot::decode(number, slot) {
                 _ if number == 0 => State::Live { last_use: UNKNOWN_USE },
@@ -132,29 +133,29 @@ impl DataKeys {
             Ok(())
         })?;
         if let Some(unreadable) = unreadable.filter(|unreadable| is_used(*unreadable)) {
-            let found = "the checksum does not match, and records that are held were sealed with its key";
+            let found = "the checksum does not match, and existing records were sealed with its key";
             return Err(this.file.damaged(unreadable, found));
         }
-        // Those with low numbers first, so that the file stays dense.
+        // Low numbers are used first, so that the file stays dense.
         this.free.reverse();
         this.settle()?;
         Ok(this)
     }
 
-    /// Makes what was read durable before it is used: where an earlier process failed to sync, a new key, or
-    /// that an old one was destroyed, may be in memory only, as pages that the kernel takes for written.
+    /// Makes the contents durable before they are used. If an earlier process failed to sync, a new key or a destroyed
+    /// one may exist in memory only, in pages that the kernel considers written.
     fn settle(&self) -> Result<(), DiskError> {
         self.file
             .each_part(self.bytes(), |offset, part| Ok(self.file.write(part, offset)?))?;
         Ok(self.file.file.sync_data().map_err(at(&self.file.path))?)
     }
 
-    /// To open leaves with.
+    /// The file, for opening leaves.
     pub(crate) fn file(&self) -> Arc<KeyFile> {
         Arc::clone(&self.file)
     }
 
-    /// The name of the key that is the principal's; makes one if there is none. [`DataKeys::sync`] makes it durable.
+    /// The name of the principal's key. Makes a key if there is none; [`DataKeys::sync`] makes it durable.
     pub(crate) fn name_for(&mut self, principal: Option<PrincipalView<'_>>, segment: u64) -> Result<u32, LedgerError> {
         let Some(principal) = principal else { return Ok(0) };
         let tag = tag_of(principal, self.tags);
@@ -173,14 +174,13 @@ impl DataKeys {
         self.by_tag.get(&tag_of(principal, self.tags)).copied()
     }
 
-    /// Notes that the segment with this first index has a leaf that is sealed with the key; an error if there is no key of
-    /// this name, and never was.
+    /// Notes that the segment with this first index has a leaf sealed with the key. An error if the key never existed.
     pub(crate) fn was_used(&mut self, name: u32, segment: u64) -> Result<(), DiskError> {
         match self.slots.get(name as usize) {
             Some(State::Live { .. } | State::Erased) => self.used(name, segment),
             Some(State::Free) | None => Err(self
                 .file
-                .damaged(name, "evidence was sealed with its key, which is not there")),
+                .damaged(name, "evidence was sealed with its key, which is missing")),
         }
     }
 
@@ -190,7 +190,7 @@ impl DataKeys {
             && *last_use != segment
             && name != 0
         {
-            // Durable before the next segment begins, and until then made good by the start, which reads the last one.
+            // Durable before the next segment begins. Until then, a start restores it from the last segment.
             let at = slot_offset(name) + LAST_USE_AT as u64;
             self.file.write(&encode_use(name, segment), at)?;
             *last_use = segment;
@@ -198,7 +198,7 @@ impl DataKeys {
         Ok(())
     }
 
-    /// The key of this name, ready to seal.
+    /// The key with this name, ready to seal.
     pub(crate) fn key(&mut self, name: u32) -> Result<&LessSafeKey, DiskError> {
         if !self.prepared.contains_key(&name) {
             if self.prepared.len() >= PREPARED_KEYS {
@@ -207,11 +207,11 @@ impl DataKeys {
             self.prepared
                 .extend(self.file.slot(name)?.expanded().map(|key| (name, key)));
         }
-        let missing = || self.file.damaged(name, "the key is not there");
+        let missing = || self.file.damaged(name, "the key is missing");
         self.prepared.get(&name).ok_or_else(missing)
     }
 
-    /// Makes every key that was made durable, before anything is that is sealed with it.
+    /// Makes new keys durable, before anything is that is sealed with them.
     pub(crate) fn sync(&mut self) -> Result<(), DiskError> {
         if !self.unsynced.is_empty() {
             self.sync_always()?;
@@ -219,10 +219,10 @@ impl DataKeys {
         Ok(())
     }
 
-    /// As [`DataKeys::sync`], and the last uses with them.
+    /// As [`DataKeys::sync`], with the last uses.
     pub(crate) fn sync_always(&mut self) -> Result<(), DiskError> {
         if self.broken {
-            let error = io::Error::other("it could not be synced to disk before; look after the volume");
+            let error = io::Error::other("an earlier sync to disk failed; check the volume");
             return Err(at(&self.file.path)(error).into());
         }
         if let Err(error) = self.file.file.sync_data() {
@@ -233,8 +233,8 @@ impl DataKeys {
         Ok(())
     }
 
-    /// After a sync that failed, as soon as the disk lets us: no leaf is sealed with the keys that were made since the one
-    /// before, so they are taken back; everything else that may have been dropped is written again.
+    /// Recovers after a failed sync, as soon as the disk allows it. Keys made since the last sync have not sealed any
+    /// leaf, so they are discarded. Everything else that may have been lost is written again.
     pub(crate) fn recover(&mut self) -> Result<(), DiskError> {
         if !self.broken {
             return Ok(());
@@ -258,7 +258,7 @@ impl DataKeys {
         self.sync_always()
     }
 
-    /// Destroys a key, durably. Whether it was still there.
+    /// Destroys a key, durably. Returns whether it still existed.
     pub(crate) fn erase(&mut self, name: u32) -> Result<bool, DiskError> {
         let Some(State::Live { last_use }) = self.slots.get(name as usize).copied().filter(|_| name != 0) else {
             return Ok(false);
@@ -270,13 +270,13 @@ impl DataKeys {
         Ok(true)
     }
 
-    /// Whether there was such a key, and it was erased.
+    /// Whether the key existed and was erased.
     pub(crate) fn is_erased(&self, name: u32) -> bool {
         matches!(self.slots.get(name as usize), Some(State::Erased))
     }
 
-    /// Destroys the keys of which every leaf lay before `first_held`, durably. Their slots are used again. Returns how
-    /// many there were.
+    /// Destroys, durably, the keys whose leaves were all before `first_held`. Their slots are used again. Returns their
+    /// number.
     pub(crate) fn destroy_unused(&mut self, first_held: u64) -> Result<usize, DiskError> {
         let held_from = first_held / UNIT;
         let is_unused = |slot: &State| matches!(slot, State::Live { last_use } if *last_use < held_from);
@@ -298,7 +298,7 @@ impl DataKeys {
         Ok(unused.len())
     }
 
-    /// Keys that there are, destroyed ones that are remembered included.
+    /// The number of keys, with erased ones.
     pub(crate) fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -346,7 +346,7 @@ impl DataKeys {
 // === impl KeyFile ===
 
 impl KeyFile {
-    /// For who only reads.
+    /// For readers.
     pub(crate) fn open_to_read(path: &Path) -> Result<Self, FileError> {
         Self::open_with(path, OpenOptions::new().read(true))
     }
@@ -358,21 +358,21 @@ impl KeyFile {
         })
     }
 
-    /// The slot of this key, as it is at this moment. One that cannot be read is free.
+    /// The slot of this key at this moment. An unreadable slot is free.
     pub(crate) fn slot(&self, name: u32) -> Result<Slot, DiskError> {
         let slot = self.read(name)?;
         Ok(slot.and_then(|slot| Slot::decode(name, &slot)).unwrap_or(Slot::Free))
     }
 
-    /// Where slots are not as they were written, and what is wrong there.
+    /// The offsets of damaged slots, and the damage.
     pub(crate) fn damaged_slots(&self) -> Result<Vec<(u64, &'static str)>, DiskError> {
         let mut damaged = Vec::new();
         self.each_slot(|name, slot| {
             let found = match slot.map(|slot| (Slot::decode(name, slot), last_use(name, slot))) {
                 None => Some("the last slot is cut short"),
-                Some((None, _)) => Some("the slot's checksum is not that of its key"),
+                Some((None, _)) => Some("the slot's checksum does not match its key"),
                 Some((Some(Slot::Live { .. } | Slot::Erased), None)) => {
-                    Some("the slot's last use does not have its checksum")
+                    Some("the checksum of the slot's last use does not match")
                 }
                 Some(_) => None,
             };
@@ -393,7 +393,7 @@ impl KeyFile {
         Ok(erased)
     }
 
-    /// Reads the slots in their order; one at the end that is cut short is none.
+    /// Reads the slots in order. Ignores one at the end that is cut short.
     fn each_slot(
         &self,
         mut visit: impl FnMut(u32, Option<&[u8; SLOT_BYTES]>) -> Result<(), DiskError>,
@@ -406,7 +406,7 @@ impl KeyFile {
         })
     }
 
-    /// Reads so many bytes in parts that can be held in memory.
+    /// Reads this many bytes, in parts that fit in memory.
     fn each_part(
         &self,
         length: u64,
@@ -421,12 +421,12 @@ impl KeyFile {
         Ok(())
     }
 
-    /// What the index's hashes are keyed with.
+    /// The secret of the index's hashes.
     pub(crate) fn index_secret(&self) -> Result<IndexSecret, DiskError> {
         Ok(IndexSecret::new(&*self.derived(INDEX_CONTEXT)?))
     }
 
-    /// A secret that HMAC-SHA256 derives from key 0.
+    /// A secret derived from key 0 with HMAC-SHA256.
     fn derived(&self, context: &[u8]) -> Result<Zeroizing<[u8; 32]>, DiskError> {
         let first = self.read(0)?.ok_or_else(|| self.damaged(0, "the file is empty"))?;
         match Slot::decode(0, &first).ok_or_else(|| self.damaged(0, WRONG_CHECKSUM))? {
@@ -436,7 +436,7 @@ impl KeyFile {
                 derived.copy_from_slice(tag.as_ref());
                 Ok(derived)
             }
-            _ => Err(self.damaged(0, "the file does not begin as a file of data keys does")),
+            _ => Err(self.damaged(0, "this is not a file of data keys (bad first slot)")),
         }
     }
 
@@ -461,7 +461,7 @@ impl KeyFile {
 // === impl Slot ===
 
 impl Slot {
-    /// None if it is not as it was written.
+    /// None if the slot is damaged.
     fn decode(name: u32, slot: &[u8; SLOT_BYTES]) -> Option<Self> {
         if slot.iter().all(|byte| *byte == 0) {
             return Some(Self::Free);
@@ -485,7 +485,7 @@ impl Slot {
         }
     }
 
-    /// The key, ready to seal and to open, if it is there.
+    /// The key, ready to seal and to open, if it exists.
     pub(crate) fn expanded(&self) -> Option<LessSafeKey> {
         let Self::Live { key, .. } = self else { return None };
         Some(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key[..]).ok()?))
@@ -519,7 +519,7 @@ fn encode(name: u32, state: u8, tag: &Tag, key: &[u8; 32], last_use: u64) -> Zer
     slot
 }
 
-/// Apart from the key, which is not written again when it is only used.
+/// Separate from the key, which is not rewritten when it is only used.
 fn encode_use(name: u32, last_use: u64) -> [u8; SLOT_BYTES - LAST_USE_AT] {
     let mut encoded = last_use.to_le_bytes();
     let checksum = checksum(name, &encoded[..6]).to_le_bytes();
@@ -527,7 +527,7 @@ fn encode_use(name: u32, last_use: u64) -> [u8; SLOT_BYTES - LAST_USE_AT] {
     encoded
 }
 
-/// When the slot's key was last used, if that is as it was written.
+/// When the slot's key was last used, if the checksum matches.
 fn last_use(name: u32, slot: &[u8; SLOT_BYTES]) -> Option<u64> {
     let mut last_use = [0; 8];
     last_use[..6].copy_from_slice(&slot[LAST_USE_AT..LAST_USE_AT + 6]);
@@ -545,7 +545,7 @@ fn random_key() -> io::Result<Zeroizing<[u8; 32]>> {
     Ok(key)
 }
 
-/// Where the slot of the key begins.
+/// The offset of the key's slot.
 pub(crate) fn slot_offset(name: u32) -> u64 {
     u64::from(name) * SLOT_BYTES as u64
 }
@@ -562,11 +562,11 @@ const ERASED: u8 = 2;
 const FILE_TAG: &Tag = b"credence keys v1";
 const TAG_CONTEXT: &[u8] = b"credence ledger principal tag v1";
 const INDEX_CONTEXT: &[u8] = b"credence ledger index v1";
-/// Segments begin at multiples of it.
+/// Segments begin at multiples of this index.
 pub(crate) const UNIT: u64 = 256;
-/// Never before what is held: such a key is not destroyed for want of use.
+/// Later than every held index, so that such a key is not destroyed as unused.
 const UNKNOWN_USE: u64 = u64::MAX;
-/// Expanded keys that are kept, at about 600 bytes each.
+/// Expanded keys kept in memory, at about 600 bytes each.
 const PREPARED_KEYS: usize = 8192;
 const READ_AHEAD: usize = 1 << 20;
 
@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failed_sync_keys_are_taken_back_that_nothing_is_sealed_with() {
+    fn after_a_failed_sync_keys_without_sealed_leaves_are_discarded() {
         let scratch = scratch();
         let mut keys = scratch.open();
         let (kept, erased) = (name(&mut keys, "kept", 256), name(&mut keys, "erased", 0));
@@ -620,7 +620,7 @@ mod tests {
         let lost = keys.name_for(Some(principal("lost")), 0).unwrap();
         keys.broken = true;
         assert!(keys.sync().is_err());
-        // As if the kernel had dropped what was written.
+        // As if the kernel had dropped the written pages.
         scratch.edit(|bytes| bytes[SLOT_BYTES * lost as usize..].fill(0));
         keys.recover().unwrap();
         assert_eq!(keys.known_name(principal("lost")), None);
@@ -708,13 +708,13 @@ mod tests {
         assert_eq!(keys.destroy_unused(512).unwrap(), 1);
         assert!(is_live(&keys, 0) && !is_live(&keys, 1) && is_live(&keys, 2));
         assert_eq!(keys.count(), 2);
-        // The place is used again: nothing is left that was sealed with the former key.
+        // The slot is used again: nothing is left that was sealed with the former key.
         assert_eq!(name(&mut keys, "another", 512), 1);
         assert_eq!(name(&mut scratch.open(), "another", 512), 1);
     }
 
     #[test]
-    fn a_last_use_that_can_not_be_read_keeps_the_key() {
+    fn a_last_use_that_cannot_be_read_keeps_the_key() {
         let scratch = scratch();
         name(&mut scratch.open(), "a", 0);
         scratch.edit(|file| file[SLOT_BYTES + LAST_USE_AT] ^= 1);
@@ -756,7 +756,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_evidence_was_sealed_with_is_missed() {
+    fn a_missing_key_of_existing_evidence_is_an_error() {
         let scratch = scratch();
         let mut keys = scratch.open();
         assert!(keys.was_used(1, 0).is_err());
@@ -784,7 +784,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_followed_by_another_and_can_not_be_read_is_damage() {
+    fn an_unreadable_key_that_is_followed_by_another_is_damage() {
         let scratch = scratch();
         let mut keys = scratch.open();
         name(&mut keys, "a", 0);

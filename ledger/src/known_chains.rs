@@ -1,4 +1,5 @@
-//! The chains that the ledger has, as far as memory goes: each is stored once, however many clients present it.
+//! The chains that the ledger has stored, as far as memory allows. Each is stored once, however many clients present
+//! it.
 
 use std::collections::HashMap;
 
@@ -6,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
-/// The chains of late, by what they are known by.
+/// The recently stored chains, by digest.
 #[derive(Debug, Default)]
 pub(crate) struct KnownChains {
     by_digest: HashMap<[u8; 32], Stored>,
@@ -26,8 +27,8 @@ impl KnownChains {
         self.by_digest.get(digest).is_some_and(|stored| stored.key == key)
     }
 
-    /// The record of this index holds the chain. Beyond the limit a sixteenth is forgotten, those that were stored first:
-    /// a chain of them that is presented again is stored again.
+    /// Notes that the record with this index holds the chain. Beyond the limit, the sixteenth that was stored first is
+    /// forgotten. If such a chain is presented again, it is stored again.
     pub(crate) fn add(&mut self, digest: [u8; 32], index: u64, key: u32) {
         self.by_digest.insert(digest, Stored { index, key });
         if self.by_digest.len() > MAX_KNOWN_CHAINS {
@@ -37,18 +38,19 @@ impl KnownChains {
         }
     }
 
-    /// Forgets what was stored before this index.
+    /// Forgets chains stored before this index.
     pub(crate) fn forget_before(&mut self, first: u64) {
         self.by_digest.retain(|_, stored| stored.index >= first);
     }
 
-    /// Forgets what was sealed with this key.
+    /// Forgets chains sealed with this key.
     pub(crate) fn forget_key(&mut self, key: u32) {
         self.by_digest.retain(|_, stored| stored.key != key);
     }
 }
 
-/// When a chain expires, in seconds since the Unix epoch: the earliest `exp` of its tokens; `None` if it is no chain.
+/// When a chain expires, in seconds since the Unix epoch: the earliest `exp` of its tokens. `None` if it is not a
+/// chain.
 pub(crate) fn expires_at(chain: &[u8]) -> Option<i64> {
     #[derive(Deserialize)]
     struct Claims {
@@ -63,7 +65,7 @@ pub(crate) fn expires_at(chain: &[u8]) -> Option<i64> {
     Some(earliest)
 }
 
-/// Chains that are remembered, at about 130 bytes each.
+/// The number of remembered chains, at about 130 bytes each.
 const MAX_KNOWN_CHAINS: usize = 100_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is sealed in a leaf, and the record that it is read back as.
+//! The plaintext of a leaf, and the record that it becomes.
 
 use prost::Message;
 use prost::bytes::Bytes;
@@ -8,39 +8,39 @@ use crate::record::{LedgerRecord, RecordBody, StoredEntry, StoredNote, StoredSou
 /// A leaf's plaintext.
 #[derive(Clone, PartialEq, Message)]
 pub struct StoredRecord {
-    /// When the control plane took it in, nanoseconds since the Unix epoch.
+    /// When the control plane received it, nanoseconds since the Unix epoch.
     #[prost(fixed64, tag = "1")]
     pub received_unix_nano: u64,
-    /// Who reported it: 16 bytes; empty for what the control plane itself has to say.
+    /// The source: 16 bytes; empty for records of the control plane itself.
     #[prost(bytes = "bytes", tag = "2")]
     pub source: Bytes,
-    /// What it says; absent if a newer version wrote it.
+    /// The contents; absent if a newer version wrote them.
     #[prost(oneof = "StoredBody", tags = "3, 4, 5")]
     pub body: Option<StoredBody>,
 }
 
-/// What a leaf says.
+/// The contents of a leaf.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum StoredBody {
-    /// What a source reported.
+    /// An entry that a source reported.
     #[prost(message, tag = "3")]
     Entry(StoredEntry),
-    /// What happened to a source.
+    /// A change of a source.
     #[prost(message, tag = "4")]
     Change(StoredSourceChange),
-    /// What the control plane has to say.
+    /// A note of the control plane.
     #[prost(message, tag = "5")]
     Note(StoredNote),
 }
 
-/// What the control plane calls a source: 16 random bytes, 32 hexadecimal digits as a text.
+/// The control plane's name for a source: 16 random bytes, or 32 hexadecimal digits as text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceName(pub [u8; 16]);
 
 // === impl StoredRecord ===
 
 impl StoredRecord {
-    /// Reads a leaf's plaintext as the record of this index; none if this version cannot read it.
+    /// Reads a leaf's plaintext as the record with this index. None if this version cannot read it.
     pub fn into_record(self, index: u64) -> Option<LedgerRecord> {
         let source = match self.source.as_ref() {
             [] => String::new(),
@@ -63,12 +63,12 @@ impl StoredRecord {
 // === impl SourceName ===
 
 impl SourceName {
-    /// As a record has it.
+    /// As in a record.
     pub(crate) fn to_bytes(self) -> Bytes {
         Bytes::copy_from_slice(&self.0)
     }
 
-    /// Reads 32 hexadecimal digits.
+    /// Parses 32 hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         let name = Self(u128::from_str_radix(text, 16).ok()?.to_be_bytes());
         (name.to_string() == text).then_some(name)
@@ -87,7 +87,7 @@ impl std::fmt::Debug for SourceName {
     }
 }
 
-/// What an entry's plaintext is larger than the entry, at most.
+/// How much larger than its entry a plaintext can be.
 pub(crate) const RECORD_OVERHEAD: usize = 9 + 18 + 4 + 11 + 4 + 34;
 
 #[cfg(test)]
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_newer_version_wrote_is_not_read_as_something_else() {
+    fn a_record_of_a_newer_version_is_not_misread() {
         assert_eq!(StoredRecord::default().into_record(0), None);
     }
 

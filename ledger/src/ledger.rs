@@ -1,4 +1,4 @@
-//! Appends to the ledger: groups of records, each durable when `append` returns.
+//! Appends groups of records to the ledger. Each is durable when `append` returns.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -29,7 +29,7 @@ use crate::segment::{Paths, Segment};
 use crate::sources::{KnownSources, SourceMark, SourceState};
 use crate::tree::{Hash, leaf_hash};
 
-/// The open ledger. Its owner is the only one who appends.
+/// The open ledger. Only its owner appends.
 pub struct Ledger {
     pub(crate) paths: Paths,
     pub(crate) options: LedgerOptions,
@@ -44,77 +44,77 @@ pub struct Ledger {
     pub(crate) secret: IndexSecret,
     pub(crate) shared: Arc<Shared>,
     pub(crate) indexer: Indexer,
-    /// Bytes that had been used when it was last counted, without the segment that is being appended to.
+    /// Bytes in use at the last count, without the segment that is being appended to.
     pub(crate) settled_bytes: u64,
     pub(crate) reserve: u64,
-    /// Entries that were counted instead of recorded, since the start.
+    /// Entries counted instead of recorded, since the start.
     pub(crate) counted: u64,
 }
 
-/// What opening the ledger came upon.
+/// What opening the ledger found.
 #[derive(Debug, Default)]
 pub struct Opened {
     /// A write that a crash interrupted.
     pub torn: Option<TornTail>,
-    /// Segments whose index was made anew.
+    /// The number of rebuilt segment indexes.
     pub reindexed: usize,
-    /// Whether the tree's hashes were made anew from all segments.
+    /// Whether the tree's hashes were rebuilt from all segments.
     pub rehashed: bool,
 }
 
-/// Something to append.
+/// An item to append.
 #[derive(Debug, Clone)]
 pub enum NewItem {
-    /// What a source reported.
+    /// Entries that a source reported.
     Entries {
-        /// Who.
+        /// The source.
         source: SourceName,
-        /// An encoded `credence.v1.Batch` whose every entry is within bounds.
+        /// An encoded `credence.v1.Batch` whose entries are all within bounds.
         batch: Bytes,
-        /// How many of its entries are in the ledger already.
+        /// The number of its entries that the ledger already has.
         skip: usize,
-        /// The sequence number of the first one that is not.
+        /// The sequence number of the first entry that the ledger does not have.
         first_sequence: u64,
     },
-    /// What happened to a source.
+    /// A change of a source.
     Change {
-        /// To which.
+        /// The source.
         source: SourceName,
-        /// What.
+        /// The change.
         change: StoredSourceChange,
     },
-    /// What the control plane has to say.
+    /// A note of the control plane.
     Note(StoredNote),
     /// A chain whose leaf is about to be pruned: an encoded `credence.v1.Entry`.
     Chain(Bytes),
 }
 
-/// What erasing came to.
+/// The result of an erasure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Erased {
-    /// The name of the key that was destroyed.
+    /// The name of the destroyed key.
     pub key: u64,
-    /// The index of the note that says so.
+    /// The index of the erasure note.
     pub index: u64,
 }
 
-/// What pruning came to.
+/// The result of pruning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pruned {
-    /// The lowest index that is still held.
+    /// The lowest held index.
     pub first: u64,
-    /// Segments that were removed.
+    /// The number of removed segments.
     pub segments: usize,
-    /// Data keys that were destroyed, since nothing is left that was sealed with them.
+    /// The number of destroyed data keys, whose leaves are all removed.
     pub keys: usize,
-    /// Chains that had not expired and were stored again.
+    /// The number of unexpired chains that were stored again.
     pub chains: usize,
 }
 
 // === impl Ledger ===
 
 impl Ledger {
-    /// Appends items in their order. They are durable and readable on return.
+    /// Appends items in order. They are durable and readable on return.
     pub fn append(&mut self, items: &[NewItem]) -> Result<(), LedgerError> {
         let needed = items.iter().map(NewItem::bytes).sum::<u64>();
         if self.bytes().saturating_add(needed) > self.options.bounds.total {
@@ -133,44 +133,44 @@ impl Ledger {
         self.append_always(items)
     }
 
-    /// Leaves so many bytes free on its file system, or a sixteenth of it if that is less: what is appended beyond that is
-    /// refused. With a retention some are left in any case.
+    /// Leaves this many bytes free on its file system, or a sixteenth of it if that is less. Beyond that, appending is
+    /// refused. With a retention, some bytes are always left.
     pub fn leave_free(&mut self, bytes: u64) {
         self.reserve = reserve_for(self.options.retention, bytes);
     }
 
-    /// No principal's evidence may fill more than so many hundredths of what the ledger may hold (see `principal_quota`).
-    /// 100: it may.
+    /// Limits the evidence of one principal to this percentage of the ledger's space (see `principal_quota`). 100 means
+    /// no limit.
     pub fn share_out(&mut self, percent: u8) {
         let LedgerOptions { bounds, retention, .. } = &self.options;
         self.shares.share_out(percent, bounds.total, *retention);
     }
 
-    /// Entries that were counted instead of recorded, since the start, because their principals hold more than their share.
+    /// Entries counted instead of recorded since the start, because their principals hold more than their share.
     pub fn counted(&self) -> u64 {
         self.counted
     }
 
-    /// What is free on its file system, and what of that it leaves to others; nothing where the system does not say.
+    /// The free bytes of its file system, and how many of them it leaves free. None if the system does not tell.
     pub fn room(&self) -> Option<Room> {
         Room::of(&self.paths.0, self.reserve)
     }
 
-    /// Destroys the principal's data key: what is known of the principal cannot be read any more, and every proof
-    /// holds. `None` if nothing is known of the principal.
+    /// Destroys the principal's data key: its evidence becomes unreadable, and every proof still holds. `None` if there
+    /// is no evidence about the principal.
     pub fn erase(
         &mut self,
         principal: PrincipalView<'_>,
         by: &str,
         reason: &str,
     ) -> Result<Option<Erased>, LedgerError> {
-        // After a failed sync, the answer that nothing is left is given only once that is durable.
+        // After a failed sync, "nothing is left" is answered only once that is durable.
         self.keys.recover()?;
         let Some(name) = self.keys.known_name(principal) else {
             return Ok(None);
         };
-        // Whether the index has to be looked through is known from this file, and what is erased from the note: an erasure
-        // that a crash interrupts is completed at the next start.
+        // This file records that the index must be searched, and the note records the erased key. The next start
+        // completes an erasure that a crash interrupted.
         let pending = self.paths.erasing(name);
         let noted = durable::write_path(&pending, &[]).map_err(at(&pending));
         noted.map_err(LedgerError::Erasing)?;
@@ -182,7 +182,7 @@ impl Ledger {
         self.append_always(&[NewItem::Note(StoredNote { note: Some(note) })])?;
         let index = self.tree.size() - 1;
         let destroyed = self.keys.erase(name);
-        // A key that was overwritten and could not be synced is not known any more: its rows are not asked for again.
+        // If a key was overwritten but not synced, its state is unknown: the search for its rows is not started again.
         if self.keys.is_erased(name) {
             self.chains.forget_key(name);
             self.indexer.forget(ErasedRows {
@@ -200,8 +200,8 @@ impl Ledger {
         }))
     }
 
-    /// Removes the segments that lie before index `first` as a whole, except the last one. `published` is the latest tree
-    /// that others know; without one it is the tree as it is now.
+    /// Removes the segments that are entirely before index `first`, except the last one. `published` is the latest
+    /// published tree; `None` stands for the present tree.
     pub fn prune(&mut self, first: u64, published: Option<(u64, Hash)>) -> Result<Pruned, LedgerError> {
         let segments = self.shared.segments();
         let kept = segments
@@ -237,13 +237,13 @@ impl Ledger {
         })
     }
 
-    /// Removes the oldest of what the retention does not ask for any more: about as much as one segment has, since it is read
-    /// for that while evidence waits. There may be more of it. Of what lies beyond `published`, the latest tree that
-    /// others know, nothing is removed: they could not tell what it was.
+    /// Removes the oldest records that the retention no longer requires. It removes about one segment at a time,
+    /// because it reads that much while evidence waits; more may remain. It removes nothing beyond `published`, the
+    /// latest published tree, because others could not verify it.
     pub fn retain(&mut self, published: Option<(u64, Hash)>) -> Result<Option<Pruned>, LedgerError> {
         let Retention { age, bytes } = self.options.retention;
         let segments = self.shared.segments();
-        // Hashes and keys stay, so that they are no reason to remove anything.
+        // Hashes and keys stay in any case, so they do not count here.
         let mut excess = bytes.map_or(0, |limit| self.evidence_bytes().saturating_sub(limit));
         let horizon = age.map_or(0, |age| {
             now().saturating_sub(age.as_nanos().try_into().unwrap_or(u64::MAX))
@@ -251,7 +251,7 @@ impl Ledger {
         let at_once = self.options.bounds.segment.min(MAX_SEGMENT_BYTES);
         let (mut first, mut removed) = (0, 0);
         for (segment, next) in segments.iter().zip(segments.iter().skip(1)) {
-            // Nothing in a segment is newer than the beginning of the next.
+            // Everything in a segment is older than the beginning of the next.
             let is_published = published.is_none_or(|(size, _)| next.first() <= size);
             if !is_published || (excess == 0 && next.began_unix_nano >= horizon) || removed >= at_once {
                 break;
@@ -267,43 +267,43 @@ impl Ledger {
         }
     }
 
-    /// Reads it beside the writer.
+    /// A reader that works concurrently with the writer.
     pub fn reader(&self) -> LedgerReader {
         LedgerReader(Ok(Arc::clone(&self.shared)))
     }
 
-    /// What is known of a source.
+    /// The state of a source.
     pub fn source(&self, source: &SourceName) -> Option<SourceState> {
         self.sources.get(source)
     }
 
-    /// The sources that may still come back and have not been given up.
+    /// The sources that may still return, and are not given up.
     pub fn awaited(&self) -> Vec<SourceName> {
         self.sources.awaited()
     }
 
-    /// Size of all its files, in bytes.
+    /// The size of all its files, in bytes.
     pub fn bytes(&self) -> u64 {
         let hashes = HashFiles::bytes(self.tree.size());
         self.evidence_bytes() + self.keys.bytes() + hashes
     }
 
-    /// Of the segments and their indexes.
+    /// The size of the segments and their indexes.
     fn evidence_bytes(&self) -> u64 {
         self.settled_bytes + self.current.end()
     }
 
-    /// Data keys that there are, those that were erased included.
+    /// The number of data keys, with erased ones.
     pub fn data_keys(&self) -> usize {
         self.keys.count()
     }
 
-    /// Within the room that is kept for what must not fail for want of it.
+    /// Appends with the reserved space, for records that must not fail when the ledger is full.
     fn append_always(&mut self, items: &[NewItem]) -> Result<(), LedgerError> {
-        // After a write or a sync that failed, as soon as the disk lets us.
+        // Recovers after a failed write or sync, as soon as the disk allows it.
         self.keys.recover()?;
         self.current.recover()?;
-        // What an earlier group left in memory; nothing is taken in while it cannot be written.
+        // Hashes of an earlier group that are still in memory. Nothing is accepted while they cannot be written.
         if self.tree.pending() > 0 {
             self.tree.flush()?;
             self.shared.grown(self.tree.size());
@@ -365,9 +365,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes what there is, if it is enough for a frame, or if the next record is to begin a segment.
+    /// Writes the piece if it is large enough for a frame, or if the next record begins a segment.
     fn make_room(&mut self, piece: &mut Piece) -> Result<(), LedgerError> {
-        // What was counted becomes durable with the marks of its sources.
+        // Counts become durable with the marks of their sources.
         if self.is_due(piece) {
             self.add_counted(piece)?;
         }
@@ -385,19 +385,19 @@ impl Ledger {
         next.is_multiple_of(UNIT) && self.segment_is_full(piece, next)
     }
 
-    /// Whether the piece is written before the next record is added.
+    /// Whether to write the piece before the next record is added.
     fn is_due(&self, piece: &Piece) -> bool {
         let is_enough = piece.bundle.len() >= PIECE_BYTES || piece.leaves.len() >= PIECE_RECORDS;
         is_enough || self.begins_segment(piece)
     }
 
-    /// Whether the entry is only counted: its principal holds more than its share.
+    /// Whether to count the entry only, because its principal holds more than its share.
     fn is_counted(&mut self, principal: PrincipalView<'_>, entry: &EntryView<'_>) -> bool {
         let held = self.evidence_bytes();
         if !self.shares.is_short(held) {
             return false;
         }
-        // One that has no key holds nothing.
+        // A principal without a key has no evidence.
         let Some(key) = self.keys.known_name(principal) else {
             return false;
         };
@@ -405,8 +405,8 @@ impl Ledger {
         self.shares.counts(key, bytes, held, now())
     }
 
-    /// Adds what stands in the place of the entries that were counted: of all sources together, so that neither their
-    /// number nor that of their reports makes more of it.
+    /// Adds the entries that replace counted ones. They are merged over all sources, so that neither the number of
+    /// sources nor that of reports increases them.
     fn add_counted(&mut self, piece: &mut Piece) -> Result<(), LedgerError> {
         let (entries, counts) = piece.counts.take();
         for entry in counts {
@@ -509,13 +509,13 @@ impl Ledger {
         Ok(())
     }
 
-    /// Makes a piece durable and readable, and empties it.
+    /// Makes a piece durable and readable, and clears it.
     fn write(&mut self, piece: &mut Piece) -> Result<(), LedgerError> {
         if piece.head.entries == 0 {
             return Ok(());
         }
         piece.head.first_index = self.tree.size();
-        // A key is on disk before anything is that only it opens.
+        // A key is on disk before anything that is sealed with it.
         self.keys.sync()?;
         let head = piece.head.encode_length_delimited_to_vec();
         let offset = self.current.append([&head, &piece.bundle])?;
@@ -542,7 +542,7 @@ impl Ledger {
         let size = self.tree.size();
         self.segment
             .grown((size - self.segment.first()) as u32, self.current.end());
-        // What could not be written is durable all the same: it is written before the next group, or made again at the
+        // The leaves are durable even if this fails: the hashes are written before the next group, or rebuilt at the
         // next start.
         if self.tree.flush().is_ok() {
             self.shared.grown(size);
@@ -550,7 +550,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether the thread has panicked that indexes full segments: then the ledger cannot go on for long.
+    /// Whether the indexer's thread has panicked. Then the ledger cannot continue for long.
     pub fn has_lost_its_indexer(&self) -> bool {
         self.indexer.is_lost()
     }
@@ -558,7 +558,7 @@ impl Ledger {
     /// Begins the segment of the next record.
     fn begin_segment(&mut self) -> Result<(), LedgerError> {
         self.indexer.make_room()?;
-        // A start takes for granted what lies before the last segment.
+        // A start relies on everything before the last segment.
         self.keys.sync_always()?;
         self.tree.flush()?;
         self.tree.sync()?;
@@ -591,7 +591,7 @@ impl Ledger {
         self.settled_bytes = full.map(|segment| segment.bytes()).sum();
     }
 
-    /// What of the chains that were stored in a segment has not expired.
+    /// The unexpired chains in a segment.
     fn living_chains(&self, segment: &Segment) -> Result<Vec<Bytes>, DiskError> {
         let now = (now() / 1_000_000_000) as i64;
         let mut opener = self.shared.opener();
@@ -600,7 +600,7 @@ impl Ledger {
             let group = group?;
             let is_chain = |place: u32| group.head.chains.contains(&place);
             for (_, leaf) in (0..).zip(group.leaves()).filter(|(place, _)| is_chain(*place)) {
-                // One that was erased, or that does not open, is not carried on.
+                // A chain that was erased, or that does not open, is not stored again.
                 if let Ok(record) = opener.open(leaf.index, leaf.sealed)
                     && let RecordBody::Entry(stored) = record.body
                     && let Some(EntryKind::Chain(chain)) = stored.view().map(|view| view.kind)
@@ -613,7 +613,7 @@ impl Ledger {
         Ok(living)
     }
 
-    /// Removes segments that a note says are pruned. Returns how many there were, and how many keys were destroyed.
+    /// Removes segments that a note declares as pruned. Returns the number of segments, and of destroyed keys.
     pub(crate) fn remove_before(&mut self, first: u64) -> Result<(usize, usize), LedgerError> {
         let removed = self.shared.prune(first);
         for segment in &removed {
@@ -638,7 +638,7 @@ impl std::fmt::Debug for Ledger {
     }
 }
 
-/// Makes the file of the segment with this index, which has no records; it is durable on return.
+/// Creates the file of the segment with this index, without records. Durable on return.
 pub(crate) fn create_segment(
     paths: &Paths,
     beginning: Beginning,
@@ -651,47 +651,47 @@ pub(crate) fn create_segment(
         beginning: Some(beginning),
         ..GroupHead::default()
     };
-    // An earlier attempt may have left such a file, which holds nothing else.
+    // An earlier attempt may have left this file, without records.
     let file = FrameFile::create(&paths.segment(first), &head.encode_length_delimited_to_vec())?;
     let segment = Segment::new(first, paths, head.received_unix_nano, SegmentIndex::Growing(index));
     segment.grown(0, file.end());
     Ok((file, Arc::new(segment)))
 }
 
-/// What will be one frame.
+/// The contents of the next frame.
 #[derive(Default)]
 pub(crate) struct Piece {
     head: GroupHead,
     bundle: Vec<u8>,
     leaves: Vec<NewLeaf>,
-    /// By what the leaves can be found: hashes, one leaf's behind the other's.
+    /// The hashes of the leaves' keys, leaf by leaf.
     rows: Vec<u64>,
-    /// Chains that are not in the ledger yet, their records' indexes and keys.
+    /// Chains that the ledger does not have yet, with their records' indexes and keys.
     chains: Vec<([u8; 32], u64, u32)>,
-    /// What is counted and not yet among the leaves.
+    /// Counts that are not yet among the leaves.
     counts: Counted,
-    /// Entries that are counted in it.
+    /// The number of entries counted in it.
     counted: u64,
 }
 
 struct NewLeaf {
-    /// What it is sealed with.
+    /// The key that seals it.
     key: u32,
-    /// Of the leaf and its length.
+    /// The size of the leaf and its length.
     bytes: u32,
-    /// In the bundle.
+    /// Its offset in the bundle.
     begin: u32,
     hash: Hash,
-    /// The earliest and the latest instant that it is about.
+    /// Its earliest and latest time.
     span: (u64, u64),
-    /// Its rows end here, and the next one's begin.
+    /// The end of its rows.
     rows_end: u32,
 }
 
 // === impl Piece ===
 
 impl Piece {
-    /// What is taken in at this time.
+    /// A piece received at this time.
     fn new(received_unix_nano: u64) -> Self {
         Self {
             head: GroupHead {
@@ -702,7 +702,7 @@ impl Piece {
         }
     }
 
-    /// The source has come this far.
+    /// Notes the last sequence number of the source.
     fn mark(&mut self, source: SourceName, last_sequence: u64) {
         match self.head.sources.last_mut() {
             Some(mark) if mark.name == source.0 && mark.change() == SourceChange::Unspecified => {
@@ -719,7 +719,7 @@ impl Piece {
 // === impl NewItem ===
 
 impl NewItem {
-    /// How many records it becomes, at most.
+    /// The largest number of records that it becomes.
     pub fn records(&self) -> u64 {
         match self {
             Self::Entries { batch, skip, .. } => BatchView::of(batch).entries().skip(*skip).count() as u64,
@@ -727,7 +727,7 @@ impl NewItem {
         }
     }
 
-    /// Bytes that it takes on disk, at most.
+    /// The largest number of bytes that it takes on disk.
     pub fn bytes(&self) -> u64 {
         let overhead = (LEAF_LENGTH_BYTES + SEAL_OVERHEAD + RECORD_OVERHEAD) as u64;
         match self {
@@ -744,9 +744,9 @@ fn now() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A frame is written once it has as much; with the largest leaf it still fits one.
+/// A frame is written at this size. With the largest leaf it still fits one frame.
 const PIECE_BYTES: usize = 4 << 20;
-/// About 150 bytes of memory each.
+/// A record takes about 150 bytes of memory.
 const PIECE_RECORDS: usize = 1 << 14;
-/// With a retention by age, a segment ends after this part of it, so that what is kept is at most as much too long.
+/// With a retention by age, a segment ends after this fraction of it. So records are kept at most that much too long.
 const SEGMENTS_IN_RETENTION: u128 = 16;

@@ -9,54 +9,54 @@ use crate::entry::EntryError;
 use crate::frames::AppendError;
 use crate::reserve::Room;
 
-/// Why the ledger cannot be opened, or something was not appended, or not all of it: what was is durable, and the sources'
-/// states say how far it goes.
+/// Why the ledger cannot be opened, or why some items were not appended. The appended ones are durable; the sources'
+/// states show how far that goes.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// A file of it cannot be read, or is not as it was.
+    /// A file cannot be read, or is damaged.
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// A segment cannot be written.
     #[error(transparent)]
     Append(#[from] AppendError),
-    /// There is no room left.
+    /// The ledger has reached its size limit.
     #[error(
-        "the ledger has used up its {limit} bytes. Start the control plane with a larger --ledger-bytes, or with a \
-         --ledger-retention; until then the filters keep the evidence while they have room"
+        "the ledger has reached its limit of {limit} bytes. Start the control plane with a larger --ledger-bytes, or \
+         with a --ledger-retention; until then the filters keep evidence as long as they have room"
     )]
     Full {
-        /// How many bytes it may have.
+        /// The size limit in bytes.
         limit: u64,
     },
-    /// What room there is, is for others.
+    /// The free space is reserved for others.
     #[error(
-        "{path}: the file system has {free} bytes free, and {reserve} are left to what shares it with the ledger. Make room, or \
+        "{path}: the file system has {free} bytes free, and {reserve} are reserved for its other users. Make room, or \
          start the control plane with a smaller --ledger-reserve or with a --ledger-retention; until then the filters keep \
-         the evidence while they have room", path = path.display(), free = room.free, reserve = room.reserve
+         evidence as long as they have room", path = path.display(), free = room.free, reserve = room.reserve
     )]
     Reserved {
         /// The ledger's folder.
         path: PathBuf,
-        /// What room there is.
+        /// Free and reserved bytes.
         room: Room,
     },
-    /// There are as many data keys as there may be.
+    /// All data keys are used.
     #[error(
-        "the ledger has {limit} data keys, which is the limit, and evidence is about another principal. Start the control \
-         plane with a larger --ledger-keys, or with a --ledger-retention; until then the filters keep the evidence while \
-         they have room"
+        "the ledger has {limit} data keys, which is the limit, and there is evidence about another principal. Start \
+         the control plane with a larger --ledger-keys, or with a --ledger-retention; until then the filters keep evidence \
+         as long as they have room"
     )]
     TooManyKeys {
-        /// How many there may be.
+        /// The largest number of keys.
         limit: u32,
     },
-    /// What is to be erased cannot be noted.
-    #[error("{0}. Nothing was erased; ask again")]
+    /// An erasure cannot be noted.
+    #[error("{0}. Nothing was erased; try again")]
     Erasing(FileError),
     /// An entry out of bounds.
     #[error("an entry {0}")]
     Entry(#[from] EntryError),
-    /// Nothing can be sealed that is this large.
+    /// A record is too large to be sealed.
     #[error("a record is too large to be sealed")]
     TooLarge,
 }

@@ -1,25 +1,25 @@
 //! Credence's ledger: the evidence of every decision.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
-//! | `record` | what the ledger holds |
-//! | `fields` | what a record says, field by field, under the names of the API, the exports and OpenTelemetry |
-//! | `entry` | an encoded entry, read where it lies |
-//! | `leaf`, `seal`, `keys` | what is sealed in a leaf, how, and the principals' keys |
+//! | `record` | the records of the ledger |
+//! | `fields` | a record's fields, under the names of the API, the exports and OpenTelemetry |
+//! | `entry` | an encoded entry, read in place |
+//! | `leaf`, `seal`, `keys` | a leaf's plaintext, its encryption, and the principals' keys |
 //! | `disk_error`, `ledger_error` | why a file of the ledger cannot be used, and why something was not recorded |
-//! | `frames`, `group`, `segment` | how records are written, and the files that they are in |
+//! | `frames`, `group`, `segment` | how records are written, and their files |
 //! | `tree`, `hashes` | the Merkle tree over the leaves, and its hashes on disk |
-//! | `index`, `index_rows`, `indexer` | where in a segment what is asked for can be found |
+//! | `index`, `index_rows`, `indexer` | finds records in a segment by value |
 //! | `known_chains`, `sources` | the chains and sources that the writer remembers |
-//! | `options`, `reserve`, `principal_quota` | how much is held, of each principal and in all |
+//! | `options`, `reserve`, `principal_quota` | limits, in total and for each principal |
 //! | `ledger` | appending, erasing and pruning |
 //! | `recovery` | opening the files, after a crash too |
-//! | `reader`, `query` | reading records, and looking for them, newest first |
-//! | `proof` | that a leaf is in the tree, and that the tree only grew |
+//! | `reader`, `query` | reading records, and finding them, newest first |
+//! | `proof` | proofs that a leaf is in the tree, and that the tree only grew |
 //! | `note`, `checkpoint`, `cosignature`, `tlog_proof`, `tiles` | the formats of C2SP |
 //! | `log_identity` | the log's origin and key, and its latest checkpoint |
-//! | `continuation` | that a tree goes on from the one that was published last |
-//! | `verify`, `losses`, `stored_chains` | checking a folder: its files, what is gone, and the chains in it |
+//! | `continuation` | checks that a tree continues the last published one |
+//! | `verify`, `losses`, `stored_chains` | checking a folder: its files, what is missing, and the chains in it |
 
 pub mod checkpoint;
 pub mod continuation;

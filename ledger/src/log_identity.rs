@@ -1,9 +1,8 @@
 //! The ledger's identity: its origin, and the key that signs its checkpoints.
 //!
-//! An origin stands for one append-only tree. A ledger restored from a backup has forgotten leaves that a checkpoint of
-//! its origin may have committed to, and will have others in their place. So its tree goes on under another origin and
-//! another key: there are never two trees of one origin. Leaves stay sealed as they are, under the first origin that the
-//! tree had.
+//! Each origin has one append-only tree. A ledger restored from a backup lacks leaves that a checkpoint of its origin
+//! may commit to, and will have others in their place. So its tree continues under another origin and another key.
+//! Existing leaves stay sealed under the first origin of the tree.
 
 use std::fmt;
 use std::io;
@@ -20,25 +19,26 @@ use crate::tree::empty_root;
 #[derive(Debug)]
 pub struct LedgerIdentity {
     folder: PathBuf,
-    /// The tree's origins, the first one first, each with the log beside which the tree had it.
+    /// The tree's origins, the oldest first, each with the `log_id` at that time.
     origins: Vec<Origin>,
     signer: NoteSigner,
-    /// Whether origin and key were made by this opening: nothing can have been published under them.
+    /// Whether this opening created origin and key: then nothing can have been published under them.
     is_new: bool,
-    /// A file outside of the folder that has the latest checkpoint too: it is not restored with the folder.
+    /// A file outside of the data folder with a copy of the latest checkpoint. A restore of the folder does not change
+    /// it.
     published_note: Option<PathBuf>,
 }
 
-/// What the identity is made from.
+/// The inputs of the identity.
 #[derive(Debug, Clone)]
 pub struct Naming<'a> {
-    /// The origin that is configured, if one is.
+    /// The configured origin, if any.
     pub origin: Option<&'a KeyName>,
-    /// The name of the revocation log beside the ledger: it gets another one when it is declared restored.
+    /// The `log_id` of the revocation log beside the ledger. It changes when the log is declared restored.
     pub log_id: &'a str,
 }
 
-/// An origin, and the log beside which the tree had it.
+/// An origin, and the `log_id` at that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Origin {
     name: KeyName,
@@ -48,9 +48,9 @@ struct Origin {
 // === impl LedgerIdentity ===
 
 impl LedgerIdentity {
-    /// Reads the identity of the ledger in this folder. One without an identity gets an origin and a key; one whose log was
-    /// declared restored, or for which another origin is configured, gets another origin and another key, and what it
-    /// had published under the old ones is published no more.
+    /// Reads the identity of the ledger in this folder. A ledger without one gets an origin and a key. If its log was
+    /// declared restored, or another origin is configured, it gets a new origin and a new key, and no longer publishes
+    /// under the old ones.
     pub fn open(folder: &Path, naming: &Naming<'_>) -> Result<Self, DiskError> {
         let origins = read_origins(&folder.join(ORIGIN))?;
         let Some(current) = origins.last() else {
@@ -65,9 +65,9 @@ impl LedgerIdentity {
         }
         let path = folder.join(CHECKPOINT);
         if read_if_there(&path, MAX_CHECKPOINT_LEN)?.is_none() {
-            let found = "it is gone, so that it is not known what was published";
+            let found = "it is missing, so the published state is unknown";
             return Err(DiskError::damaged(&path, found).with_cure(
-                "Restore it from a backup; or, if the folder is from one, start with --restored, and the tree goes on under another origin",
+                "Restore it from a backup; or, if the folder is from one, start with --restored, and the tree continues under another origin",
             ));
         }
         let signer = NoteSigner::new(current.name.clone(), &read_key(&folder.join(KEY))?);
@@ -80,7 +80,8 @@ impl LedgerIdentity {
         })
     }
 
-    /// Has this file remember the latest checkpoint too. It lies where a restored backup of the folder does not take it back.
+    /// Keeps a copy of the latest checkpoint in this file. It must be in a place that a restore of the data folder does
+    /// not change.
     pub fn remember_in(&mut self, published_note: PathBuf) {
         self.published_note = Some(published_note);
     }
@@ -95,12 +96,12 @@ impl LedgerIdentity {
         self.signer.name()
     }
 
-    /// The origin under which the tree began: leaves are sealed with it, under later origins too.
+    /// The tree's first origin. Leaves are sealed with it, under later origins too.
     pub fn first_origin(&self) -> &KeyName {
         self.origins.first().map_or(self.signer.name(), |origin| &origin.name)
     }
 
-    /// What signs checkpoints.
+    /// The signer of checkpoints.
     pub fn signer(&self) -> &NoteSigner {
         &self.signer
     }
@@ -116,8 +117,7 @@ impl LedgerIdentity {
         Ok(checkpoint.filter(|checkpoint| checkpoint.checkpoint().size > 0))
     }
 
-    /// The latest checkpoint that was signed under this origin; the first one is of the empty tree, with which every
-    /// other one begins.
+    /// The latest checkpoint signed under this origin. The first one is of the empty tree.
     pub fn last_signed(&self) -> Result<Option<SignedCheckpoint>, DiskError> {
         let path = self.folder.join(CHECKPOINT);
         let Some(note) = read_if_there(&path, MAX_CHECKPOINT_LEN)? else {
@@ -129,8 +129,8 @@ impl LedgerIdentity {
         }
     }
 
-    /// The latest checkpoint of this origin that the file outside of the folder remembers, if there is such a file. One of
-    /// an origin that the tree had before says nothing about this one.
+    /// The latest checkpoint of this origin in the file outside of the folder, if there is one. A checkpoint of an
+    /// earlier origin does not count.
     pub fn remembered(&self) -> Result<Option<SignedCheckpoint>, DiskError> {
         let Some(path) = self.published_note.clone() else {
             return Ok(None);
@@ -144,22 +144,22 @@ impl LedgerIdentity {
             Ok(checkpoint) => Ok(Some(checkpoint)),
             Err(_) if former.iter().any(is_of) => Ok(None),
             Err(error) => {
-                let found = format!("it (ledger.published_note) holds no checkpoint of this ledger: {error}");
+                let found = format!("this file (ledger.published_note) holds no checkpoint of this ledger: {error}");
                 Err(DiskError::damaged(&path, found).with_cure(
-                    "Name the file that this ledger wrote; or remove it, if you are certain that the data folder was not taken back to an earlier state",
+                    "Set ledger.published_note to the file that this ledger wrote; or remove the file, if you are certain that the data folder was not rolled back to an earlier state",
                 ))
             }
         }
     }
 
-    /// Writes down a checkpoint, in the folder and where it is remembered outside of it. Durable on return: from then on
-    /// every caller may be shown it.
+    /// Saves a checkpoint, in the folder and in the file outside of it. Durable on return: from then on it may be
+    /// served.
     pub fn publish(&self, checkpoint: &SignedCheckpoint) -> io::Result<()> {
         durable::write_file(&self.folder, CHECKPOINT, checkpoint.note().as_bytes())?;
         self.remember(checkpoint)
     }
 
-    /// Writes it down where it is remembered outside of the folder, if there is such a place.
+    /// Saves a checkpoint in the file outside of the folder, if there is one.
     pub fn remember(&self, checkpoint: &SignedCheckpoint) -> io::Result<()> {
         let Some(path) = &self.published_note else {
             return Ok(());
@@ -170,7 +170,7 @@ impl LedgerIdentity {
         })
     }
 
-    /// The last step, which makes it count, is the origin: a crash before leaves the old one, and all is done again.
+    /// Writes the origin last. A crash before that leaves the old one, and the next start repeats all steps.
     fn take(folder: &Path, mut origins: Vec<Origin>, naming: &Naming<'_>) -> Result<Self, DiskError> {
         let at = |name: &str| at(&folder.join(name));
         let removed = durable::remove_if_present(&folder.join(CHECKPOINT));
@@ -182,7 +182,7 @@ impl LedgerIdentity {
         durable::write_file(folder, KEY, &seed).map_err(at(KEY))?;
         let name = naming.unused(&origins)?;
         let signer = NoteSigner::new(name.clone(), &seed);
-        // Before the origin: from then on, a checkpoint that is not there is one that was lost.
+        // Written before the origin: from then on, a missing checkpoint is a lost one.
         let empty = Checkpoint {
             origin: name.clone(),
             size: 0,
@@ -208,7 +208,7 @@ impl LedgerIdentity {
     }
 }
 
-/// The origins that a ledger's folder says its tree had, the present one last.
+/// The origins that the tree in a folder had, the present one last.
 pub fn origins_of(folder: &Path) -> Result<Vec<KeyName>, DiskError> {
     let origins = read_origins(&folder.join(ORIGIN))?;
     Ok(origins.into_iter().map(|origin| origin.name).collect())
@@ -218,7 +218,7 @@ pub fn origins_of(folder: &Path) -> Result<Vec<KeyName>, DiskError> {
 pub fn verifier_key_of(folder: &Path) -> Result<VerifierKey, DiskError> {
     let path = folder.join(ORIGIN);
     let Some(current) = read_origins(&path)?.pop() else {
-        let found = "it is not there: no control plane has used this ledger yet";
+        let found = "it is missing: no control plane has used this ledger yet";
         return Err(damaged(&path, found));
     };
     Ok(NoteSigner::new(current.name, &read_key(&folder.join(KEY))?).verifier_key())
@@ -227,7 +227,7 @@ pub fn verifier_key_of(folder: &Path) -> Result<VerifierKey, DiskError> {
 // === impl Naming and Origin ===
 
 impl Naming<'_> {
-    /// An origin that the tree did not have before. A configured name that it had is told apart by the log's.
+    /// An origin that the tree has not had before. A configured name that it has had is extended with the `log_id`.
     fn unused(&self, origins: &[Origin]) -> Result<KeyName, DiskError> {
         let is_unused = |name: &KeyName| origins.iter().all(|origin| origin.name != *name);
         let log_id = self.log_id;
@@ -238,7 +238,7 @@ impl Naming<'_> {
         configured
             .filter(is_unused)
             .or(apart)
-            .ok_or_else(|| damaged(Path::new(ORIGIN), "the ledger had this log's name before"))
+            .ok_or_else(|| damaged(Path::new(ORIGIN), "the ledger had this log_id before"))
     }
 }
 
@@ -257,7 +257,7 @@ fn read_origins(path: &Path) -> Result<Vec<Origin>, DiskError> {
     let text = str::from_utf8(&text).map_err(|_| damaged("it is not UTF-8"))?;
     let lines = text
         .strip_suffix('\n')
-        .ok_or(damaged("its last line has no end"))?
+        .ok_or(damaged("its last line does not end with a newline"))?
         .split('\n');
     lines
         .map(|line| {
@@ -282,12 +282,12 @@ fn read_origins(path: &Path) -> Result<Vec<Origin>, DiskError> {
 fn read_key(path: &Path) -> Result<[u8; 32], DiskError> {
     read_if_there(path, 32)?
         .and_then(|seed| seed.try_into().ok())
-        .ok_or_else(|| damaged(path, "the 32 bytes of the key that signs checkpoints are not there"))
+        .ok_or_else(|| damaged(path, "the 32 bytes of the key that signs checkpoints are missing"))
 }
 
 fn damaged(path: &Path, found: &'static str) -> DiskError {
     DiskError::damaged(path, found).with_cure(
-        "Restore it from a backup, or set ledger.origin to a name that the ledger did not have before: the tree goes on under it, with a new key",
+        "Restore it from a backup, or set ledger.origin to a name that the ledger has not had before: the tree continues under it, with a new key",
     )
 }
 
@@ -299,7 +299,7 @@ fn read_if_there(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, DiskError> 
     }
 }
 
-/// Its origins, a line each: the origin, the log's name, and the CRC-32C of the two.
+/// The origins, one per line: the origin, the `log_id`, and the CRC-32C of both.
 const ORIGIN: &str = "origin";
 const KEY: &str = "log-key";
 const CHECKPOINT: &str = "checkpoint";
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_ledger_goes_on_under_another_origin_and_key() {
+    fn a_restored_ledger_continues_under_another_origin_and_key() {
         for configured in [None, Some("audit.example/ledger")] {
             let folder = tempfile::tempdir().unwrap();
             let before = open(folder.path(), configured, "ab12");
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_ledger_has_one_new_origin_wherever_a_crash_ends_its_making() {
+    fn a_restored_ledger_gets_one_new_origin_wherever_a_crash_interrupts_it() {
         let folder = tempfile::tempdir().unwrap();
         let before = open(folder.path(), None, "ab12");
         publish(&before);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn another_configured_origin_is_taken_and_the_absence_of_one_keeps_what_is() {
+    fn another_configured_origin_is_used_and_without_one_the_origin_stays() {
         let folder = tempfile::tempdir().unwrap();
         open(folder.path(), Some("audit.example/a"), "ab12");
         let renamed = open(folder.path(), Some("audit.example/b"), "ab12");

@@ -1,5 +1,5 @@
-//! Whether what is gone from a folder is accounted for: the oldest segments by a note of their pruning, a principal's key by
-//! a note of its erasure. The hashes do not tell, for a tree is whole without any of its leaves.
+//! Checks that missing parts of a folder are accounted for: the oldest segments by a pruning note, a principal's key by
+//! an erasure note. Hashes do not show such losses, because the tree is complete without its leaves.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,30 +10,30 @@ use crate::keys::{KeyFile, Slot};
 use crate::record::{Note, RecordBody};
 use crate::seal::{OpenError, Opener, key_name};
 
-/// What the leaves of a folder say, as they are read in their order.
+/// Collects the notes and keys of a folder's leaves, in order.
 pub(crate) struct LossCheck {
     keys: Arc<KeyFile>,
     opener: Opener,
-    /// Keys that were erased before the first leaf was read: the notes of it were there by then.
+    /// Keys that were erased before the first leaf was read. Their notes existed by then.
     erased: HashSet<u32>,
     uses: HashMap<u32, Use>,
-    /// Keys whose erasure is noted.
+    /// Keys with an erasure note.
     noted: HashSet<u64>,
-    /// Below it nothing need be there, as the notes say.
+    /// Nothing below this index need exist, according to the notes.
     pruned_below: u64,
 }
 
-/// What was found of a key.
+/// The use of a key.
 struct Use {
     last_index: u64,
-    /// Whether the first leaf that is sealed with it could be opened, or is known to be erased.
+    /// Whether the first leaf sealed with the key could be opened, or the key is known to be erased.
     opens: bool,
 }
 
 // === impl LossCheck ===
 
 impl LossCheck {
-    /// Before any leaf is read.
+    /// Call this before reading any leaf.
     pub(crate) fn new(keys: &Arc<KeyFile>, origin: &str) -> Result<Self, DiskError> {
         Ok(Self {
             erased: keys.erased()?,
@@ -45,7 +45,7 @@ impl LossCheck {
         })
     }
 
-    /// Takes in a leaf.
+    /// Adds a leaf.
     pub(crate) fn take(&mut self, leaf: Leaf<'_>) {
         let Leaf { index, sealed, .. } = leaf;
         let Some(name) = key_name(sealed) else { return };
@@ -55,7 +55,7 @@ impl LossCheck {
         match self.uses.get_mut(&name) {
             Some(known) => known.last_index = index,
             None => {
-                // One leaf tells whether the key is the one that it was: to open all takes as long as to read them.
+                // One leaf shows whether the key is the right one. Opening all would double the time.
                 let opens = !matches!(
                     self.opener.open(index, sealed),
                     Err(OpenError::Damaged { .. } | OpenError::Disk(_))
@@ -79,23 +79,23 @@ impl LossCheck {
         }
     }
 
-    /// Whether everything below this index may be gone.
+    /// Whether a note accounts for the loss of everything below this index.
     pub(crate) fn excuses(&self, first: u64) -> bool {
         first <= self.pruned_below
     }
 
-    /// The keys that are not what the leaves need, the last index that was sealed with each, and what is wrong with it.
+    /// The keys that do not fit the leaves, the last index sealed with each, and the problem.
     pub(crate) fn unaccounted(&self) -> Vec<(u32, u64, &'static str)> {
         let mut found = Vec::new();
         for (name, used) in &self.uses {
             let wrong = match self.keys.slot(*name) {
                 Ok(Slot::Erased) if self.erased.contains(name) && !self.noted.contains(&u64::from(*name)) => {
-                    "it was destroyed, and no note in the ledger says that a principal was erased"
+                    "it was destroyed, and no note in the ledger records an erasure"
                 }
                 Ok(Slot::Erased) => continue,
                 Ok(Slot::Live { .. }) if used.opens => continue,
-                Ok(Slot::Live { .. }) => "records that are held do not open with it",
-                Ok(Slot::Free) | Err(_) => "records that are held were sealed with it, and it is not there",
+                Ok(Slot::Live { .. }) => "existing records do not open with it",
+                Ok(Slot::Free) | Err(_) => "existing records were sealed with it, and it is missing",
             };
             found.push((*name, used.last_index, wrong));
         }

@@ -1,6 +1,6 @@
-//! Signed notes: text, and the signatures of those who stand for it (C2SP signed-note).
+//! Signed notes: text with signatures (C2SP signed-note).
 //!
-//! A note's text is out of reach until a key that one trusts has opened the note: [`VerifierKey::open`].
+//! A note's text is accessible only after a trusted key has opened the note: [`VerifierKey::open`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,11 +10,11 @@ use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use sha2::{Digest, Sha256};
 
-/// Who signs: neither empty nor with a space, a plus or a control character in it.
+/// A signer's name: not empty, and without spaces, pluses and control characters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyName(String);
 
-/// A note as it was received: no signature is verified yet.
+/// A note as received. No signature is verified yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnverifiedNote {
     text: String,
@@ -24,11 +24,11 @@ pub struct UnverifiedNote {
 /// One signature line of a note.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoteSignature {
-    /// Who says to have signed.
+    /// The claimed signer.
     pub name: KeyName,
-    /// With which key.
+    /// The claimed key.
     pub id: KeyId,
-    /// What the signature's type makes of it.
+    /// The signature, in the format of its type.
     pub signature: Vec<u8>,
 }
 
@@ -55,32 +55,32 @@ pub struct NoteSigner {
     key: SigningKey,
 }
 
-/// Why something is no note, no key, or not signed with the expected key.
+/// Why a note or key is invalid, or not signed with the expected key.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum NoteError {
-    /// It cannot be a note.
-    #[error("this is no signed note: {0}")]
+    /// It is not a note.
+    #[error("this is not a signed note: {0}")]
     Malformed(&'static str),
-    /// It cannot be a key's name.
-    #[error("{0:?} can be no key's name: it must not be empty, nor have a space, a plus or a control character in it")]
+    /// It is not a key name.
+    #[error("{0:?} is not a valid key name: it must not be empty, nor contain a space, a plus or a control character")]
     Name(String),
-    /// It cannot be a verifier key.
-    #[error("this is no verifier key (`name+hash+base64`): {0}")]
+    /// It is not a verifier key.
+    #[error("this is not a verifier key (`name+hash+base64`): {0}")]
     Key(&'static str),
     /// The key did not sign this note.
     #[error("the note has no signature of {name} with the key {id}")]
     Unsigned {
-        /// Whose signature is missing.
+        /// The missing signer.
         name: KeyName,
-        /// With which key.
+        /// The missing key.
         id: KeyId,
     },
-    /// A signature that says to be of the key is not.
-    #[error("the signature of {name} with the key {id} is false")]
+    /// A signature that claims to be from the key is invalid.
+    #[error("the signature of {name} with the key {id} is invalid")]
     FalseSignature {
-        /// Whose signature it says to be.
+        /// The claimed signer.
         name: KeyName,
-        /// With which key.
+        /// The claimed key.
         id: KeyId,
     },
 }
@@ -88,18 +88,18 @@ pub enum NoteError {
 // === impl UnverifiedNote ===
 
 impl UnverifiedNote {
-    /// Reads a note. No signature is verified yet.
+    /// Parses a note. No signature is verified yet.
     pub fn parse(note: &[u8]) -> Result<Self, NoteError> {
         if note.len() > MAX_NOTE_LEN {
             return Err(NoteError::Malformed("it is larger than 256 KiB"));
         }
         let note = str::from_utf8(note).map_err(|_| NoteError::Malformed("it is not UTF-8"))?;
         if note.chars().any(|character| character < ' ' && character != '\n') {
-            return Err(NoteError::Malformed("it has a control character in it"));
+            return Err(NoteError::Malformed("it contains a control character"));
         }
-        let (before, signatures) = note
-            .rsplit_once("\n\n")
-            .ok_or(NoteError::Malformed("no empty line parts its text from its signatures"))?;
+        let (before, signatures) = note.rsplit_once("\n\n").ok_or(NoteError::Malformed(
+            "there is no empty line between its text and its signatures",
+        ))?;
         let signatures = NoteSignature::parse_lines(signatures)?;
         if signatures.is_empty() {
             return Err(NoteError::Malformed("it has no signature"));
@@ -110,12 +110,12 @@ impl UnverifiedNote {
         })
     }
 
-    /// The text, to verify a signature over it.
+    /// The unverified text, to verify a signature over it.
     pub(crate) fn unverified_text(&self) -> &str {
         &self.text
     }
 
-    /// All its signatures, of any key.
+    /// All signatures, of any key.
     pub fn signatures(&self) -> &[NoteSignature] {
         &self.signatures
     }
@@ -124,14 +124,14 @@ impl UnverifiedNote {
 // === impl NoteSignature ===
 
 impl NoteSignature {
-    /// Reads signature lines, each with its newline.
+    /// Parses signature lines, each with its newline.
     pub fn parse_lines(lines: &str) -> Result<Vec<Self>, NoteError> {
         if lines.is_empty() {
             return Ok(Vec::new());
         }
         let lines = lines
             .strip_suffix('\n')
-            .ok_or(NoteError::Malformed("its last line has no end"))?;
+            .ok_or(NoteError::Malformed("its last line does not end with a newline"))?;
         if lines.split('\n').count() > MAX_SIGNATURES {
             return Err(NoteError::Malformed("it has more than 64 signatures"));
         }
@@ -168,8 +168,8 @@ impl fmt::Display for NoteSignature {
 // === impl VerifierKey ===
 
 impl VerifierKey {
-    /// The text of a note that this key signed. A note in which any signature of this key is false is refused, even
-    /// if another one is not.
+    /// The text of a note that this key signed. A note with any invalid signature of this key is refused, even if
+    /// another one is valid.
     pub fn open<'a>(&self, note: &'a UnverifiedNote) -> Result<&'a str, NoteError> {
         let mut is_signed = false;
         for signature in note.signatures.iter().filter(|signature| self.is_of(signature)) {
@@ -187,7 +187,7 @@ impl VerifierKey {
 // === impl PublicKey ===
 
 impl<const TYPE: u8> PublicKey<TYPE> {
-    /// A key of this name.
+    /// A key with this name.
     pub fn new(name: KeyName, key: VerifyingKey) -> Self {
         let mut sha256 = Sha256::new();
         sha256.update(name.0.as_bytes());
@@ -201,22 +201,22 @@ impl<const TYPE: u8> PublicKey<TYPE> {
         }
     }
 
-    /// Whose key it is.
+    /// The owner's name.
     pub fn name(&self) -> &KeyName {
         &self.name
     }
 
-    /// Which of its owner's keys it is.
+    /// Identifies the key among its owner's keys.
     pub fn id(&self) -> KeyId {
         self.id
     }
 
-    /// Whether a signature says to be of this key.
+    /// Whether a signature claims to be from this key.
     pub(crate) fn is_of(&self, signature: &NoteSignature) -> bool {
         signature.id == self.id && signature.name == self.name
     }
 
-    /// Checks a signature that says to be of this key.
+    /// Verifies a signature that claims to be from this key.
     pub(crate) fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), NoteError> {
         <&[u8; 64]>::try_from(signature)
             .ok()
@@ -246,7 +246,7 @@ impl<const TYPE: u8> FromStr for PublicKey<TYPE> {
     fn from_str(text: &str) -> Result<Self, NoteError> {
         let mut parts = text.splitn(3, '+');
         let (Some(name), Some(id), Some(material)) = (parts.next(), parts.next(), parts.next()) else {
-            return Err(NoteError::Key("it does not have three parts with a plus between them"));
+            return Err(NoteError::Key("it does not consist of three parts separated by pluses"));
         };
         let material = STANDARD
             .decode(material)
@@ -261,12 +261,12 @@ impl<const TYPE: u8> FromStr for PublicKey<TYPE> {
         let key = <&[u8; 32]>::try_from(key)
             .ok()
             .and_then(|key| VerifyingKey::from_bytes(key).ok())
-            .ok_or(NoteError::Key("its last part is no Ed25519 key"))?;
+            .ok_or(NoteError::Key("its last part is not an Ed25519 key"))?;
         let key = Self::new(name.parse()?, key);
         if id == key.id.to_string() {
             Ok(key)
         } else {
-            Err(NoteError::Key("its hash is not that of its name and key"))
+            Err(NoteError::Key("its hash does not match its name and key"))
         }
     }
 }
@@ -282,7 +282,7 @@ impl<const TYPE: u8> fmt::Display for PublicKey<TYPE> {
 // === impl NoteSigner ===
 
 impl NoteSigner {
-    /// Signs as this name, with the Ed25519 key of this seed.
+    /// A signer with this name, and the Ed25519 key of this seed.
     pub fn new(name: KeyName, seed: &[u8; 32]) -> Self {
         Self {
             name,
@@ -290,17 +290,17 @@ impl NoteSigner {
         }
     }
 
-    /// Who signs.
+    /// The signer's name.
     pub fn name(&self) -> &KeyName {
         &self.name
     }
 
-    /// The key that verifies what this one signs.
+    /// The key that verifies this signer's notes.
     pub fn verifier_key(&self) -> VerifierKey {
         VerifierKey::new(self.name.clone(), self.key.verifying_key())
     }
 
-    /// Signs a text, which must end with a newline and hold no other control character.
+    /// Signs a text, which must end with a newline and contain no other control character.
     pub fn sign(&self, text: &str) -> Result<String, NoteError> {
         if !text.ends_with('\n') {
             return Err(NoteError::Malformed("its text does not end with a newline"));
@@ -353,7 +353,7 @@ pub const OF_NOTES: u8 = 1;
 /// The type of Ed25519 cosignatures, over a checkpoint's text and a time.
 pub const OF_CHECKPOINTS: u8 = 4;
 const SIGNATURE_BEGIN: &str = "— ";
-/// Sixteen must be accepted, and one of a post-quantum key has up to 5 kB.
+/// Sixteen signatures must be accepted, and one of a post-quantum key has up to 5 kB.
 const MAX_NOTE_LEN: usize = 256 * 1024;
 const MAX_SIGNATURES: usize = 64;
 
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_signed_is_opened_by_its_key_and_by_no_other() {
+    fn a_note_is_opened_by_its_signers_key_only() {
         let signed = signer("log.example/a").sign("one\n\ntwo\n").unwrap();
         let key = signer("log.example/a").verifier_key();
         assert_eq!(key.to_string().parse::<VerifierKey>().unwrap(), key);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn signatures_of_strangers_are_passed_over_and_a_false_one_of_the_key_is_not() {
+    fn unknown_signatures_are_ignored_and_an_invalid_one_of_the_key_is_refused() {
         let key = signer("log.example/a").verifier_key();
         let signed = signer("log.example/a").sign("text\n").unwrap();
         let stranger = "— witness.example/w jWbPPwAAAABkGFDLEZMHwSRaJNiIDoe9DYn\n";
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_note_is_refused() {
+    fn text_that_is_not_a_note_is_refused() {
         let line = "— a AAAAAAA=\n";
         for (text, why) in [
             (String::new(), "empty"),
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_verifier_key_is_refused() {
+    fn text_that_is_not_a_verifier_key_is_refused() {
         for text in [
             "",
             "example.com/foo",

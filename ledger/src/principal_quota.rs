@@ -1,12 +1,12 @@
-//! How much of what is held is about each principal, so that none pushes out what is held of the others.
+//! Limits each principal's share of the ledger, so that no principal pushes out the evidence of others.
 //!
-//! While the ledger is short of space, a principal that holds more than its share is recorded in full only at the rate of
-//! one share in each period of retention. What it brings beyond that becomes counts. A principal that alone holds
-//! everything pushes out only its own evidence, if the oldest is removed to make room: it is not counted.
+//! While the ledger is short of space, a principal that holds more than its share is recorded in full only at the rate
+//! of one share in each retention period. Further entries become counts. Exception: if the oldest evidence is removed
+//! to make room, and one principal holds everything, it pushes out only its own evidence, and is not counted.
 //!
-//! Principals are known by the names of their keys. Of a segment that is full, those with at least a 256th of it are
-//! remembered, in the first frame of the next one: 256 at most, and what is missed of a principal is less than a 256th of
-//! what is held.
+//! Principals are identified by the names of their keys. The first frame of each segment lists the principals that hold
+//! at least a 256th of the previous segment, at most 256 of them. So less than a 256th of a principal's evidence is
+//! missed.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -18,56 +18,56 @@ use crate::entry::{EntryKind, EntryView, PrincipalView};
 use crate::group::KeyShare;
 use crate::options::Retention;
 
-/// What is held of each principal.
+/// The size of each principal's evidence.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// Of each full segment, the oldest first: the index that it begins with, and the largest principals.
+    /// For each full segment, the oldest first: its first index, and its largest principals.
     full: VecDeque<(u64, Vec<KeyShare>)>,
-    /// The sums of these.
+    /// The sums over full segments.
     of_full: HashMap<u32, u64>,
-    /// Bytes of the segment that is being appended to.
+    /// Bytes in the segment that is being appended to.
     growing: HashMap<u32, u64>,
-    /// What principals that hold more than their share may still bring: few, as shares are not small.
+    /// What principals beyond their share may still add. There are few, because shares are not small.
     allowances: HashMap<u32, Allowance>,
     /// None if a principal may hold everything.
     rule: Option<Rule>,
 }
 
-/// Which share a principal has.
+/// The share of a principal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Rule {
     /// Bytes of evidence that the ledger may hold.
     space: u64,
     /// Bytes of these that one principal may hold.
     share: u64,
-    /// In which a principal beyond its share may bring another one.
+    /// The time in which a principal beyond its share may add another share.
     period: Duration,
     /// Whether the oldest evidence is removed to make room.
     makes_room: bool,
 }
 
-/// What a principal that holds more than its share may still bring.
+/// What a principal beyond its share may still add.
 #[derive(Debug, Clone, Copy)]
 struct Allowance {
     bytes: u64,
-    /// When it was last added to, nanoseconds since the Unix epoch.
+    /// When it last grew, nanoseconds since the Unix epoch.
     at: u64,
 }
 
-/// What one write of the ledger brings of principals beyond their share, counted.
+/// The counted entries of one write, of principals beyond their share.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    /// Aggregates whose count is yet to be filled in, by the principals that they are about.
+    /// Aggregates without their counts, by principal, and the counts.
     principals: HashMap<v1::Principal, HashMap<v1::Aggregate, u64>>,
     chains: u64,
-    /// Of all of them.
+    /// The number of entries in all of them.
     entries: u64,
 }
 
 // === impl Shares ===
 
 impl Shares {
-    /// From now on no principal may hold more than so many hundredths of what the ledger may hold.
+    /// From now on, limits each principal to this percentage of the ledger's space.
     pub(crate) fn share_out(&mut self, percent: u8, total: u64, retention: Retention) {
         let space = retention.bytes.map_or(total, |bytes| bytes.min(total));
         self.rule = (percent < 100).then(|| Rule {
@@ -78,12 +78,12 @@ impl Shares {
         });
     }
 
-    /// Whether any principal can be beyond its share, where `held` bytes of evidence are there.
+    /// Whether a principal can be beyond its share while the ledger holds `held` bytes of evidence.
     pub(crate) fn is_short(&self, held: u64) -> bool {
         self.rule.is_some_and(|rule| held >= rule.space / 2)
     }
 
-    /// Whether so many `bytes` of the principal with this key are only counted, where `held` bytes of evidence are there.
+    /// Whether these `bytes` of the key's principal are only counted while the ledger holds `held` bytes of evidence.
     pub(crate) fn counts(&mut self, key: u32, bytes: u64, held: u64, now: u64) -> bool {
         let Some(rule) = self.rule.filter(|_| self.is_short(held)) else {
             return false;
@@ -104,13 +104,13 @@ impl Shares {
         false
     }
 
-    /// Bytes of the principal with this key.
+    /// The size of the evidence of the key's principal.
     pub(crate) fn of(&self, key: u32) -> u64 {
         let of = |sums: &HashMap<u32, u64>| sums.get(&key).copied().unwrap_or(0);
         of(&self.of_full) + of(&self.growing)
     }
 
-    /// A leaf of so many bytes was appended.
+    /// Adds a leaf of this size.
     pub(crate) fn add(&mut self, key: u32, bytes: u64) {
         if key != NO_PRINCIPAL {
             *self.growing.entry(key).or_default() += bytes;
@@ -118,8 +118,8 @@ impl Shares {
         }
     }
 
-    /// What the next segment has to remember of the one that is being appended to: its largest principals, and all of
-    /// them together.
+    /// The sizes to remember of the segment that is being appended to: its largest principals, and all of them
+    /// together.
     pub(crate) fn largest(&self) -> Vec<KeyShare> {
         let least = self.growing.get(&ALL).copied().unwrap_or(0) / LARGEST;
         let largest = self.growing.iter().filter(|(_, bytes)| **bytes > least);
@@ -130,13 +130,13 @@ impl Shares {
         largest.collect()
     }
 
-    /// The segment that begins with this index is full, and the next one remembers this of it.
+    /// Notes that the segment with this first index is full, and what the next one remembers of it.
     pub(crate) fn segment_is_full(&mut self, first: u64, largest: Vec<KeyShare>) {
         self.growing.clear();
         self.remember(first, largest);
     }
 
-    /// What the segment behind the one that begins with this index remembers of it.
+    /// Takes in the sizes that the next segment remembers of the segment with this first index.
     pub(crate) fn remember(&mut self, first: u64, shares: Vec<KeyShare>) {
         for share in &shares {
             *self.of_full.entry(share.key).or_default() += share.bytes;
@@ -144,7 +144,7 @@ impl Shares {
         self.full.push_back((first, shares));
     }
 
-    /// The segments below this index were removed.
+    /// Drops the sizes of removed segments: those below this index.
     pub(crate) fn forget_before(&mut self, first: u64) {
         while let Some((_, shares)) = self.full.pop_front_if(|(begins, _)| *begins < first) {
             for share in shares {
@@ -162,7 +162,7 @@ impl Shares {
 // === impl Rule ===
 
 impl Rule {
-    /// What a principal may bring at once: what it may bring in a hundredth of the period.
+    /// The amount that a principal may add at once: its allowance for a hundredth of the period.
     fn burst(self) -> u64 {
         self.share / 100
     }
@@ -175,7 +175,7 @@ impl Allowance {
         let passed = u128::from(now.saturating_sub(self.at));
         let more = passed * u128::from(rule.share) / rule.period.as_nanos().max(1);
         let more = u64::try_from(more).unwrap_or(u64::MAX);
-        // What is less than a byte is added later.
+        // A fraction of a byte is added later.
         if more > 0 {
             self.bytes = self.bytes.saturating_add(more).min(rule.burst());
             self.at = now;
@@ -186,7 +186,7 @@ impl Allowance {
 // === impl Counted ===
 
 impl Counted {
-    /// Counts an entry that is about a principal, taken in at `received` (seconds since the Unix epoch).
+    /// Counts an entry about a principal, received at `received` (seconds since the Unix epoch).
     pub(crate) fn add(&mut self, principal: PrincipalView<'_>, entry: &EntryView<'_>, received: i64) {
         self.entries += 1;
         let aggregate = |second, rule: &str, reason: &str, decision, mode| v1::Aggregate {
@@ -226,7 +226,7 @@ impl Counted {
         *sum = sum.saturating_add(count);
     }
 
-    /// How many entries were counted, and the encoded entries that stand in their place.
+    /// The number of counted entries, and the encoded entries that replace them.
     pub(crate) fn take(&mut self) -> (u64, Vec<Vec<u8>>) {
         let counted = std::mem::take(self);
         let mut encoded = Vec::new();
@@ -240,7 +240,7 @@ impl Counted {
                 }));
             }
         }
-        // A chain that is not stored is one that was shed: the events that name it cannot be verified again.
+        // A chain that is not stored counts as shed: events that refer to it cannot be verified again.
         if counted.chains > 0 {
             encode(v1::entry::Entry::Gap(v1::Gap {
                 shed_chains: counted.chains,
@@ -251,17 +251,17 @@ impl Counted {
     }
 }
 
-/// The name of the key for what is about no principal.
+/// The name of the key for records without a principal.
 const NO_PRINCIPAL: u32 = 0;
-/// Stands for all principals together, as no principal's key has this name.
+/// Stands for all principals together: no principal's key has this name.
 const ALL: u32 = NO_PRINCIPAL;
-/// Of a segment, principals with at least this part of it are remembered.
+/// A principal is remembered if it has at least this fraction of a segment.
 const LARGEST: u64 = 256;
-/// The most counts of one principal in one write, apart from those of [`OTHER`].
+/// The most counts of one principal in one write, apart from those with [`OTHER`].
 const MAX_COUNTS: usize = 8;
-/// The rule and the reason of what is beyond these. No rule can have this name.
+/// The rule and the reason of further counts. No rule can have this name.
 const OTHER: &str = "(other)";
-/// Where no age is configured.
+/// The period without a retention by age.
 const PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const NANOS: u64 = 1_000_000_000;
 
@@ -271,7 +271,7 @@ mod tests {
 
     const DAY: u64 = 24 * 60 * 60 * NANOS;
 
-    /// Of 10,000 bytes in ten days, a quarter for each principal.
+    /// 10,000 bytes in ten days, a quarter for each principal.
     fn shares() -> Shares {
         let mut shares = Shares::default();
         let retention = Retention {
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_counts_no_more_and_what_is_remembered_is_the_same_after_a_start() {
+    fn removed_segments_do_not_count_and_a_restart_remembers_the_same() {
         let mut shares = shares();
         for segment in 0..4 {
             shares.add(1, 1_000);
@@ -348,10 +348,10 @@ mod tests {
         assert!(shares.counts(1, 1_000, 9_001, 0));
         shares.segment_is_full(256, shares.largest());
         shares.add(1, 9_000);
-        // The last of the other's evidence is removed.
+        // The last of the other principal's evidence is removed.
         shares.forget_before(512);
         assert!(!shares.counts(1, 1_000, 9_000, 0));
-        // Where nothing is removed, what is left is for principals to come.
+        // If nothing is removed, the remaining space is for future principals.
         shares.share_out(25, 10_000, Retention::default());
         assert!(shares.counts(1, 1_000, 9_000, 0));
     }

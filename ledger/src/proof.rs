@@ -1,12 +1,12 @@
-//! Proofs about the tree: that a leaf is in it, and that it only grew (RFC 6962, section 2.1; their verification as
-//! in RFC 9162, section 2.1).
+//! Proofs about the tree: that a leaf is in it, and that it only grew (RFC 6962, section 2.1; verification as in RFC
+//! 9162, section 2.1).
 
 use crate::tree::{Frontier, Hash, Hashes, node_hash, range_root};
 
-/// Why a proof cannot be made, or a tree not be checked.
+/// Why a proof cannot be made, or a tree cannot be checked.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TreeError<E> {
-    /// The tree does not have what is asked for, or it is not what it was.
+    /// The tree lacks the leaf or subtree, or does not match.
     #[error(transparent)]
     Proof(ProofError),
     /// A hash cannot be read.
@@ -14,18 +14,18 @@ pub enum TreeError<E> {
     Hashes(E),
 }
 
-/// A proof proves nothing: it, or what it is to prove, is not what it ought to be.
+/// Why a proof is invalid, or does not fit the tree.
 #[derive(Debug, Clone, Copy, thiserror::Error, PartialEq, Eq)]
 pub enum ProofError {
-    /// There is no such leaf in such a tree.
+    /// The tree has no such leaf.
     #[error("there is no leaf {index} in a tree of {size}")]
     NoSuchLeaf {
-        /// Which leaf.
+        /// The leaf's index.
         index: u64,
-        /// How many leaves the tree has.
+        /// The number of leaves.
         size: u64,
     },
-    /// A tree never shrinks.
+    /// The newer tree is smaller.
     #[error("a tree of {old} leaves cannot have become one of {new}")]
     Shrunk {
         /// The older tree's size.
@@ -39,17 +39,17 @@ pub enum ProofError {
     /// The hashes lead to another root than the older tree's.
     #[error("the proof leads to {found}, but the root of the older tree is {expected}")]
     OldRoot {
-        /// Where the proof leads.
+        /// The root to which the proof leads.
         found: Hash,
-        /// What the older tree's root is.
+        /// The older tree's root.
         expected: Hash,
     },
     /// The hashes lead to another root than the tree's.
     #[error("the proof leads to {found}, but the root of the tree is {expected}")]
     Root {
-        /// Where the proof leads.
+        /// The root to which the proof leads.
         found: Hash,
-        /// What the tree's root is.
+        /// The tree's root.
         expected: Hash,
     },
 }
@@ -65,8 +65,8 @@ pub fn inclusion<H: Hashes>(index: u64, size: u64, hashes: &H) -> Result<Vec<Has
     Ok(path)
 }
 
-/// The hashes beside the way from the root of the tree of `size` leaves down to the first subtree with this leaf that is
-/// looked for, and where that subtree begins. Subtrees are the leaves `first..end`.
+/// The hashes beside the path from the root of the tree of `size` leaves down to the first wanted subtree with this
+/// leaf, and where that subtree begins. Subtrees are the leaves `first..end`.
 fn path_to<H: Hashes>(
     leaf: u64,
     size: u64,
@@ -109,8 +109,8 @@ pub fn verify_inclusion(leaf: &Hash, index: u64, size: u64, root: &Hash, proof: 
     expect_root(found, root)
 }
 
-/// Checks hashes as they were read from a disk: the tree of `size` leaves has this root if the complete subtrees
-/// `first`, `first + 1`, … of 256^level leaves have these hashes. The other hashes that it takes are read from `hashes`.
+/// Checks hashes read from a disk: whether the tree of `size` leaves has this root if the complete subtrees `first`,
+/// `first + 1`, … of 256^level leaves have these hashes. Other hashes are read from `hashes`.
 pub fn check_hashes<H: Hashes>(
     (level, first, read): (u8, u64, &[Hash]),
     (size, root): (u64, &Hash),
@@ -136,11 +136,11 @@ pub fn check_hashes<H: Hashes>(
     expect_root(found, root).map_err(TreeError::Proof)
 }
 
-/// Hashes of complete subtrees that lie side by side.
+/// Hashes of adjacent complete subtrees.
 struct Row<'a> {
-    /// Of each subtree.
+    /// The height of each subtree.
     height: u32,
-    /// The number of the first one.
+    /// The number of the first subtree.
     first: u64,
     hashes: &'a [Hash],
 }
@@ -168,8 +168,8 @@ impl Row<'_> {
     }
 }
 
-/// Proves that the tree of the first `old` leaves is where the tree of the first `new` leaves began. Nothing needs to
-/// be proven of an empty tree, nor of two of the same size.
+/// Proves that the tree of the first `new` leaves begins with the tree of the first `old` leaves. An empty tree, or two
+/// trees of the same size, need no proof.
 pub fn consistency<H: Hashes>(old: u64, new: u64, hashes: &H) -> Result<Vec<Hash>, TreeError<H::Error>> {
     if old > new {
         return Err(TreeError::Proof(ProofError::Shrunk { old, new }));
@@ -186,7 +186,7 @@ pub fn consistency<H: Hashes>(old: u64, new: u64, hashes: &H) -> Result<Vec<Hash
     Ok(path)
 }
 
-/// Checks that the tree of `old` leaves with its root is where the tree of `new` leaves with its root began.
+/// Checks that the tree of `new` leaves and its root begin with the tree of `old` leaves and its root.
 pub fn verify_consistency(
     (old, old_root): (u64, &Hash),
     (new, new_root): (u64, &Hash),
@@ -206,7 +206,7 @@ pub fn verify_consistency(
         node: old - 1,
         last: new - 1,
     };
-    // A whole subtree of the older tree is one of the newer tree too: the climb begins at its top.
+    // A complete subtree of the older tree is also one of the newer tree: the climb begins at its top.
     while climb.node & 1 == 1 {
         climb.up();
     }
@@ -231,13 +231,13 @@ pub fn verify_consistency(
     expect_root(in_new, new_root)
 }
 
-/// The way from a node up to the root: its number in its row, and that of the row's last node.
+/// The path from a node up to the root: its number in its row, and that of the row's last node.
 struct Climb {
     node: u64,
     last: u64,
 }
 
-/// Where the sibling is.
+/// The side of the sibling.
 enum Side {
     Left,
     Right,
@@ -249,13 +249,13 @@ impl Climb {
         self.last >>= 1;
     }
 
-    /// Where the next sibling is, after which the climb is at the parent; none at the root.
+    /// The side of the next sibling; then moves to the parent. None at the root.
     fn side(&mut self) -> Option<Side> {
         if self.last == 0 {
             return None;
         }
         if self.node & 1 == 1 || self.node == self.last {
-            // The last node of a row that has no sibling is itself the node of the row above.
+            // The last node of a row, if it has no sibling, is also the node in the row above.
             while self.node & 1 == 0 {
                 self.up();
             }
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rewritten_history_passes() {
+    fn a_rewritten_history_is_refused() {
         let leaves = some_leaves(40);
         let tree = InMemory::of(&leaves);
         for new in 1..=40_usize {

@@ -1,8 +1,8 @@
-//! What to look for in the ledger, and looking for it, newest first.
+//! Queries of the ledger, newest records first.
 //!
-//! A question is answered segment by segment. What the index has of the narrowest conditions is opened and compared; a
-//! question without a condition that is indexed is answered by reading backwards. Every page costs a bounded amount of
-//! work: where that is used up, a page ends early, and says where the next one begins.
+//! A query goes through the segments one by one. It opens the records that the index finds for the narrowest
+//! conditions, and compares all conditions. A query without an indexed condition reads backwards. Each page is limited
+//! in work: at the limit it ends early, and tells where the next one begins.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,22 +16,22 @@ use crate::reader::{LedgerReader, ReadError};
 use crate::record::{LedgerRecord, RecordBody, RecordKind};
 use crate::segment::Segment;
 
-/// What to look for.
+/// A query.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Query {
-    /// Only records before this index; all of them if absent.
+    /// Only records before this index; all if absent.
     pub before: Option<u64>,
-    /// How many records to return at most.
+    /// The largest number of returned records.
     pub limit: usize,
-    /// Conditions, all of which have to hold.
+    /// The conditions. All must hold.
     pub filter: Filter,
-    /// If present, only what is known to be about these issuers' principals: nothing that is about no principal.
+    /// If present, only records known to be about principals of these issuers; no records without a principal.
     pub issuers: Option<Vec<String>>,
-    /// When to stop looking and say how far it went.
+    /// When to stop and return the position reached.
     pub deadline: Option<Instant>,
 }
 
-/// Conditions on records. One on a field that a kind of record does not have leaves out all records of that kind.
+/// Conditions on records. A condition on a field excludes all records of kinds without that field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// The principal's issuer.
@@ -42,9 +42,9 @@ pub struct Filter {
     pub delegation_id: Option<String>,
     /// The tool that was called.
     pub tool: Option<String>,
-    /// What was decided.
+    /// The decision.
     pub decision: Option<v1::Decision>,
-    /// The thumbprint that was proven.
+    /// The proven agent's thumbprint.
     pub agent: Option<String>,
     /// The reason code.
     pub reason: Option<String>,
@@ -52,20 +52,20 @@ pub struct Filter {
     pub rule: Option<String>,
     /// The W3C trace id.
     pub trace_id: Option<String>,
-    /// What a chain is known by: finds the record that holds the chain.
+    /// The digest of a chain. Finds the record that holds it.
     pub chain_digest: Option<[u8; 32]>,
-    /// Of which kind. Chains are found only if they are asked for, by their kind or their digest.
+    /// The record's kind. Chains are found only by their kind or their digest.
     pub kind: Option<RecordKind>,
-    /// About this instant or later ones, in nanoseconds since the Unix epoch.
+    /// Records about this instant or later ones, in nanoseconds since the Unix epoch.
     pub from_unix_nano: Option<u64>,
-    /// About instants before this one.
+    /// Records about instants before this one.
     pub until_unix_nano: Option<u64>,
 }
 
-/// Part of the answer.
+/// A page of results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
-    /// What was found.
+    /// The found records.
     pub records: Vec<LedgerRecord>,
     /// The `before` of the next page; absent if the ledger's beginning was reached.
     pub next: Option<u64>,
@@ -86,13 +86,13 @@ pub fn read(reader: &LedgerReader, query: &Query) -> Result<Page, ReadError> {
 struct Search<'a> {
     reader: &'a LedgerReader,
     query: &'a Query,
-    /// The narrowest first.
+    /// The narrowest key first.
     keys: Vec<IndexKey<'a>>,
     found: Vec<LedgerRecord>,
-    /// How large the entries are that were found.
+    /// The size of the found entries.
     found_bytes: usize,
     looked_at: usize,
-    /// Everything from here on has been looked at.
+    /// Every record from this index on has been checked.
     before: u64,
 }
 
@@ -114,7 +114,7 @@ impl Search<'_> {
         }
     }
 
-    /// Looks through segments, newest first; says whether the page ends before the ledger's beginning.
+    /// Searches segments, newest first. Returns whether the page ends before the ledger's beginning.
     fn run(&mut self, segments: Vec<Arc<Segment>>) -> Result<bool, ReadError> {
         for segment in segments {
             if segment.first() >= self.before || segment.first() >= segment.end() {
@@ -122,7 +122,7 @@ impl Search<'_> {
             }
             let ended = match self.segment(&segment) {
                 Ok(ended) => ended,
-                // Everything older was removed with it: here the ledger begins now.
+                // Everything older was removed too: the ledger now begins here.
                 Err(_) if segment.is_removed() => break,
                 Err(error) => return Err(error),
             };
@@ -135,7 +135,7 @@ impl Search<'_> {
         Ok(false)
     }
 
-    /// Looks through one segment; says whether the page ends here.
+    /// Searches one segment. Returns whether the page ends here.
     fn segment(&mut self, segment: &Segment) -> Result<bool, ReadError> {
         if self.is_late() {
             return Ok(Self::ENOUGH);
@@ -146,7 +146,7 @@ impl Search<'_> {
             return Ok(Self::MORE);
         }
         let places = if_whole(self.places(segment))?;
-        // Only where the index cannot say that the whole segment is about the time that is asked for.
+        // Needed only if the segment's times are partly outside the wanted ones.
         let run_times = match times {
             Some(times) if !filter.encloses(times) => if_whole(segment.index().run_times())?.unwrap_or_default(),
             _ => Vec::new(),
@@ -200,11 +200,11 @@ impl Search<'_> {
         }
     }
 
-    /// The places in the segment that have to be looked at, newest first; none if that is all of them.
+    /// The places to check in the segment, newest first; none if all places must be checked.
     fn places(&self, segment: &Segment) -> Result<Option<Vec<u32>>, DiskError> {
         let mut places: Option<Vec<u32>> = None;
         for key in &self.keys {
-            // To open a few records costs less than to read another list.
+            // Opening a few records costs less than reading another list.
             if places.as_ref().is_some_and(|places| places.len() <= FEW_PLACES) {
                 break;
             }
@@ -228,7 +228,7 @@ impl Search<'_> {
         Ok(places)
     }
 
-    /// Compares records, newest first; says whether the page is full.
+    /// Compares records, newest first. Returns whether the page is full.
     fn take(&mut self, records: impl Iterator<Item = LedgerRecord>) -> bool {
         for record in records {
             self.before = record.index;
@@ -245,13 +245,13 @@ impl Search<'_> {
         Self::MORE
     }
 
-    /// Everything from this index on has been looked at: whether that is work enough for one page.
+    /// Notes that every record from this index on has been checked. Returns whether this is enough work for one page.
     fn is_spent(&mut self, looked_at_from: u64) -> bool {
         self.before = looked_at_from;
         self.looked_at >= MAX_LOOKED_AT || self.is_late()
     }
 
-    /// The first look is always taken, so that every page gets further.
+    /// The first check always runs, so that every page makes progress.
     fn is_late(&self) -> bool {
         self.looked_at > 0 && self.query.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
@@ -260,11 +260,11 @@ impl Search<'_> {
 // === impl Query ===
 
 impl Query {
-    /// Whether a record is one of those that are looked for, wherever it is and however many were found.
+    /// Whether a record matches the conditions, regardless of its index and of the limit.
     pub fn admits(&self, record: &LedgerRecord) -> bool {
         let kind = RecordKind::of(&record.body);
         let row = Row::of(&record.body);
-        // What cannot be read may be what is asked for: it is shown as what it is, and never left out without a word.
+        // An unreadable record may match: it is shown as unreadable instead of being left out silently.
         let is_unreadable = kind == RecordKind::Unreadable;
         let about = row.span(record.received_unix_nano);
         if !is_unreadable && (!self.filter.admits(kind) || !self.filter.overlaps(about)) {
@@ -277,7 +277,7 @@ impl Query {
     }
 }
 
-/// Without a part of the index that is damaged, everything is looked at.
+/// If a part of the index is damaged, everything is checked.
 fn if_whole<T>(read: Result<T, DiskError>) -> Result<Option<T>, DiskError> {
     match read {
         Err(DiskError::Damaged { .. }) => Ok(None),
@@ -288,13 +288,13 @@ fn if_whole<T>(read: Result<T, DiskError>) -> Result<Option<T>, DiskError> {
 // === impl Filter ===
 
 impl Filter {
-    /// What the index can be asked for, the narrowest first.
+    /// The indexed conditions, the narrowest first.
     fn keys(&self) -> Vec<IndexKey<'_>> {
         self.conditions().filter(IndexKey::is_indexed).collect()
     }
 
     fn conditions(&self) -> impl Iterator<Item = IndexKey<'_>> {
-        // A record that is erased or cannot be read was indexed by what it was, and as nothing else.
+        // A record that is erased or unreadable was indexed by its former contents only.
         use RecordKind::{Decision, Erased, Unknown, Unreadable};
         let kind = self
             .kind
@@ -324,20 +324,20 @@ impl Filter {
         }
     }
 
-    /// Whether some of these instants are asked for.
+    /// Whether some of these instants are wanted.
     fn overlaps(&self, (earliest, latest): (u64, u64)) -> bool {
         self.from_unix_nano.is_none_or(|from| latest >= from)
             && self.until_unix_nano.is_none_or(|until| earliest < until)
     }
 
-    /// Whether all of these instants are asked for.
+    /// Whether all of these instants are wanted.
     fn encloses(&self, (earliest, latest): (u64, u64)) -> bool {
         self.from_unix_nano.is_none_or(|from| earliest >= from)
             && self.until_unix_nano.is_none_or(|until| latest < until)
     }
 }
 
-/// What is in both, newest first as they are.
+/// The elements of both, newest first like the inputs.
 fn intersection(one: &[u32], other: &[u32]) -> Vec<u32> {
     let mut other = other.iter().peekable();
     one.iter()
@@ -349,13 +349,13 @@ fn intersection(one: &[u32], other: &[u32]) -> Vec<u32> {
         .collect()
 }
 
-/// Records looked at for one page: about a tenth of a second of one core.
+/// Records checked for one page: about a tenth of a second of one core.
 const MAX_LOOKED_AT: usize = 50_000;
-/// Bytes of entries after which a page is full, however few they are: a thousand chains may have sixty times as many.
+/// Bytes of entries at which a page is full, even with few records: a thousand chains may have sixty times as many.
 const MAX_FOUND_BYTES: usize = 1 << 20;
-/// Records that are found by the index and opened in one go.
+/// Records found by the index that are opened at once.
 const PLACES_AT_A_TIME: usize = 64;
-/// Records that are opened rather than looked for by another condition.
+/// With this many places left, the records are opened instead of checking another condition.
 const FEW_PLACES: usize = 64;
 
 #[cfg(test)]
@@ -415,7 +415,7 @@ mod tests {
         })
     }
 
-    /// Index 0 is a source's start, 1 to 3 events, 4 an aggregate, 5 a gap.
+    /// Index 0 is a source's start, 1 to 3 are events, 4 is an aggregate, 5 a gap.
     fn ledger() -> (tempfile::TempDir, LedgerReader) {
         let folder = tempfile::tempdir().unwrap();
         let mut ledger = open(folder.path(), 1 << 30);
@@ -532,8 +532,8 @@ mod tests {
         assert_eq!(of_pages, [vec![5, 4, 3, 2], vec![1, 0]]);
     }
 
-    /// 3,500 records, about a second apart each, in several segments. If one is `damaged`, the second segment's index does
-    /// not have a part that can be read.
+    /// 3,500 records, about a second apart, in several segments. If `damaged`, a part of the second segment's index is
+    /// unreadable.
     fn indexed(folder: &Path, damaged: bool) -> LedgerReader {
         let mut ledger = open(folder, 100_000);
         for first in (0..3_500).step_by(100) {
@@ -686,7 +686,7 @@ mod tests {
         ]
     }
 
-    /// What the pages of this query have, one behind the other.
+    /// The records of this query's pages, in order.
     fn all_pages(reader: &LedgerReader, query: &Query) -> Vec<Page> {
         let mut pages: Vec<Page> = Vec::new();
         let mut before = None;

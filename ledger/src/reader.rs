@@ -1,4 +1,4 @@
-//! Reads what is durable, beside the writer.
+//! Reads durable records, concurrently with the writer.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -17,11 +17,11 @@ use crate::seal::{OpenError, Opener};
 use crate::segment::{LeafRun, Segment};
 use crate::tree::{Hash, Hashes, leaf_hash, root_of};
 
-/// The ledger as readers see it. Cheap to clone.
+/// The ledger for readers. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct LedgerReader(pub(crate) Result<Arc<Shared>, Arc<str>>);
 
-/// What the writer shares with the readers.
+/// The state that writer and readers share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) origin: String,
@@ -31,33 +31,31 @@ pub(crate) struct Shared {
     pub(crate) segments: RwLock<Vec<Arc<Segment>>>,
     first: AtomicU64,
     size: watch::Sender<u64>,
-    /// The indexes of records that were found not to be readable, at most [`MAX_UNREADABLE`] of them.
+    /// The indexes of records found unreadable, at most [`MAX_UNREADABLE`].
     unreadable: Mutex<HashSet<u64>>,
 }
 
-/// Why something cannot be read.
+/// Why a record cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It was pruned.
-    #[error("record {index} is not held any more: the oldest one that is has index {first}")]
+    /// The record was pruned.
+    #[error("record {index} was pruned: the oldest held record has index {first}")]
     Pruned {
-        /// What was asked for.
+        /// The requested index.
         index: u64,
-        /// The oldest that is held.
+        /// The oldest held index.
         first: u64,
     },
-    /// It is not there yet.
+    /// The record does not exist yet.
     #[error("there is no record {index}: the ledger has {size}")]
     NotThere {
-        /// What was asked for.
+        /// The requested index.
         index: u64,
-        /// Records that there are.
+        /// The number of records.
         size: u64,
     },
-    /// The bytes on disk are not those that were stored.
-    #[error(
-        "record {index} is not what the tree says it is: the ledger is damaged; check the disk and restore a backup"
-    )]
+    /// The bytes on disk have changed.
+    #[error("record {index} does not match the tree: the ledger is damaged; check the disk and restore a backup")]
     Corrupt {
         /// The record's index.
         index: u64,
@@ -65,10 +63,10 @@ pub enum ReadError {
     /// The ledger could not be opened.
     #[error("the ledger is damaged: {0}")]
     Damaged(Arc<str>),
-    /// A file of it cannot be read.
+    /// A file cannot be read.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// It cannot be opened.
+    /// The leaf cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
 }
@@ -76,27 +74,27 @@ pub enum ReadError {
 // === impl LedgerReader ===
 
 impl LedgerReader {
-    /// Of a ledger that could not be opened: it has nothing, and every question is answered with this text.
+    /// The reader of a ledger that could not be opened. It has no records, and every query returns this text.
     pub fn damaged(reason: &str) -> Self {
         Self(Err(reason.into()))
     }
 
-    /// The origin under which the ledger began, with which its leaves are sealed. Empty if the ledger could not be opened.
+    /// The first origin of the ledger, with which its leaves are sealed. Empty if the ledger could not be opened.
     pub fn origin(&self) -> &str {
         self.0.as_ref().map_or("", |shared| &shared.origin)
     }
 
-    /// Records that are durable and in the tree, those that were pruned included.
+    /// The number of durable records in the tree, with pruned ones.
     pub fn size(&self) -> u64 {
         self.0.as_ref().map_or(0, |shared| *shared.size.borrow())
     }
 
-    /// The lowest index that is still held; the size, if none is.
+    /// The lowest held index; the size, if nothing is held.
     pub fn first(&self) -> u64 {
         self.0.as_ref().map_or(0, |shared| shared.first.load(Ordering::Acquire))
     }
 
-    /// The size, and each new one when the ledger has grown. If the ledger could not be opened, it never changes.
+    /// Watches the size. If the ledger could not be opened, it never changes.
     pub fn growth(&self) -> watch::Receiver<u64> {
         let of_nothing = |_: &Arc<str>| watch::channel(0).1;
         self.0
@@ -104,7 +102,7 @@ impl LedgerReader {
             .map_or_else(of_nothing, |shared| shared.size.subscribe())
     }
 
-    /// What is held, newest first.
+    /// The held segments, newest first.
     pub fn segments(&self) -> Vec<Arc<Segment>> {
         self.0
             .as_ref()
@@ -122,14 +120,13 @@ impl LedgerReader {
         }
     }
 
-    /// How many records were found that cannot be read, as far as they were asked for; of the first
-    /// [`MAX_UNREADABLE`] each counts once.
+    /// The number of records found unreadable so far. Each of the first [`MAX_UNREADABLE`] counts once.
     pub fn unreadable(&self) -> usize {
         self.0.as_ref().map_or(0, |shared| shared.unreadable.lock().len())
     }
 
-    /// The records of these indexes, in order; [`RecordBody::Unreadable`] stands for each that cannot be read. What is
-    /// asked for is held in memory: ask for no more than a page.
+    /// The records with these indexes, in order. [`RecordBody::Unreadable`] stands for each unreadable one. All are in
+    /// memory: request at most a page.
     pub fn records(&self, range: Range<u64>) -> Result<Vec<LedgerRecord>, ReadError> {
         let shared = self.shared()?;
         let mut opener = shared.opener();
@@ -143,13 +140,13 @@ impl LedgerReader {
         Ok(records)
     }
 
-    /// As [`LedgerReader::records`], without those that are not there: not yet, or not any more.
+    /// As [`LedgerReader::records`], without missing ones: pruned, or not there yet.
     pub fn held_records(&self, range: Range<u64>) -> Result<Vec<LedgerRecord>, ReadError> {
         loop {
             let held = self.first();
             let (from, until) = (range.start.max(held), range.end.min(self.size()));
             match self.records(from.min(until)..until) {
-                // It was removed meanwhile, but what comes after it may be there.
+                // This one was removed meanwhile, but later ones may exist.
                 Err(ReadError::Pruned { .. }) if self.first() > held => {}
                 Err(ReadError::Pruned { .. }) => return Ok(Vec::new()),
                 records => return records,
@@ -157,8 +154,8 @@ impl LedgerReader {
         }
     }
 
-    /// The records of these places of a segment, in the order in which they are asked for. Leaves that lie side by side
-    /// are best read with [`LedgerReader::records`].
+    /// The records at these places of a segment, in the given order. For adjacent leaves, [`LedgerReader::records`] is
+    /// faster.
     pub fn records_at(&self, segment: &Segment, places: &[u32]) -> Result<Vec<LedgerRecord>, ReadError> {
         let shared = self.shared()?;
         let mut opener = shared.opener();
@@ -175,14 +172,14 @@ impl LedgerReader {
         Ok(records)
     }
 
-    /// The leaf of this index, as the tree commits to it.
+    /// The leaf with this index, as the tree commits to it.
     pub fn leaf(&self, index: u64) -> Result<Vec<u8>, ReadError> {
         let bundle = self.bundle(index, 1)?;
         Ok(bundle.get(LEAF_LENGTH_BYTES..).unwrap_or_default().to_vec())
     }
 
-    /// So many leaves from this index on, as an entry bundle of C2SP tlog-tiles. They are compared with the tree, so that
-    /// what a disk has changed is never given out.
+    /// This many leaves from this index on, as an entry bundle of C2SP tlog-tiles. They are compared with the tree, so
+    /// that damaged bytes are never served.
     pub fn bundle(&self, first: u64, count: u64) -> Result<Vec<u8>, ReadError> {
         let mut bundle = Vec::new();
         self.runs(first..first.saturating_add(count), |_, first, run| {
@@ -227,7 +224,7 @@ impl LedgerReader {
         while next < range.end {
             let behind = segments.partition_point(|segment| segment.first() <= next);
             let held = behind.checked_sub(1).and_then(|at| segments.get(at));
-            // It may have been pruned since.
+            // It may have been pruned meanwhile.
             let segment = held.ok_or(ReadError::Pruned { index: next, first })?;
             let end = range.end.min(segment.end()).min(next + MAX_RUN);
             if end <= next {
@@ -242,7 +239,7 @@ impl LedgerReader {
         Ok(())
     }
 
-    /// What could not be read because its segment was removed meanwhile is no damage.
+    /// An error is not damage if the segment was removed meanwhile.
     fn or_pruned(&self, segment: &Segment, index: u64, error: ReadError) -> ReadError {
         match segment.is_removed() {
             true => ReadError::Pruned {
@@ -285,7 +282,7 @@ impl Shared {
         }
     }
 
-    /// A leaf that cannot be read is noted; but for one whose segment was pruned meanwhile, with its key.
+    /// Notes a leaf that cannot be read, unless its segment was pruned meanwhile, with its key.
     fn or_unreadable(
         &self,
         opened: Result<LedgerRecord, OpenError>,
@@ -294,7 +291,7 @@ impl Shared {
     ) -> Result<LedgerRecord, ReadError> {
         match opened {
             Ok(opened) => {
-                // The disk may have answered another time.
+                // The disk may have returned an error only temporarily.
                 self.unreadable.lock().remove(&index);
                 Ok(opened)
             }
@@ -326,7 +323,7 @@ impl Shared {
         segments.push(segment);
     }
 
-    /// Readers find nothing before this index any more. Returns the segments that are to be removed.
+    /// Hides everything before this index from readers. Returns the segments to remove.
     pub(crate) fn prune(&self, first: u64) -> Vec<Arc<Segment>> {
         let mut segments = self.segments.write();
         self.first.store(first, Ordering::Release);
@@ -345,7 +342,7 @@ impl Shared {
     }
 }
 
-/// Records that cannot be read, of which each is known.
+/// The largest number of unreadable records that are remembered one by one.
 pub const MAX_UNREADABLE: usize = 4096;
 /// Leaves that are read at once.
 const MAX_RUN: u64 = 256;

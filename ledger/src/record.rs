@@ -1,27 +1,26 @@
-//! What the ledger holds.
+//! The records of the ledger.
 
 use prost::bytes::Bytes;
 
 use crate::entry::{EntryKind, EntryView};
 
-/// One thing in the ledger.
+/// One record of the ledger.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LedgerRecord {
-    /// Counts everything in the ledger from 0: the leaf's place in the tree.
+    /// The record's number, from 0: the leaf's place in the tree.
     pub index: u64,
-    /// When the control plane made it durable, nanoseconds since the Unix epoch. 0 if that cannot be read any more.
+    /// When the control plane made it durable, nanoseconds since the Unix epoch. 0 if unreadable.
     pub received_unix_nano: u64,
-    /// Who reported it: 32 hexadecimal digits. Empty if the control plane itself did, or if that cannot be read any
-    /// more.
+    /// The source: 32 hexadecimal digits. Empty for records of the control plane itself, or if unreadable.
     pub source: String,
-    /// What it says.
+    /// The contents.
     pub body: RecordBody,
 }
 
 // === impl LedgerRecord ===
 
 impl LedgerRecord {
-    /// One that is erased or unreadable: nothing else is known of it.
+    /// An erased or unreadable record: nothing else is known about it.
     pub(crate) fn lost(index: u64, body: RecordBody) -> Self {
         Self {
             index,
@@ -32,25 +31,25 @@ impl LedgerRecord {
     }
 }
 
-/// What a [`LedgerRecord`] says.
+/// The contents of a [`LedgerRecord`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum RecordBody {
-    /// What the source reported.
+    /// An entry that the source reported.
     Entry(StoredEntry),
-    /// What happened to the source itself.
+    /// A change of the source itself.
     Source(StoredSourceChange),
-    /// What the control plane has to say of the ledger or of what it holds.
+    /// A note of the control plane.
     Note(StoredNote),
-    /// It was about a principal whose evidence has been erased: the key that it was sealed with is gone.
+    /// Evidence about a principal that was erased: the key that sealed it is destroyed.
     Erased,
-    /// The disk does not have it any more as it was written, or a newer version wrote it.
+    /// The record is damaged on disk, or a newer version wrote it.
     Unreadable,
 }
 
 /// The kinds of records. Numbers are part of the index's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-#[expect(missing_docs, reason = "RecordBody says what they are")]
+#[expect(missing_docs, reason = "documented at RecordBody")]
 pub enum RecordKind {
     Decision = 0,
     Aggregate = 1,
@@ -66,125 +65,127 @@ pub enum RecordKind {
 /// An entry as its source encoded it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct StoredEntry {
-    /// Counts the source's entries from 1. 0 for a chain that was stored again because the leaf that had it was pruned, and for
+    /// The source's sequence number, from 1. 0 for a chain that was stored again because its leaf was pruned, and for
     /// counts of a principal beyond its share.
     #[prost(uint64, tag = "1")]
     pub sequence: u64,
     /// An encoded `credence.v1.Entry`.
     #[prost(bytes = "bytes", tag = "2")]
     pub entry: Bytes,
-    /// If the entry was a chain that the ledger already had: what it is known by, and then `entry` has no chain in it.
+    /// For a chain that the ledger already had: its digest. Then `entry` has no chain.
     #[prost(bytes = "bytes", tag = "3")]
     pub known_chain: Bytes,
 }
 
-/// A source began, went or came back.
+/// A source started, ended or returned.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct StoredSourceChange {
-    /// What happened.
+    /// The change.
     #[prost(enumeration = "SourceChange", tag = "1")]
     pub change: i32,
-    /// The last sequence number stored when it happened.
+    /// The last sequence number stored at that time.
     #[prost(uint64, tag = "2")]
     pub last_sequence: u64,
-    /// What the source said of itself, and where it called from; with `Started` only.
+    /// The node name that the source sent. Only with `Started`, like `plugin` and `peer`.
     #[prost(string, tag = "3")]
     pub node: String,
-    /// As above.
+    /// The plugin's root id that the source sent.
     #[prost(string, tag = "4")]
     pub plugin: String,
-    /// As above.
+    /// The source's network address.
     #[prost(string, tag = "5")]
     pub peer: String,
-    /// What the source trusts ([`TrustAnchors::digest`]); with `Started` and `Returned`, empty if it did not say.
+    /// The digest of the source's trust anchors ([`TrustAnchors::digest`]). With `Started` and `Returned`; empty if the
+    /// source did not send it.
     ///
     /// [`TrustAnchors::digest`]: https://docs.rs/credence-delegation
     #[prost(bytes = "vec", tag = "6")]
     pub anchors_digest: Vec<u8>,
 }
 
-/// What happened to a source.
+/// A change of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum SourceChange {
-    /// Written by a newer version.
+    /// A newer version wrote it.
     Unspecified = 0,
-    /// It was given its name.
+    /// The source was given its name.
     Started = 1,
-    /// It said Bye: nothing is outstanding.
+    /// The source sent Bye: nothing is unacknowledged.
     Ended = 2,
-    /// Its stream ended without Bye and it did not come back in time: what it had not yet sent is unknown.
+    /// The stream ended without Bye, and the source did not return in time: its unsent evidence is unknown.
     Lost = 3,
-    /// It came back after it had been given up.
+    /// The source returned after it had been given up.
     Returned = 4,
 }
 
-/// What the control plane has to say.
+/// A note of the control plane.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct StoredNote {
-    /// Which it is; absent if a newer version wrote it.
+    /// The note; absent if a newer version wrote it.
     #[prost(oneof = "Note", tags = "1, 2, 3")]
     pub note: Option<Note>,
 }
 
-/// What the control plane has to say.
+/// The kinds of notes.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum Note {
     /// A principal's evidence was erased.
     #[prost(message, tag = "1")]
     Erasure(Erasure),
-    /// The oldest entries were removed; their hashes were kept.
+    /// The oldest records were removed; their hashes were kept.
     #[prost(message, tag = "2")]
     Pruning(Pruning),
-    /// A filter allowed what does not verify.
+    /// A filter allowed a request that does not verify.
     #[prost(message, tag = "3")]
     Mismatch(Mismatch),
 }
 
-/// Evidence was erased by destroying the key that it was sealed with. Does not say whose: that would defeat it.
+/// Evidence was erased by destroying its key. The note does not name the principal, because that would defeat the
+/// erasure.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Erasure {
-    /// The name of the data key: the leaves that carry it cannot be read any more.
+    /// The name of the data key. Leaves with this name cannot be read any more.
     #[prost(uint64, tag = "1")]
     pub key: u64,
-    /// Who asked for it: the credential's name.
+    /// The requester: the credential's name.
     #[prost(string, tag = "2")]
     pub by: String,
-    /// Why, in the requester's words.
+    /// The reason, as the requester gave it.
     #[prost(string, tag = "3")]
     pub reason: String,
 }
 
-/// The oldest entries were removed from the disk.
+/// The oldest records were removed from the disk.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Pruning {
-    /// The lowest index that is still held.
+    /// The lowest held index.
     #[prost(uint64, tag = "1")]
     pub first: u64,
-    /// The size of the tree that was published when it was decided, and its root: what is kept is proven against it.
+    /// The size of the published tree at the time of the decision. Held records are proven against it.
     #[prost(uint64, tag = "2")]
     pub tree_size: u64,
-    /// As above, 32 bytes.
+    /// The root of that tree, 32 bytes.
     #[prost(bytes = "vec", tag = "3")]
     pub root: Vec<u8>,
 }
 
-/// A filter's allow is not what we come to.
+/// A filter allowed a request that the control plane would deny.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Mismatch {
-    /// The source that said so.
+    /// The source that reported it.
     #[prost(string, tag = "1")]
     pub source: String,
-    /// What the chain is known by, 32 bytes.
+    /// The chain's digest, 32 bytes.
     #[prost(bytes = "vec", tag = "2")]
     pub chain_digest: Vec<u8>,
-    /// The draft's step at which it fails, and why.
+    /// The step of the draft at which it fails.
     #[prost(string, tag = "3")]
     pub step: String,
-    /// As above.
+    /// Why it fails.
     #[prost(string, tag = "4")]
     pub reason: String,
-    /// Whether the source trusts other anchors than we do, which explains it.
+    /// Whether the source has other trust anchors than the control plane, which explains the difference.
     #[prost(bool, tag = "5")]
     pub other_anchors: bool,
 }
@@ -192,7 +193,7 @@ pub struct Mismatch {
 // === impl StoredEntry ===
 
 impl StoredEntry {
-    /// What the entry says; nothing if a newer version wrote it.
+    /// The entry's contents; none if a newer version wrote it.
     pub fn view(&self) -> Option<EntryView<'_>> {
         EntryView::parse(&self.entry).ok()
     }

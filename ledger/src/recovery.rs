@@ -1,7 +1,7 @@
 //! Opens the ledger, after a crash too.
 //!
-//! Only the last segment is read. What lies before it is taken for granted: it was durable, with its keys and hashes,
-//! before the last segment began. What follows from the leaves (hashes, index) is made again where it is missing.
+//! Only the last segment is read. Everything before it, with its keys and hashes, was durable before the last segment
+//! began. Hashes and index derive from the leaves, and are rebuilt if missing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ use crate::tree::{Frontier, Hash, Hashes as _, leaf_hash};
 // === impl Ledger ===
 
 impl Ledger {
-    /// Opens the ledger in `folder`, which exists. An error means that something is missing or damaged; nothing was changed
-    /// that could be restored.
+    /// Opens the ledger in `folder`, which must exist. On an error, something is missing or damaged, and nothing that
+    /// could be restored was changed.
     pub fn open(folder: &Path, options: LedgerOptions) -> Result<(Self, Opened), LedgerError> {
         let paths = Paths(folder.to_owned());
         for folder in [paths.segments(), paths.indexes(), paths.hashes()] {
@@ -92,16 +92,16 @@ impl Ledger {
         ledger.settle_bytes();
         ledger.complete_erasures(&replay.erased)?;
         if replay.first_held > held_from {
-            // What a note says is pruned, and a crash kept from being removed.
+            // Completes a pruning that a crash interrupted after its note.
             ledger.remove_before(replay.first_held)?;
         } else {
-            // The segments may be gone, and the keys not yet.
+            // The segments may already be removed, but not the keys.
             ledger.keys.destroy_unused(replay.first_held)?;
         }
         Ok((ledger, replay.opened))
     }
 
-    /// Erases what a note says is erased, where a crash kept that from being done.
+    /// Completes erasures that a crash interrupted after their notes.
     fn complete_erasures(&mut self, noted: &[u32]) -> Result<(), LedgerError> {
         let mut unfinished = self.paths.being_erased().map_err(at(&self.paths.0))?;
         for key in noted {
@@ -123,7 +123,7 @@ impl Ledger {
                     pending,
                 });
             } else {
-                // It was asked for and never noted.
+                // The erasure was requested, but its note was never written.
                 std::fs::remove_file(&pending).map_err(at(&pending))?;
             }
         }
@@ -131,12 +131,12 @@ impl Ledger {
     }
 }
 
-/// Makes the first segment of a ledger that has none, if nothing says that it had one.
+/// Creates the first segment of a ledger without segments, unless something shows that it had some.
 fn begin(paths: &Paths, options: &LedgerOptions, secret: &IndexSecret, hashes: &HashFiles) -> Result<(), LedgerError> {
     if let Some((published, _)) = options.published.filter(|(size, _)| *size > 0) {
         return Err(gone(paths, published, 0).into());
     }
-    // Hashes are written of records only.
+    // Hashes are written for records only.
     let found = hashes.size()?;
     if found > 0 {
         return Err(missing(&paths.segments(), 0, found).into());
@@ -149,18 +149,18 @@ fn begin(paths: &Paths, options: &LedgerOptions, secret: &IndexSecret, hashes: &
     Ok(())
 }
 
-/// Takes in all segments: the last one frame by frame.
+/// Reads all segments; the last one frame by frame.
 struct Replay {
     opener: Opener,
     keys: DataKeys,
-    /// The last one, which is read.
+    /// The last segment, which is read.
     segment: Arc<Segment>,
     sources: KnownSources,
     chains: KnownChains,
     shares: Shares,
     tree: TreeWriter,
     first_held: u64,
-    /// Keys that a note says are erased.
+    /// Keys with an erasure note.
     erased: Vec<u32>,
     /// Segments before the last one whose index could not be written.
     unfinished: Vec<Arc<Segment>>,
@@ -170,7 +170,7 @@ struct Replay {
 // === impl Replay ===
 
 impl Replay {
-    /// What is known before the last segment: those before it begin with the indexes that were found.
+    /// The state before the last segment. The segments before it begin with the found indexes.
     fn begin(
         paths: &Paths,
         keys: DataKeys,
@@ -185,7 +185,7 @@ impl Replay {
             let behind = first_frame(&paths.segment(*next), *next)?;
             shares.remember(*first, behind.beginning.map(|behind| behind.shares).unwrap_or_default());
             let segment = Arc::new(segment);
-            // A disk that is full now is no reason to be without a ledger once it is not: it is tried again.
+            // A full disk must not prevent the start: the index is written later.
             match finish(&segment) {
                 Err(error) if unfinished.len() >= MAX_UNFINISHED => return Err(error.into()),
                 Err(_) => unfinished.push(Arc::clone(&segment)),
@@ -213,13 +213,13 @@ impl Replay {
         })
     }
 
-    /// Reads the last segment, and cuts off a write that a crash interrupted.
+    /// Reads the last segment, and cuts off an interrupted write.
     fn run(&mut self) -> Result<FrameFile, LedgerError> {
         let segment = Arc::clone(&self.segment);
         let (file, torn) = FrameFile::open(&segment.path, |frame| {
             let group = Group::read(&segment.path, frame)?;
             if group.head.first_index != self.tree.size() {
-                let found = "its records do not follow the ones before them";
+                let found = "its records do not continue the previous ones";
                 return Err(DiskError::damaged(&segment.path, found).at_byte(group.offset).into());
             }
             self.take(&group)
@@ -272,15 +272,14 @@ impl Replay {
     }
 }
 
-/// What a leaf holds. One that does not open is an error only for the reader that asks for it: the tree shows whether it is
-/// as it was.
+/// The record in a leaf. A leaf that does not open is an error only for a reader that asks for it: the tree shows
+/// whether it was changed.
 fn record_of(opener: &mut Opener, leaf: Leaf<'_>) -> LedgerRecord {
     let record = opener.open(leaf.index, leaf.sealed);
     record.unwrap_or_else(|_| LedgerRecord::lost(leaf.index, RecordBody::Unreadable))
 }
 
-/// Whether a segment has a leaf that is sealed with the key of this name. What cannot be read may be such a leaf; but not
-/// an end that a crash has cut short.
+/// Whether a segment may have a leaf sealed with this key. An unreadable part may have one, but a torn end does not.
 fn seals_with(segment: &Path, name: u32) -> bool {
     let has_leaf = |group: Group| group.leaves().any(|leaf| key_name(leaf.sealed) == Some(name));
     match groups_of(segment) {
@@ -289,7 +288,7 @@ fn seals_with(segment: &Path, name: u32) -> bool {
     }
 }
 
-/// Opens a segment that is full, and makes its index again if need be.
+/// Opens a full segment, and rebuilds its index if necessary.
 fn open_full(
     paths: &Paths,
     first: u64,
@@ -312,7 +311,7 @@ fn open_full(
     Ok((segment, made))
 }
 
-/// Makes the index of a full segment from its records.
+/// Rebuilds the index of a full segment from its records.
 pub(crate) fn index_again(
     path: &Path,
     first: u64,
@@ -336,7 +335,8 @@ pub(crate) fn index_again(
     Ok(index)
 }
 
-/// The tree of what lies before the last segment, which says what its root is; and whether its hashes were made anew.
+/// The tree of everything before the last segment, which contains the expected root; and whether its hashes were
+/// rebuilt.
 fn restore_tree(
     paths: &Paths,
     shared: &Shared,
@@ -352,16 +352,16 @@ fn restore_tree(
             return Ok((files.writer(restored), false));
         }
     }
-    // From the hashes of the pruned leaves, and from the leaves that are held.
+    // From the hashes of pruned leaves, and from held leaves.
     let lost = || {
-        let found = "the hashes are damaged, and the records that they were made from are pruned";
+        let found = "the hashes are damaged, and their records are pruned";
         DiskError::damaged(&paths.hashes(), found)
     };
     let segments = shared.segments();
     let held_from = segments.first().map_or(last, |segment| segment.first());
     let level_0 = HashesAt { files, size: held_from };
     let mut tree = files.writer(Frontier::new());
-    // Those of the leaves are written over by themselves: nowhere else are they.
+    // The hashes of pruned leaves are overwritten with the same bytes, because they exist nowhere else.
     for first in (0..held_from).step_by(PENDING_HASHES as usize) {
         let count = PENDING_HASHES.min(held_from - first) as usize;
         for leaf in level_0.read(0, first, count).map_err(|_| lost())? {
@@ -384,7 +384,7 @@ fn restore_tree(
     Ok((tree, true))
 }
 
-/// Whether the tree begins with the one that was published last.
+/// Checks that the tree begins with the last published one.
 fn expect_published(
     paths: &Paths,
     (published, expected): (u64, Hash),
@@ -399,7 +399,7 @@ fn expect_published(
         return Ok(());
     }
     let found = format!(
-        "the first {published} records have the root {found}, but a checkpoint was published that says {expected}: they \
+        "the first {published} records have the root {found}, but a published checkpoint has {expected}: they \
          were changed"
     );
     Err(DiskError::damaged(&paths.segments(), found))
@@ -419,24 +419,24 @@ fn gone(paths: &Paths, published: u64, size: u64) -> DiskError {
     DiskError::damaged(&paths.segments(), found)
 }
 
-/// What a segment begins with.
+/// The first frame of a segment.
 fn first_frame(path: &Path, first: u64) -> Result<GroupHead, DiskError> {
     let head = groups_of(path)?.next().transpose()?.map(|group| group.head);
     let head = head.filter(|head| head.first_index == first && head.beginning.is_some());
-    let other = || DiskError::damaged(path, "it is not what a segment of this name begins with").at_byte(HEADER_LEN);
+    let other = || DiskError::damaged(path, "its first frame does not match its name").at_byte(HEADER_LEN);
     head.ok_or_else(other)
 }
 
 fn stranger(path: &Path) -> DiskError {
-    DiskError::damaged(path, "it does not belong into the ledger's folder").with_cure("Move it away")
+    DiskError::damaged(path, "it does not belong in the ledger's folder").with_cure("Move it away")
 }
 
-/// The segments that there are, oldest first.
+/// The existing segments, oldest first.
 fn list_segments(paths: &Paths) -> Result<Vec<u64>, LedgerError> {
     let folder = paths.segments();
     let mut found = Vec::new();
     for name in names_in(&folder).map_err(at(&folder))? {
-        // A segment whose creation was interrupted; its name will be used again.
+        // The creation of a segment was interrupted. Its name will be used again.
         if !name.ends_with(".new") {
             found.push(parse_segment_name(&name).ok_or_else(|| stranger(&folder.join(&name)))?);
         }
@@ -445,7 +445,7 @@ fn list_segments(paths: &Paths) -> Result<Vec<u64>, LedgerError> {
     Ok(found)
 }
 
-/// Removes indexes of segments that are not there: one was being written while its segment was pruned.
+/// Removes indexes without a segment: the segment was pruned while its index was being written.
 fn remove_forsaken_indexes(paths: &Paths, segments: &[u64]) -> Result<(), LedgerError> {
     let folder = paths.indexes();
     for name in names_in(&folder).map_err(at(&folder))? {
@@ -458,5 +458,5 @@ fn remove_forsaken_indexes(paths: &Paths, segments: &[u64]) -> Result<(), Ledger
     Ok(())
 }
 
-/// Hashes that wait in memory while the last segment is read.
+/// The number of hashes kept in memory while the last segment is read.
 const PENDING_HASHES: u64 = 1 << 15;

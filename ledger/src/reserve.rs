@@ -1,38 +1,38 @@
-//! What the ledger leaves free on its disk, for what shares it: revocations are written to the same data folder.
+//! Disk space that the ledger leaves free for others: revocations are written to the same data folder.
 
 use std::path::Path;
 
 use crate::options::Retention;
 
-/// What is free on the ledger's file system, and what of that is left to what shares it.
+/// The free space on the ledger's file system, and the reserved part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Bytes that are free for us.
+    /// Bytes that are free for this process.
     pub free: u64,
-    /// Bytes of those that the ledger leaves free.
+    /// Bytes of these that the ledger leaves free.
     pub reserve: u64,
 }
 
 impl Room {
-    /// How it is now, with so many bytes to leave free; nothing where the system does not say.
+    /// The present state, with this many bytes to reserve. None if the system does not tell.
     pub(crate) fn of(folder: &Path, reserve: u64) -> Option<Self> {
         let status = rustix::fs::statvfs(folder).ok()?;
         let total = status.f_blocks.saturating_mul(status.f_frsize);
         Some(Self {
-            // What is free for us: some file systems keep blocks for root alone.
+            // Free for this process: some file systems keep blocks for root only.
             free: status.f_bavail.saturating_mul(status.f_frsize),
             reserve: reserve_on(total, reserve),
         })
     }
 
-    /// Whether the reserve is left once so many bytes more are used.
+    /// Whether the reserve remains after this many more bytes.
     pub(crate) fn is_left(self, needed: u64) -> bool {
         self.free >= self.reserve.saturating_add(needed)
     }
 }
 
-/// Bytes to leave free: so many, and enough for what a retention writes down before it removes anything. On a disk that is
-/// full to the last byte, nothing could be removed any more.
+/// The bytes to reserve: this many, and with a retention enough for the notes that precede a removal. On a completely
+/// full disk nothing could be removed any more.
 pub(crate) fn reserve_for(retention: Retention, bytes: u64) -> u64 {
     match retention == Retention::default() {
         true => bytes,
@@ -40,14 +40,14 @@ pub(crate) fn reserve_for(retention: Retention, bytes: u64) -> u64 {
     }
 }
 
-/// What of a file system of this size is left free.
+/// The reserve on a file system of this size.
 fn reserve_on(total: u64, bytes: u64) -> u64 {
     bytes.min(total / SMALLEST_PART)
 }
 
-/// For a note, and for the chains of a segment that have not expired.
+/// Space for a note, and for the unexpired chains of a segment.
 const ROOM_TO_PRUNE: u64 = 16 << 20;
-/// No more than this part of the file system is left free.
+/// At most this fraction of the file system is reserved.
 const SMALLEST_PART: u64 = 16;
 
 #[cfg(test)]
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_free_is_what_was_asked_for_or_a_sixteenth_of_a_small_disk() {
+    fn the_reserve_is_as_configured_or_a_sixteenth_of_a_small_disk() {
         let cases: [(u64, u64, u64, bool); 5] = [
             (100 << 30, 300 << 20, 44 << 20, true),
             (100 << 30, 300 << 20, 45 << 20, false),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn where_evidence_is_removed_by_and_by_there_is_always_room_to_write_that_down() {
+    fn with_a_retention_there_is_always_room_for_its_notes() {
         let by_size = Retention {
             bytes: Some(1 << 30),
             age: None,

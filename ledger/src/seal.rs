@@ -18,7 +18,7 @@ use crate::keys::{KeyFile, Slot};
 use crate::leaf::StoredRecord;
 use crate::record::{LedgerRecord, RecordBody};
 
-/// Seals leaves. Not clonable: no two of them may have the same session.
+/// Seals leaves. Not clonable, because two sealers must not share a session.
 #[derive(Debug)]
 pub(crate) struct Sealer {
     session: [u8; 4],
@@ -30,14 +30,14 @@ pub(crate) struct Sealer {
 pub struct Opener {
     keys: Arc<KeyFile>,
     origin: String,
-    /// Of late.
+    /// Recently used keys.
     ready: HashMap<u32, LessSafeKey>,
 }
 
 /// Why a leaf cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Its bytes, its key or its place are not what they were.
+    /// Its bytes, its key or its index have changed.
     #[error("record {index} does not open with its key: the ledger is damaged; check the disk and restore a backup")]
     Damaged {
         /// The record's index.
@@ -67,7 +67,7 @@ impl Sealer {
         Ok(this)
     }
 
-    /// Begins another session: indexes that were used for what did not become durable are used again.
+    /// Begins another session. Indexes of leaves that did not become durable are used again.
     pub(crate) fn renew(&mut self) -> io::Result<()> {
         getrandom::fill(&mut self.session).map_err(io::Error::other)
     }
@@ -85,7 +85,7 @@ impl Sealer {
         target.extend_from_slice(&u64::from(name).to_be_bytes());
         target.extend_from_slice(&self.session);
         let begin = target.len();
-        // A vector has room for everything.
+        // Encoding into a vector cannot fail.
         let _ = record.encode(target);
         let aad = associated(name, &self.origin);
         let plaintext = target.get_mut(begin..).unwrap_or_default();
@@ -135,7 +135,7 @@ impl Opener {
     }
 }
 
-/// The name of the key that a leaf is sealed with.
+/// The name of the key that sealed a leaf.
 pub(crate) fn key_name(leaf: &[u8]) -> Option<u32> {
     split(leaf).map(|(name, ..)| name)
 }

@@ -1,4 +1,4 @@
-//! One segment: a file of leaves, and where in it each of them is.
+//! One segment: a file of leaves, and the offsets of the leaves.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::disk_error::DiskError;
 use crate::group::{LEAF_LENGTH_BYTES, groups_of};
 use crate::index::{IndexBuilder, IndexKey, RUN_PLACES, SegmentIndex};
 
-/// A segment that is held, as readers see it; it may be the one that is being appended to.
+/// A held segment, for readers. It may be the one that is being appended to.
 #[derive(Debug)]
 pub struct Segment {
     first: u64,
@@ -30,11 +30,11 @@ pub struct Segment {
     index: RwLock<SegmentIndex>,
 }
 
-/// Leaves that follow one another, as C2SP tlog-tiles has them in a bundle.
+/// Consecutive leaves, as in a bundle of C2SP tlog-tiles.
 #[derive(Debug, Default)]
 pub(crate) struct LeafRun {
     pub(crate) bundle: Vec<u8>,
-    /// Where in it the leaves are, without their lengths.
+    /// The position of each leaf, without its length.
     leaves: Vec<Range<usize>>,
 }
 
@@ -68,12 +68,12 @@ impl Segment {
         self.first
     }
 
-    /// How many records it has by now.
+    /// The present number of records.
     pub fn records(&self) -> u32 {
         self.records.load(Ordering::Acquire)
     }
 
-    /// The index of the record behind its last one.
+    /// The index after its last record.
     pub fn end(&self) -> u64 {
         self.first + u64::from(self.records())
     }
@@ -86,12 +86,12 @@ impl Segment {
         Ok(places)
     }
 
-    /// Its index, for as long as it is looked at; the writer waits meanwhile.
+    /// Locks its index for reading; the writer waits meanwhile.
     pub fn index(&self) -> RwLockReadGuard<'_, SegmentIndex> {
         self.index.read()
     }
 
-    /// Whether it was pruned: then its files, and keys that its leaves were sealed with, may be gone at any moment.
+    /// Whether it was pruned. Then its files, and the keys of its leaves, may disappear at any moment.
     pub fn is_removed(&self) -> bool {
         self.removed.load(Ordering::Acquire)
     }
@@ -100,12 +100,12 @@ impl Segment {
         self.removed.store(true, Ordering::Release);
     }
 
-    /// Size of the file and of the index's.
+    /// The size of the file and of its index.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed) + self.index().bytes()
     }
 
-    /// What was appended is durable, and in the index.
+    /// Notes that the append is durable, and in the index.
     pub(crate) fn grown(&self, records: u32, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.records.store(records, Ordering::Release);
@@ -124,16 +124,16 @@ impl Segment {
         });
     }
 
-    /// Reads leaves as they are on disk. They lie close together, but not side by side: groups have heads. A leaf that
-    /// cannot be read is empty, which none ever is that was written. Where the disk gives an error for every one of them,
-    /// that is an error: the next read may succeed.
+    /// Reads leaves from the disk. They are close together, but separated by the heads of groups. An unreadable leaf is
+    /// returned empty, which no written leaf is. If every one gives a disk error, that error is returned, because the
+    /// next read may succeed.
     pub(crate) fn read(&self, places: Range<u32>) -> Result<LeafRun, DiskError> {
         let offsets = self.offsets(places)?;
         let (Some(first), Some(last)) = (offsets.first().copied(), offsets.last().copied()) else {
             return Ok(LeafRun::default());
         };
         let file = File::open(&self.path).map_err(at(&self.path))?;
-        // A length that a disk has changed, or a part of it that cannot be read, is no reason to be without the others.
+        // Despite a damaged length, or an unreadable part, the other leaves are returned.
         let together = read_leaf(&file, last)
             .ok()
             .and_then(|leaf| (last as usize + leaf.len()).checked_sub(first as usize))
@@ -167,11 +167,11 @@ impl Segment {
         }
     }
 
-    /// Where leaves begin in the file.
+    /// The offsets of leaves in the file.
     fn offsets(&self, places: Range<u32>) -> Result<Vec<u32>, DiskError> {
         let mut offsets = Vec::with_capacity(places.len());
         for run in places.start / RUN_PLACES..places.end.div_ceil(RUN_PLACES) {
-            // A damaged index is no reason to be without the records: they say themselves where they are.
+            // If the index is damaged, the offsets come from the segment itself.
             let of_run = self.index().offsets(run).or_else(|_| self.offsets_of_run(run));
             let first = run * RUN_PLACES;
             let wanted = places.start.max(first)..places.end.min(first + RUN_PLACES);
@@ -182,7 +182,7 @@ impl Segment {
         Ok(offsets)
     }
 
-    /// Where the leaves of a run begin, as the segment itself has it: every group before them is read.
+    /// The offsets of a run's leaves, from the segment itself: every group before them is read.
     fn offsets_of_run(&self, run: u32) -> Result<Vec<u32>, DiskError> {
         let first = self.first + u64::from(run * RUN_PLACES);
         let mut offsets = Vec::new();
@@ -197,13 +197,13 @@ impl Segment {
     }
 
     fn mismatch(&self) -> DiskError {
-        DiskError::damaged(&self.path, "it and its index do not fit together").with_cure(
-            "Stop the control plane, remove the file of the same name in ledger/index, and start again: the index is made anew",
+        DiskError::damaged(&self.path, "it does not match its index").with_cure(
+            "Stop the control plane, remove the file of the same name in ledger/index, and start again: the index is then rebuilt",
         )
     }
 }
 
-/// The leaf at this offset, behind its length.
+/// The leaf at this offset, after its length.
 fn read_leaf(file: &File, offset: u32) -> io::Result<Vec<u8>> {
     let length = read_at(file, offset, LEAF_LENGTH_BYTES)?;
     let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
@@ -216,13 +216,13 @@ fn read_at(file: &File, offset: u32, length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The leaf that the bytes begin with, behind its length.
+/// The first leaf of the bytes, after its length.
 fn first_leaf(bytes: &[u8]) -> Option<&[u8]> {
     let length = bytes.first_chunk::<LEAF_LENGTH_BYTES>()?;
     bytes.get(..LEAF_LENGTH_BYTES + usize::from(u16::from_be_bytes(*length)))
 }
 
-/// Where the ledger's files are.
+/// The paths of the ledger's files.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths(pub(crate) PathBuf);
 
@@ -245,19 +245,19 @@ impl Paths {
         self.0.join("keys")
     }
 
-    /// There while rows of what was sealed with this key may still be in the index.
+    /// This file exists while rows of records sealed with this key may still be in the index.
     pub(crate) fn erasing(&self, key: u32) -> PathBuf {
         self.0.join(format!("{ERASING}{key}"))
     }
 
-    /// The keys of which there is such a file.
+    /// The keys with such a file.
     pub(crate) fn being_erased(&self) -> io::Result<Vec<u32>> {
         let names = names_in(&self.0)?;
         let keys = names.iter().filter_map(|name| name.strip_prefix(ERASING)?.parse().ok());
         Ok(keys.collect())
     }
 
-    /// The first indexes of the segments that there are, in order; other files are passed over.
+    /// The first indexes of the existing segments, in order. Other files are ignored.
     pub(crate) fn held_segments(&self) -> io::Result<Vec<u64>> {
         let names = names_in(&self.segments())?;
         let mut segments: Vec<u64> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
@@ -286,11 +286,11 @@ pub(crate) fn segment_name(first: u64) -> String {
     format!("{first:020}")
 }
 
-/// The index that a segment's name says it begins with.
+/// The first index, from a segment's name.
 pub(crate) fn parse_segment_name(name: &str) -> Option<u64> {
     name.parse().ok().filter(|first| segment_name(*first) == name)
 }
 
 const ERASING: &str = "erasing-";
-/// Of 256 of the largest leaves, and groups' heads between them.
+/// The size of 256 of the largest leaves, with heads of groups between them.
 const MAX_SPAN: usize = 64 << 20;

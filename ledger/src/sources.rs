@@ -1,4 +1,4 @@
-//! The sources of evidence that have not ended, and how far each has come.
+//! The sources of evidence that have not ended, and the last sequence number of each.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use prost::Message;
 use crate::leaf::SourceName;
 use crate::record::SourceChange;
 
-/// What the ledger knows of the sources that have not ended.
+/// The sources that have not ended.
 #[derive(Debug, Default)]
 pub(crate) struct KnownSources {
-    /// With the place of each in the order in which they began.
+    /// With the position of each in the order of their starts.
     by_name: HashMap<SourceName, (SourceState, u64)>,
     next: u64,
 }
@@ -20,11 +20,11 @@ pub(crate) struct KnownSources {
 pub struct SourceState {
     /// The last sequence number that is stored.
     pub last_sequence: u64,
-    /// Whether it was given up.
+    /// Whether the source was given up.
     pub lost: bool,
 }
 
-/// What a source is after the group.
+/// The state of a source after the group.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct SourceMark {
     /// 16 bytes.
@@ -33,7 +33,7 @@ pub(crate) struct SourceMark {
     /// The last sequence number that is stored.
     #[prost(uint64, tag = "2")]
     pub(crate) last_sequence: u64,
-    /// What happened to it, unspecified if only its number moved.
+    /// The change; unspecified if only the sequence number changed.
     #[prost(enumeration = "SourceChange", tag = "3")]
     pub(crate) change: i32,
 }
@@ -45,13 +45,13 @@ impl KnownSources {
         self.by_name.get(source).map(|(state, _)| *state)
     }
 
-    /// The sources that may still come back and have not been given up.
+    /// The sources that may still return, and are not given up.
     pub(crate) fn awaited(&self) -> Vec<SourceName> {
         let awaited = self.by_name.iter().filter(|(_, (state, _))| !state.lost);
         awaited.map(|(source, _)| *source).collect()
     }
 
-    /// Takes in what a group says.
+    /// Takes in the mark of a group.
     pub(crate) fn apply(&mut self, mark: &SourceMark) {
         let Some(source) = mark.name() else { return };
         if mark.change() == SourceChange::Ended {
@@ -73,7 +73,7 @@ impl KnownSources {
         }
     }
 
-    /// As marks, so that applying them all to nothing gives the same again.
+    /// The sources as marks. Applying them to an empty set gives the same sources.
     pub(crate) fn marks(&self) -> Vec<SourceMark> {
         let mut by_birth: Vec<_> = self.by_name.iter().collect();
         by_birth.sort_unstable_by_key(|(_, (_, born))| *born);
@@ -87,8 +87,8 @@ impl KnownSources {
         by_birth.into_iter().map(mark).collect()
     }
 
-    /// Bounds what is remembered: one that is forgotten and does come back is told to open a new source. Lost ones are
-    /// forgotten first, then the oldest; many at once, because all are looked at.
+    /// Limits the number of remembered sources. A forgotten source that returns is told to open a new one. Lost sources
+    /// are forgotten first, then the oldest. Many are forgotten at once, because each time all are checked.
     fn forget_some(&mut self) {
         let known = self.by_name.iter();
         let mut by_age: Vec<_> = known
@@ -117,7 +117,7 @@ impl SourceMark {
     }
 }
 
-/// Sources that are remembered, at about 100 bytes each, and at about 30 in every segment.
+/// The number of remembered sources, at about 100 bytes each, and at about 30 in every segment.
 pub const MAX_KNOWN_SOURCES: usize = 200_000;
 const FORGOTTEN_AT_ONCE: usize = MAX_KNOWN_SOURCES / 64;
 
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_segment_begins_with_gives_the_same_sources() {
+    fn the_marks_at_a_segments_beginning_give_the_same_sources() {
         let sources = known(&[
             mark(1, 0, SourceChange::Started),
             mark(2, 5, SourceChange::Started),

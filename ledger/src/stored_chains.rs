@@ -1,7 +1,7 @@
-//! The chains that a folder's ledger holds, read without its control plane or beside a running one.
+//! The chains in a folder's ledger, read without its control plane or beside a running one.
 //!
-//! One thread reads blocks in order, others open them: that is where the time goes. Every leaf is opened to see whether
-//! it is a chain, since a group's head, which says so too, is not in the tree.
+//! One thread reads blocks in order. Others open them, which takes most of the time. Every leaf is opened to see
+//! whether it is a chain: a group's head lists the chains too, but is not in the tree.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::record::RecordBody;
 use crate::seal::{OpenError, Opener};
 use crate::segment::Paths;
 
-/// A folder whose recorded chains are read.
+/// A folder whose stored chains are read.
 #[derive(Debug)]
 pub struct StoredChains {
     paths: Paths,
@@ -25,7 +25,7 @@ pub struct StoredChains {
     keys: Arc<KeyFile>,
 }
 
-/// Records that were written together, sealed.
+/// Sealed records that were written together.
 #[derive(Debug)]
 pub struct SealedBlock {
     path: PathBuf,
@@ -35,9 +35,9 @@ pub struct SealedBlock {
 /// The chains of a block.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct OpenedChains {
-    /// With the index of its record, the tokens joined by `~`.
+    /// The index of each record, and the tokens joined by `~`.
     pub chains: Vec<(u64, String)>,
-    /// Records that cannot be read any more, as they were about principals whose evidence was erased.
+    /// The number of records that were erased with their principal.
     pub erased: u64,
 }
 
@@ -46,20 +46,20 @@ pub struct OpenedChains {
 impl StoredChains {
     /// Opens a ledger's folder to read it only.
     pub fn open(folder: &Path) -> Result<Self, DiskError> {
-        let no_ledger = || DiskError::damaged(folder, "it holds no ledger").with_cure("Name the folder of one");
+        let no_ledger = || DiskError::damaged(folder, "it holds no ledger").with_cure("Name the folder of a ledger");
         let origin = origins_of(folder)?.first().ok_or_else(no_ledger)?.to_string();
         let paths = Paths(folder.to_owned());
         let keys = Arc::new(KeyFile::open_to_read(&paths.keys())?);
         Ok(Self { paths, origin, keys })
     }
 
-    /// What opens the blocks; each thread has its own.
+    /// An opener of blocks; each thread has its own.
     pub fn opener(&self) -> Opener {
         Opener::new(&self.origin, Arc::clone(&self.keys))
     }
 
-    /// Hands out every block, oldest first. Returns what a write looks like that is not finished at the end of the last
-    /// segment: a running control plane may be about to finish it, and the next start cuts it off.
+    /// Passes every block to `visit`, oldest first. Returns an unfinished write at the end of the last segment, if any:
+    /// a running control plane may be about to finish it, and the next start cuts it off.
     pub fn blocks(&self, mut visit: impl FnMut(SealedBlock)) -> Result<Option<DiskError>, DiskError> {
         let segments = self.paths.held_segments();
         let mut segments = segments.map_err(at(&self.paths.segments()))?;
@@ -89,7 +89,7 @@ impl StoredChains {
 // === impl SealedBlock ===
 
 impl SealedBlock {
-    /// Opens the block's records; those that are chains are in the answer.
+    /// Opens the block's records, and returns those that are chains.
     pub fn open(self, opener: &mut Opener) -> Result<OpenedChains, OpenError> {
         let Self { path, group } = self;
         let damaged = |found| DiskError::damaged(&path, found).at_byte(group.offset);

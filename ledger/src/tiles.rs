@@ -1,43 +1,43 @@
-//! Where the tree's tiles and the bundles of leaves are found, as paths (C2SP tlog-tiles).
+//! The paths of the tree's tiles and of the bundles of leaves (C2SP tlog-tiles).
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A tile of hashes or a bundle of leaves, whole or its first part. Displayed, it is the path below `tile/`.
+/// A tile of hashes or a bundle of leaves, whole or partial. `Display` gives the path below `tile/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tile {
-    /// What is in it.
+    /// The contents.
     pub content: TileContent,
-    /// Its place in its row: it begins at the row's number `index * 256`.
+    /// Its place in its row. It begins at the row's number `index * 256`.
     pub index: u64,
-    /// How many it has: 1 to 256, and 256 if it is whole.
+    /// The number of hashes or leaves: 1 to 256, and 256 if it is whole.
     pub width: u16,
 }
 
-/// What a tile holds.
+/// The contents of a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TileContent {
     /// Hashes of subtrees of 256^level leaves, 32 bytes each.
     Hashes {
-        /// 0 to 63, but there is no tree of 256^8 leaves.
+        /// 0 to 63, though no tree has 256^8 leaves.
         level: u8,
     },
-    /// Leaves, each behind its length (u16, big-endian).
+    /// Leaves, each after its length (u16, big-endian).
     Entries,
 }
 
-/// A path that names no tile.
+/// The path does not name a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a tile is <level>/<index> or entries/<index>, the index as in x001/x234/067, and behind it .p/<width> if the tile is \
-     not whole (C2SP tlog-tiles)"
+    "a tile is <level>/<index> or entries/<index>, the index as in x001/x234/067, followed by .p/<width> if the tile \
+     is not whole (C2SP tlog-tiles)"
 )]
 pub struct TilePathError;
 
 // === impl Tile ===
 
 impl Tile {
-    /// Reads a path, and some that are written in another way.
+    /// Parses a path, also in non-canonical spellings.
     fn parse(path: &str) -> Option<Self> {
         let (content, path) = path.split_once('/')?;
         let content = match content {
@@ -57,22 +57,22 @@ impl Tile {
         Some(Self { content, index, width })
     }
 
-    /// Whether all of it is there in a tree of this size.
+    /// Whether a tree of this size has all of it.
     pub fn is_in(&self, size: u64) -> bool {
         u128::from(self.index) * 256 + u128::from(self.width) <= u128::from(self.content.count(size))
     }
 
-    /// The number, in its row, of the first that it has.
+    /// The number of its first element in its row.
     pub fn first(&self) -> u64 {
         self.index.saturating_mul(u64::from(WHOLE))
     }
 
-    /// Whether it has all that it can have.
+    /// Whether it is complete.
     pub fn is_whole(&self) -> bool {
         self.width == WHOLE
     }
 
-    /// The tiles of these contents that a tree of `size` leaves has, in order; the last may be partial.
+    /// The tiles of this kind in a tree of `size` leaves, in order. The last may be partial.
     pub fn all(content: TileContent, size: u64) -> impl Iterator<Item = Self> {
         let count = content.count(size);
         let whole = u64::from(WHOLE);
@@ -87,7 +87,7 @@ impl Tile {
 // === impl TileContent ===
 
 impl TileContent {
-    /// How many of them a tree of `size` leaves has.
+    /// The number of elements in a tree of `size` leaves.
     fn count(self, size: u64) -> u64 {
         match self {
             Self::Hashes { level } => size.checked_shr(8 * u32::from(level)).unwrap_or(0),
@@ -100,7 +100,7 @@ impl FromStr for Tile {
     type Err = TilePathError;
 
     fn from_str(path: &str) -> Result<Self, TilePathError> {
-        // There is one way of writing each path.
+        // Each path has one canonical spelling.
         let tile = Self::parse(path).filter(|tile| tile.to_string() == path);
         tile.ok_or(TilePathError)
     }
@@ -131,7 +131,7 @@ impl fmt::Display for Tile {
     }
 }
 
-/// How many hashes, or leaves, a whole tile has.
+/// The number of hashes or leaves of a whole tile.
 const WHOLE: u16 = 256;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A proof in a file: that a leaf is in the log, to be checked offline (C2SP tlog-proof).
+//! A file that proves that a leaf is in the log, for offline verification (C2SP tlog-proof).
 
 use std::fmt;
 
@@ -10,29 +10,29 @@ use crate::note::VerifierKey;
 use crate::proof::{ProofError, verify_inclusion};
 use crate::tree::{Hash, leaf_hash};
 
-/// A leaf's place in a log, the way from it to a checkpoint's root, and the checkpoint. Displayed, it is the file.
+/// A leaf's index, the path from it to a checkpoint's root, and the checkpoint. `Display` gives the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlogProof {
-    /// What goes with the proof. We put the leaf itself there.
+    /// Extra data: here the leaf itself.
     pub extra: Option<Vec<u8>>,
-    /// Which leaf.
+    /// The leaf's index.
     pub index: u64,
-    /// From the leaf's sibling up to the child of the root.
+    /// The hashes from the leaf's sibling up to the child of the root.
     pub inclusion: Vec<Hash>,
     /// The checkpoint's note, signatures included.
     pub checkpoint: String,
 }
 
-/// Why a file proves nothing.
+/// Why a file is not a valid proof.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum TlogProofError {
-    /// It is no such file.
-    #[error("this is no C2SP tlog-proof: {0}")]
+    /// It is not a tlog-proof.
+    #[error("this is not a C2SP tlog-proof: {0}")]
     Malformed(&'static str),
-    /// The leaf that is to be proven is not there.
-    #[error("the proof does not have the leaf with it (its `extra` line); give the leaf")]
+    /// The leaf is missing.
+    #[error("the proof does not contain the leaf (its `extra` line); give the leaf")]
     NoLeaf,
-    /// The checkpoint is not the log's.
+    /// The checkpoint is not from the log.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// The leaf is not in the tree.
@@ -43,12 +43,12 @@ pub enum TlogProofError {
 // === impl TlogProof ===
 
 impl TlogProof {
-    /// Reads a file. Nothing is proven yet.
+    /// Parses a file. Nothing is verified yet.
     pub fn parse(text: &str) -> Result<Self, TlogProofError> {
         let malformed = TlogProofError::Malformed;
         let (head, checkpoint) = text
             .split_once("\n\n")
-            .ok_or(malformed("no empty line parts the proof from the checkpoint"))?;
+            .ok_or(malformed("there is no empty line between the proof and the checkpoint"))?;
         let mut lines = head.split('\n').peekable();
         if lines.next() != Some(FIRST_LINE) {
             return Err(malformed("its first line is not c2sp.org/tlog-proof@v1"));
@@ -63,12 +63,14 @@ impl TlogProof {
             .next()
             .and_then(|line| line.strip_prefix(INDEX))
             .and_then(parse_decimal)
-            .ok_or(malformed("it does not say which index"))?;
+            .ok_or(malformed("it has no index"))?;
         let inclusion = lines
             .map(parse_hash)
             .collect::<Option<Vec<_>>>()
             .filter(|hashes| hashes.len() < MAX_HASHES)
-            .ok_or(malformed("what follows the index are not up to 63 hashes, one a line"))?;
+            .ok_or(malformed(
+                "the lines after the index are not up to 63 hashes, one per line",
+            ))?;
         Ok(Self {
             extra,
             index,
@@ -77,13 +79,13 @@ impl TlogProof {
         })
     }
 
-    /// Checks that the leaf that comes with the proof is in the log of this key, at this index. Gives the checkpoint.
+    /// Checks that the leaf in the proof is in the log of this key, at this index. Returns the checkpoint.
     pub fn verify(&self, key: &VerifierKey) -> Result<Checkpoint, TlogProofError> {
         let leaf = self.extra.as_deref().ok_or(TlogProofError::NoLeaf)?;
         self.verify_leaf(leaf, key)
     }
 
-    /// Checks that a leaf is in the log of this key, at this index. Gives the checkpoint.
+    /// Checks that a leaf is in the log of this key, at this index. Returns the checkpoint.
     pub fn verify_leaf(&self, leaf: &[u8], key: &VerifierKey) -> Result<Checkpoint, TlogProofError> {
         let signed = SignedCheckpoint::open(self.checkpoint.as_bytes(), key)?;
         let checkpoint = signed.checkpoint();
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_leaf_a_proof_needs_to_be_given_it() {
+    fn a_proof_without_its_leaf_needs_the_leaf() {
         let mut proof = proof_of(1, &[b"a", b"b"]);
         proof.extra = None;
         let read = TlogProof::parse(&proof.to_string()).unwrap();

@@ -1,7 +1,7 @@
-//! Checks a ledger's folder, byte for byte, without a control plane or beside a running one.
+//! Checks a ledger's folder byte by byte, without a control plane or beside a running one.
 //!
-//! Nothing that a file says of itself is believed: leaves are hashed, and the tree that they make has to be the one that
-//! was signed. Of what is wrong, the file and the place in it are named, and everything else is still checked.
+//! The check trusts no file. It hashes the leaves, and compares their tree with the signed one. It reports each problem
+//! with its file and offset, and continues with everything else.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,43 +25,42 @@ use crate::seal::Opener;
 use crate::segment::Paths;
 use crate::tree::{Frontier, Hash, leaf_hash};
 
-/// What a folder is checked against.
+/// The expectations for a folder.
 #[derive(Debug, Clone, Default)]
 pub struct Against {
-    /// The log's key, from a place that the writer of the folder could not change. Without it, the folder's own is
-    /// believed.
+    /// The log's key, from a place that the folder's writer could not change. Without it, the folder's own key is used.
     pub key: Option<VerifierKey>,
     /// Checkpoints that the log has published earlier.
     pub since: Vec<SignedCheckpoint>,
 }
 
-/// What was found.
+/// The results.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
-    /// The checkpoint that the folder's leaves were compared with.
+    /// The checkpoint with which the leaves were compared.
     pub checkpoint: Option<Checkpoint>,
     /// The lowest index whose leaf is held.
     pub first: u64,
-    /// How many leaves there are, those that were pruned included.
+    /// The number of leaves, with pruned ones.
     pub size: u64,
-    /// Everything that is wrong.
+    /// All problems.
     pub problems: Vec<Problem>,
-    /// What could not be looked at, and why.
+    /// Parts that could not be checked, and why.
     pub unchecked: Vec<String>,
-    /// What an interrupted write looks like, beyond what was published: the next start cuts it off.
+    /// An interrupted write after the published part. The next start cuts it off.
     pub torn: Option<Problem>,
-    /// An erasure that is not completed: the control plane, or its next start, is yet to drop rows from the index.
+    /// An incomplete erasure: the control plane, or its next start, still has to drop rows from the index.
     pub erasing: Option<Problem>,
 }
 
-/// Something that is wrong.
+/// A problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The file.
     pub file: PathBuf,
-    /// Where in it: the first byte of what is wrong, if one place can be named.
+    /// The first wrong byte, if there is one place.
     pub offset: Option<u64>,
-    /// What is wrong there.
+    /// The damage.
     pub found: String,
 }
 
@@ -77,14 +76,14 @@ pub fn verify(folder: &Path, against: &Against) -> io::Result<Findings> {
     };
     let origins = origins_of(folder).unwrap_or_default();
     let key = checking.key(against, origins.last());
-    // Before the leaves: those of a running control plane only become more.
+    // Read before the leaves, because a running control plane only adds leaves.
     checking.findings.checkpoint = key.and_then(|key| checking.checkpoint(&key, against.key.is_some()));
     let keys = checking.key_file();
     let sealed_with = keys.as_ref().zip(origins.first());
     let mut losses = sealed_with.and_then(|(keys, origin)| LossCheck::new(keys, origin.as_str()).ok());
     let known = checking.findings.problems.len();
     checking.tree(against, &mut losses);
-    // Leaves that could not be read may hold the notes.
+    // Unreadable leaves may hold the notes.
     if let Some(losses) = losses.filter(|_| checking.findings.problems.len() == known) {
         checking.report_losses(&losses);
     }
@@ -102,7 +101,7 @@ struct Checking {
     findings: Findings,
 }
 
-/// The tree as it grows, and what it is compared with.
+/// The tree as it grows, and the expected roots.
 struct Growing {
     frontier: Frontier,
     levels: Vec<LevelFile>,
@@ -122,7 +121,7 @@ struct LevelFile {
     path: PathBuf,
     file: Option<BufReader<File>>,
     read: u64,
-    /// The first hash that is not what it should be was told of.
+    /// Whether the first wrong hash was already reported.
     is_bad: bool,
 }
 
@@ -147,11 +146,11 @@ impl Checking {
         self.findings.unchecked.push(format!("{}: {why}", file.display()));
     }
 
-    /// The log's key, and whether the folder's own is the same.
+    /// The log's key, and whether the folder has the same one.
     fn key(&mut self, against: &Against, origin: Option<&KeyName>) -> Option<VerifierKey> {
         let own = match verifier_key_of(&self.paths.0) {
             Ok(own) => Some(own),
-            // Who may check the evidence need not be able to sign it.
+            // An auditor need not be able to sign evidence.
             Err(DiskError::Io(FileError { path, error })) if error.kind() == io::ErrorKind::PermissionDenied => {
                 self.unchecked(&path, &error);
                 None
@@ -184,7 +183,7 @@ impl Checking {
             Err(error) => {
                 self.problem(path, Some(0), error);
                 if !is_trusted {
-                    let found = "or this is not the key that signed the checkpoint: name the right one to know";
+                    let found = "or this is not the key that signed the checkpoint: name the right one to find out";
                     self.problem(self.path("log-key"), Some(0), found);
                 }
                 None
@@ -192,7 +191,7 @@ impl Checking {
         }
     }
 
-    /// Every leaf, every hash, and every root that was signed.
+    /// Checks every leaf, every hash, and every signed root.
     fn tree(&mut self, against: &Against, losses: &mut Option<LossCheck>) {
         let mut growing = self.growing(against);
         let segments = match self.paths.held_segments() {
@@ -214,13 +213,13 @@ impl Checking {
         let published = self.published();
         for (level, short) in (0..).zip(growing.levels) {
             if short.read < published.min(size) >> (8 * level) {
-                let found = "it ends before the records that were published";
+                let found = "it ends before the published records do";
                 self.problem(short.path, Some(short.read * HASH_BYTES), found);
             }
         }
     }
 
-    /// Every leaf of these segments; whether they follow one another.
+    /// Checks every leaf of these segments. Returns whether the segments are consecutive.
     fn leaves(&mut self, mut segments: VecDeque<u64>, growing: &mut Growing, losses: &mut Option<LossCheck>) -> bool {
         self.begin(&segments, growing);
         while let Some(first) = segments.pop_front() {
@@ -277,13 +276,13 @@ impl Checking {
         }
     }
 
-    /// The segments that are held, if a running control plane has pruned the one that begins with `first`.
+    /// The held segments, if a running control plane has pruned the one that begins with `first`.
     fn held_instead_of(&self, first: u64) -> Option<VecDeque<u64>> {
         let segments = self.paths.held_segments().ok()?;
         (*segments.first()? > first).then(|| segments.into())
     }
 
-    /// What was pruned is known by its hashes only.
+    /// Pruned leaves are known by their hashes only.
     fn begin(&mut self, segments: &VecDeque<u64>, growing: &mut Growing) {
         let first = segments.front().copied().unwrap_or(0);
         self.findings.first = first;
@@ -295,7 +294,7 @@ impl Checking {
                 Ok(Some(hash)) => self.push(hash, growing, true),
                 Ok(None) => {
                     let (path, read) = (level.path.clone(), level.read * HASH_BYTES);
-                    return self.problem(path, Some(read), "it ends here, before the first record that is held");
+                    return self.problem(path, Some(read), "it ends here, before the first held record");
                 }
                 Err(error) => return self.problem(level.path.clone(), None, error),
             }
@@ -307,12 +306,12 @@ impl Checking {
             let group = group?;
             let damaged = |found| Err(DiskError::damaged(path, found).at_byte(group.offset));
             if group.head.first_index != growing.frontier.size() {
-                return damaged("the group does not begin with the record that comes next");
+                return damaged("the group does not begin with the next record");
             }
             if let Some(beginning) = &group.head.beginning
                 && beginning.root != growing.frontier.root().0
             {
-                return damaged("it was written behind other records than those that are there");
+                return damaged("it was written after other records than the present ones");
             }
             for leaf in group.leaves() {
                 if let Some(losses) = losses.as_mut() {
@@ -324,11 +323,11 @@ impl Checking {
         Ok(())
     }
 
-    /// Adds a leaf, compares every hash that it completes with the files, and the root with what was signed.
+    /// Adds a leaf. Compares every hash that it completes with the files, and the root with the signed ones.
     fn push(&mut self, leaf: Hash, growing: &mut Growing, is_pruned: bool) {
         let problems = &mut self.findings.problems;
         growing.frontier.push(leaf, &mut |level, hash| {
-            // That one was just read from there.
+            // The hash of a pruned leaf was just read from that file.
             if level == 0 && is_pruned {
                 return;
             }
@@ -347,7 +346,7 @@ impl Checking {
             .filter(|commitment| commitment.size == size && commitment.root != root)
         {
             let found = format!(
-                "the first {size} records have the root {root}, but {} commits to {}: they are not those that were \
+                "the first {size} records have the root {root}, but {} commits to {}: they are not the ones that were \
                  recorded",
                 wrong.what, wrong.root
             );
@@ -355,14 +354,14 @@ impl Checking {
         }
     }
 
-    /// What became of reading a segment; whether the next one can be read.
+    /// Handles the result of reading a segment. Returns whether the next one can be read.
     fn ends_well(&mut self, whole: Result<(), DiskError>, is_last: bool, size: u64) -> bool {
         let problem = match whole {
             Ok(()) => return true,
             Err(error) => Problem::from(error),
         };
         let published = self.published();
-        // A running control plane may be about to write it, and a crash may have interrupted it.
+        // A running control plane may be about to write it, or a crash interrupted it.
         if is_last && size >= published && problem.offset.is_some_and(|offset| offset > 0) {
             self.findings.torn = Some(problem);
         } else {
@@ -381,7 +380,7 @@ impl Checking {
             Ok(keys) => return Some(Arc::new(keys)),
             Err(error) => error,
         };
-        // Who may check the evidence need not be able to read it.
+        // An auditor need not be able to read the keys.
         match error.error.kind() {
             io::ErrorKind::PermissionDenied => self.unchecked(&error.path, &error.error),
             _ => self.findings.problems.push(DiskError::from(error).into()),
@@ -389,7 +388,7 @@ impl Checking {
         None
     }
 
-    /// What is not there any more has to be accounted for.
+    /// Every loss must be accounted for.
     fn report_losses(&mut self, losses: &LossCheck) {
         let first = self.findings.first;
         if !losses.excuses(first) {
@@ -401,7 +400,7 @@ impl Checking {
             self.problem(path, None, found);
         }
         let unaccounted = losses.unaccounted();
-        // Read only now: a pruning removes segments before it destroys their keys.
+        // Read last: pruning removes segments before it destroys their keys.
         let held = match self.paths.held_segments() {
             Ok(segments) => segments.first().copied().unwrap_or(0),
             Err(error) => return self.problem(self.path("segments"), None, error),
@@ -413,7 +412,7 @@ impl Checking {
     }
 
     fn keys(&mut self, keys: &KeyFile) {
-        // A running control plane may be just about to overwrite a slot.
+        // A running control plane may be overwriting a slot.
         let checked = keys.damaged_slots().and_then(|damaged| match damaged.is_empty() {
             true => Ok(damaged),
             false => keys.damaged_slots(),
@@ -436,7 +435,7 @@ impl Checking {
         let Ok(segments) = self.paths.held_segments() else {
             return;
         };
-        // The last one has no index yet.
+        // The last segment has no index yet.
         for pair in segments.windows(2) {
             let [first, next] = pair else { continue };
             let segment = self.paths.segment(*first);
@@ -447,7 +446,7 @@ impl Checking {
             let mut checked = check();
             let mut erasing = None;
             if checked != Ok(Ok(())) {
-                // A running control plane may be just about to drop rows from it, or to prune it.
+                // A running control plane may be about to drop rows from it, or to prune it.
                 erasing = self.erasing();
                 checked = check();
                 erasing = erasing.or_else(|| self.erasing());
@@ -456,7 +455,7 @@ impl Checking {
                 (Ok(Ok(())), _) => {}
                 _ if !segment.exists() => {}
                 (Ok(Err(_)), Some(file)) => {
-                    let found = "the index still has rows of what was erased";
+                    let found = "the index still has rows of erased records";
                     self.findings.erasing.get_or_insert(Problem::new(file, None, found));
                 }
                 (Ok(Err(problem)) | Err(problem), _) => self.findings.problems.push(problem),
@@ -464,13 +463,13 @@ impl Checking {
         }
     }
 
-    /// A file that is there while rows of what was erased may still be in the index.
+    /// A file that exists while rows of erased records may still be in the index.
     fn erasing(&self) -> Option<PathBuf> {
         let key = self.paths.being_erased().ok()?.into_iter().next()?;
         Some(self.paths.erasing(key))
     }
 
-    /// Whether it is whole, and whether it says what the records give.
+    /// Whether the index is complete, and matches the records.
     fn index(
         &self,
         first: u64,
@@ -481,14 +480,14 @@ impl Checking {
     ) -> Result<Result<(), Problem>, Problem> {
         let path = self.paths.index(first);
         let file = match IndexFile::open(&path, secret) {
-            // That of a segment which has just become full is being written.
+            // The index of a segment that just became full is being written.
             Err(_) if !path.exists() => return Ok(Ok(())),
             file => file?,
         };
         file.check()?;
         match index_again(segment, first, next, secret, opener) {
             Ok(made) => Ok(file.compare(&made).map_err(Problem::from)),
-            // It was told of when the leaves were read.
+            // This was reported when the leaves were read.
             Err(_) => Ok(Ok(())),
         }
     }
@@ -505,7 +504,7 @@ impl LevelFile {
                 self.read += 1;
                 Ok(Some(Hash(hash)))
             }
-            // What follows from the leaves may not be written yet.
+            // Hashes derived from the leaves may not be written yet.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 self.file = None;
                 Ok(None)
@@ -568,7 +567,7 @@ mod tests {
     use crate::{Ledger, LedgerBounds, LedgerOptions, NewItem, Retention, StoredNote};
 
     #[test]
-    fn what_is_pruned_while_it_is_checked_is_no_damage() {
+    fn a_segment_pruned_during_the_check_is_not_damage() {
         let folder = tempfile::tempdir().unwrap();
         let options = LedgerOptions {
             origin: "log.example".to_owned(),

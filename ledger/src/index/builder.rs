@@ -2,19 +2,19 @@
 
 use super::key::{HASH_BITS, IndexKey, IndexSecret, MAX_PLACES, PLACE_BITS, ROW_BITS, RUN_PLACES, place_of};
 
-/// Collects the rows of one segment, in memory: 8 bytes a row and 4 a record. Can be asked at any time.
+/// Collects the rows of one segment in memory: 8 bytes a row and 4 a record. It can be queried at any time.
 #[derive(Debug)]
 pub struct IndexBuilder {
     pub(super) secret: IndexSecret,
     /// Index of the segment's first record.
     first: u64,
-    /// Rows by the top byte of their hash, each in the order of places. To sort a shelf when the segment is full costs less
-    /// than to keep all rows sorted, and to look through one of them is quick.
+    /// Rows by the top byte of their hash, each in the order of places. Sorting a shelf once the segment is full costs
+    /// less than keeping all rows sorted, and searching one shelf is quick.
     shelves: Vec<Vec<u64>>,
-    /// How many there are, repeated ones included.
+    /// The number of rows, with duplicates.
     pub(super) rows: usize,
     offsets: Vec<u32>,
-    /// Of each run of places, the earliest and the latest time.
+    /// The earliest and the latest time of each run of places.
     times: Vec<(u64, u64)>,
 }
 
@@ -33,8 +33,8 @@ impl IndexBuilder {
         }
     }
 
-    /// As [`new`](Self::new), of the segment behind another one, with room for as much: rows that have to move when there is
-    /// no more room for them cost time, and leave holes in memory.
+    /// As [`new`](Self::new), for the segment after another one, with the same capacity: moving rows to larger memory
+    /// costs time and leaves holes in memory.
     pub(crate) fn following(other: &Self) -> Self {
         let room = |length: usize| length + length / 16;
         Self {
@@ -54,15 +54,15 @@ impl IndexBuilder {
         self.first
     }
 
-    /// Adds the next record: where its leaf begins in the segment's file, the earliest and the latest instant that it is
-    /// about (nanoseconds since the Unix epoch), and what it can be found by.
+    /// Adds the next record: the offset of its leaf in the segment's file, its earliest and latest time (nanoseconds
+    /// since the Unix epoch), and its keys.
     pub fn add(&mut self, offset: u32, span: (u64, u64), keys: &[IndexKey<'_>]) {
         let indexed = keys.iter().filter(|key| key.is_indexed());
         let hashes: Vec<u64> = indexed.map(|key| self.secret.hash(key)).collect();
         self.add_hashed(offset, span, hashes.into_iter());
     }
 
-    /// As [`add`](Self::add), of keys that this secret has hashed.
+    /// As [`add`](Self::add), for keys that this secret has hashed.
     pub(crate) fn add_hashed(
         &mut self,
         offset: u32,
@@ -84,12 +84,12 @@ impl IndexBuilder {
         }
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub fn places(&self) -> u32 {
         self.offsets.len() as u32
     }
 
-    /// Whether the segment should end here, so that the index stays within its memory.
+    /// Whether the segment should end here, so that the index stays within its memory limit.
     pub fn is_full(&self) -> bool {
         self.rows >= FULL_ROWS || self.places() >= MAX_PLACES
     }
@@ -107,23 +107,23 @@ impl IndexBuilder {
         places
     }
 
-    /// Where each leaf begins in the segment's file.
+    /// The offset of each leaf in the segment's file.
     pub fn offsets(&self) -> &[u32] {
         &self.offsets
     }
 
-    /// The earliest and the latest instant that the segment is about; none if it is empty.
+    /// The earliest and the latest time in the segment; none if it is empty.
     pub fn times(&self) -> Option<(u64, u64)> {
         let runs = self.times.iter().copied();
         runs.reduce(|known, run| (known.0.min(run.0), known.1.max(run.1)))
     }
 
-    /// As [`times`](Self::times), of each run of [`RUN_PLACES`] places.
+    /// As [`times`](Self::times), for each run of [`RUN_PLACES`] places.
     pub fn run_times(&self) -> &[(u64, u64)] {
         &self.times
     }
 
-    /// Its rows as a file has them: sorted, each once.
+    /// The rows in file order: sorted and unique.
     pub(super) fn sorted_rows(&self) -> impl Iterator<Item = u64> {
         self.shelves.iter().flat_map(|shelf| {
             let mut rows = shelf.clone();
@@ -133,7 +133,7 @@ impl IndexBuilder {
         })
     }
 
-    /// Forgets by what these records could be found; places in order.
+    /// Removes the rows of these records. Places are in order.
     pub fn remove(&mut self, places: &[u32]) {
         for shelf in &mut self.shelves {
             shelf.retain(|row| places.binary_search(&place_of(*row)).is_err());
@@ -146,7 +146,7 @@ fn shelf_of(row: u64) -> usize {
     (row >> (ROW_BITS - SHELF_BITS)) as usize
 }
 
-/// Rows after which a segment ends: 64 MiB of them.
+/// The number of rows at which a segment ends: 64 MiB of them.
 const FULL_ROWS: usize = 8 << 20;
 const SHELF_BITS: u32 = 8;
 const SHELVES: usize = 1 << SHELF_BITS;

@@ -1,4 +1,4 @@
-//! The index of a segment that is full, on disk.
+//! The index of a full segment, on disk.
 //!
 //! ```text
 //! file    = header (128 bytes) | part* | entry*
@@ -7,13 +7,13 @@
 //! entry   = where the part begins (u64 LE) | crc
 //! ```
 //!
-//! The first `2^bucket bits` parts are buckets. Their numbers are rows: a hash of 32 bits, and below it a place of 24. A
+//! The first `2^bucket bits` parts are buckets. Their numbers are rows: a hash of 32 bits, then a place of 24 bits. A
 //! bucket has the rows whose hashes begin with its number.
 //!
-//! Behind them is a part for each run of 256 places, whose numbers say where its leaves begin in the segment's file. The
-//! numbers of the last part are the earliest and the latest instant that the records of each run are about. One more entry
-//! says where that part ends. A crc is a CRC-32C of where in the file what it ends begins (u64 LE), and of its bytes: so a part that lies in
-//! another's place is found out.
+//! After them comes a part for each run of 256 places, with the offsets of its leaves in the segment's file. The
+//! numbers of the last part are the earliest and the latest time of each run. One more entry says where that part ends.
+//! A crc is a CRC-32C of the position in the file (u64 LE) at which the checked bytes begin, and of those bytes. So a
+//! part in the wrong position is detected.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -27,8 +27,8 @@ use super::builder::IndexBuilder;
 use super::key::{HASH_BITS, IndexKey, IndexSecret, PLACE_BITS, ROW_BITS, RUN_PLACES, place_of};
 use crate::disk_error::DiskError;
 
-/// Answers from the disk; what it has in memory is about a kilobyte. No file stays open, so that thousands of segments
-/// need no thousands of descriptors.
+/// Answers lookups from the disk, with about a kilobyte in memory. No file stays open, so that thousands of segments do
+/// not need thousands of descriptors.
 #[derive(Debug, Clone)]
 pub struct IndexFile {
     path: PathBuf,
@@ -36,10 +36,10 @@ pub struct IndexFile {
     header: Header,
 }
 
-/// What the header says.
+/// The fields of the header.
 #[derive(Clone, PartialEq, Eq, Message)]
 struct Header {
-    /// Of the secret.
+    /// Identifies the secret.
     #[prost(fixed64, tag = "1")]
     check: u64,
     /// Index of the segment's first record.
@@ -59,7 +59,7 @@ struct Header {
     entries_at: u64,
 }
 
-/// The file as it is at this moment, to be read part by part: another one may take its place.
+/// The file at this moment, read part by part. Another file may replace it.
 struct Parts<'a> {
     path: &'a Path,
     file: File,
@@ -69,7 +69,7 @@ struct Parts<'a> {
 // === impl IndexFile ===
 
 impl IndexFile {
-    /// Writes the index of a full segment to `path`, durably. The builder can still be asked meanwhile.
+    /// Writes the index of a full segment to `path`, durably. The builder can be queried meanwhile.
     pub fn write(index: &IndexBuilder, path: &Path) -> Result<Self, DiskError> {
         let header = Header {
             check: index.secret.check,
@@ -100,12 +100,12 @@ impl IndexFile {
         self.header.first
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub fn places(&self) -> u32 {
         self.header.places
     }
 
-    /// The earliest and the latest instant that the segment is about; none if it is empty.
+    /// The earliest and the latest time in the segment; none if it is empty.
     pub fn times(&self) -> Option<(u64, u64)> {
         (self.header.places > 0).then_some((self.header.earliest, self.header.latest))
     }
@@ -124,7 +124,7 @@ impl IndexFile {
         Ok(found.map(place_of).collect())
     }
 
-    /// Where each leaf begins, of a run of [`RUN_PLACES`] places.
+    /// The offset of each leaf in a run of [`RUN_PLACES`] places.
     pub fn offsets(&self, run: u32) -> Result<Vec<u32>, DiskError> {
         if run >= self.header.runs() as u32 {
             return Ok(Vec::new());
@@ -132,12 +132,12 @@ impl IndexFile {
         Parts::open(&self.path)?.offsets(run as usize)
     }
 
-    /// The earliest and the latest instant of each run of places.
+    /// The earliest and the latest time of each run of places.
     pub fn run_times(&self) -> Result<Vec<(u64, u64)>, DiskError> {
         Parts::open(&self.path)?.run_times()
     }
 
-    /// Reads the whole file: any bit that is not as it was written is found.
+    /// Reads the whole file, and so finds any changed bit.
     pub fn check(&self) -> Result<(), DiskError> {
         let parts = Parts::open(&self.path)?;
         let rows = parts.rows()?.len() as u64;
@@ -148,12 +148,12 @@ impl IndexFile {
         }
         Err(damaged(
             &self.path,
-            "it has another number of rows or of places than it says",
+            "its number of rows or of places is not the one in its header",
         ))
     }
 
-    /// Whether the file has just the rows and the places that were made from the records. Times are left out: of what was
-    /// erased they are not known any more.
+    /// Checks that the file has exactly the rows and places built from the records. Times are not compared, because
+    /// those of erased records are no longer known.
     pub(crate) fn compare(&self, made: &IndexBuilder) -> Result<(), DiskError> {
         let parts = Parts::open(&self.path)?;
         if (parts.header.first, parts.header.places) == (made.first(), made.places())
@@ -162,11 +162,11 @@ impl IndexFile {
         {
             return Ok(());
         }
-        Err(damaged(&self.path, "it is not what the records give"))
+        Err(damaged(&self.path, "it does not match the records"))
     }
 
-    /// Writes the file anew, durably, without what these records could be found by; places in order. Questions are
-    /// answered from the old file or from the new one meanwhile.
+    /// Writes the file again, durably, without the rows of these records. Places are in order. Meanwhile, lookups use
+    /// the old or the new file.
     pub fn remove(&self, places: &[u32]) -> Result<Self, DiskError> {
         let parts = Parts::open(&self.path)?;
         let mut rows = parts.rows()?;
@@ -182,13 +182,13 @@ impl IndexFile {
     }
 }
 
-/// What it is made from is untouched.
+/// The records from which the index is made are intact.
 fn damaged(path: &Path, found: &'static str) -> DiskError {
-    DiskError::damaged(path, found).with_cure("Remove the file and start again: the index is made anew")
+    DiskError::damaged(path, found).with_cure("Remove the file and start again: the index is then rebuilt")
 }
 
-/// The file of these rows, in order and none twice, of where each leaf begins, and of each run's times. The rest of the
-/// header follows from them.
+/// Encodes a file from sorted and unique rows, the offset of each leaf, and each run's times. The rest of the header
+/// derives from them.
 fn encode(mut header: Header, rows: impl Iterator<Item = u64>, offsets: &[u32], times: &[(u64, u64)]) -> Vec<u8> {
     header.rows = 0;
     let bucket_bits = header.bucket_bits;
@@ -283,7 +283,7 @@ impl<'a> Parts<'a> {
         Ok(Self { path, file, header })
     }
 
-    /// Every row, in order.
+    /// All rows, in order.
     fn rows(&self) -> Result<Vec<u64>, DiskError> {
         let entries = self.entries(0, self.header.buckets() + 1)?;
         let mut rows = Vec::new();
@@ -293,13 +293,13 @@ impl<'a> Parts<'a> {
         Ok(rows)
     }
 
-    /// Where each leaf of a run begins.
+    /// The offset of each leaf in a run.
     fn offsets(&self, run: usize) -> Result<Vec<u32>, DiskError> {
         let offsets = self.part(self.header.buckets() + run)?;
         Ok(offsets.into_iter().map(|offset| offset as u32).collect())
     }
 
-    /// Where every leaf begins.
+    /// The offset of each leaf.
     fn all_offsets(&self) -> Result<Vec<u32>, DiskError> {
         let mut offsets = Vec::with_capacity(self.header.places as usize);
         for run in 0..self.header.runs() {
@@ -308,7 +308,7 @@ impl<'a> Parts<'a> {
         Ok(offsets)
     }
 
-    /// The earliest and the latest instant of each run.
+    /// The earliest and the latest time of each run.
     fn run_times(&self) -> Result<Vec<(u64, u64)>, DiskError> {
         let instants = self.part(self.header.buckets() + self.header.runs())?;
         let (times, _) = instants.as_chunks();
@@ -358,7 +358,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Ends what begins at `begin` with its checksum.
+/// Appends the checksum of everything from `begin` on.
 fn seal(bytes: &mut Vec<u8>, begin: usize) {
     let crc = crc_of(&bytes[begin..], begin as u64);
     bytes.extend(crc.to_le_bytes());
@@ -377,7 +377,7 @@ const MAGIC: &[u8] = b"CRDIDX04";
 const HEADER_BYTES: usize = 128;
 const CRC_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 8 + CRC_BYTES;
-/// So that a bucket is about half a page of the disk.
+/// A bucket is then about half a disk page.
 const ROWS_A_BUCKET: usize = 512;
 
 #[cfg(test)]
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_is_found_by_nothing_and_the_rest_is_as_it_was() {
+    fn removed_records_are_not_found_and_the_others_are() {
         let (_folder, mut builder, file) = written();
         let name = subject(3);
         let key = IndexKey::Subject(&name);
@@ -477,7 +477,7 @@ mod tests {
             assert_eq!(&builder.lookup(&key), expected);
             assert_eq!(&file.lookup(&key).unwrap(), expected);
         }
-        // The leaves are still there: the tree needs them.
+        // The leaves are still there, because the tree needs them.
         assert_eq!(file.offsets(0).unwrap()[3], 940);
     }
 
@@ -487,7 +487,7 @@ mod tests {
         let path = folder.path().join("index");
         let file = IndexFile::write(&builder_of(RUN_PLACES + 1), &path).unwrap();
         let whole = std::fs::read(&path).unwrap();
-        // Every part has bytes that are hit; to hit all of them takes a quarter of a minute.
+        // Hits some bytes of every part. Hitting all of them takes a quarter of a minute.
         for at in (0..whole.len()).step_by(7) {
             let mut damaged = whole.clone();
             damaged[at] ^= 1 << (at % 8);
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_names_nobody() {
+    fn the_file_holds_no_names() {
         let (folder, ..) = written();
         let bytes = std::fs::read(folder.path().join("index")).unwrap();
         for text in ["user-3@", "example.com", "root"] {

@@ -1,4 +1,4 @@
-//! What can be asked for, and its keyed hash.
+//! Index keys, and their keyed hashes.
 
 use std::fmt;
 
@@ -9,15 +9,15 @@ use siphasher::sip::SipHasher24;
 pub enum IndexKey<'a> {
     /// The principal's issuer.
     Issuer(&'a str),
-    /// The principal's name, at any issuer.
+    /// The principal's name, with any issuer.
     Subject(&'a str),
-    /// What was proven: a thumbprint.
+    /// The proven agent: a thumbprint.
     Agent(&'a str),
     /// The id of any token in the chain.
     Delegation(&'a str),
     /// The tool that was called.
     Tool(&'a str),
-    /// What was decided: the number of a `v1::Decision`.
+    /// The decision, as the number of a `v1::Decision`.
     Decision(i32),
     /// The reason code.
     Reason(&'a str),
@@ -25,18 +25,18 @@ pub enum IndexKey<'a> {
     Rule(&'a str),
     /// The W3C trace id.
     Trace(&'a str),
-    /// The digest of a chain, of the record that holds it.
+    /// The digest of a chain, for the record that holds it.
     Chain([u8; 32]),
-    /// What kind of record it is, of all kinds but decisions.
+    /// The kind of a record, for all kinds but decisions.
     Kind(u8),
 }
 
-/// Hashes keys under 32 random bytes, so that an index file does not tell what it is about.
+/// Hashes keys under 32 random bytes, so that an index file does not reveal names.
 #[derive(Clone)]
 pub struct IndexSecret {
-    /// One for each kind, so that the same text under two kinds has nothing in common.
+    /// One hasher for each kind, so that equal texts of two kinds have different hashes.
     kinds: [SipHasher24; KINDS],
-    /// Tells whether two indexes were made with the same secret, and nothing else.
+    /// Shows whether two indexes were made with the same secret, and nothing else.
     pub(super) check: u64,
 }
 
@@ -50,12 +50,12 @@ impl<'a> IndexKey<'a> {
             .map_or(Self::Issuer(issuer), Self::Subject)
     }
 
-    /// Whether records are indexed by it: what is not there (an event without a trace id, say) is not.
+    /// Whether records have a row for it. Absent values (an event without a trace id, say) have none.
     pub fn is_indexed(&self) -> bool {
         self.with_parts(|_, bytes| !bytes.is_empty())
     }
 
-    /// Hands over the number of its kind, and its bytes. Numbers are part of the format.
+    /// Passes on the number of its kind, and its bytes. Numbers are part of the format.
     fn with_parts<T>(&self, then: impl FnOnce(usize, &[u8]) -> T) -> T {
         match self {
             Self::Issuer(text) => then(0, text.as_bytes()),
@@ -76,7 +76,7 @@ impl<'a> IndexKey<'a> {
 // === impl IndexSecret ===
 
 impl IndexSecret {
-    /// Of these random bytes.
+    /// A secret from these random bytes.
     pub fn new(secret: &[u8; 32]) -> Self {
         let [low, high] = [0, 16].map(|at| {
             let mut key = [0; 16];
@@ -86,19 +86,19 @@ impl IndexSecret {
         let derived = |label: u8| SipHasher24::new_with_keys(low.hash(&[label]), high.hash(&[label]));
         Self {
             kinds: std::array::from_fn(|kind| derived(kind as u8)),
-            // Of both halves: a change of any bit of the secret changes this.
+            // Depends on both halves: changing any bit of the secret changes it.
             check: derived(CHECK).hash(&[CHECK]),
         }
     }
 
-    /// 32 bits, above those of a place.
+    /// 32 bits, above the bits of a place.
     pub(crate) fn hash(&self, key: &IndexKey<'_>) -> u64 {
         let hash = key.with_parts(|kind, bytes| self.kinds[kind].hash(bytes));
         hash >> (u64::BITS - HASH_BITS) << PLACE_BITS
     }
 }
 
-/// The place that a row has below its hash.
+/// The place in the low bits of a row.
 pub(super) fn place_of(row: u64) -> u32 {
     row as u32 & (MAX_PLACES - 1)
 }
@@ -110,14 +110,15 @@ impl fmt::Debug for IndexSecret {
 }
 
 const KINDS: usize = 11;
-/// No kind's number.
+/// Not the number of any kind.
 const CHECK: u8 = 255;
-/// Bits of the hash in a row: a value that is not in the largest segment finds something once in hundreds of times.
+/// Bits of the hash in a row. In the largest segment, looking up an absent value finds something once in hundreds of
+/// times.
 pub(super) const HASH_BITS: u32 = 32;
-/// Bits of the place, which are below them.
+/// Bits of the place, below those of the hash.
 pub(super) const PLACE_BITS: u32 = 24;
 pub(super) const ROW_BITS: u32 = HASH_BITS + PLACE_BITS;
-/// Records in a segment at most.
+/// The largest number of records in a segment.
 pub const MAX_PLACES: u32 = 1 << PLACE_BITS;
-/// Places whose leaves and times are kept together.
+/// Places whose leaf offsets and times are kept together.
 pub const RUN_PLACES: u32 = 256;

@@ -1,9 +1,9 @@
-//! Where in a segment what is asked for can be found.
+//! The index: finds records in a segment by value.
 //!
-//! For every value that can be asked for there is a row: a keyed hash of the value and the record's place in its segment.
-//! Rows are collected while the segment grows ([`IndexBuilder`]) and written sorted and packed when it is full
-//! ([`IndexFile`]). What is found may be something else with the same hash, and has to be opened and compared; what is
-//! there is always found. Without the secret the file does not tell whom it is about.
+//! Each indexed value of a record has a row: a keyed hash of the value and the record's place in its segment. Rows are
+//! collected while the segment grows ([`IndexBuilder`]), and written sorted and packed when it is full ([`IndexFile`]).
+//! A lookup finds every matching record, and may find others with the same hash. So each hit must be opened and
+//! compared. Without the secret, the file does not reveal any names.
 
 mod builder;
 mod file;

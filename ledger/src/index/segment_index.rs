@@ -1,4 +1,4 @@
-//! The index of a segment, wherever it is.
+//! The index of a segment, in memory or on disk.
 
 use super::builder::IndexBuilder;
 use super::file::IndexFile;
@@ -8,7 +8,7 @@ use crate::disk_error::DiskError;
 /// The index of a segment.
 #[derive(Debug)]
 pub enum SegmentIndex {
-    /// In memory, until the segment is full and its index is on disk.
+    /// In memory, until the segment is full and its index file is written.
     Growing(IndexBuilder),
     /// On disk.
     File(IndexFile),
@@ -25,7 +25,7 @@ impl SegmentIndex {
         }
     }
 
-    /// The earliest and the latest instant that the segment is about; none if it is empty.
+    /// The earliest and the latest time in the segment; none if it is empty.
     pub fn times(&self) -> Option<(u64, u64)> {
         match self {
             Self::Growing(builder) => builder.times(),
@@ -33,7 +33,7 @@ impl SegmentIndex {
         }
     }
 
-    /// The same of each run of [`RUN_PLACES`] places.
+    /// As `times`, for each run of [`RUN_PLACES`] places.
     pub fn run_times(&self) -> Result<Vec<(u64, u64)>, DiskError> {
         match self {
             Self::Growing(builder) => Ok(builder.run_times().to_vec()),
@@ -41,7 +41,7 @@ impl SegmentIndex {
         }
     }
 
-    /// Where the leaves of a run begin in the segment's file.
+    /// The offset of each leaf of a run in the segment's file.
     pub fn offsets(&self, run: u32) -> Result<Vec<u32>, DiskError> {
         match self {
             Self::Growing(builder) => {
