@@ -10,7 +10,7 @@ use crate::failure::{Failure, Outcome};
 use crate::grant::GrantOptions;
 use crate::keys;
 
-/// Hand a delegation on, narrowed: derive a token from the last one of a chain.
+/// Delegate a narrower grant: derive a token from the last token of a chain.
 ///
 /// The holder of that token signs. Prints the whole new chain.
 #[derive(Debug, clap::Args)]
@@ -21,11 +21,11 @@ pub(crate) struct Derive {
     #[command(flatten)]
     grant: GrantOptions,
 
-    /// Grant every tool just as the parent does. Narrower is better: prefer --tool.
+    /// Grant all tools of the parent, with the same constraints. Narrower is better: prefer --tool.
     #[arg(long, conflicts_with_all = ["tools", "tools_file"])]
     same_tools: bool,
 
-    /// How many to derive, alike but for their ids: one chain a line, up to 1000000.
+    /// How many chains to derive, which differ only in their ids. Prints one on each line. At most 1000000.
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "id", hide_default_value = true,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     count: u32,
@@ -46,7 +46,7 @@ impl Derive {
                 .ok_or_else(|| Failure::operation("the parent grants nothing: nothing can be derived from it"))?,
             None => {
                 return Err(Failure::input(
-                    "say what to hand on: --tool NAME[=CONSTRAINTS] or --tools FILE, or --same-tools for all that \
+                    "say what to grant: --tool NAME[=CONSTRAINTS] or --tools FILE, or --same-tools for everything that \
                      the parent grants",
                 ));
             }

@@ -1,18 +1,18 @@
-//! Server-sent events (WHATWG HTML section 9.2.6), as far as the control plane writes them.
+//! Server-sent events (WHATWG HTML section 9.2.6), the part that the control plane uses.
 
 use std::io::{self, BufRead, Read};
 
 /// One event.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// The position behind it, where it has one.
+    /// The position after the event, if it has one.
     pub(crate) id: Option<String>,
     pub(crate) name: String,
     pub(crate) data: String,
 }
 
-/// Reads the next event; none where the stream ends. What stands behind the last blank line is dropped, as the
-/// specification has it.
+/// Reads the next event; `None` at the end of the stream. Drops an incomplete event at the end, as the specification
+/// requires.
 pub(crate) fn next(stream: &mut impl BufRead) -> io::Result<Option<Event>> {
     let mut event = Event::default();
     loop {
@@ -21,10 +21,10 @@ pub(crate) fn next(stream: &mut impl BufRead) -> io::Result<Option<Event>> {
             return Ok(None);
         }
         let Some(line) = line.strip_suffix(b"\n") else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a line without an end"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a line does not end"));
         };
         let line = std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line))
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a line that is not UTF-8"))?;
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a line is not UTF-8"))?;
         if line.is_empty() {
             if event.data.is_empty() {
                 event = Event::default();
@@ -43,7 +43,7 @@ pub(crate) fn next(stream: &mut impl BufRead) -> io::Result<Option<Event>> {
     }
 }
 
-/// The largest record (a chain of 60,000 bytes, each of which may be escaped by six characters) stays below.
+/// Longer than any record: a chain has at most 60,000 bytes, and an escaped byte takes six characters.
 const MAX_LINE_BYTES: u64 = 512 << 10;
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_not_read_for_ever() {
+    fn a_line_without_an_end_is_refused() {
         assert!(next(&mut io::BufReader::new(io::repeat(b'x'))).is_err());
     }
 }

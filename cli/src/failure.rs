@@ -1,24 +1,24 @@
-//! How a command ends: its exit code, and what it says when it could not do what it was asked.
+//! How a command ends: its exit code, and the error of a command that failed.
 
 use std::io;
 use std::process::ExitCode;
 
-/// How a command ended that did its work.
+/// The outcome of a command that succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It did what it was asked; for a decision, "allow".
+    /// Success; for a decision, "allow".
     Done,
-    /// It came to the decision "deny".
+    /// The decision is "deny".
     Denied,
 }
 
-/// Why a command did not do what it was asked. The texts say what to do.
+/// Why a command failed. The texts say what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The command line, a file or standard input is not what it must be.
+    /// The command line, a file or standard input is invalid.
     #[error("{0}")]
     Input(String),
-    /// The input was understood, but what it asks for cannot be done.
+    /// The input is valid, but the operation failed.
     #[error("{0}")]
     Operation(String),
     /// The result could not be written.
@@ -51,7 +51,7 @@ impl Failure {
         }
     }
 
-    /// Whether the reader of our output went away, as `head` does. That is not reported.
+    /// Whether the reader of standard output has closed it, as `head` does. That is not reported.
     pub(crate) fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }

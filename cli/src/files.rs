@@ -1,4 +1,4 @@
-//! Reading what a user names on the command line, and writing secrets.
+//! Reads files that the command line names, and writes secrets.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -9,16 +9,16 @@ use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 
-/// Bytes of any file or standard input that a command reads whole: four times the longest chain.
+/// Bytes of any file or standard input that is read whole: four times the longest chain.
 pub(crate) const MAX_BYTES: u64 = 1 << 20;
 
-/// Reads a small file whole. `what` names its content in an error. Erased from memory when dropped, since it may be a
-/// private key.
+/// Reads a small file whole. `what` names its content in an error. The memory is erased when dropped, since it may hold
+/// a private key.
 pub(crate) fn read(path: &Path, what: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     read_up_to(MAX_BYTES, path, what)
 }
 
-/// The same for a file that may be larger.
+/// The same for a larger file.
 pub(crate) fn read_up_to(max_bytes: u64, path: &Path, what: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     if path.as_os_str().is_empty() {
         return Err(Failure::input(format!(
@@ -36,7 +36,7 @@ pub(crate) fn read_up_to(max_bytes: u64, path: &Path, what: &str) -> Result<Zero
     read_bounded(max_bytes, file, &place, what)
 }
 
-/// Reads an argument that is the text itself, `@FILE`, or `-` for standard input; white space around it is dropped.
+/// Reads an argument: the text itself, `@FILE`, or `-` for standard input. Trims white space.
 pub(crate) fn read_argument(argument: &str, what: &str) -> Result<String, Failure> {
     let bytes = if argument == "-" {
         read_bounded(MAX_BYTES, io::stdin().lock(), "standard input", what)?
@@ -51,23 +51,23 @@ pub(crate) fn read_argument(argument: &str, what: &str) -> Result<String, Failur
     }
 }
 
-/// Whether a text seems to be a JWK, or a part of one. It may be a private key, and then no error may repeat it.
+/// Whether a text seems to be a JWK, or a part of one. It may be a private key, so no error may repeat it.
 pub(crate) fn looks_like_a_jwk(text: &str) -> bool {
     text.contains('{') || text.contains(PRIVATE_MEMBER)
 }
 
-/// Refuses what stands in place of a file's name and looks like a JWK, without repeating it.
+/// Refuses a file name that looks like a JWK, without repeating it.
 pub(crate) fn refuse_jwk(path: &Path) -> Result<(), Failure> {
     if looks_like_a_jwk(&path.to_string_lossy()) {
         return Err(Failure::input(
-            "where the name of a file is expected there is what looks like a JWK; give its file. It is not repeated \
-             here: if it is a private key, consider it known to others, as command lines are",
+            "expected the name of a file, but found what looks like a JWK; give its file. It is not repeated here: if \
+             it is a private key, replace it, because other users of this machine can see command lines",
         ));
     }
     Ok(())
 }
 
-/// Creates a file that only its owner can read and that did not exist before.
+/// Creates a file that only its owner can read, and that did not exist before.
 pub(crate) fn create_secret(path: &Path, contents: &str) -> Result<(), Failure> {
     refuse_jwk(path)?;
     let mut file = OpenOptions::new()
@@ -88,7 +88,7 @@ pub(crate) fn create_secret(path: &Path, contents: &str) -> Result<(), Failure> 
     file.write_all(contents.as_bytes())
         .and_then(|()| file.sync_all())
         .map_err(|error| {
-            // Half a secret is of no use, and in the way of the next attempt.
+            // A partly written secret is useless, and would block the next attempt.
             let _ = std::fs::remove_file(path);
             Failure::operation(format!("the file {} cannot be written: {error}", path.display()))
         })
@@ -108,5 +108,5 @@ fn read_bounded(max_bytes: u64, source: impl Read, place: &str, what: &str) -> R
     Ok(bytes)
 }
 
-/// What a private JWK has and a public one has not (RFC 7518, section 6; RFC 8037, section 2).
+/// A member of private JWKs that public ones lack (RFC 7518, section 6; RFC 8037, section 2).
 pub(crate) const PRIVATE_MEMBER: &str = "\"d\"";

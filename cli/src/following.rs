@@ -1,4 +1,4 @@
-//! Following one of the control plane's event streams: connects again by itself, and goes on where it was.
+//! Follows one of the control plane's event streams. It reconnects, and continues where it was.
 
 use std::io::BufReader;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use crate::events::{self, Event};
 use crate::failure::{Failure, Outcome};
 use crate::{stderr, terminal};
 
-/// What is followed.
+/// The stream to follow.
 pub(crate) struct Stream {
     pub(crate) path: &'static str,
     pub(crate) parameters: Vec<(&'static str, String)>,
-    /// The event behind which it begins; where there is one, it counts before what the parameters ask for.
+    /// The event to continue after. If present, it takes precedence over `parameters`.
     pub(crate) position: Option<String>,
 }
 
-/// What the thread that reads the stream has to say: first nothing, once it is connected, then each event.
+/// A message of the reading thread: `None` once it is connected, then each event.
 type Said = Result<Option<Event>, StreamError>;
 
 // === impl Stream ===
 
 impl Stream {
-    /// Hands every event to `visit`, until interrupted.
+    /// Passes every event to `visit`, until interrupted.
     pub(crate) fn follow(
         self,
         client: Client,
@@ -56,7 +56,7 @@ impl Stream {
             let mut said = self.read_in_background(Arc::clone(&client));
             let broken = loop {
                 let Ok(next) = tokio::time::timeout(LONGEST_SILENCE, said.recv()).await else {
-                    break format!("it has said nothing for {} s", LONGEST_SILENCE.as_secs());
+                    break format!("it was silent for {} s", LONGEST_SILENCE.as_secs());
                 };
                 match next {
                     Some(Ok(None)) => {
@@ -73,12 +73,12 @@ impl Stream {
                     }
                     Some(Err(StreamError::Refused(failure))) => return Err(failure),
                     Some(Err(StreamError::Unavailable(failure))) => break failure.to_string(),
-                    None => break "the reading thread ended".to_owned(),
+                    None => break "the reading thread has ended".to_owned(),
                 }
             };
             let wait = backoff.as_secs();
             stderr::print(format_args!(
-                "credence: not connected: {}; nothing is seen until it is back; trying again in {wait} s",
+                "credence: not connected: {}; no events until it is back; trying again in {wait} s",
                 terminal::printable(&broken)
             ));
             tokio::time::sleep(backoff).await;
@@ -86,7 +86,7 @@ impl Stream {
         }
     }
 
-    /// Reads the stream in a thread of its own, which ends with the stream or when its receiver is gone.
+    /// Reads the stream in a thread, which ends with the stream or when its receiver is dropped.
     fn read_in_background(&self, client: Arc<Client>) -> mpsc::Receiver<Said> {
         let (sender, receiver) = mpsc::channel(EVENTS_IN_FLIGHT);
         let (path, parameters, position) = (self.path, self.parameters.clone(), self.position.clone());
@@ -114,6 +114,6 @@ fn broken(why: String) -> StreamError {
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LAST_BACKOFF: Duration = Duration::from_secs(16);
-/// The control plane says every second that it is there; connecting takes at most 10 s.
+/// The control plane sends a message every second; connecting takes at most 10 s.
 const LONGEST_SILENCE: Duration = Duration::from_secs(12);
 const EVENTS_IN_FLIGHT: usize = 64;

@@ -1,4 +1,4 @@
-//! The options that say what a new token grants, shared by `mint` and `derive`.
+//! The options of `mint` and `derive` that describe the grant of a new token.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,64 +18,63 @@ use crate::chain_text::Claimed;
 use crate::failure::Failure;
 use crate::{clock, files, keys, random};
 
-/// What a new token grants, to whom, and for how long.
+/// The grant of a new token: its tools, its holder, and its lifetime.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GrantOptions {
     /// The private JWK file to sign with.
     #[arg(long, value_name = "FILE")]
     pub(crate) key: PathBuf,
 
-    /// Who shall hold the token: a public JWK, the file of a JWK (of a private one the public half is taken), or a
+    /// The holder of the token: a public JWK, a file with a JWK (of a private key, the public half is used), or a
     /// did:key.
     #[arg(long, value_name = "JWK")]
     holder: String,
 
-    /// A tool to grant (repeatable). NAME alone grants it with any arguments; NAME=CONSTRAINTS with those that a JSON
-    /// object of argument names to constraints allows, such as
-    /// 'payments.charge={"amount":{"constraint_type":"range","max":100}}'.
+    /// A tool to grant (repeatable). NAME alone allows any arguments. NAME=CONSTRAINTS limits them: a JSON object of
+    /// argument names to constraints, such as 'payments.charge={"amount":{"constraint_type":"range","max":100}}'.
     #[arg(long = "tool", value_name = "NAME[=CONSTRAINTS]")]
     tools: Vec<String>,
 
-    /// A JSON file with a whole object of tool names to constraints.
+    /// A JSON file with an object of tool names to constraints.
     #[arg(long = "tools", value_name = "FILE")]
     tools_file: Option<PathBuf>,
 
-    /// A service that may accept the token (repeatable); without any, every service that trusts the issuer may.
+    /// A service that may accept the token (repeatable). Default: every service that trusts the issuer.
     #[arg(long, value_name = "URI", value_parser = NonEmptyStringValueParser::new())]
     audience: Vec<String>,
 
-    /// How long the token is valid: a whole number and s, m, h or d. One hour if not given (and for a derived token
-    /// never longer than its parent).
+    /// Lifetime of the token: a whole number and s, m, h or d. Default: one hour. A derived token never outlives its
+    /// parent.
     #[arg(long, value_name = "SPAN", value_parser = clock::span)]
     ttl: Option<Duration>,
 
-    /// The greatest depth that tokens derived from this one may have; a root has depth 0. If not given, nothing can be
-    /// derived from the token.
+    /// The greatest depth of tokens derived from this one; a root has depth 0. Default: no token can be derived from
+    /// it.
     #[arg(long, value_name = "N")]
     max_depth: Option<u32>,
 
-    /// The token's id; a fresh UUIDv7 if not given.
+    /// The token's id. Default: a new UUIDv7.
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
 
-    /// The client certificate that the holder shows in mutual TLS: a PEM or DER file, or its SHA-256 digest in
-    /// hexadecimal or base64url.
+    /// The holder's client certificate for mutual TLS: a PEM or DER file, or its SHA-256 digest in hexadecimal or
+    /// base64url.
     #[arg(long, value_name = "CERTIFICATE")]
     holder_certificate: Option<String>,
 
-    /// The SPIFFE ID of the client certificates that the holder shows in mutual TLS, such as
-    /// spiffe://cluster.local/ns/pay/sa/agent: counts for rules with `peer_validated: true`, and together with
-    /// --holder-certificate for all.
+    /// The SPIFFE ID of the holder's client certificates for mutual TLS, such as
+    /// spiffe://cluster.local/ns/pay/sa/agent. Sufficient for rules with `peer_validated: true`; other rules also need
+    /// --holder-certificate.
     #[arg(long, value_name = "ID")]
     holder_spiffe_id: Option<String>,
 
-    /// When the token is issued, in seconds since the Unix epoch; now if not given.
+    /// Time of issue, in seconds since the Unix epoch. Default: now.
     #[arg(long, value_name = "UNIX", value_parser = clock::unix_seconds, allow_negative_numbers = true)]
     pub(crate) issued_at: Option<i64>,
 }
 
 impl GrantOptions {
-    /// The grant that the options describe, with these tools, below a parent or as a root.
+    /// The grant that the options describe, with these tools, for a token below `parent` or for a root.
     pub(crate) fn grant(&self, tools: Value, parent: Option<&Claimed>) -> Result<Grant, Failure> {
         let issued_at = self.issued_at();
         let latest = parent.and_then(|parent| parent.expires_at);
@@ -105,7 +104,7 @@ impl GrantOptions {
         self.issued_at.map_or_else(clock::now, UnixTime)
     }
 
-    /// The tools that `--tool` and `--tools` name together; `None` if neither was given.
+    /// The tools of `--tool` and `--tools` together; `None` if neither was given.
     pub(crate) fn tools(&self) -> Result<Option<Value>, Failure> {
         let mut members: Vec<(String, Value)> = Vec::new();
         if let Some(path) = &self.tools_file {
@@ -131,19 +130,19 @@ impl GrantOptions {
     }
 }
 
-/// Refuses a name, given as this option, that is valid but longer than what filters take.
+/// Refuses a name, given as `option`, that is valid but longer than filters accept.
 pub(crate) fn check_name(option: &str, name: &str) -> Result<(), Failure> {
     if name.len() <= MAX_ID_BYTES {
         return Ok(());
     }
     Err(Failure::operation(format!(
-        "{option} has {} bytes, and filters deny every request under a name of more than {MAX_ID_BYTES}; give a \
-         shorter one",
+        "{option} has {} bytes, but filters deny every request with a name of more than {MAX_ID_BYTES}; give a shorter \
+         one",
         name.len()
     )))
 }
 
-/// A refusal to mint, derive or prove, with what to change on the command line.
+/// The error of mint, derive or prove, with the option to change.
 impl From<MintError> for Failure {
     fn from(error: MintError) -> Self {
         let cure = match &error {
@@ -158,10 +157,10 @@ impl From<MintError> for Failure {
     }
 }
 
-/// What to change about the options so that the token passes this step.
+/// Which option to change so that the token passes this step.
 fn cure(step: Step) -> Option<&'static str> {
     match step {
-        // The time to expire by is the time of issue.
+        // A lifetime of 0 s ends at the time of issue.
         Step::S3e | Step::S3g | Step::S4i | Step::S4l => Some("give a --ttl of at least one second"),
         Step::S3h => Some("give a shorter --ttl: at most 90d"),
         Step::S3i => Some("give a --max-depth from 0 to 8"),
@@ -170,9 +169,9 @@ fn cure(step: Step) -> Option<&'static str> {
         ),
         Step::S4e => Some("the parent is the end of its chain: nothing can be derived from it"),
         Step::S4f => Some("the chain is as deep as chains may be: derive from a token nearer to the root"),
-        Step::S4g | Step::S4m => Some("give a --max-depth between this token's own depth and the parent's --max-depth"),
+        Step::S4g | Step::S4m => Some("give a --max-depth from this token's depth to the parent's --max-depth"),
         Step::S4h => Some("give a shorter --ttl: a token does not outlive its parent"),
-        Step::S4j => Some("give no --issued-at before the parent's"),
+        Step::S4j => Some("give an --issued-at that is not before the parent's"),
         Step::S3m | Step::S3n | Step::S4n | Step::S4o => Some("correct the constraints of --tool or --tools"),
         Step::S4p1 | Step::S4p2 | Step::S4p3 | Step::S4p4 => {
             Some("grant no more than the parent does: `credence inspect` shows what that is")
@@ -181,7 +180,7 @@ fn cure(step: Step) -> Option<&'static str> {
     }
 }
 
-/// Reads a JSON object whose numbers are all admissible.
+/// Reads a JSON object in which all numbers are admissible.
 fn json_object(text: &[u8], place: &str) -> Result<Members, Failure> {
     let json = Json::parse(text).map_err(|error| Failure::input(format!("{place}: {error}")))?;
     let object = json
@@ -190,7 +189,7 @@ fn json_object(text: &[u8], place: &str) -> Result<Members, Failure> {
     Members::from_json(object).map_err(|error| Failure::input(format!("{place}: {error}")))
 }
 
-/// SHA-256 of the DER form of a certificate (RFC 8705, section 3.1), from the certificate or written out.
+/// SHA-256 of a certificate's DER form (RFC 8705, section 3.1), from a file or given as text.
 fn certificate_digest(digest_or_file: &str) -> Result<[u8; 32], Failure> {
     // OpenSSL prints colons between the bytes.
     let hexadecimal = base16ct::mixed::decode_vec(digest_or_file.replace(':', "")).ok();
@@ -204,7 +203,7 @@ fn certificate_digest(digest_or_file: &str) -> Result<[u8; 32], Failure> {
     }
     let contents = files::read(Path::new(digest_or_file), "a PEM or DER certificate")?;
     let der = CertificateDer::from_pem_slice(&contents).unwrap_or_else(|_| contents.to_vec().into());
-    // DER of a certificate is a SEQUENCE, long enough for its length to take two bytes.
+    // A certificate in DER is a SEQUENCE whose length takes two bytes.
     if der.starts_with(&[0x30, 0x82]) {
         return Ok(Sha256::digest(der).into());
     }

@@ -12,13 +12,13 @@ use crate::failure::{Failure, Outcome};
 use crate::terminal::unquoted;
 use crate::{clock, constraint_text, terminal};
 
-/// Show what the tokens of a chain say. Nothing is verified.
+/// Show the claims of a chain's tokens. Verifies nothing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Inspect {
     #[arg(value_name = "CHAIN", help = chain_text::HELP)]
     chain: String,
 
-    /// Print the tokens' headers and claims as JSON, as they were written.
+    /// Print the tokens' headers and claims as JSON, unchanged.
     #[arg(long)]
     json: bool,
 }
@@ -40,7 +40,7 @@ impl Inspect {
     }
 }
 
-/// One token taken apart.
+/// A decoded token.
 #[derive(Serialize)]
 struct Token {
     header: Box<RawValue>,
@@ -68,7 +68,7 @@ impl Token {
 fn print_json(tokens: Vec<Token>, out: &mut impl Write) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct Chain {
-        /// Always false, so that this is not taken for a decision.
+        /// Always false, so that the output is not mistaken for a decision.
         verified: bool,
         tokens: Vec<Token>,
     }
@@ -81,9 +81,9 @@ fn print_json(tokens: Vec<Token>, out: &mut impl Write) -> Result<(), Failure> {
 fn print_words(tokens: &[Token], out: &mut impl Write) -> Result<(), Failure> {
     writeln!(
         out,
-        "NOT VERIFIED: no signature was checked. Anyone can have written what follows; to decide whether"
+        "NOT VERIFIED: no signature was checked, so anyone may have written this chain. To verify"
     )?;
-    writeln!(out, "it counts, use `credence verify`.")?;
+    writeln!(out, "it, use `credence verify`.")?;
     for (index, token) in tokens.iter().enumerate() {
         let kind = if index == 0 { "root" } else { "derived" };
         writeln!(out, "\ntoken {} of {} ({kind})", index + 1, tokens.len())?;
@@ -91,13 +91,13 @@ fn print_words(tokens: &[Token], out: &mut impl Write) -> Result<(), Failure> {
         let json = Json::parse(token.claims.get().as_bytes()).map_err(|error| Failure::input(error.to_string()))?;
         match json.as_object() {
             Some(claims) => print_claims(claims, index == 0, out)?,
-            None => writeln!(out, "  its claims are not an object: {}", terminal::value(&json))?,
+            None => writeln!(out, "  its claims are not a JSON object: {}", terminal::value(&json))?,
         }
     }
     Ok(())
 }
 
-/// How the token says that it is signed.
+/// Prints how the token is signed.
 fn print_header(header: &str, out: &mut impl Write) -> Result<(), Failure> {
     let json = Json::parse(header.as_bytes()).map_err(|error| Failure::input(error.to_string()))?;
     let member = |name: &str| json.as_object().and_then(|header| header.member(name)).map(unquoted);
@@ -156,7 +156,7 @@ fn print_tools(claims: &Object<'_>, out: &mut impl Write) -> Result<(), Failure>
             Some(map) if map.is_empty() => writeln!(out, "    {tool} with any arguments")?,
             Some(map) => {
                 writeln!(out, "    {tool} where")?;
-                // The entry for what no other entry names comes last, as it is meant.
+                // The entry for all other arguments comes last.
                 let (rest, named): (Vec<_>, Vec<_>) = map.iter().partition(|(name, _)| *name == "*");
                 for (name, constraint) in named.into_iter().chain(rest) {
                     let words = constraint_text::describe(constraint);

@@ -1,4 +1,4 @@
-//! The options that describe one use of a tool, shared by `prove` and `verify`.
+//! The options of `prove` and `verify` that describe one use of a tool.
 
 use std::path::PathBuf;
 
@@ -8,25 +8,25 @@ use credence_delegation::{Arguments, InadmissibleNumber, Value};
 use crate::failure::Failure;
 use crate::files;
 
-/// A tool and the arguments it is used with.
+/// A tool call's arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InvocationOptions {
-    /// The arguments as one JSON object in a file.
+    /// A file with one JSON object: the arguments.
     #[arg(long = "args", value_name = "FILE")]
     arguments_file: Option<PathBuf>,
 
-    /// An argument whose value is a string (repeatable).
+    /// A string argument (repeatable).
     #[arg(long = "arg", value_name = "NAME=TEXT")]
     texts: Vec<String>,
 
-    /// An argument whose value is any JSON, such as amount=25 (repeatable).
+    /// An argument of any JSON type, such as amount=25 (repeatable).
     #[arg(long = "arg-json", value_name = "NAME=JSON")]
     values: Vec<String>,
 }
 
 impl InvocationOptions {
-    /// The arguments, each given once. The inner error is a verifier's to judge: a number that canonical JSON cannot
-    /// keep (draft section 8, step 6b).
+    /// The arguments, each given once. The inner error is for a verifier: a number that canonical JSON cannot represent
+    /// (draft section 8, step 6b).
     pub(crate) fn arguments(&self) -> Result<Result<Arguments, InadmissibleNumber>, Failure> {
         let mut arguments = Arguments::new();
         if let Some(path) = &self.arguments_file {
@@ -35,7 +35,7 @@ impl InvocationOptions {
             let json = Json::parse(&text).map_err(|error| Failure::input(format!("{place}: {error}")))?;
             let object = json.as_object().ok_or_else(|| {
                 Failure::input(format!(
-                    "{place}: not a JSON object; write one of argument names to values"
+                    "{place}: not a JSON object; write one that maps argument names to values"
                 ))
             })?;
             match Arguments::from_json(object) {

@@ -1,4 +1,4 @@
-//! Keys as files of one JWK each (RFC 7517), and issuers with the keys that they sign with.
+//! Key files of one JWK each (RFC 7517), and issuers with their keys.
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ pub(crate) fn signing_key(path: &Path) -> Result<SigningKey, Failure> {
     let text = files::read(path, "a private JWK")?;
     SigningKey::from_jwk_text(&text).map_err(|error| {
         let cure = match error {
-            KeyError::Missing("d") => "it has a public key only: give the file that `credence keygen` wrote",
+            KeyError::Missing("d") => "it holds only a public key: give the file that `credence keygen` wrote",
             _ => "give the private JWK file that `credence keygen` wrote",
         };
         Failure::input(format!("the key file {}: {error}; {cure}", path.display()))
     })
 }
 
-/// Reads a public key: a JWK itself, the file of one, or a `did:key`. Of a private key the public half is taken.
+/// Reads a public key: a JWK, a file with a JWK, or a `did:key`. Of a private key, the public half is used.
 pub(crate) fn public_key(given: &str) -> Result<PublicKey, Failure> {
     if given.starts_with(DID_KEY) {
         return PublicKey::from_did_key(given)
@@ -30,7 +30,7 @@ pub(crate) fn public_key(given: &str) -> Result<PublicKey, Failure> {
     JwkText::read(given, "a JWK")?.public_key()
 }
 
-/// Keys that are named beside an issuer: one, or a JWK set.
+/// The keys of an issuer: one, or a JWK set.
 #[derive(Debug)]
 pub(crate) enum IssuerKeys {
     One(Box<PublicKey>),
@@ -39,7 +39,7 @@ pub(crate) enum IssuerKeys {
 }
 
 impl IssuerKeys {
-    /// Reads a JWK or a JWK set: itself, or the file of one. Keys of a set that are for something else are named on
+    /// Reads a JWK or a JWK set: the text itself, or a file. Names the keys of a set that cannot verify signatures on
     /// standard error.
     pub(crate) fn read(given: &str) -> Result<Self, Failure> {
         let text = JwkText::read(given, "a JWK or a JWK set")?;
@@ -60,15 +60,15 @@ impl IssuerKeys {
     }
 }
 
-/// What the issuers begin with whose key is in their name.
+/// The prefix of issuers whose name contains their key.
 pub(crate) const DID_KEY: &str = "did:key:";
 
 /// Keys in JSON, from the command line or from a file.
 struct JwkText {
     text: Zeroizing<Vec<u8>>,
-    /// Where it was found, for errors.
+    /// Its source, for errors.
     place: String,
-    /// Whether it stands on the command line itself.
+    /// Whether the text is on the command line itself.
     inline: bool,
 }
 
@@ -81,7 +81,7 @@ impl JwkText {
                 inline: true,
             });
         }
-        // A chain's file is given as @FILE, so that a key's may be too.
+        // A chain's file is given as @FILE. Accept that for a key's file too.
         let path = given.strip_prefix('@').unwrap_or(given);
         Ok(Self {
             text: files::read(Path::new(path), what)?,
@@ -96,16 +96,16 @@ impl JwkText {
             public_half(&self.text).map_err(|error| Failure::input(format!("{}: {error}{cure}", self.place)))?;
         if private && self.inline {
             stderr::print(
-                "credence: warning: the JWK on the command line is a private key. Only its public half is used, but \
-                 command lines are seen by other users of the machine and kept in the shell's history: give the key's \
-                 file instead, and consider this key known to others",
+                "credence: warning: the JWK on the command line is a private key. Only its public half is used. Other \
+                 users of this machine can see command lines, and the shell's history keeps them: replace this key, \
+                 and give a file next time",
             );
         }
         Ok(key)
     }
 }
 
-/// The public key of a JWK, and whether the JWK is a private one.
+/// The public key of a JWK, and whether the JWK is private.
 fn public_half(jwk: &[u8]) -> Result<(PublicKey, bool), KeyError> {
     match PublicKey::from_jwk_text(jwk) {
         Err(KeyError::Private(_)) => Ok((SigningKey::from_jwk_text(jwk)?.public(), true)),

@@ -1,8 +1,8 @@
-//! `credence`: everything around a delegation that is not the proxy itself. Each command is a file of its name.
+//! `credence`: all commands around delegations except the proxy. Each command has a file of its name.
 
 #![deny(
     clippy::print_stderr,
-    reason = "eprintln! panics where standard error cannot be written; use stderr::print"
+    reason = "eprintln! panics if standard error cannot be written; use stderr::print"
 )]
 
 mod audit;
@@ -41,7 +41,7 @@ mod yaml;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Evidence is many small objects: with the system's allocator they take a tenth of the time that it takes in and verifies.
+/// Evidence is many small objects: the system's allocator takes a tenth of the time of receiving and verifying it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -49,7 +49,7 @@ use clap::Parser;
 
 use crate::failure::{Failure, Outcome};
 
-/// Mint, hand on, prove, inspect, verify and revoke delegations, and run the control plane.
+/// Mint, derive, prove, inspect, verify and revoke delegations, and run the control plane.
 #[derive(Debug, Parser)]
 #[command(name = "credence", version, after_help = EXIT_CODES, arg_required_else_help = true)]
 struct CommandLine {
@@ -85,8 +85,9 @@ fn main() -> ExitCode {
         Ok(command_line) => command_line,
         Err(error) if quotes_a_private_jwk(&error) => {
             stderr::print(
-                "credence: where no JWK can stand there is what looks like a private one, which is not repeated here; \
-                 give its file where a key is asked for (see --help), and consider this key known to others",
+                "credence: found what looks like a private JWK where the command line cannot have one. It is not \
+                 repeated here; give its file where an option asks for a key (see --help), and replace the key, \
+                 because other users of this machine can see command lines",
             );
             return ExitCode::from(2);
         }
@@ -108,7 +109,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether an error about the command line, which quotes what is wrong with it, would print a private JWK.
+/// Whether an error about the command line would print a private JWK, which it quotes.
 fn quotes_a_private_jwk(error: &clap::Error) -> bool {
     error.use_stderr() && error.to_string().contains(files::PRIVATE_MEMBER)
 }

@@ -10,25 +10,25 @@ use crate::failure::{Failure, Outcome};
 use crate::grant::{self, GrantOptions};
 use crate::keys::{self, DID_KEY};
 
-/// Issue a root token: sign authority over to the holder of a key.
+/// Issue a root token to the holder of a key.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Mint {
     #[command(flatten)]
     grant: GrantOptions,
 
-    /// The issuer: the URI that verifiers know the signing key by; the key's own did:key if not given.
+    /// The issuer: the URI by which verifiers know the signing key. Default: the key's own did:key.
     #[arg(long, value_name = "URI", value_parser = NonEmptyStringValueParser::new())]
     issuer: Option<String>,
 
-    /// On whose behalf: the principal's name at the issuer.
+    /// The principal's name at the issuer, on whose behalf the token is issued.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     subject: Option<String>,
 
-    /// The principal's present revocation epoch; 0 until something the principal granted was revoked.
+    /// The principal's present revocation epoch: 0 until a grant of the principal is revoked.
     #[arg(long, value_name = "N", value_parser = epoch, allow_negative_numbers = true)]
     epoch: Option<u64>,
 
-    /// What to call the agent in logs. For display only.
+    /// A display name of the agent, for logs only.
     #[arg(long, value_name = "NAME")]
     agent_name: Option<String>,
 }
@@ -54,22 +54,22 @@ impl Mint {
         Ok(Outcome::Done)
     }
 
-    /// The issuer that signs with `key`.
+    /// The issuer of tokens that `key` signs.
     fn issuer_of(&self, key: &SigningKey) -> Result<String, Failure> {
         let own = key.public().to_did_key();
         match &self.issuer {
             None => Ok(own),
             // Verifiers take the key from the name.
             Some(issuer) if issuer.starts_with(DID_KEY) && *issuer != own => Err(Failure::input(format!(
-                "--issuer {issuer}: not the did:key of the key that signs, which is {own}; give that one's key file, or \
-                 leave --issuer out"
+                "--issuer {issuer}: not the did:key of the signing key, which is {own}; give the key file of that \
+                 issuer, or leave --issuer out"
             ))),
             Some(issuer) => Ok(issuer.clone()),
         }
     }
 }
 
-/// An epoch: an integer that every JSON parser keeps (RFC 8259, section 6).
+/// An epoch: an integer that every JSON parser preserves (RFC 8259, section 6).
 fn epoch(text: &str) -> Result<u64, String> {
     let epoch = text.parse().ok().filter(|epoch| *epoch <= MAX_EPOCH);
     epoch.ok_or_else(|| {

@@ -11,7 +11,7 @@ use crate::failure::{Failure, Outcome};
 use crate::principal_name::PrincipalName;
 use crate::terminal;
 
-/// Print what is in force about a principal, and what changed, newest first.
+/// Print a principal's state, and its history, newest first.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Principal {
     #[command(flatten)]
@@ -25,7 +25,7 @@ pub(crate) struct Principal {
     json: bool,
 }
 
-/// What the control plane answers, as far as it is printed. A newer one may answer more.
+/// The members of the control plane's answer that are printed. A newer control plane may add others.
 #[derive(Debug, Deserialize)]
 struct Answer {
     epoch: u64,

@@ -12,9 +12,9 @@ use crate::failure::{Failure, Outcome};
 use crate::invocation::InvocationOptions;
 use crate::{clock, keys, random};
 
-/// Prove that you hold a delegation: sign one use of a tool.
+/// Prove possession of a delegation: sign one use of a tool.
 ///
-/// Prints the proof, for the header `delegation-proof`. It is good for one request, within seconds.
+/// Prints the proof, for the header `delegation-proof`. It is valid for one request, within seconds.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Prove {
     #[arg(long, value_name = "CHAIN", help = chain_text::HELP)]
@@ -31,23 +31,23 @@ pub(crate) struct Prove {
     #[command(flatten)]
     invocation: InvocationOptions,
 
-    /// The service that the proof is for. Services may refuse a proof without.
+    /// The service that receives the proof. Services may refuse a proof without it.
     #[arg(long, value_name = "URI", value_parser = NonEmptyStringValueParser::new())]
     audience: Option<String>,
 
-    /// The nonce that the service asked for.
+    /// The nonce from the service.
     #[arg(long, value_name = "NONCE", value_parser = NonEmptyStringValueParser::new())]
     nonce: Option<String>,
 
-    /// The proof's id, never used twice; a fresh UUIDv7 if not given.
+    /// The proof's id, never used twice. Default: a new UUIDv7.
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
 
-    /// When the proof is made, in seconds since the Unix epoch; now if not given.
+    /// Time of issue, in seconds since the Unix epoch. Default: now.
     #[arg(long, value_name = "UNIX", value_parser = clock::unix_seconds, allow_negative_numbers = true)]
     issued_at: Option<i64>,
 
-    /// How many proofs of the same use to make, each good for one request: one a line, up to 1000000.
+    /// How many proofs of the same use to print, each valid for one request. Prints one on each line. At most 1000000.
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "id", hide_default_value = true,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     count: u32,

@@ -13,7 +13,7 @@ pub(crate) fn bytes<const N: usize>() -> Result<Zeroizing<[u8; N]>, Failure> {
     Ok(bytes)
 }
 
-/// A fresh id for a token or a proof: a UUIDv7, as the draft recommends for `jti`.
+/// A new id for a token or a proof: a UUIDv7, as the draft recommends for `jti`.
 pub(crate) fn id(now: UnixTime) -> Result<String, Failure> {
     let milliseconds = u64::try_from(now.0).unwrap_or_default().saturating_mul(1_000);
     Ok(

@@ -13,8 +13,10 @@ use crate::principal_name::PrincipalName;
 use crate::statement::StatementOptions;
 use crate::{clock, keys, terminal};
 
-/// Revoke what a principal granted, a key, an issuer's root tokens or a delegation. Returns once the revocation is confirmed:
-/// no filter allows what it forbids. Exit code 1 means that this is not known; the message says whether it is durable.
+/// Revoke a principal's grants, a key, an issuer's root tokens or a delegation.
+///
+/// Returns once the revocation is confirmed: no filter allows a revoked request any more. Exit code 1 means that this
+/// is not certain; the message says whether the revocation is durable.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Revoke {
     Principal(Principal),
@@ -23,21 +25,21 @@ pub(crate) enum Revoke {
     Delegation(Delegation),
 }
 
-/// Revoke everything that was granted on a principal's behalf so far, by raising the principal's epoch.
+/// Revoke everything granted so far on a principal's behalf, by raising the principal's epoch.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Principal {
     #[command(flatten)]
     principal: PrincipalName,
 
-    /// Deny what is granted from now on too, until --enable.
+    /// Also deny later grants, until --enable.
     #[arg(long, conflicts_with = "enable")]
     disable: bool,
 
-    /// Lift a --disable; what was granted before stays revoked.
+    /// Undo --disable. Earlier grants stay revoked.
     #[arg(long)]
     enable: bool,
 
-    /// With --sign-with: the epoch to raise from, the present one. Once it is another, the statement does nothing.
+    /// With --sign-with: the present epoch, to raise from. If the epoch has changed, the statement has no effect.
     #[arg(long, value_name = "N", requires = "sign_with", conflicts_with_all = ["disable", "enable"])]
     epoch: Option<u64>,
 
@@ -45,14 +47,14 @@ pub(crate) struct Principal {
     options: RevocationOptions,
 }
 
-/// Revoke every chain that a key occurs in, as a trust anchor's or as a holder's.
+/// Revoke every chain that contains a key, as a trust anchor's or as a holder's.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Key {
     /// The key: its thumbprint, its did:key, its JWK, or the file of its JWK.
     #[arg(long, value_name = "KEY")]
     key: String,
 
-    /// With --sign-with: whose key it is; the signing key's own did:key if not given.
+    /// With --sign-with: the issuer that the key belongs to. Default: the signing key's own did:key.
     #[arg(long, value_name = "URI", requires = "sign_with")]
     issuer: Option<String>,
 
@@ -60,14 +62,14 @@ pub(crate) struct Key {
     options: RevocationOptions,
 }
 
-/// Revoke every root token that an issuer issued up to some time, and within the allowed skew (30s) after it.
+/// Revoke all root tokens of an issuer that were issued up to a time, and within the allowed skew (30s) after it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Issuer {
     /// The issuer's URI.
     #[arg(long, value_name = "URI")]
     issuer: String,
 
-    /// The last second that is revoked, in seconds since the Unix epoch; now if not given.
+    /// The last revoked second, in seconds since the Unix epoch. Default: now.
     #[arg(long, value_name = "UNIX", value_parser = log_seconds, allow_negative_numbers = true)]
     issued_up_to: Option<i64>,
 
@@ -75,13 +77,15 @@ pub(crate) struct Issuer {
     options: RevocationOptions,
 }
 
-/// Revoke one token and everything derived from it. With --chain or --under, no other token of the same id is.
+/// Revoke one token and everything derived from it.
+///
+/// With --chain or --under, other tokens with the same id stay valid.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Delegation {
     #[arg(long, value_name = "CHAIN", help = chain_text::HELP, conflicts_with_all = ["issuer", "subject", "id"])]
     chain: Option<String>,
 
-    /// Which token of the chain, counted from the root as `credence inspect` does; the last if not given.
+    /// The position of the token in the chain, from the root, as `credence inspect` counts. Default: the last.
     #[arg(long, value_name = "N", requires = "chain")]
     token: Option<usize>,
 
@@ -97,8 +101,8 @@ pub(crate) struct Delegation {
     #[arg(long, value_name = "ID", required_unless_present = "chain")]
     id: Option<String>,
 
-    /// The id of a token above it: once for each, root first. Without, the id is revoked wherever it occurs in a chain of
-    /// the principal.
+    /// The id of a token above it, once for each, root first. Without it, the id is revoked in every chain of the
+    /// principal.
     #[arg(long, value_name = "ID", conflicts_with = "chain")]
     under: Vec<String>,
 
@@ -106,7 +110,7 @@ pub(crate) struct Delegation {
     options: RevocationOptions,
 }
 
-/// How a revocation is asked for, and what is shown of the answer.
+/// How to send a revocation, and how to print the answer.
 #[derive(Debug, clap::Args)]
 struct RevocationOptions {
     #[command(flatten)]
@@ -140,8 +144,8 @@ impl Principal {
         let name = &self.principal;
         let request = json!({"principal": name, "action": action}).to_string();
         let done = match action {
-            "disable" => format!("disabled {name}: nothing granted on the principal's behalf counts, now or later"),
-            "enable" => format!("enabled {name}: what is granted from now on counts again"),
+            "disable" => format!("disabled {name}: all present and later grants of the principal are denied"),
+            "enable" => format!("enabled {name}: new grants are valid again"),
             _ => format!("revoked everything granted so far by {name}"),
         };
         let stated = || {
@@ -192,7 +196,7 @@ impl Delegation {
         let (principals, under, id) = match &self.chain {
             Some(chain) => in_chain(&ChainText::read(chain)?, self.token)?,
             None => {
-                // clap requires an issuer and an id without a chain.
+                // Without a chain, clap requires an issuer and an id.
                 let issuer = self.issuer.clone().unwrap_or_default();
                 let subject = self.subject.clone();
                 let principal = PrincipalName { issuer, subject };
@@ -217,10 +221,11 @@ impl Delegation {
     }
 }
 
-/// A delegation in a chain, as the log names it: its principals, the ids of the tokens above it, root first, and its own.
+/// A delegation in a chain, as the log names it: its principals, the ids of the tokens above it, root first, and its
+/// own.
 ///
-/// A root's `sub` names a principal only for an anchor that asserts subjects, which we do not know here. An id is revoked
-/// under both readings, so that a revocation is never without effect.
+/// A root's `sub` names a principal only if the trust anchor asserts subjects, which this command cannot know. It
+/// revokes the id under both readings, so that the revocation always has an effect.
 fn in_chain(chain: &ChainText, number: Option<usize>) -> Result<(Vec<PrincipalName>, Vec<String>, String), Failure> {
     let root = Claimed::read(chain.root())?;
     let tokens = chain.tokens().count();
@@ -244,10 +249,10 @@ fn in_chain(chain: &ChainText, number: Option<usize>) -> Result<(Vec<PrincipalNa
 }
 
 impl RevocationOptions {
-    /// Has a revocation made, by a statement if that is how it is asked for, and says so: what is `done`, and of whom.
+    /// Makes a revocation, by request or by statement, and prints `done` with the principals.
     ///
-    /// A request has whom it is about, where there are several, and its JSON. A statement says what the last one does: an
-    /// issuer that asserts subjects has the principal in `sub`; otherwise there is no `sub`.
+    /// Each request is a principal's name and the JSON. A statement carries the last revocation: an issuer that asserts
+    /// subjects has the principal in `sub`; otherwise there is no `sub`.
     fn revoke(
         &self,
         done: &str,
@@ -265,7 +270,8 @@ impl RevocationOptions {
             }
             let client = self.control_plane.anonymous_client()?;
             let answer = client.state(&statement, "committed")?;
-            // Its sender may not ask how far it is. Sent again, it changes nothing, and is answered like the first time.
+            // The sender of a statement cannot query the progress. Sending it again has no effect, and returns the
+            // progress.
             answers.push(self.answer.confirmed(answer, |_| client.state(&statement, "applied"))?);
         } else {
             let client = self.control_plane.client()?;
@@ -284,14 +290,14 @@ impl RevocationOptions {
         let named: Vec<_> = answered
             .map(|((whose, _), answer)| format!("{whose}{}", answer.position()))
             .collect();
-        // What the last entry waits for, the ones before it do.
+        // When the last entry is confirmed, the earlier ones are too.
         let filters = answers.last().map_or_else(String::new, Answer::filters);
         writeln!(out, "{done}{}{filters}", named.join(" and of "))?;
         Ok(Outcome::Done)
     }
 }
 
-/// An issuer that speaks for itself alone.
+/// An issuer that is its own principal.
 fn issuer_alone(issuer: String) -> PrincipalName {
     let subject = None;
     PrincipalName { issuer, subject }
@@ -301,7 +307,7 @@ fn missing(claim: &str) -> Failure {
     Failure::input(format!("the chain has no \"{claim}\" claim to name it by"))
 }
 
-/// Says how far a revocation of several requests came.
+/// Adds to the failure which of several requests succeeded.
 fn half_done(failure: Failure, requests: &[(String, String)], done: usize) -> Failure {
     let (done, open) = requests.split_at(done);
     let names = |requests: &[(String, String)]| {
@@ -314,12 +320,12 @@ fn half_done(failure: Failure, requests: &[(String, String)], done: usize) -> Fa
         done => format!("that of {}", names(done)),
     };
     Failure::operation(format!(
-        "{failure}. Revoked: {done}; not known to be revoked: that of {}. Repeat the command: what is revoked stays revoked",
+        "{failure}. Revoked: {done}; not known to be revoked: that of {}. Repeat the command: this is harmless",
         names(open)
     ))
 }
 
-/// A time as the revocation log keeps it.
+/// A time in the range of the revocation log.
 fn log_seconds(text: &str) -> Result<i64, String> {
     clock::unix_seconds_up_to(i64::from(u32::MAX), text)
 }

@@ -22,9 +22,9 @@ use crate::{clock, files, token};
 
 /// Run the control plane: the revocation log that filters follow, and the ledger of their decisions.
 ///
-/// Prints its log_id (which filters pin) and its addresses once it serves. SIGTERM or SIGINT stops it so that filters
-/// stay fresh until its successor is there; a second one stops it at once. SIGHUP has it read the configuration file, the
-/// TLS files and the operator's token again.
+/// Prints its log_id (which filters pin) and its addresses once it serves. SIGTERM or SIGINT stops it; filters stay
+/// fresh until the next control plane starts, for at most --drain-promise. A second signal stops it at once. SIGHUP
+/// reloads the configuration file, the TLS files and the operator token.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
     /// Data directory, for one control plane at a time. Required.
@@ -268,7 +268,7 @@ impl Serve {
         Ok(config)
     }
 
-    /// A file in the folder that is to hold the new log would make it look like a folder in use.
+    /// A token file in the new directory would make it look like a directory in use.
     fn refuse_token_in_data(&self) -> Result<(), Failure> {
         let Some(token_file) = self.operator_token_file.as_deref().filter(|_| self.init) else {
             return Ok(());
@@ -300,16 +300,16 @@ impl Serve {
             LogFormat::Json => lines.json().boxed(),
         };
         tracing_subscriber::registry().with(lines).with(logged).init();
-        // The usual hook writes to standard error itself, and would wait there for a reader.
+        // The default hook writes to standard error itself, and would block without a reader.
         std::panic::set_hook(Box::new(
-            |panic| tracing::error!(%panic, "a thread broke down; this is a bug"),
+            |panic| tracing::error!(%panic, "a thread has panicked; this is a bug"),
         ));
         Ok(flush)
     }
 }
 
-/// A start and a planned stop: what the next start finds is what it finds after any other. It listens on free ports of
-/// this machine, and promises its clients nothing.
+/// A start and a planned stop, so that the next start finds the same state as after any other. It listens on free ports
+/// of the loopback address, and gives its clients no drain promise.
 async fn create(mut config: Config, out: &mut impl Write) -> Result<Outcome, Failure> {
     config.http_address = LOOPBACK;
     config.grpc_address = LOOPBACK;
@@ -331,7 +331,7 @@ async fn serve(config: Config, file: Option<&Path>, out: &mut impl Write) -> Res
     let mut hung_up = signal(SignalKind::hangup()).map_err(failed)?;
     let running = tokio::select! {
         started = ControlPlane::start(config) => started.map_err(|error| Failure::operation(error.to_string()))?,
-        // It may stand by for as long as it likes, and holds nothing then.
+        // A standby may wait for any time, and holds no resources then.
         _ = terminated.recv() => return Ok(Outcome::Done),
         _ = interrupted.recv() => return Ok(Outcome::Done),
     };
@@ -356,7 +356,7 @@ async fn serve(config: Config, file: Option<&Path>, out: &mut impl Write) -> Res
     }
 }
 
-/// Reads again what may change without a restart. An error changes nothing.
+/// Reloads the settings that may change without a restart. An error changes nothing.
 async fn reload(running: &Running, file: Option<&Path>) {
     let reloaded = match file.map(settings::read).transpose() {
         Ok(settings) => running
@@ -372,13 +372,13 @@ async fn reload(running: &Running, file: Option<&Path>) {
         Ok(()) => tracing::info!("the configuration was read again: its credentials and TLS files are in force"),
         Err(error) => tracing::error!(
             error,
-            "the configuration was read again and cannot be used; what was in force stays. Fix it and send SIGHUP \
+            "the configuration was read again but is invalid; the previous one stays in force. Fix it and send SIGHUP \
              again"
         ),
     }
 }
 
-/// The path from the root, through every link in the part of it that exists.
+/// The absolute path, with every link resolved in the part that exists.
 fn settled(path: &Path) -> Result<PathBuf, Failure> {
     let absolute = std::path::absolute(path)?;
     let real = absolute.ancestors().find_map(|existing| {
@@ -392,7 +392,7 @@ fn settled(path: &Path) -> Result<PathBuf, Failure> {
     Ok(real.unwrap_or(absolute))
 }
 
-/// What a filter's configuration and the API's callers need, a line each.
+/// Prints what filters' configurations and callers of the API need, a line each.
 fn announce(running: &Running, out: &mut impl Write) -> Result<(), Failure> {
     writeln!(out, "log_id: {}", running.log_id())?;
     writeln!(out, "http: {}", running.http_address())?;
@@ -404,14 +404,14 @@ fn announce(running: &Running, out: &mut impl Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes an operator's token: 256 random bits.
+/// Creates an operator token: 256 random bits.
 fn create_token(path: &Path) -> Result<(), Failure> {
     files::create_secret(path, &Zeroizing::new(format!("{}\n", *token::generate()?)))?;
-    tracing::info!("made the operator's token file {}", path.display());
+    tracing::info!("created the operator token file {}", path.display());
     Ok(())
 }
 
-/// Ends the process soon, even if a thread or the reader of its output is stuck.
+/// Ends the process soon, even if a thread or the reader of its output blocks.
 fn end_soon() {
     std::thread::spawn(|| {
         std::thread::sleep(END_TIMEOUT);
@@ -420,13 +420,11 @@ fn end_soon() {
 }
 
 fn cut_short() -> Failure {
-    Failure::operation(
-        "stopped at once by a second signal: filters were promised nothing and are stale until a restart",
-    )
+    Failure::operation("stopped at once by a second signal: filters got no drain promise and are stale until a restart")
 }
 
-/// A free port that only this machine reaches.
+/// A free port on the loopback address.
 const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// How long an orderly end may take after a part of the control plane broke down.
+/// How long an orderly stop may take after a part of the control plane failed.
 const END_TIMEOUT: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! Signed revocation statements: revoking with nothing but the issuer's own key.
+//! Signed revocation statements: the issuer's key is the only credential.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,38 +10,38 @@ use crate::failure::Failure;
 use crate::principal_name::PrincipalName;
 use crate::{clock, keys, random};
 
-/// How a statement is made, in place of an operator's token.
+/// The options of a statement, which replaces an operator's token.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatementOptions {
-    /// Revoke by a signed statement instead of an operator's token: the private JWK file of the issuer.
+    /// Sign a revocation statement with this private JWK file of the issuer, instead of using an operator's token.
     #[arg(long, value_name = "FILE", requires = "audience")]
     pub(crate) sign_with: Option<PathBuf>,
 
-    /// Whom the statement is addressed to: a name in the control plane's audience.
+    /// The audience of the statement: a name in the control plane's audience.
     #[arg(long, value_name = "URI", requires = "sign_with")]
     audience: Vec<String>,
 
-    /// For how long the statement may be sent: up to 24h.
+    /// How long the statement can be sent: up to 24h.
     #[arg(long, value_name = "SPAN", default_value = "5m", value_parser = clock::span)]
     statement_lifetime: Duration,
 
-    /// Print the statement and send nothing.
+    /// Print the statement without sending it.
     #[arg(long, requires = "sign_with")]
     pub(crate) print: bool,
 }
 
 impl StatementOptions {
-    /// The did:key of the signing key: its issuer, if no other is named.
+    /// The did:key of the signing key: the default issuer.
     pub(crate) fn own_issuer(&self) -> Result<String, Failure> {
         Ok(self.key()?.public().to_did_key())
     }
 
     fn key(&self) -> Result<SigningKey, Failure> {
         let file = self.sign_with.as_deref();
-        keys::signing_key(file.ok_or_else(|| Failure::input("a statement is signed: give --sign-with"))?)
+        keys::signing_key(file.ok_or_else(|| Failure::input("a statement needs a signature: give --sign-with"))?)
     }
 
-    /// A statement that says this.
+    /// A signed statement of this revocation.
     pub(crate) fn sign(&self, by: &PrincipalName, revocation: Revocation) -> Result<String, Failure> {
         let now = clock::now();
         let order = RevocationOrder {
@@ -54,6 +54,6 @@ impl StatementOptions {
             revocation,
         };
         mint::revocation(&order, &self.key()?, &Limits::default())
-            .map_err(|error| Failure::input(format!("no such statement would be accepted: {error}")))
+            .map_err(|error| Failure::input(format!("the control plane would refuse the statement: {error}")))
     }
 }

@@ -1,4 +1,4 @@
-//! Text from elsewhere, made fit for a terminal.
+//! Foreign text, made safe for a terminal.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ pub(crate) fn unquoted(json: &Json<'_>) -> String {
     json.as_str().map_or_else(|| value(json), printable)
 }
 
-/// Text from elsewhere without what could control a terminal or reorder what it shows.
+/// Foreign text without the characters that control a terminal or reorder its text.
 pub(crate) fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -28,8 +28,8 @@ pub(crate) fn printable(text: &str) -> String {
     out
 }
 
-/// JSON text that means the same and cannot control a terminal or reorder what it shows. What could stands within strings,
-/// where an escape may take its place; JSON itself has only those below U+0020 escaped.
+/// Equivalent JSON text without the characters that control a terminal or reorder its text. Outside strings JSON has
+/// none of them; within strings they become escapes.
 pub(crate) fn printable_json(text: &str) -> Cow<'_, str> {
     let is_control = |character: char| {
         matches!(
@@ -50,8 +50,8 @@ pub(crate) fn printable_json(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A message that quotes foreign text, of which each long word is cut, and the whole after a thousand characters: a
-/// number or a name may fill megabytes.
+/// A message that quotes foreign text. Long words are cut, and the whole after a thousand characters, since a number or
+/// a name may have megabytes.
 pub(crate) fn shortened(message: &str) -> String {
     let mut out = String::new();
     let mut word = 0;
@@ -70,11 +70,11 @@ pub(crate) fn shortened(message: &str) -> String {
     out
 }
 
-/// Characters of a word that are shown: the thumbprint of a key as a URI (RFC 9278) has 87.
+/// Characters of a word. The longest legitimate one, the thumbprint of a key as a URI (RFC 9278), has 87.
 const MOST_OF_A_WORD: usize = 100;
 const CUT: usize = MOST_OF_A_WORD + 1;
 
-/// Characters of a message, with all that it quotes.
+/// Characters of a message, including quotes.
 const MOST_OF_A_MESSAGE: usize = 1_000;
 
 #[cfg(test)]
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_message_quotes_is_cut_where_it_is_long() {
+    fn long_quotes_in_a_message_are_cut() {
         let (word, longer) = ("é".repeat(100), "é".repeat(101));
         assert_eq!(shortened(&format!("a {word} b")), format!("a {word} b"));
         assert_eq!(shortened(&format!("a {longer} b")), format!("a {word}… b"));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn json_that_can_not_control_the_terminal_means_the_same() {
+    fn printable_json_is_equivalent_and_cannot_control_the_terminal() {
         let text = "{\"a\":\"\u{9b}2J\u{202e}é \\u001b\"}";
         let printable = printable_json(text);
         assert_eq!(printable, "{\"a\":\"\\u009b2J\\u202eé \\u001b\"}");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_text_can_not_control_the_terminal() {
+    fn foreign_text_cannot_control_the_terminal() {
         let text = printable("a\u{1b}[2Jb\u{202e}c\u{9b}d \"é\" \\");
         assert_eq!(text, "a\\u{1b}[2Jb\\u{202e}c\\u{9b}d \"é\" \\");
     }

@@ -15,28 +15,31 @@ use zeroize::Zeroizing;
 use crate::failure::{Failure, Outcome};
 use crate::{clock, files, random, stderr};
 
-/// Make a bearer token for the control plane: the token goes into a file for its holder, and to standard output the entry
-/// that lets its bearer in, for access.tokens in the configuration file of `credence serve`.
+/// Create a bearer token for the control plane.
+///
+/// The token goes to a file for its owner. Standard output gets its entry for access.tokens in the configuration file
+/// of `credence serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Token {
-    /// Whose it is: it stands in logs and in histories.
+    /// The owner's name, which logs and histories show.
     #[arg(long, value_name = "NAME")]
     name: String,
 
-    /// What it is good for: admin, revoker, watcher, auditor, filter, reporter, provisioner or transmitter. May be given
-    /// several times.
+    /// What the token permits: admin, revoker, watcher, auditor, filter, reporter, provisioner or transmitter.
+    /// Repeatable.
     #[arg(long = "role", value_name = "ROLE", required = true)]
     roles: Vec<Role>,
 
-    /// The root issuer whose principals and delegations it is good for; every one if not given. May be given several times.
+    /// A root issuer that the token is limited to, with its principals and delegations. Repeatable. Default: every
+    /// issuer.
     #[arg(long = "issuer", value_name = "URI")]
     issuers: Vec<String>,
 
-    /// How long it is good for; until it is taken out of the configuration file if not given.
+    /// Lifetime of the token. Default: until its entry is removed from the configuration file.
     #[arg(long, value_name = "SPAN", value_parser = clock::span)]
     ttl: Option<Duration>,
 
-    /// The new file for the token. Only you can read it; a file that exists is never overwritten.
+    /// The new token file. Only you can read it. An existing file is never overwritten.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 }
@@ -61,19 +64,19 @@ impl Token {
         };
         settings
             .check()
-            .map_err(|error| Failure::input(format!("such a token cannot be configured: {}", error.problem)))?;
+            .map_err(|error| Failure::input(format!("the control plane would refuse this token: {}", error.problem)))?;
         files::create_secret(&self.out, &format!("{}\n", *token))?;
         write(&entry, out)?;
-        // Not on standard output, so that that can be appended to a file.
+        // On standard error, so that standard output can be appended to a file.
         stderr::print(format_args!(
-            "token: {} (a reader of this file can use it; it is stored nowhere else)",
+            "token: {} (anyone who can read this file can use it; there is no other copy)",
             self.out.display()
         ));
         Ok(Outcome::Done)
     }
 }
 
-/// 256 random bits behind a prefix by which scanners find tokens that have got where they should not be.
+/// 256 random bits, with a prefix by which secret scanners find leaked tokens.
 pub(crate) fn generate() -> Result<Zeroizing<String>, Failure> {
     let secret = Zeroizing::new(URL_SAFE_NO_PAD.encode(random::bytes::<32>()?.as_slice()));
     Ok(Zeroizing::new(format!("{PREFIX}{}", *secret)))
@@ -84,10 +87,10 @@ fn expiry(now: UnixTime, ttl: Duration) -> Result<i64, Failure> {
         .ok()
         .and_then(|seconds| now.0.checked_add(seconds))
         .filter(|expires| !ttl.is_zero() && *expires <= clock::LATEST)
-        .ok_or_else(|| Failure::input("--ttl: write a span of at least 1s that ends before the year 10000"))
+        .ok_or_else(|| Failure::input("--ttl: write a duration of at least 1s that ends before the year 10000"))
 }
 
-/// The entry as YAML. Texts are quoted as JSON quotes them, which YAML reads the same.
+/// The entry as YAML. Strings are quoted as in JSON, which YAML reads the same.
 fn write(entry: &TokenSettings, out: &mut impl Write) -> Result<(), Failure> {
     let digest: String = entry.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
     let roles: Vec<_> = entry.roles.iter().map(|role| role.name()).collect();

@@ -11,23 +11,22 @@ use crate::failure::{Failure, Outcome};
 use crate::following::Stream;
 use crate::{clock, terminal};
 
-/// Follow the revocations as they happen, a line each, until interrupted. Connects again by itself, and goes on where
-/// it was.
+/// Follow the revocations as they happen, one on each line, until interrupted. Reconnects, and continues where it was.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Watch {
     #[command(flatten)]
     control_plane: ControlPlaneOptions,
 
-    /// Begin with everything that is revoked at present.
+    /// Begin with everything that is revoked now.
     #[arg(long, conflicts_with = "since")]
     all: bool,
 
-    /// Begin with what came after this event: the id that --json prints. One that this log does not know, as after a
-    /// restore from a backup, is refused: begin anew then, with --all.
+    /// Begin after this event: an id that --json prints. The control plane refuses an id that its log does not know, as
+    /// after a restore from a backup; then begin with --all.
     #[arg(long, value_name = "ID")]
     since: Option<String>,
 
-    /// Print a JSON object a line: {"event", "id" (where one can begin again), "data"}.
+    /// Print one JSON object on each line: {"event", "id" (a position for --since), "data"}.
     #[arg(long)]
     json: bool,
 }
@@ -45,7 +44,7 @@ impl Watch {
 
     fn print(&self, event: &Event, out: &mut impl Write) -> Result<(), Failure> {
         if self.json {
-            // What the stream carries is JSON on one line already.
+            // The data of an event is JSON on one line.
             if event.name != "alive" {
                 let id = event
                     .id
@@ -63,7 +62,7 @@ impl Watch {
     }
 }
 
-/// An event in words; none where there is nothing to say.
+/// An event as text; `None` if there is nothing to print.
 fn line(event: &Event) -> Option<String> {
     let json = Json::parse(event.data.as_bytes()).ok()?;
     let data = json.as_object()?;
@@ -74,8 +73,8 @@ fn line(event: &Event) -> Option<String> {
             let records = data.member("records").map(terminal::value).unwrap_or_default();
             Some(format!("{seq}  the whole state, {records} records:"))
         }
-        "snapshot_end" => Some(format!("{seq}  that was all; from here on as it happens")),
-        "drain" => Some("the control plane stops as planned".to_owned()),
+        "snapshot_end" => Some(format!("{seq}  end of the state; new revocations follow")),
+        "drain" => Some("planned stop of the control plane".to_owned()),
         _ => None,
     }
 }
@@ -102,7 +101,7 @@ fn record(data: &Object<'_>) -> String {
         format!("key {}", text(key, "thumbprint"))
     } else if let Some(floor) = subject("issuer") {
         format!(
-            "issuer {}: all that was issued up to {}",
+            "issuer {}: everything issued up to {}",
             text(floor, "issuer"),
             up_to(floor)
         )
@@ -112,9 +111,9 @@ fn record(data: &Object<'_>) -> String {
         let path: Vec<_> = above.chain([text(delegation, "id")]).collect();
         format!("delegation {} of {}", path.join(" > "), whose(delegation))
     } else if let Some(floor) = subject("log") {
-        format!("every issuer: all that was issued up to {}", up_to(floor))
+        format!("every issuer: everything issued up to {}", up_to(floor))
     } else {
-        "of a kind that this version does not know".to_owned()
+        "of a kind unknown to this version".to_owned()
     }
 }
 
@@ -132,7 +131,7 @@ mod tests {
             (r#"{"seq":8,"key":{"thumbprint":"t"}}"#, "8  key t"),
             (
                 r#"{"seq":9,"issuer":{"issuer":"https://id","issued_up_to":0}}"#,
-                "9  issuer https://id: all that was issued up to 1970-01-01T00:00:00Z",
+                "9  issuer https://id: everything issued up to 1970-01-01T00:00:00Z",
             ),
             (
                 r#"{"seq":9,"delegation":{"issuer":"https://id","id":"a\u001b"}}"#,

@@ -1,7 +1,7 @@
-//! Where the log goes: to standard error, by a thread of its own that no other waits for.
+//! Writes the log to standard error, on a thread of its own.
 //!
-//! Standard error may be a pipe that is closed, or one without a reader. Neither may stop a revocation, so lines
-//! that find no room are dropped and counted, and write errors are ignored.
+//! Standard error may be a closed pipe, or one without a reader. Neither may block a revocation: lines that do not fit
+//! into the queue are dropped and counted, and write errors are ignored.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ pub(super) struct LogOutput {
     dropped: Arc<AtomicU64>,
 }
 
-/// Waits a moment for the last lines when it is dropped.
+/// When dropped, waits briefly for the last lines.
 #[derive(Debug)]
 pub(super) struct Flush(SyncSender<Message>);
 
 #[derive(Debug)]
 enum Message {
     Line(Vec<u8>),
-    /// Everything before this has been written once it is answered.
+    /// Answered when everything before it has been written.
     Flush(SyncSender<()>),
 }
 
@@ -62,7 +62,7 @@ impl Write for LogOutput {
 impl Drop for Flush {
     fn drop(&mut self) {
         let (done, flushed) = mpsc::sync_channel(1);
-        // A full queue has no reader: there is nothing to wait for.
+        // If the queue is full, nothing reads it, and waiting is pointless.
         if self.0.try_send(Message::Flush(done)).is_ok() {
             let _ = flushed.recv_timeout(FLUSH_TIMEOUT);
         }
@@ -85,15 +85,15 @@ fn write_all(queue: &Receiver<Message>, dropped: &AtomicU64, mut out: impl Write
         if lost > 0 {
             let _ = writeln!(
                 out,
-                "{lost} lines of this log were dropped: it was not read as fast as it was written"
+                "{lost} lines of this log were dropped: the reader was slower than the writer"
             );
         }
     }
 }
 
-/// Lines that may wait: what is logged in a burst, and at most a few megabytes.
+/// Lines in the queue: enough for a burst, and a few megabytes at most.
 const CAPACITY: usize = 1024;
-/// A longer line is cut.
+/// Longer lines are cut.
 const MAX_LINE_BYTES: usize = 8 << 10;
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_nobody_reads_never_blocks_and_says_what_was_lost() {
+    fn a_log_without_a_reader_never_blocks_and_reports_dropped_lines() {
         let (mut reader, writer) = io::pipe().unwrap();
         let (mut output, flush) = start(writer).unwrap();
         for _ in 0..4 * CAPACITY {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_was_closed_is_no_error() {
+    fn a_closed_log_is_not_an_error() {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
         let (mut output, flush) = start(writer).unwrap();

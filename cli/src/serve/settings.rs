@@ -9,12 +9,12 @@ use crate::failure::Failure;
 use crate::yaml::places::Places;
 use crate::{files, yaml};
 
-/// Reads the file; an error is named with its line and its place.
+/// Reads the file. An error has its line and its place.
 pub(crate) fn read(path: &Path) -> Result<Settings, Failure> {
     noted(path).map(|(settings, _)| settings)
 }
 
-/// The same, and what there is to say about a file without errors.
+/// The same, with notes on a valid file.
 pub(crate) fn noted(path: &Path) -> Result<(Settings, Vec<String>), Failure> {
     let placed = |line: Option<usize>, message: String| {
         let line = line.map_or_else(String::new, |line| format!("{line}:"));
@@ -27,7 +27,7 @@ pub(crate) fn noted(path: &Path) -> Result<(Settings, Vec<String>), Failure> {
     let document = match (documents.pop(), documents.pop()) {
         (Some(document), None) => document,
         (None, _) => return Ok((Settings::default(), Vec::new())),
-        (Some(_), Some(_)) => return Err(refuse(None, "it holds several documents; write one".to_owned())),
+        (Some(_), Some(_)) => return Err(refuse(None, "it has several documents; write one".to_owned())),
     };
     let settings = parse(&document.json, &document.places).map_err(|(line, message)| refuse(line, message))?;
     let notes = settings.notes().into_iter().map(|Remark { path: place, message }| {
@@ -41,7 +41,7 @@ fn parse(json: &str, places: &Places) -> Result<Settings, (Option<usize>, String
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let settings: Settings = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let place = error.path().to_string();
-        // Behind " at line" is a place in the JSON, which the operator has not written.
+        // After " at line" comes a place in the converted JSON, which the operator has not written.
         let message = error.inner().to_string();
         let message = message.split(" at line ").next().unwrap_or_default();
         (places.line(&place), format!("at {place}: {message}"))

@@ -1,11 +1,11 @@
-//! An issuer to trust, and the keys that it signs with.
+//! A trusted issuer and its keys.
 
 use credence_delegation::{Algorithms, IdentifiedKey, PublicKey, TrustAnchor};
 
 use crate::keys::{DID_KEY, IssuerKeys};
 
-/// The trust anchors of one issuer, whose keys are those given or, for a `did:key`, in its name. Or why nothing that it signs
-/// can be trusted.
+/// The trust anchors of one issuer, with the given keys or, for a `did:key`, with the key in its name. An error says
+/// why the issuer cannot be trusted.
 pub(super) fn anchors(
     issuer: &str,
     keys: Option<IssuerKeys>,
@@ -15,7 +15,7 @@ pub(super) fn anchors(
         vec![unnamed(did_key(issuer, keys)?)]
     } else {
         match keys {
-            None => return Err("it has no key; only an issuer whose name is a did:key needs none".to_owned()),
+            None => return Err("it has no key; only a did:key issuer needs none".to_owned()),
             Some(IssuerKeys::One(key)) => vec![unnamed(*key)],
             Some(IssuerKeys::Set(keys)) => keys,
         }
@@ -33,11 +33,9 @@ pub(super) fn anchors(
 fn did_key(issuer: &str, beside: Option<IssuerKeys>) -> Result<PublicKey, String> {
     let key = PublicKey::from_did_key(issuer).map_err(|error| error.to_string())?;
     match beside {
-        Some(IssuerKeys::Set(_)) => {
-            Err("a did:key issuer has one key, the one that its name is made of, and no JWK set".to_owned())
-        }
+        Some(IssuerKeys::Set(_)) => Err("a did:key issuer has only the key in its name, and no JWK set".to_owned()),
         Some(IssuerKeys::One(other)) if *other != key => Err(format!(
-            "the issuer's name is not made of this key, but of another: that of {}",
+            "the issuer's name does not contain this key, but another one: that of {}",
             other.to_did_key()
         )),
         Some(IssuerKeys::One(_)) | None => Ok(key),

@@ -1,4 +1,4 @@
-//! An answer as it is printed.
+//! An answer, as printed.
 
 use credence_delegation::Denial;
 
@@ -13,14 +13,14 @@ pub(super) struct Answer {
     id: Option<CaseId>,
     /// `allow` or `deny`.
     pub(super) decision: &'static str,
-    /// The draft's step that denied, such as `4p1`; none where the question itself could not be put.
+    /// The draft's step that denied, such as `4p1`; absent if the case could not be evaluated.
     pub(super) step: Option<&'static str>,
-    /// What was wrong, for people. What it quotes is cut where it is long.
+    /// The reason, for people. Long quotes are cut.
     pub(super) reason: Option<String>,
 }
 
 impl Answer {
-    /// What was decided.
+    /// The answer to a decision.
     pub(super) fn decided(id: Option<CaseId>, decision: &Result<(), Denial>) -> Self {
         let denial = decision.as_ref().err();
         Self {
@@ -31,7 +31,7 @@ impl Answer {
         }
     }
 
-    /// The denial of what is no question that we understand.
+    /// The denial of a case that cannot be evaluated.
     pub(super) fn refused(id: CaseId, reason: String) -> Self {
         Self {
             id: Some(id),
@@ -41,10 +41,10 @@ impl Answer {
         }
     }
 
-    /// One line of JSON, without its end.
+    /// One line of JSON, without the line end.
     pub(super) fn to_json(&self) -> std::io::Result<String> {
         let line = serde_json::to_string(self).map_err(std::io::Error::from)?;
-        // Some readers of lines would end one at U+2028, say, which JSON may have in strings.
+        // Some programs also end a line at U+2028, which JSON strings may contain.
         Ok(terminal::printable_json(&line).into_owned())
     }
 }

@@ -1,7 +1,7 @@
-//! One line of `credence verify --jsonl`: a named question as a JSON object.
+//! One line of `credence verify --jsonl`: a named case as a JSON object.
 //!
-//! What stands beside the question, such as a title or a note, is ignored. What would change its answer is not: a
-//! policy that was meant to deny and is spelt wrongly must not allow.
+//! Unknown members beside the case, such as a title or a note, are ignored. Unknown members that could change the
+//! answer are refused: a misspelt policy that was meant to deny must not allow.
 
 use credence_delegation::json::{Json, JsonError, Object};
 use credence_delegation::{Algorithm, Algorithms, Arguments, JwkSet, PublicKey, TrustAnchors, UnixTime};
@@ -11,25 +11,25 @@ use super::id::CaseId;
 use super::question::{Policy, Question};
 use crate::keys::{DID_KEY, IssuerKeys};
 
-/// A question with a name.
+/// A case with a name.
 #[derive(Debug)]
 pub(super) struct Case {
     pub(super) id: CaseId,
     pub(super) question: Question,
-    /// Which anchors, or keys of them, count for nothing, and why, for people.
+    /// Which anchors, or keys of them, are not used, and why, for people.
     pub(super) skipped_anchors: Vec<String>,
 }
 
-/// Why a line is answered without a decision.
+/// Why a line is denied without a decision.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CaseError {
-    #[error("longer than {MAX_LINE_BYTES} bytes; split the case or leave out what it repeats")]
+    #[error("longer than {MAX_LINE_BYTES} bytes; split the case or shorten it")]
     TooLong,
-    #[error("{0}; write one JSON object a line")]
+    #[error("{0}; write one JSON object on each line")]
     Json(#[from] JsonError),
     #[error("{place} must be {expected}")]
     Member { place: String, expected: &'static str },
-    /// A case, but under a policy that we do not know.
+    /// A case, but with an unknown policy.
     #[error("policy{0}")]
     Policy(String),
 }
@@ -69,7 +69,7 @@ impl Case {
                     Json::String(one) => vec![one.clone().into_owned()],
                     several => texts(several).ok_or_else(|| wrong("audience", "an array of strings"))?,
                 },
-                // Last: a line that is no case is reported as such, also if its policy is unknown.
+                // Last, so that an invalid line is reported as such even if its policy is unknown.
                 policy: read_policy(policy)?,
             },
             skipped_anchors,
@@ -77,8 +77,8 @@ impl Case {
     }
 }
 
-/// The anchors that can be used, and why the others cannot. Those are left out rather than the case refused: an issuer
-/// without any is not trusted.
+/// The usable anchors, and why the others are not. An unusable anchor does not refuse the case: its issuer is just not
+/// trusted.
 fn anchors(json: &Json<'_>, algorithms: &Algorithms) -> Result<(TrustAnchors, Vec<String>), CaseError> {
     let list = json
         .as_array()
@@ -96,14 +96,14 @@ fn anchors(json: &Json<'_>, algorithms: &Algorithms) -> Result<(TrustAnchors, Ve
         if jwk.or(jwks).is_none() && !issuer.starts_with(DID_KEY) {
             return Err(wrong(
                 format!("{place}.jwk"),
-                "a public JWK (or there be \"jwks\", a JWK set)",
+                "a public JWK, or \"jwks\" in its place, a JWK set",
             ));
         }
-        // A member that we do not know may restrict what the anchor is trusted for.
+        // An unknown member may limit what the anchor is trusted for.
         if let Some((name, _)) = anchor.iter().find(|(name, _)| !ANCHOR_MEMBERS.contains(name)) {
             let known = ANCHOR_MEMBERS.join(", ");
             skipped.push(format!(
-                "{place} is not trusted: it has an unknown member \"{name}\"; it may have {known}"
+                "{place} is not trusted: it has an unknown member \"{name}\"; it can have {known}"
             ));
             continue;
         }
@@ -117,7 +117,7 @@ fn anchors(json: &Json<'_>, algorithms: &Algorithms) -> Result<(TrustAnchors, Ve
     Ok((TrustAnchors::new(anchors), skipped))
 }
 
-/// The keys that are given beside an issuer's name; `skipped` gets those of a set that are for something else.
+/// The keys beside an issuer's name. `skipped` receives the keys of a set that cannot verify signatures.
 fn issuer_keys(
     jwk: Option<&Json<'_>>,
     jwks: Option<&Json<'_>>,
@@ -138,7 +138,7 @@ fn issuer_keys(
             );
             Ok(Some(IssuerKeys::Set(set.keys().to_vec())))
         }
-        (Some(_), Some(_)) => Err("it has both \"jwk\" and \"jwks\"; it may have one".to_owned()),
+        (Some(_), Some(_)) => Err("it has both \"jwk\" and \"jwks\"; write one of them".to_owned()),
     }
 }
 
@@ -178,7 +178,7 @@ fn read_policy(policy: &Object<'_>) -> Result<Policy, CaseError> {
     }
 }
 
-/// The algorithms that are named and that we have: one that we do not have verifies nothing anyway.
+/// The named algorithms that exist here. An unknown one verifies nothing anyway.
 fn algorithms(policy: &Object<'_>) -> Result<Algorithms, CaseError> {
     let Some(list) = given(policy, "algs") else {
         return Ok(Algorithms::default());
@@ -189,31 +189,28 @@ fn algorithms(policy: &Object<'_>) -> Result<Algorithms, CaseError> {
     ))
 }
 
-/// The tokens, root first: in an array, or joined by `~` as the `delegation` header has them.
+/// The tokens, root first: an array, or one string joined by `~` as in the `delegation` header.
 fn chain(json: &Json<'_>) -> Result<Vec<String>, CaseError> {
     match json {
         Json::String(joined) => Ok(joined.split('~').map(str::to_owned).collect()),
-        tokens => texts(tokens).ok_or_else(|| {
-            wrong(
-                "chain",
-                "an array of strings, or one string of tokens that are joined by `~`",
-            )
-        }),
+        tokens => {
+            texts(tokens).ok_or_else(|| wrong("chain", "an array of strings, or one string of tokens joined by `~`"))
+        }
     }
 }
 
-/// A number of whole seconds, however it is written: 1704067500, 1704067500.0 or 1.7040675e9.
+/// Whole seconds in any notation: 1704067500, 1704067500.0 or 1.7040675e9.
 fn time(json: &Json<'_>) -> Option<UnixTime> {
     let Json::Number(number) = json else { return None };
     if let Some(seconds) = number.integer() {
         return Some(UnixTime(seconds));
     }
-    // As a double it may only be one that is exact.
+    // A double must be exact.
     let seconds = number.admissible()?.value();
     (seconds.fract() == 0.0 && seconds.abs() <= MAX_EXACT_INTEGER).then_some(UnixTime(seconds as i64))
 }
 
-/// A member that is there and not `null`.
+/// A member that is present and not `null`.
 fn given<'a, 'j>(object: &'a Object<'j>, name: &str) -> Option<&'a Json<'j>> {
     object.member(name).filter(|json| **json != Json::Null)
 }
@@ -244,8 +241,8 @@ fn wrong(place: impl Into<String>, expected: &'static str) -> CaseError {
     }
 }
 
-/// Bytes of one line without its end: far more than the limits on a chain, so that those are what an oversized case is
-/// denied by.
+/// Bytes of one line without its end. Far more than the limits on a chain, so that an oversized chain is denied by
+/// those.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
 
 const ANCHOR_MEMBERS: [&str; 3] = ["iss", "jwk", "jwks"];

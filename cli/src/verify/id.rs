@@ -1,4 +1,4 @@
-//! The name of a case: any JSON scalar, echoed as it was written.
+//! The name of a case: any JSON scalar, returned unchanged.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use serde_json::value::RawValue;
 pub(super) struct CaseId(Box<RawValue>);
 
 impl CaseId {
-    /// The name of a case whose own cannot be read: `null`.
+    /// The name of a case that has no readable name: `null`.
     pub(super) fn unknown() -> Self {
         Self(RawValue::NULL.to_owned())
     }
 
-    /// Takes a scalar over; `None` for an array or object.
+    /// Takes a scalar; `None` for an array or object.
     pub(super) fn from_json(json: &Json<'_>) -> Option<Self> {
         let text = match json {
             Json::Number(number) => number.text().to_owned(),
@@ -28,11 +28,11 @@ impl CaseId {
         RawValue::from_string(text).ok().map(Self)
     }
 
-    /// Looks for the name in a line that is no case, so that its answer can still be told from the others. The line may
-    /// be cut short or worse; what is found counts if it was found once and can be read by itself.
+    /// Finds the name in an invalid line, so that its answer can be told from the others. The line may be cut short or
+    /// invalid in other ways. A name counts if there is exactly one and it is valid JSON.
     pub(super) fn of_unreadable(line: &[u8]) -> Self {
         let mut found = Vec::new();
-        // However it ends, what it came across until then is in `found`.
+        // Whether parsing succeeds or not, `found` has the names up to there.
         let _ = serde_json::Deserializer::from_slice(line).deserialize_map(TopLevel { found: &mut found });
         let [Some(text)] = found[..] else {
             return Self::unknown();
@@ -44,9 +44,9 @@ impl CaseId {
     }
 }
 
-/// Walks the members of a line's object and looks at none but `id`.
+/// Visits the members of a line's object and reads only `id`.
 struct TopLevel<'f, 'de> {
-    /// The values of those; without one where it is cut short.
+    /// The values of `id`; `None` if one is cut short.
     found: &'f mut Vec<Option<&'de RawValue>>,
 }
 

@@ -1,4 +1,4 @@
-//! `credence verify --jsonl`: a case a line in, an answer a line out.
+//! `credence verify --jsonl`: one case on each line of input, one answer on each line of output.
 
 use std::io::{BufRead, Read, Write};
 
@@ -8,11 +8,11 @@ use super::id::CaseId;
 use crate::failure::{Failure, Outcome};
 use crate::{stderr, terminal};
 
-/// What some editors and tools put before UTF-8 text.
+/// Some editors and tools write this before UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// Answers every line that is not blank. A line that is no case is denied and reported; the failure at the end counts
-/// them.
+/// Answers every line that is not blank. An invalid line is denied and reported; the failure at the end counts these
+/// lines.
 pub(super) fn answer_all(input: &mut impl BufRead, out: &mut impl Write) -> Result<Outcome, Failure> {
     let mut malformed = 0u64;
     let mut line = Vec::new();
@@ -48,16 +48,16 @@ pub(super) fn answer_all(input: &mut impl BufRead, out: &mut impl Write) -> Resu
     match malformed {
         0 => Ok(Outcome::Done),
         1 => Err(Failure::input(
-            "1 line is not a case and was answered with deny; correct it as said above",
+            "1 line is not a case and was answered with deny; fix the errors above",
         )),
         _ => Err(Failure::input(format!(
-            "{malformed} lines are not cases and were answered with deny; correct them as said above"
+            "{malformed} lines are not cases and were answered with deny; fix the errors above"
         ))),
     }
 }
 
-/// Reads the next line without its end; `false` if there is none. Of a line that is too long one byte more than the
-/// limit is kept, and the rest passed over.
+/// Reads the next line without its end; `false` at the end of the input. Of a line that is too long, keeps one byte
+/// more than the limit and skips the rest.
 fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<bool> {
     line.clear();
     let most = MAX_LINE_BYTES as u64 + 1;
@@ -70,7 +70,7 @@ fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<bo
     Ok(read > 0)
 }
 
-/// What is said of a case, which may quote it, fit for a terminal.
+/// A message about a case, which may quote it, made safe for a terminal.
 fn shown(said: &str) -> String {
     terminal::printable(&terminal::shortened(said))
 }

@@ -19,72 +19,75 @@ use crate::invocation::InvocationOptions;
 use crate::keys::{DID_KEY, IssuerKeys};
 use crate::{clock, files, terminal};
 
-/// Decide one use of a chain, as a service would that knows of no revocations; or with --jsonl, many.
+/// Decide one use of a chain, as a service without any revocations would; or many, with --jsonl.
 ///
 /// A denial names the step of section 8 of draft-niyikiza-oauth-attenuating-agent-tokens-02 that failed.
 ///
-/// With --jsonl each line of standard input that is not blank is a case {"id","anchors":[{"iss","jwk"}],"chain":[…],
-/// "proof","tool","args":{},"now","audience":[…],"policy":{}} and gets one line of standard output, its answer
-/// {"id","decision","step","reason"}. An anchor may have "jwks", a JWK set, instead of "jwk", and needs neither if "iss"
-/// is a did:key. "policy" may have require_pop_aud, require_chain_aud, nonce, algs (default
-/// ["Ed25519"]) and proof ("none": no proof is looked at; "pop" or "required": the default); a policy with anything else
-/// is denied. Other members of a case are ignored; an anchor that cannot be used is not trusted. A line that is not a
-/// case is denied without a step and named on standard error; then the exit code is 2 in the end, otherwise 0, whatever
-/// the decisions.
+/// With --jsonl, each line of standard input that is not blank is a case {"id","anchors":[{"iss","jwk"}],"chain":[…],
+/// "proof","tool","args":{},"now","audience":[…],"policy":{}}. Its answer is one line of standard output:
+/// {"id","decision","step","reason"}.
+///
+/// An anchor may have "jwks", a JWK set, instead of "jwk", and needs neither if "iss" is a did:key. "policy" may have
+/// require_pop_aud, require_chain_aud, nonce, algs (default ["Ed25519"]) and proof ("none": ignore proofs; "pop" or
+/// "required": the default). A policy with any other member is denied. Other members of a case are ignored. An anchor
+/// that cannot be used is not trusted.
+///
+/// A line that is not a case is denied without a step and named on standard error; the exit code is then 2. Otherwise
+/// it is 0, for any decisions.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Verify {
-    /// Read cases from standard input, one JSON object a line.
+    /// Read cases from standard input, one JSON object on each line.
     #[arg(long, exclusive = true)]
     jsonl: bool,
 
     #[arg(long, value_name = "CHAIN", help = chain_text::HELP, required_unless_present = "jsonl")]
     chain: Option<String>,
 
-    /// Whom to trust (repeatable): an issuer's URI and its public key, as ISSUER=JWK where JWK is the JWK itself, a JWK
+    /// A trust anchor (repeatable): an issuer's URI and its public key, as ISSUER=JWK. JWK is the JWK itself, a JWK
     /// set, or a file of either whose path has no `=`. A did:key needs no JWK.
     #[arg(long = "anchor", value_name = "ISSUER=JWK", required_unless_present = "jsonl")]
     anchors: Vec<String>,
 
-    /// An algorithm that trust anchors may sign with (repeatable).
+    /// An algorithm of trust anchors' signatures (repeatable).
     #[arg(long = "algorithm", value_name = "ALG", value_parser = algorithm, default_value = "Ed25519")]
     algorithms: Vec<Algorithm>,
 
-    /// An algorithm that holders may sign with (repeatable).
+    /// An algorithm of holders' signatures (repeatable).
     #[arg(long = "holder-algorithm", value_name = "ALG", value_parser = algorithm, default_value = "Ed25519")]
     holder_algorithms: Vec<Algorithm>,
 
-    /// The tool to be used.
+    /// The tool.
     #[arg(long, value_name = "NAME", required_unless_present = "jsonl")]
     tool: Option<String>,
 
     #[command(flatten)]
     invocation: InvocationOptions,
 
-    /// The proof of this use: the JWT, @FILE, or - for standard input.
+    /// The proof: the JWT, @FILE, or - for standard input.
     #[arg(long, value_name = "JWT")]
     proof: Option<String>,
 
-    /// Look at no proof: every bearer of the chain may use it.
+    /// Ignore proofs: any client that has the chain may use it.
     #[arg(long, conflicts_with_all = ["proof", "nonce", "optional_proof_audience"])]
     no_proof: bool,
 
-    /// A name that the service goes by (repeatable): what tokens and proofs must be meant for.
+    /// An identifier of the service (repeatable). Tokens and proofs must be for one of them.
     #[arg(long, value_name = "URI")]
     audience: Vec<String>,
 
-    /// Accept a proof that does not say which service it is for.
+    /// Accept a proof that names no service.
     #[arg(long)]
     optional_proof_audience: bool,
 
-    /// Deny a chain in which no token says which service it is for.
+    /// Deny a chain in which no token names a service.
     #[arg(long)]
     require_chain_audience: bool,
 
-    /// The nonce that the proof must carry.
+    /// The required nonce of the proof.
     #[arg(long, value_name = "NONCE")]
     nonce: Option<String>,
 
-    /// The time to decide for, in seconds since the Unix epoch; now if not given.
+    /// The time of the decision, in seconds since the Unix epoch. Default: now.
     #[arg(long, value_name = "UNIX", value_parser = clock::unix_seconds, allow_negative_numbers = true)]
     now: Option<i64>,
 
@@ -117,7 +120,7 @@ impl Verify {
     }
 
     fn question(&self) -> Result<Question, Failure> {
-        // clap requires a chain and a tool without --jsonl.
+        // Without --jsonl, clap requires a chain and a tool.
         let chain = ChainText::read(self.chain.as_deref().unwrap_or_default())?;
         let proof = self.proof.as_deref();
         Ok(Question {
@@ -153,11 +156,11 @@ impl Verify {
 /// Reads one `--anchor`.
 pub(crate) fn trust_anchors(given: &str, algorithms: &Algorithms) -> Result<Vec<TrustAnchor>, Failure> {
     let parts = issuer_and_jwk(given);
-    // Errors repeat the issuer, which a private key must not be taken for. No URI has these characters (RFC 3986).
+    // Errors repeat the issuer, so it must not be a private key. No URI has these characters (RFC 3986).
     if files::looks_like_a_jwk(parts.map_or(given, |(issuer, _)| issuer)) {
         return Err(Failure::input(
-            "--anchor: where the issuer's URI is expected there is what looks like a JWK, which is not repeated here; \
-             write ISSUER=JWK, the JWK or its file",
+            "--anchor: expected the issuer's URI, but found what looks like a JWK, which is not repeated here; write \
+             ISSUER=JWK, with the JWK or its file",
         ));
     }
     let (issuer, keys) = match parts {
@@ -165,7 +168,7 @@ pub(crate) fn trust_anchors(given: &str, algorithms: &Algorithms) -> Result<Vec<
         None if given.starts_with(DID_KEY) => (given, None),
         None => {
             return Err(Failure::input(format!(
-                "--anchor {given}: write ISSUER=JWK, the JWK or its file; only a did:key needs none"
+                "--anchor {given}: write ISSUER=JWK, with the JWK or its file; only a did:key needs none"
             )));
         }
     };
@@ -187,7 +190,7 @@ pub(crate) fn trust_anchors(given: &str, algorithms: &Algorithms) -> Result<Vec<
     }
 }
 
-/// Splits ISSUER=JWK. An issuer's URI may have a `=` and so may the strings of a JWK; but a URI has no `{` (RFC 3986).
+/// Splits ISSUER=JWK. An issuer's URI and the strings of a JWK may contain a `=`, but a URI contains no `{` (RFC 3986).
 fn issuer_and_jwk(anchor: &str) -> Option<(&str, &str)> {
     let (issuer, jwk) = anchor
         .match_indices('=')
@@ -198,7 +201,7 @@ fn issuer_and_jwk(anchor: &str) -> Option<(&str, &str)> {
 }
 
 fn algorithm(name: &str) -> Result<Algorithm, String> {
-    Algorithm::from_name(name).ok_or_else(|| format!("there are {}", Algorithm::ALL.map(Algorithm::name).join(", ")))
+    Algorithm::from_name(name).ok_or_else(|| format!("write one of {}", Algorithm::ALL.map(Algorithm::name).join(", ")))
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! One question to a verifier, and its answer: the draft's section 8 from the first step to the last.
+//! One case for a verifier, and its decision: the draft's section 8 from the first step to the last.
 
 use credence_delegation::{
     Algorithms, Arguments, AudiencePolicy, Cause, Chain, Denial, InadmissibleNumber, Limits, NoncePolicy, Proof,
     ProofContext, Step, TrustAnchors, UnixTime, VerificationContext,
 };
 
-/// May this be done, under this chain, with this proof, here and now?
+/// A use of a chain, with its proof, service and time.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) anchors: TrustAnchors,
-    /// What derived tokens and proofs may be signed with.
+    /// The algorithms of derived tokens and proofs.
     pub(super) holder_algorithms: Algorithms,
     /// The tokens, root first.
     pub(super) chain: Vec<String>,
@@ -25,7 +25,7 @@ pub(super) struct Question {
 /// What the draft leaves to the enforcement point.
 #[derive(Debug)]
 pub(super) struct Policy {
-    /// Whether no proof is looked at, as where a hop is authenticated otherwise.
+    /// Whether proofs are ignored, because the hop is authenticated otherwise.
     pub(super) ignores_proof: bool,
     /// Whether the proof must carry `aat_aud`.
     pub(super) require_proof_audience: bool,
@@ -36,9 +36,9 @@ pub(super) struct Policy {
 }
 
 impl Question {
-    /// Allows, or names the first step that failed, in the order in which the draft numbers them.
+    /// Allows, or returns the first step that failed, in the draft's order.
     ///
-    /// Whether a proof was used before (step 7i) needs a memory that a single question does not have.
+    /// Replay detection (step 7i) is left out: it needs memory across requests.
     pub(super) fn decide(&self) -> Result<(), Denial> {
         let limits = &Limits::default();
         let chain = Chain::parse(self.chain.iter().map(String::as_str), limits)?.verify(&VerificationContext {

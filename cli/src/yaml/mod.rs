@@ -1,7 +1,7 @@
-//! YAML read as the JSON it stands for.
+//! Reads YAML as JSON.
 //!
-//! What YAML readers disagree about is refused instead of guessed: a configuration must mean the same to us, to Envoy
-//! and to its reviewers. Numbers keep the text they were written with.
+//! Ambiguous YAML is refused instead of guessed: a configuration must mean the same to Credence, to Envoy and to its
+//! reviewers. Numbers keep their text.
 
 pub(crate) mod places;
 
@@ -12,13 +12,13 @@ use granit_parser::{Event, Options, Parser, ScalarStyle, ScanError, Tag};
 
 use self::places::Places;
 
-/// Turns each document of a YAML stream into JSON text. Documents without content are left out, but counted.
+/// Converts each document of a YAML stream to JSON text. Empty documents are left out, but counted.
 ///
 /// # Errors
 /// The first error, with its line.
 pub(crate) fn documents(yaml: &str) -> Result<Vec<YamlDocument>, YamlError> {
     let mut options = Options::default();
-    // Set here, since the default depends on a feature that any dependency may turn on.
+    // Set explicitly, since the default depends on a feature that any dependency may enable.
     options.set_emit_comments(false);
     let mut reader = Reader {
         events: Parser::new_from_str_with_options(yaml, options),
@@ -56,15 +56,15 @@ pub(crate) fn documents(yaml: &str) -> Result<Vec<YamlDocument>, YamlError> {
 /// One document of a YAML stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct YamlDocument {
-    /// Counted from 1, those without content too.
+    /// Counted from 1, including empty documents.
     pub(crate) number: usize,
-    /// What it stands for.
+    /// Its JSON.
     pub(crate) json: String,
-    /// Where its parts stand.
+    /// The lines of its parts.
     pub(crate) places: Places,
 }
 
-/// Why a text is not YAML that means one thing only.
+/// Why a text is not unambiguous YAML.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub(crate) struct YamlError {
@@ -75,21 +75,21 @@ pub(crate) struct YamlError {
     pub(crate) problem: String,
 }
 
-/// Nesting of mappings and sequences; the parser has a limit of its own, for each kind.
+/// Nesting of mappings and sequences. The parser has its own limit for each of the two.
 const MAX_DEPTH: usize = 128;
 
-/// Bytes of one document's JSON: aliases can make a small file large.
+/// Bytes of one document's JSON. Aliases can make a small file large.
 const MAX_JSON_BYTES: usize = 8 << 20;
 
 struct Reader<'a> {
     events: Parser<'a, granit_parser::StrInput<'a>>,
     /// The JSON of anchored nodes, by the parser's number for the anchor.
     anchors: HashMap<usize, String>,
-    /// The line of the event that was read last.
+    /// The line of the last event.
     line: usize,
     /// The document that is being read, counted from 1.
     document: usize,
-    /// Where in the document we are.
+    /// The place in the document.
     path: String,
     places: Places,
 }
@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes that what is at the path begins on this line.
+    /// Records that the node at the path begins on this line.
     fn record(&mut self) {
         self.places.lines.insert(self.path.clone(), self.line);
     }
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
         let anchor = match event {
             Event::Scalar(text, style, anchor, tag) => {
                 if style == ScalarStyle::Literal {
-                    // The event has the line of the first that is not empty.
+                    // The event's line is that of the first line that is not empty.
                     let empty = text.bytes().take_while(|byte| *byte == b'\n').count();
                     let before = self.line.saturating_sub(empty + 1);
                     self.places.literals.insert(self.path.clone(), before);
@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
             }
             Event::Alias(anchor) => {
                 let Some(json) = self.anchors.get(&anchor) else {
-                    return Err(self.wrong("the alias stands inside the node it refers to; write the node out"));
+                    return Err(self.wrong("the alias is inside its own node; write the node out"));
                 };
                 out.push_str(json);
                 0
@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
         };
         if out.len() > MAX_JSON_BYTES {
             return Err(self.wrong(format!(
-                "the document is longer than {MAX_JSON_BYTES} bytes once aliases are filled in"
+                "the document is longer than {MAX_JSON_BYTES} bytes once aliases are expanded"
             )));
         }
         if anchor != 0 {
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
             let name = match self.next()? {
                 Event::MappingEnd => break,
                 Event::Scalar(name, _, 0, None) => name,
-                _ => return Err(self.wrong("a field's name must be a plain or quoted text")),
+                _ => return Err(self.wrong("a field's name must be a plain or quoted string")),
             };
             if !names.is_empty() {
                 out.push(',');
@@ -228,8 +228,8 @@ impl<'a> Reader<'a> {
             Plain::Text => push_string(text, out),
             Plain::Ambiguous => {
                 return Err(self.wrong(format!(
-                    "YAML readers disagree whether {text} is a text; write \"{text}\" in quotes for the text, or true, \
-                     false or a decimal number without leading zeros"
+                    "YAML readers disagree whether {text} is a string; write \"{text}\" in quotes for a string, or \
+                     true, false or a decimal number without leading zeros"
                 )));
             }
         }
@@ -259,13 +259,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What a scalar without quotes is.
+/// The type of a scalar without quotes.
 #[derive(Debug, PartialEq, Eq)]
 enum Plain<'a> {
     /// A JSON literal or number.
     Literal(&'a str),
     Text,
-    /// A text to some readers, a truth value or a number to others.
+    /// A string to some readers, a boolean or a number to others.
     Ambiguous,
 }
 
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_disagree_about_is_refused_with_its_line() {
+    fn ambiguous_yaml_is_refused_with_its_line() {
         for text in [
             "yes", "No", "on", "off", "y", "tRUE", "010", "0x1F", "0o17", "+1", ".5", "1.", ".inf", "-.NaN", "1_000",
         ] {
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_are_filled_in_up_to_a_limit() {
+    fn aliases_are_expanded_up_to_a_limit() {
         assert_eq!(
             json("a: &x [1, {b: 2}]\nc: *x\n"),
             r#"{"a":[1,{"b":2}],"c":[1,{"b":2}]}"#
@@ -363,7 +363,7 @@ mod tests {
             let below = level - 1;
             bomb += &format!("a{level}: &a{level} [*a{below}, *a{below}]\n");
         }
-        assert!(error(&bomb).contains("once aliases are filled in"));
+        assert!(error(&bomb).contains("once aliases are expanded"));
         assert!(error("a: &x [*x]\n").contains("alias"));
     }
 
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_of_a_literal_text_follow_its_mark() {
+    fn the_lines_of_a_literal_block_follow_its_mark() {
         for text in ["one", "\n    one", "# no comment"] {
             let yaml = format!("a:\n  text: |\n    {text}\n    two\n  folded: >\n    x\n");
             let places = &documents(&yaml).unwrap()[0].places;

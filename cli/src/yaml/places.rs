@@ -1,4 +1,4 @@
-//! The lines that the parts of a document stand on.
+//! The lines of a document's parts.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Places {
     pub(super) lines: BTreeMap<String, usize>,
-    /// Texts written as a literal block (`|`), whose lines are the file's own, each with the line before its first.
+    /// Literal blocks (`|`), each with the line before its first. Their lines are lines of the file.
     pub(super) literals: BTreeMap<String, usize>,
 }
 

@@ -238,7 +238,7 @@ fn every_mistake_is_named_with_its_place() {
         &[
             "plugin.yaml:5: trust_anchors[0].jwk: ",
             "plugin.yaml:15: rules[0].args.other.path: capture `nowhere`",
-            "correct it as said above",
+            "fix the errors above",
         ],
     );
 }

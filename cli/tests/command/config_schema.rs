@@ -291,6 +291,23 @@ impl Schema {
             .map_err(|error| error.to_string())
     }
 
+    /// Every field, named as the reference names it. Keys are described by RFCs.
+    fn places(&self) -> Vec<(String, Value)> {
+        fn collect(schema: &Value, path: &str, places: &mut Vec<(String, Value)>) {
+            for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+                let place = format!("{path}{name}");
+                places.push((place.clone(), field.clone()));
+                if !["jwk", "jwks"].contains(&name.as_str()) {
+                    collect(field, &format!("{place}."), places);
+                    collect(&field["items"], &format!("{place}[]."), places);
+                    collect(&field["additionalProperties"], &format!("{place}.*."), places);
+                }
+            }
+        }
+        let mut places = Vec::new();
+        collect(&self.text, "", &mut places);
+        places
+    }
 }
 
 fn printed() -> String {
@@ -316,7 +333,10 @@ fn examples() -> Vec<(String, Value)> {
             .as_object_mut()
             .unwrap()
             .extend(block.as_object().unwrap().clone());
-        examples.push((format!("example {} of docs/reference/configuration.md", number + 1), example));
+        examples.push((
+            format!("example {} of docs/reference/configuration.md", number + 1),
+            example,
+        ));
     }
     for folder in ["envoy-config", "envoy-config/istio"] {
         for entry in std::fs::read_dir(repository().join(folder)).unwrap() {

@@ -212,7 +212,7 @@ fn a_check_says_what_a_start_would_say() {
             "access:\n  grpc: required\n",
             "roleless.yaml:1: at access: no filter could follow",
         ),
-        ("two.yaml", "tls: {}\n---\ntls: {}\n", "two.yaml: it holds several"),
+        ("two.yaml", "tls: {}\n---\ntls: {}\n", "two.yaml: it has several"),
     ];
     for (name, text, expected) in wrong {
         let file = bench.file(name, text);
@@ -253,6 +253,27 @@ impl Schema {
             .map_err(|error| error.to_string())
     }
 
+    /// Every member, named as the reference names it. Keys are described by RFCs.
+    fn places(&self) -> Vec<(String, Value)> {
+        fn collect(schema: &Value, path: &str, places: &mut Vec<(String, Value)>) {
+            for (name, member) in schema["properties"].as_object().into_iter().flatten() {
+                let place = format!("{path}{name}");
+                let is_group = member["properties"].is_object() || member["items"]["properties"].is_object();
+                if !is_group || ["jwk", "jwks"].contains(&name.as_str()) {
+                    places.push((place, member.clone()));
+                } else {
+                    collect(member, &format!("{place}."), places);
+                    collect(&member["items"], &format!("{place}[]."), places);
+                }
+            }
+            for alternative in schema["oneOf"].as_array().into_iter().flatten() {
+                collect(alternative, path, places);
+            }
+        }
+        let mut places = Vec::new();
+        collect(&self.text, "", &mut places);
+        places
+    }
 }
 
 fn printed() -> String {

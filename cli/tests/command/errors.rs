@@ -307,7 +307,7 @@ fn a_name_that_filters_deny_is_not_handed_out() {
     )
     .succeeded();
     let said =
-        |option: &str| format!("{option} has 257 bytes, and filters deny every request under a name of more than 256");
+        |option: &str| format!("{option} has 257 bytes, but filters deny every request with a name of more than 256");
     mint(&bench, &["--tool", "t", "--id", &longer]).failed(1, &[&said("--id"), "give a shorter one"]);
     mint(&bench, &["--tool", "t", "--subject", &longer]).failed(1, &[&said("--subject")]);
     derive(&bench, &root, &["--same-tools", "--id", &longer]).failed(1, &[&said("--id")]);
@@ -331,7 +331,7 @@ fn a_key_file_says_what_is_wrong_with_it() {
     };
     with_key("").failed(2, &["--key"]);
     with_key("none.jwk").failed(2, &["none.jwk cannot be opened"]);
-    with_key("issuer.pub").failed(2, &["has a public key only", "credence keygen"]);
+    with_key("issuer.pub").failed(2, &["holds only a public key", "credence keygen"]);
     with_key(bench.file("text", "hello")).failed(2, &["not valid JSON"]);
     let with_holder = |holder: &str| {
         bench.run(&[
@@ -478,7 +478,7 @@ fn a_private_key_in_place_of_its_file_is_not_printed() {
             "the private key is printed: {command:?}"
         );
         assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{command:?}");
-        let said = ["looks like a JWK", "looks like a private one"];
+        let said = ["looks like a JWK", "looks like a private JWK"];
         assert!(
             said.iter().any(|said| ran.stderr.contains(said)),
             "{command:?}: {ran:?}"

@@ -395,11 +395,11 @@ fn an_anchor_that_can_not_be_used_is_not_trusted() {
         (r#"{"iss":"did:key:#"}"#.to_owned(), "not a did:key"),
         (
             format!(r#"{{"iss":"{DID}","jwk":{jwk}}}"#),
-            "the issuer's name is not made of this key",
+            "the issuer's name does not contain this key",
         ),
         (
             format!(r#"{{"iss":"{DID}","jwks":{{"keys":[{jwk}]}}}}"#),
-            "a did:key issuer has one key",
+            "a did:key issuer has only the key in its name",
         ),
     ] {
         let alone = case.asked(&case.with("anchors", &format!("[{bad}]")));
@@ -573,7 +573,7 @@ fn an_endless_line_is_denied_and_passed_over() {
     let denied = |id: &str| {
         format!(
             "{{\"id\":{id},\"decision\":\"deny\",\"step\":null,\"reason\":\"not a case: longer than 16777216 bytes; \
-             split the case or leave out what it repeats\"}}\n"
+             split the case or shorten it\"}}\n"
         )
     };
     assert_eq!(ran.stdout, denied("null") + &denied("\"one\"") + ALLOWED);

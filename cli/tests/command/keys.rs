@@ -219,15 +219,13 @@ mod a_did_key_issuer {
         bench.keys(&["agent"]);
         let own = keygen(&bench, "Ed25519", "issuer");
         let other = keygen(&bench, "Ed25519", "other");
-        mint(&bench, "issuer.jwk", &["--issuer", &other]).failed(
-            2,
-            &["not the did:key of the key that signs", &own, "leave --issuer out"],
-        );
+        mint(&bench, "issuer.jwk", &["--issuer", &other])
+            .failed(2, &["not the did:key of the signing key", &own, "leave --issuer out"]);
         mint(&bench, "issuer.jwk", &["--issuer", &own]).succeeded();
 
         let root = mint(&bench, "issuer.jwk", &[]).succeeded();
         let asked = |anchor: &str| verify(&bench, &root, &["--anchor", anchor]);
-        asked(&format!("{own}=other.pub")).failed(2, &["not made of this key", &other]);
+        asked(&format!("{own}=other.pub")).failed(2, &["does not contain this key", &other]);
         let set = format!(r#"{own}={{"keys":[{}]}}"#, read(&bench, "issuer.pub"));
         asked(&set).failed(2, &["no JWK set"]);
         asked("did:key:z6Mk").failed(2, &["--anchor did:key:z6Mk: its multicodec is not"]);
