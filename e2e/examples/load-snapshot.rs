@@ -1,10 +1,10 @@
-//! Measures how a filter takes in a revocation log of so many subjects, and prints the figures as one JSON object.
+//! Measures how a filter loads a revocation log with this many subjects, and prints the figures as one JSON object.
 
 use std::env;
 
 use credence_e2e::{Failure, at_scale};
 
-#[allow(clippy::print_stdout, reason = "what it is for")]
+#[allow(clippy::print_stdout, reason = "the result")]
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [subjects] = &arguments[..] else {

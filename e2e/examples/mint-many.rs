@@ -1,5 +1,5 @@
-//! Prints distinct root tokens, one a line, as fast as one core signs them: for measurements with more tokens than the
-//! `credence` command could mint, one process each.
+//! Prints distinct root tokens, one a line, as fast as one core signs them. The `credence` command needs a process for
+//! each token, which is too slow for measurements with many tokens.
 
 use std::env;
 use std::io::{self, BufWriter, Write as _};
@@ -21,7 +21,7 @@ fn main() -> Result<(), Failure> {
     let mut claims = Claims::root(ISSUER, "alice", &holder, TOOLS)?;
     let mut out = BufWriter::new(io::stdout().lock());
     for number in 0..count {
-        // As long as the UUIDs that are usual.
+        // As long as a UUID.
         claims.jti = format!("{number:036}");
         writeln!(out, "{}", issuer.token(&claims)?).map_err(Failure::of("printing a token"))?;
     }

@@ -1,9 +1,8 @@
-//! Sends requests to an Envoy, either at a rate or as fast as they are answered, and prints what became of them as one
-//! JSON object.
+//! Sends requests to an Envoy, at a rate or as fast as they are answered, and prints the result as one JSON object.
 //!
-//! At a rate, each request is due at an instant that is fixed beforehand, and its latency runs from there: what is sent
-//! late because earlier answers are slow counts as slow, as it would for users who do not know of each other (wrk and
-//! most other generators leave just those requests out). Every latency is kept, so percentiles are exact.
+//! At a rate, the time of each request is fixed in advance, and its latency counts from that time. So a request that is
+//! sent late because earlier answers were slow counts as slow, as it is for independent users. (wrk and most other load
+//! generators do not count that delay.) Every latency is kept, so percentiles are exact.
 
 use std::fmt;
 use std::fs;
@@ -16,11 +15,12 @@ use std::time::{Duration, Instant};
 
 use credence_e2e::Failure;
 
-#[allow(clippy::print_stdout, reason = "what it is for")]
+#[allow(clippy::print_stdout, reason = "the result")]
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let load = Load::from_arguments(&arguments)?;
-    // Sleep to the microsecond; threads inherit it. Where it cannot be set, every latency is some 50 µs longer.
+    // Sleep to the microsecond; threads inherit it. If the kernel does not allow it, every latency is about 50 µs
+    // longer.
     let _ = fs::write("/proc/self/timerslack_ns", "1");
     println!("{}", load.run()?);
     Ok(())
@@ -30,15 +30,15 @@ const USAGE: &str = "usage: paced-load FILE in-turn|random|once RATE SECONDS CON
     FILE has requests without bodies, one behind the other. RATE is of all connections together, a second; 0: as fast as \
     they are answered. Connections take the ports in turn. `once` ends with the last request of the file at the latest.";
 
-/// A connection that waits longer for an answer is given up.
+/// A connection that waits longer for an answer is closed.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// For everybody to be connected.
+/// The time for all connections to open.
 const HEAD_START: Duration = Duration::from_millis(50);
 
 struct Load {
     requests: Requests,
     order: Order,
-    /// From one request to the next, or as fast as they are answered.
+    /// The time from one request to the next; `None`: as fast as they are answered.
     interval: Option<Duration>,
     duration: Duration,
     connections: usize,
@@ -52,17 +52,17 @@ enum Order {
     Once,
 }
 
-/// Whole requests.
+/// The encoded requests.
 struct Requests {
     text: Vec<u8>,
-    /// Where each one ends.
+    /// The end of each one.
     ends: Vec<usize>,
 }
 
-/// What became of the requests.
+/// The result.
 #[derive(Default)]
 struct Outcome {
-    /// Each one's, in nanoseconds; sorted in the end.
+    /// Of each request, in nanoseconds; sorted at the end.
     latencies: Vec<u64>,
     took: Duration,
 }
@@ -123,7 +123,7 @@ impl Load {
         Ok(outcome)
     }
 
-    /// On one connection, one request after the other: always the next that is due of all.
+    /// Sends one request after the other on one connection: always the next one that is due.
     fn send(&self, number: usize, start: Instant, next: &AtomicUsize) -> Result<Outcome, Failure> {
         let port = self.ports.get(number % self.ports.len()).copied().unwrap_or_default();
         let mut connection = Connection::open(port)?;
@@ -176,7 +176,7 @@ impl Requests {
     }
 }
 
-/// Of the head of a request or an answer.
+/// Ends the head of a request or a response.
 const END: &[u8] = b"\r\n\r\n";
 
 struct Connection(TcpStream);
@@ -194,7 +194,7 @@ impl Connection {
         Ok(Self(stream))
     }
 
-    /// Fails unless the answer is 200. That one has no body: Envoy gives it itself.
+    /// Fails unless the answer is 200 without a body, which Envoy itself sends.
     fn exchange(&mut self, request: &[u8]) -> Result<(), Failure> {
         self.0.write_all(request).map_err(Failure::of("sending a request"))?;
         let mut answer = [0; 4096];
@@ -210,14 +210,14 @@ impl Connection {
             if read == 0 || received.windows(END.len()).any(|window| window == END) {
                 let what = String::from_utf8_lossy(received);
                 return Err(Failure::new(format!(
-                    "a request was not answered with 200 alone, but with {what:?}"
+                    "expected an answer 200 without a body, got {what:?}"
                 )));
             }
         }
     }
 }
 
-/// A sequence that is the same in every run (Marsaglia's xorshift).
+/// Pseudo-random numbers, the same in every run (Marsaglia's xorshift).
 struct Random(u64);
 
 // === impl Random ===
@@ -238,7 +238,7 @@ impl Random {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Milliseconds that so many of a thousand requests stayed within.
+    /// The latency in milliseconds that this many of a thousand requests did not exceed.
     fn percentile_ms(&self, of_thousand: usize) -> f64 {
         let rank = (self.latencies.len() * of_thousand).div_ceil(1000);
         let latency = self.latencies.get(rank.saturating_sub(1)).copied().unwrap_or_default();

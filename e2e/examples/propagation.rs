@@ -42,16 +42,16 @@ struct ToWorkers {
     p50_ms: f64,
     p99_ms: f64,
     max_ms: f64,
-    /// Allowed, though the request began after the slowest worker had confirmed.
+    /// Allowed, although the request began after the slowest worker had confirmed.
     late_allows: usize,
-    /// Allowed, though the request began after the answer of the revoke call.
+    /// Allowed, although the request began after the answer of the revoke call.
     allowed_after_ack: usize,
     /// From the start of the revoke call to its answer: every filter has applied it.
     ack_p50_ms: f64,
     ack_p99_ms: f64,
-    /// The mean time that making a revocation durable took: writing and fdatasync.
+    /// The mean time to make a revocation durable: write and fdatasync.
     sync_mean_ms: f64,
-    /// Requests answered per second while this was measured, probes included.
+    /// Requests answered per second during the measurement, probes included.
     load_rps: f64,
 }
 
@@ -68,7 +68,7 @@ struct ToStreams {
     ack_p99_ms_1000: f64,
 }
 
-/// One request with the delegation that is about to be revoked, or was.
+/// One request with the delegation that is being revoked.
 struct Probe {
     worker: usize,
     principal: usize,
@@ -93,7 +93,7 @@ fn to_every_worker() -> Result<ToWorkers, Failure> {
             }));
         }
     }
-    // The receiver notices when all have ended.
+    // The receiver ends once all senders have ended.
     drop(sender);
 
     let begun = Instant::now();
@@ -136,7 +136,7 @@ struct Times {
 
 impl Times {
     fn revoke(&mut self, principal: usize, operator: &mut Operator, probes: &Receiver<Probe>) -> Result<(), Failure> {
-        // Every worker knows the delegation and allows it, on every connection.
+        // Every worker has the delegation in its cache and allows it, on every connection.
         let mut allowed = [0; WORKERS];
         while allowed.iter().any(|count| *count < PROBES_BEFORE) {
             let probe = self.next(probes)?;
@@ -148,7 +148,7 @@ impl Times {
         let acknowledged = operator.raise(&subject(principal))?;
         let mut denied: [Option<Instant>; WORKERS] = [None; WORKERS];
         let mut seen = Vec::new();
-        // First until each has denied, then for some more.
+        // Until each worker has denied, and a few requests more.
         let mut after = [0; WORKERS];
         while after.iter().any(|count| *count < PROBES_AFTER) {
             let probe = self.next(probes)?;
@@ -184,8 +184,8 @@ impl Times {
     }
 }
 
-/// Sends the present principal's delegation on one connection to one worker, until told to end. Not before the previous
-/// one is answered, nor sooner than `interval` after it began.
+/// Sends the current principal's delegation on one connection to one worker, until told to stop. Each request waits for
+/// the previous answer, and starts at least `interval` after the previous one.
 fn ask(
     worker: usize,
     mut client: Client,
@@ -208,7 +208,7 @@ fn ask(
             401 => false,
             status => return Err(Failure::new(format!("a probe got {status}: {}", reply.text()))),
         };
-        // Nobody listens any more once all is measured.
+        // The receiver is gone at the end of the measurement.
         let _ = probes.send(Probe {
             worker,
             principal,
@@ -221,7 +221,7 @@ fn ask(
     Ok(())
 }
 
-/// How many of those who were revoked any worker still allows.
+/// How many revoked principals some worker still allows.
 fn still_allowed(stack: &Stack, requests: &[Request]) -> Result<usize, Failure> {
     let mut count = 0;
     for mut client in stack.envoy.connection_to_every_worker()? {
@@ -259,11 +259,11 @@ fn to_every_stream() -> Result<ToStreams, Failure> {
         let subscriber = Subscriber::open_confirming(control_plane.grpc(), &caller, control_plane.log_id());
         let subscriber = runtime.block_on(subscriber)?;
         let receipts = Arc::clone(&receipts);
-        // Spread over the interval, as those of proxies are that were not started at once.
+        // Spread over the interval, as with proxies that started at different times.
         let first_ping = PING_INTERVAL * number / STREAMS;
         runtime.spawn(follow(subscriber, receipts, first_ping));
     }
-    // Only who was echoed is waited for.
+    // The control plane waits only for streams whose ping it has answered.
     thread::sleep(2 * PING_INTERVAL);
     let mut times = Vec::new();
     let mut to_ack = Vec::new();
@@ -285,7 +285,7 @@ fn to_every_stream() -> Result<ToStreams, Failure> {
     })
 }
 
-/// When updates were received: how often so far, and last.
+/// For each update, how many streams have received it, and when the last one did.
 #[derive(Default)]
 struct Receipts(Mutex<Vec<(u32, Option<Instant>)>>);
 
@@ -327,7 +327,7 @@ async fn follow(mut subscriber: Subscriber, receipts: Arc<Receipts>, first_ping:
                     }
                 }
                 Ok(Some(_)) => {}
-                // It will be missed.
+                // The update will be missing.
                 Ok(None) | Err(_) => return,
             },
             _ = pings.tick() => {
@@ -344,7 +344,7 @@ fn subject(number: usize) -> String {
     format!("person-{number}")
 }
 
-/// As the control plane has measured it itself.
+/// From the control plane's own metrics.
 fn sync_mean_ms(control_plane: &ControlPlane) -> Result<f64, Failure> {
     let [sum, count] =
         ["sum", "count"].map(|part| control_plane.metric(&format!("credence_revocation_log_sync_seconds_{part}")));
@@ -374,13 +374,13 @@ fn json(value: &impl Serialize) -> Result<String, Failure> {
 const REVOCATIONS: usize = 1_000;
 const PROBES_BEFORE: usize = 5;
 const PROBES_AFTER: usize = 20;
-/// How precisely a worker's first denial is known.
+/// The precision of a worker's first denial.
 const PROBE_INTERVAL: Duration = Duration::from_micros(500);
-/// Of the other connection to each worker.
+/// For the other connection to each worker.
 const LOAD_INTERVAL: Duration = Duration::from_millis(1);
 const STREAMS: u32 = 1_000;
 const STREAM_REVOCATIONS: usize = 200;
-/// As filters have it.
+/// As filters do.
 const PING_INTERVAL: Duration = Duration::from_millis(500);
 const BETWEEN_STREAM_REVOCATIONS: Duration = Duration::from_millis(20);
 const TOOLS: &str = r#"{"catalog.read":{"item":{"constraint_type":"wildcard"}}}"#;

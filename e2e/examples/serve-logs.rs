@@ -1,12 +1,12 @@
-//! Serves revocation logs of so many principals each, for as long as its standard input is open: for measurements that
-//! would take long to fill them. Prints their ports and the name that all of them have, as one JSON object.
+//! Serves revocation logs with this many principals each, until its standard input ends. For measurements: filling real
+//! logs would take long. Prints their ports and their common log id as one JSON object.
 
 use std::io::{self, Read as _};
 
 use credence_e2e::Failure;
 use credence_e2e::stand_in::{Log, StandIn};
 
-#[allow(clippy::print_stdout, reason = "what it is for")]
+#[allow(clippy::print_stdout, reason = "the result")]
 fn main() -> Result<(), Failure> {
     let mut served = Vec::new();
     for argument in std::env::args().skip(1) {
@@ -26,5 +26,5 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where every log is.
+/// The position of every log.
 const SEQ: u64 = 2;

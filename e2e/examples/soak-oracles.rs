@@ -1,7 +1,8 @@
-//! Generated requests through the filter to real services, for as long as it is told: `soak-oracles SECONDS [SEED [REQUESTS]]`.
+//! Sends generated requests through the filter to real services for a given time: `soak-oracles SECONDS [SEED
+//! [REQUESTS]]`.
 //!
-//! `make soak-oracles` runs it. Disagreements go to standard error as they would be typed; the last line of the output is one
-//! JSON object, [`Report`](credence_e2e::oracles::run::Report). It exits with 1 if there is a disagreement.
+//! `make soak-oracles` runs it. Disagreements go to standard error as command lines. The last line of the output is one
+//! JSON object, [`Report`](credence_e2e::oracles::run::Report). The exit code is 1 if there is a disagreement.
 
 use std::env;
 use std::io::{self, Write as _};

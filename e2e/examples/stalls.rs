@@ -1,4 +1,4 @@
-//! How long others can hold up a revocation: filters that stand still or are killed, and watchers who mean to.
+//! How long other clients can delay a revocation: filters that hang or are killed, and clients that delay on purpose.
 //!
 //! `make bench BENCH=stalls` runs it. The last line of the output is one JSON object; loadtest/bench-stalls explains its
 //! members.
@@ -66,19 +66,19 @@ struct Delays {
     p50_ms: f64,
     p99_ms: f64,
     longest_ms: f64,
-    /// Those that took longer than healthy filters need.
+    /// Those that took longer than with healthy filters.
     delayed: usize,
 }
 
 #[derive(Serialize)]
 struct Wedged {
-    /// What was revoked before the wedged filter's lease was over.
+    /// Revocations before the lease of the hanging filter ended.
     until_its_lease_is_over: Delays,
-    /// What was revoked after that, while it stands still.
+    /// Revocations after that, while it still hangs.
     after: Delays,
 }
 
-/// When a revocation was asked for, and how long it took.
+/// When a revocation began, and how long it took.
 #[derive(Clone, Copy)]
 struct Taken {
     began: Instant,
@@ -92,10 +92,10 @@ fn wedged(fleet: &Fleet) -> Result<Wedged, Failure> {
         }
         Ok(())
     })?;
-    // It has been settled once the last one that was held up is confirmed.
+    // The lease has ended once the last delayed revocation is confirmed.
     let held_up = taken.iter().filter(|taken| taken.took > HELD_UP);
     let over = held_up.map(|taken| taken.began).max();
-    let over = over.ok_or_else(|| Failure::new("a filter that stands still has held nothing up"))?;
+    let over = over.ok_or_else(|| Failure::new("a hanging filter has delayed no revocation"))?;
     let (before, after): (Vec<_>, Vec<_>) = taken.into_iter().partition(|taken| taken.began <= over);
     Ok(Wedged {
         until_its_lease_is_over: Delays::of(&before),
@@ -103,7 +103,7 @@ fn wedged(fleet: &Fleet) -> Result<Wedged, Failure> {
     })
 }
 
-/// A hundredth of all filters is killed in each minute, so many at a time, and started again a second later.
+/// Each minute, one percent of all filters is killed, this many at a time, and restarted a second later.
 fn killed(at_a_time: usize) -> Result<Delays, Failure> {
     let fleet = Fleet::start(FILTERS)?;
     let in_a_minute = FILTERS / 100;
@@ -128,15 +128,15 @@ fn killed(at_a_time: usize) -> Result<Delays, Failure> {
 }
 
 enum Attack {
-    /// Gets echoes for as long as possible, and applies nothing.
+    /// Gets ping answers for as long as possible, and applies nothing.
     Stay,
     /// Does so again and again, each time on a new stream.
     ComeAgain,
-    /// Has opened many streams, and does so on one of them after the other.
+    /// Opens many streams, and does so on one after the other.
     OneAfterTheOther,
 }
 
-/// For two minutes a client from an address of its own holds up what it can.
+/// For two minutes, a client from its own address delays as many revocations as it can.
 fn attacked(attack: &Attack, token: Option<&str>) -> Result<Delays, Failure> {
     let fleet = Fleet::start(BYSTANDERS)?;
     let caller = Caller {
@@ -161,7 +161,7 @@ fn attacked(attack: &Attack, token: Option<&str>) -> Result<Delays, Failure> {
         loop {
             if let Ok(stream) = Subscriber::open_confirming(grpc, &caller, &log_id).await {
                 let held = hold_up(stream, comes_again);
-                // What it ends with is of no interest.
+                // Its result does not matter.
                 let _ = held.await;
             } else {
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -173,7 +173,7 @@ fn attacked(attack: &Attack, token: Option<&str>) -> Result<Delays, Failure> {
     Ok(Delays::of(&taken))
 }
 
-/// Applies until it has been echoed, then nothing more, and pings on until it is echoed no more.
+/// Applies entries until a ping was answered, then none, and pings until pings are no longer answered.
 async fn hold_up(mut stream: Subscriber, is_left: bool) -> Result<(), Failure> {
     let mut pings = tokio::time::interval(Duration::from_millis(50));
     let mut is_echoed = false;
@@ -196,7 +196,7 @@ async fn hold_up(mut stream: Subscriber, is_left: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A control plane and filters that follow it.
+/// A control plane and its filters.
 struct Fleet {
     filters: Mutex<Vec<Arc<Filter>>>,
     runtime: Runtime,
@@ -230,7 +230,7 @@ impl Fleet {
             let filter = fleet.new_filter(PING_INTERVAL * u32::try_from(number % 1000).unwrap_or(0) / 1000)?;
             fleet.lock().push(filter);
         }
-        // They apply a first entry, and are echoed.
+        // They apply a first entry, and get a ping answer.
         let mut operator = Operator::of(&fleet.control_plane)?;
         operator.raise("first")?;
         thread::sleep(2 * PING_INTERVAL);
@@ -262,8 +262,8 @@ impl Fleet {
         self.filters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ten revocations a second, each of which is asked for whether the one before has been confirmed or not. `each_second`
-    /// is told which second begins.
+    /// Ten revocations a second, each whether or not the previous one is confirmed. Calls `each_second` at the start of
+    /// each second.
     fn revoke_for(
         &self,
         duration: Duration,
@@ -295,12 +295,12 @@ impl Fleet {
         taken.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// On a connection that is open already, if there is one.
+    /// On an open connection, if there is one.
     fn revoke(&self, operators: &Mutex<Vec<(Operator, Instant)>>, number: u32) -> Result<Taken, Failure> {
         let lock = || operators.lock().unwrap_or_else(PoisonError::into_inner);
         let last = lock().pop();
         let mut operator = match last {
-            // The control plane closes connections that are not used for longer.
+            // The control plane closes idle connections after a while.
             Some((operator, used)) if used.elapsed() < Duration::from_secs(2) => operator,
             _ => Operator::of(&self.control_plane)?,
         };
@@ -313,7 +313,7 @@ impl Fleet {
     }
 }
 
-/// One that pings and applies as real ones do.
+/// A client that pings and applies as a filter does.
 struct Filter {
     is_wedged: Arc<AtomicBool>,
     task: JoinHandle<()>,
@@ -326,12 +326,12 @@ impl Filter {
         Self { is_wedged, task }
     }
 
-    /// From now on it applies nothing, and pings.
+    /// From now on it applies nothing, but pings.
     fn wedge(&self) {
         self.is_wedged.store(true, Ordering::Relaxed);
     }
 
-    /// Its connection breaks off.
+    /// Breaks its connection.
     fn kill(&self) {
         self.task.abort();
     }
@@ -379,15 +379,15 @@ impl Delays {
 }
 
 const FILTERS: usize = 1_000;
-/// Filters that behave while another client does not.
+/// Filters that behave well while another client does not.
 const BYSTANDERS: usize = 20;
-/// Of somebody who may watch.
+/// The token of a client that may watch.
 const TOKEN: &str = "attacker";
 /// Between two revocations.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// As filters have it.
+/// As filters do.
 const PING_INTERVAL: Duration = Duration::from_millis(500);
-/// As the control plane has it.
+/// As in the control plane.
 const MAX_STALENESS: Duration = Duration::from_secs(5);
-/// What takes longer has waited for a lease.
+/// A revocation that takes longer has waited for a lease.
 const HELD_UP: Duration = Duration::from_millis(450);

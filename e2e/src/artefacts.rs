@@ -1,11 +1,11 @@
-//! What is driven: the built programs, by their paths.
+//! Paths of the built programs under test.
 
 use std::env;
 use std::path::PathBuf;
 
 use crate::Failure;
 
-/// Where the built programs are.
+/// Paths of the built programs.
 #[derive(Debug, Clone)]
 pub struct Artefacts {
     /// The Envoy program, from `CREDENCE_ENVOY`.
@@ -17,10 +17,10 @@ pub struct Artefacts {
 }
 
 impl Artefacts {
-    /// Reads the paths from the environment, where the Makefile puts them.
+    /// Reads the paths from the environment. The Makefile sets them.
     ///
     /// # Errors
-    /// If one is not set, or no file.
+    /// If a variable is not set, or names no file.
     pub fn from_environment() -> Result<Self, Failure> {
         Ok(Self {
             envoy: path("CREDENCE_ENVOY")?,
@@ -29,10 +29,11 @@ impl Artefacts {
         })
     }
 
-    /// The plugin of e2e/neighbour, which reads and writes what the filter's workers share. It is built beside the filter.
+    /// The test plugin of e2e/neighbour, which reads and writes the memory that the filter's workers share. It is built
+    /// beside the filter.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If the file does not exist.
     pub fn neighbour(&self) -> Result<PathBuf, Failure> {
         let path = self.filter.with_file_name("neighbour.wasm");
         if path.is_file() {
@@ -47,7 +48,7 @@ impl Artefacts {
 }
 
 fn path(variable: &str) -> Result<PathBuf, Failure> {
-    const CURE: &str = "run `make test` or `make run`, which build everything and say where it is";
+    const CURE: &str = "run `make test` or `make run`, which build everything and set these variables";
     let path = env::var_os(variable)
         .map(PathBuf::from)
         .ok_or_else(|| Failure::new(format!("{variable} is not set: {CURE}")))?;

@@ -1,11 +1,11 @@
-//! What tests say of replies.
+//! Assertions about replies.
 
 use crate::Reply;
 
-/// The filter has denied the request with this status, for this reason.
+/// Asserts that the filter denied the request with this status, for this reason.
 ///
 /// # Panics
-/// If it has not.
+/// If it did not.
 #[track_caller]
 pub fn assert_denied(reply: &Reply, status: u16, reason: &str) {
     assert_eq!(

@@ -1,4 +1,4 @@
-//! How a filter takes in a large revocation log: how long, what requests notice of it, and what memory it takes.
+//! How a filter loads a large revocation log: how long it takes, how it delays requests, and how much memory it takes.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,40 +9,41 @@ use crate::configuration::Replacement;
 use crate::stand_in::{Load, Log, StandIn};
 use crate::{Client, Failure, Request, Stack, StackOptions, waiting};
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Clone, Copy)]
 pub struct Figures {
-    /// Subjects of the log.
+    /// Subjects in the log.
     pub subjects: u64,
-    /// From a filter's hello to its first ping: the longest of all VMs, which load at once.
+    /// From a filter's hello to its first ping: the longest of all VMs, which load at the same time.
     pub load: Duration,
-    /// The same while the view before it is kept.
+    /// The same for a second snapshot, while the filter keeps the view before it.
     pub resync: Duration,
-    /// The longest that a request took while a snapshot was loaded.
+    /// The longest request while a snapshot was loading.
     pub while_loading: Longest,
-    /// The longest that one took in as much time without that.
+    /// The longest request in the same time without loading.
     pub otherwise: Longest,
-    /// Growth of one VM's memory by the first snapshot, in bytes.
+    /// Memory growth of one VM by the first snapshot, in bytes.
     pub growth: u64,
-    /// Its growth by the first snapshot and by the second one, during which it holds both.
+    /// Its growth by the first and the second snapshot; during the second it holds both.
     pub resync_growth: u64,
 }
 
-/// The longest that any request took.
+/// The longest request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Longest {
-    /// From its first byte to the reply's last.
+    /// From the first byte of the request to the last byte of the reply.
     pub latency: Duration,
-    /// Of that, without the time in which the worker or the client was ready to run and had to wait for a core: what is
-    /// left on a machine that has a core for each of them.
+    /// The same without the time in which the worker or the client was ready to run and waited for a core. This is what
+    /// remains on a machine with a core for each of them.
     pub without_waiting_for_a_core: Duration,
 }
 
-/// Has Envoy's only worker load a log of so many subjects, and then another one, while it answers a request after the
-/// other: all of them by itself, after everything has been verified and looked up, because the agent may do something else.
+/// Has Envoy's only worker load a log of that many subjects, and then another one, while it answers one request after
+/// the other. The filter verifies and looks up each request first, then decides itself, since the agent may call
+/// another tool.
 ///
 /// # Errors
-/// If anything does not work as it should.
+/// If the stack does not start, or a request gets an unexpected answer.
 pub fn measure(subjects: u64) -> Result<Figures, Failure> {
     let (first, second) = (Log::of_principals(2, subjects), Log::of_principals(3, subjects));
     let stand_in = StandIn::serve(Log::of_principals(1, 0))?;
@@ -51,7 +52,7 @@ pub fn measure(subjects: u64) -> Result<Figures, Failure> {
         ..following(&stand_in)
     };
     let stack = Stack::start(&options)?;
-    let chain = stack.mint("somebody-else", &["--tool", "something.else"])?;
+    let chain = stack.mint("mallory", &["--tool", "something.else"])?;
     let request = Request::get("/v1/catalog/book").delegation(&chain);
     let before = memory(&stack)?;
 
@@ -75,7 +76,7 @@ pub fn measure(subjects: u64) -> Result<Figures, Failure> {
     })
 }
 
-/// What makes a stack's filter follow the stand-in, and forgive its silence for as long as anything takes here.
+/// Options of a stack whose filter follows the stand-in, and tolerates its silence for as long as any step takes here.
 #[must_use]
 pub fn following(stand_in: &StandIn) -> StackOptions {
     StackOptions {
@@ -86,7 +87,7 @@ pub fn following(stand_in: &StandIn) -> StackOptions {
     }
 }
 
-/// Waits until every VM, the main thread's too, has taken the log's snapshot over, and says how long the slowest took.
+/// Waits until every VM, the main thread's included, has loaded the log's snapshot. Returns how long the slowest took.
 ///
 /// # Errors
 /// If that takes too long.
@@ -107,7 +108,7 @@ fn take_over(stack: &Stack, stand_in: &StandIn, log: Log, seq: u64) -> Result<Du
 /// A client of one worker.
 struct SteadyClient {
     connection: Client,
-    /// What the kernel says of the worker's thread.
+    /// The kernel's scheduling statistics of the worker's thread.
     worker: PathBuf,
 }
 
@@ -127,8 +128,7 @@ impl SteadyClient {
         }
     }
 
-    /// Sends one request after the other while `work` goes on, each of which must get as far as its tool, and says how
-    /// long the longest took.
+    /// Sends one request after the other while `work` runs. Each must be decided against its tool. Returns the longest.
     fn load_while<T: Send>(
         &mut self,
         request: &Request,
@@ -166,7 +166,7 @@ impl SteadyClient {
         })
     }
 
-    /// How long the worker and the calling thread have waited for a core since they began.
+    /// How long the worker and the calling thread have waited for a core since they started.
     fn waited_for_a_core(&self) -> Result<Duration, Failure> {
         let mut waited = Duration::ZERO;
         for task in [self.worker.as_path(), Path::new("/proc/thread-self")] {
@@ -191,9 +191,9 @@ impl Longest {
     }
 }
 
-/// What the memory of a VM has grown to: all of them have loaded the same, and the last to report is seen.
+/// How far a VM's memory has grown. All VMs have loaded the same log; the metric shows the last one that reported.
 fn memory(stack: &Stack) -> Result<u64, Failure> {
-    // Two ticks later every VM has said what it takes now.
+    // After two ticks, every VM has reported its memory.
     thread::sleep(Duration::from_millis(200));
     stack.envoy.stat("wasmcustom.credence_memory_bytes")
 }
@@ -224,5 +224,5 @@ impl fmt::Display for Figures {
 /// From one request to the next.
 const BETWEEN: Duration = Duration::from_millis(1);
 
-/// A million subjects take seconds on a slow machine; many times that is never.
+/// A million subjects take seconds on a slow machine. Far more than that means failure.
 const LIMIT: Duration = Duration::from_secs(60);

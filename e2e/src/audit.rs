@@ -1,4 +1,4 @@
-//! The evidence, as `credence audit query --json` prints it.
+//! Audit records, as `credence audit query --json` prints them.
 
 use serde::Deserialize;
 
@@ -7,22 +7,22 @@ use serde::Deserialize;
 pub struct Record {
     /// Its place in the ledger.
     pub index: u64,
-    /// Which filter reported it, by the name it was given.
+    /// The name of the filter that reported it.
     pub source: String,
     /// Its number among the source's records; `None` for records about the source itself.
     pub sequence: Option<u64>,
-    /// What it says.
+    /// The content.
     #[serde(flatten)]
     pub kind: Kind,
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Kind {
     /// One decision on a verified delegation.
     Decision(Box<Decision>),
-    /// Decisions that are counted: what nothing was asked for, and what was denied before any signature had verified.
+    /// Counted decisions: on paths open to all, and denials before any signature was verified.
     Aggregate {
         /// The second they fell in, RFC 3339.
         time: String,
@@ -46,13 +46,13 @@ pub enum Kind {
         /// How many chains.
         shed_chains: u64,
     },
-    /// A delegation as it was presented.
+    /// A delegation as the agent presented it.
     Chain,
-    /// A source began, ended, was lost or came back.
+    /// A source started, ended, was lost or came back.
     Source {
-        /// Which of it.
+        /// Which of these happened.
         change: String,
-        /// What it is permitted as, and where it called from; when it began.
+        /// At the start: the name that the source authenticated as, and its address.
         peer: Option<String>,
     },
 }
@@ -70,11 +70,11 @@ pub struct Decision {
     pub rule: String,
     /// The tool.
     pub tool: String,
-    /// On whose behalf.
+    /// On whose behalf the agent asked.
     pub principal: Principal,
     /// The holder's thumbprint; empty if nothing was proven.
     pub agent: String,
-    /// How the holder proved to be the holder.
+    /// How the holder proved possession of its key.
     pub proof: String,
     /// The ids of the chain's tokens, root first.
     pub delegation_ids: Vec<String>,
@@ -92,29 +92,29 @@ pub struct Decision {
     pub mode: String,
     /// Nanoseconds from the request's arrival to the decision.
     pub decision_ns: u64,
-    /// How old the knowledge of revocations was, where it was too old.
+    /// If the revocation data was too old: its age.
     pub stale_ms: Option<u64>,
-    /// What the chain is known by, in hexadecimal.
+    /// The chain's digest, in hexadecimal.
     pub chain_digest: String,
-    /// The arguments themselves, where they are recorded.
+    /// The arguments themselves, if they are recorded.
     #[serde(default)]
     pub arguments: String,
-    /// What the client was answered, where that is recorded; 0 if it was not.
+    /// The status of the response, if it is recorded; otherwise 0.
     #[serde(default)]
     pub response_status: u32,
 }
 
-/// On whose behalf.
+/// The principal of the delegation.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Principal {
     /// The issuer of the root token.
     pub issuer: String,
-    /// The person's name there.
+    /// The subject's name at that issuer.
     pub subject: Option<String>,
 }
 
 impl Record {
-    /// The decision, if it is one.
+    /// The decision, if the record is one.
     pub fn decision(&self) -> Option<&Decision> {
         match &self.kind {
             Kind::Decision(decision) => Some(decision),
@@ -122,7 +122,7 @@ impl Record {
         }
     }
 
-    /// How many decisions it accounts for.
+    /// How many decisions the record stands for.
     pub fn decisions(&self) -> u64 {
         match &self.kind {
             Kind::Decision(_) => 1,

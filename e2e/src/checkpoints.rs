@@ -1,5 +1,5 @@
-//! Whether a ledger only ever grew: the checkpoints that it gave out, against the leaves that it has in the end. Nothing of
-//! the product's is used for it: checkpoints are C2SP tlog-checkpoint, leaves C2SP tlog-tiles, the tree RFC 6962.
+//! Checks that a ledger is append-only: compares the published checkpoints with the final leaves. It uses none of the
+//! product's code. Checkpoints are C2SP tlog-checkpoint, leaves C2SP tlog-tiles, and the tree is RFC 6962.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,17 +17,17 @@ use crate::{Client, Failure, Request};
 
 type Hash = [u8; 32];
 
-/// Asks for checkpoints until [`finish`](Self::finish), whether or not there is somebody to answer.
+/// Asks for checkpoints until [`finish`](Self::finish), whether or not the control plane answers.
 #[derive(Debug)]
 pub struct Collector {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Everything a ledger has ever committed to, as far as it was seen.
+/// All checkpoints that the collector has seen.
 #[derive(Debug)]
 pub struct Collected {
-    /// By size: the root.
+    /// The root of each size.
     roots: BTreeMap<u64, Hash>,
 }
 
@@ -40,7 +40,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// Of the key with which the first was signed.
+    /// Of the key that signed the first one.
     key: Option<LogKey>,
     roots: BTreeMap<u64, Hash>,
     broken: Option<String>,
@@ -53,7 +53,7 @@ struct LogKey {
     key: VerifyingKey,
 }
 
-/// The complete subtrees that the leaves so far consist of.
+/// The complete subtrees of the leaves so far.
 #[derive(Debug, Default)]
 struct Frontier {
     size: u64,
@@ -64,7 +64,7 @@ struct Frontier {
 // === impl Collector ===
 
 impl Collector {
-    /// Begins to ask this control plane.
+    /// Starts to ask this control plane.
     pub fn start(http: SocketAddr) -> Self {
         let shared = Arc::new(Shared {
             http,
@@ -74,7 +74,7 @@ impl Collector {
         let asking = Arc::clone(&shared);
         let thread = thread::spawn(move || {
             while !asking.done.load(Ordering::Acquire) {
-                // While it is down there is nothing to be had.
+                // While the control plane is down, it has no checkpoint.
                 let _ = asking.ask();
                 thread::sleep(BETWEEN);
             }
@@ -91,10 +91,10 @@ impl Collector {
         seen.roots.last_key_value().map_or(0, |(size, _)| *size)
     }
 
-    /// Asks for the last time, and gives out what was seen.
+    /// Asks once more, and returns what it has seen.
     ///
     /// # Errors
-    /// If nobody answers, or a checkpoint was not signed as it should be, or contradicted another.
+    /// If the control plane does not answer, or a checkpoint has no valid signature or contradicts another.
     pub fn finish(mut self) -> Result<Collected, Failure> {
         self.end();
         self.shared.ask()?;
@@ -125,16 +125,16 @@ impl Drop for Collector {
 // === impl Collected ===
 
 impl Collected {
-    /// How many.
+    /// How many checkpoints.
     pub fn count(&self) -> usize {
         self.roots.len()
     }
 
-    /// Reads all leaves that the latest checkpoint covers, and fails unless each checkpoint is of a tree that they begin
-    /// with. Returns how many leaves there are.
+    /// Reads all leaves that the latest checkpoint covers, and compares each checkpoint with them. Returns the number
+    /// of leaves.
     ///
     /// # Errors
-    /// If one is not, or the leaves cannot be read.
+    /// If a checkpoint's tree is not a prefix of the leaves, or the leaves cannot be read.
     pub fn check(&self, http: SocketAddr, token: &str) -> Result<u64, Failure> {
         let mut client = Client::connect(http)?;
         let size = self.roots.last_key_value().map_or(0, |(size, _)| *size);
@@ -162,7 +162,7 @@ impl Collected {
     fn check_at(&self, tree: &Frontier) -> Result<(), Failure> {
         match self.roots.get(&tree.size) {
             Some(root) if *root != tree.root() => Err(Failure::new(format!(
-                "a checkpoint of {} leaves was published, but they are not what the ledger begins with now",
+                "the published checkpoint of {} leaves does not match the ledger's first leaves",
                 tree.size
             ))),
             _ => Ok(()),
@@ -219,7 +219,7 @@ impl Shared {
         match key.open(&text) {
             None => {
                 seen.broken
-                    .get_or_insert(format!("not a checkpoint that the log has signed: {text}"));
+                    .get_or_insert(format!("the log's signature is missing or invalid: {text}"));
             }
             Some((size, root)) => {
                 if *seen.roots.entry(size).or_insert(root) != root {
@@ -255,7 +255,7 @@ impl LogKey {
         })
     }
 
-    /// Size and root of a checkpoint that the log has signed.
+    /// Size and root of a checkpoint with a valid signature of the log.
     fn open(&self, note: &str) -> Option<(u64, Hash)> {
         let (text, signatures) = note.rsplit_once("\n\n")?;
         let text = format!("{text}\n");
@@ -281,7 +281,7 @@ impl Frontier {
         let mut hash: Hash = Sha256::new_with_prefix([0]).chain_update(leaf).finalize().into();
         let mut smaller = self.size;
         while smaller & 1 == 1 {
-            // As many subtrees as bits that are set.
+            // One subtree for each set bit.
             let left = self.subtrees.pop().unwrap_or_default();
             hash = node(&left, &hash);
             smaller >>= 1;
@@ -311,14 +311,14 @@ fn node(left: &Hash, right: &Hash) -> Hash {
 const ED25519: u8 = 1;
 /// Leaves of a whole bundle.
 const BUNDLE: u64 = 256;
-/// Checkpoints come once a second.
+/// The control plane publishes a checkpoint each second.
 const BETWEEN: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The example of RFC 6962 implementations everywhere: `certificate-transparency`'s eight leaves.
+    /// The test vector of RFC 6962 implementations: the eight leaves of `certificate-transparency`.
     #[test]
     fn roots_are_those_of_rfc_6962() {
         let leaves = [

@@ -1,4 +1,4 @@
-//! An HTTP client that sends exactly what it is told to, however odd.
+//! An HTTP client that sends exactly the given bytes, invalid ones too.
 
 use std::io::{self, BufRead, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -26,16 +26,16 @@ pub struct Request {
     pub(crate) body: Vec<u8>,
 }
 
-/// What came back.
+/// A reply.
 #[derive(Debug, Clone)]
 pub struct Reply {
     /// The HTTP status.
     pub status: u16,
     /// In the order they came.
     pub headers: Vec<(String, String)>,
-    /// As sent.
+    /// The body's bytes.
     pub body: Vec<u8>,
-    /// What followed the body. Only HTTP/2 is asked for it.
+    /// The trailers. Only HTTP/2 replies have them here.
     pub trailers: Vec<(String, String)>,
     /// From the first byte sent to the last received.
     pub latency: Duration,
@@ -47,7 +47,7 @@ impl Client {
     /// Opens a connection.
     ///
     /// # Errors
-    /// If nobody answers.
+    /// If no server listens there.
     pub fn connect(address: SocketAddr) -> Result<Self, Failure> {
         let connect = || {
             let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
@@ -65,7 +65,7 @@ impl Client {
     /// Sends these bytes, and nothing else.
     ///
     /// # Errors
-    /// If the other side does not take them.
+    /// If the connection is closed.
     pub fn send_part(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.connection
             .get_mut()
@@ -135,28 +135,28 @@ impl Request {
             .trailing(grpc_frame(message))
     }
 
-    /// With one header more, whether or not there is one of that name.
+    /// Adds a header, whether or not there is one of that name.
     #[must_use]
     pub fn header(mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
         self.headers.push((name.as_ref().to_vec(), value.as_ref().to_vec()));
         self
     }
 
-    /// Without any header of that name.
+    /// Removes all headers of that name.
     #[must_use]
     pub fn without(mut self, name: &str) -> Self {
         self.headers.retain(|(other, _)| other != name.as_bytes());
         self
     }
 
-    /// In another version of the protocol, such as `HTTP/1.0`.
+    /// Sets the protocol version, such as `HTTP/1.0`.
     #[must_use]
     pub fn version(mut self, version: &str) -> Self {
         version.clone_into(&mut self.version);
         self
     }
 
-    /// With these bytes after the headers, which say nothing of them by themselves.
+    /// Appends these bytes after the headers, without adding headers such as `content-length`.
     #[must_use]
     pub fn trailing(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.body = body.into();
@@ -226,7 +226,7 @@ impl Reply {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The `reason` of the filter's problem document; `None` if the body is none.
+    /// The `reason` of the filter's problem document; `None` if the body is not one.
     pub fn reason(&self) -> Option<String> {
         Some(self.problem()?.reason)
     }
@@ -236,7 +236,7 @@ impl Reply {
         self.problem()?.argument
     }
 
-    /// What the service behind Envoy received; `None` if it was not the service that answered.
+    /// What the service behind Envoy received; `None` if another program answered.
     pub fn received(&self) -> Option<Received> {
         let is_grpc = self.header("content-type") == Some("application/grpc");
         let message = self.body.get(GRPC_PREFIX_BYTES..).filter(|_| is_grpc);
@@ -245,8 +245,8 @@ impl Reply {
             .filter(|_| self.status == 200)
     }
 
-    /// The `grpc-status` and `grpc-message` of an answer that consists of headers alone, as gRPC has it for calls that no
-    /// service has seen; `None` for any other.
+    /// The `grpc-status` and `grpc-message` of a reply without a body, which is how gRPC reports a call that did not
+    /// reach a service; `None` for any other reply.
     pub fn grpc_refusal(&self) -> Option<(&str, &str)> {
         let is_alone = self.status == 200 && self.body.is_empty() && self.trailers.is_empty();
         let refusal = (self.header("grpc-status")?, self.header("grpc-message")?);
@@ -265,7 +265,7 @@ impl Reply {
     }
 }
 
-/// A message as gRPC puts it into a body: not compressed, its length, itself.
+/// A gRPC message frame: not compressed, the length, the message.
 pub(crate) fn grpc_frame(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
     [&[0], &length.to_be_bytes()[..], message].concat()

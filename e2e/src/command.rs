@@ -1,4 +1,4 @@
-//! The `credence` command, used as its users do.
+//! Runs the `credence` command as users run it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use serde::Deserialize;
 
 use crate::Failure;
 
-/// The program, and a folder for the keys it makes.
+/// The program, and a folder for the keys that it creates.
 #[derive(Debug, Clone)]
 pub struct Credence {
     program: PathBuf,
     folder: PathBuf,
 }
 
-/// A key pair that `credence keygen` has made.
+/// A key pair from `credence keygen`.
 #[derive(Debug, Clone)]
 pub struct Key {
     /// The file of the private JWK.
@@ -24,7 +24,7 @@ pub struct Key {
     pub x: String,
     /// The public JWK.
     pub jwk: String,
-    /// The key's `did:key`: the issuer that needs no key beside its name.
+    /// The key's `did:key`: an issuer name that contains the key.
     pub did: String,
 }
 
@@ -45,7 +45,7 @@ impl Credence {
     /// Runs it and returns what it prints, without the last newline.
     ///
     /// # Errors
-    /// If it exits with anything but 0, with what it says about it.
+    /// If it exits with any code but 0; the error has its standard error.
     pub fn run(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<String, Failure> {
         self.run_and_listen(arguments).map(|(printed, _)| printed)
     }
@@ -58,7 +58,7 @@ impl Credence {
         self.keygen_for("Ed25519", name)
     }
 
-    /// The same for a key that signs with this algorithm.
+    /// The same for a key of this algorithm.
     ///
     /// # Errors
     /// If the command fails.
@@ -79,7 +79,7 @@ impl Credence {
         Ok(Key { file, x, jwk, did })
     }
 
-    /// What it prints, without the last newline, and what it says beside that.
+    /// Its standard output, without the last newline, and its standard error.
     fn run_and_listen(
         &self,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
@@ -101,7 +101,7 @@ impl Credence {
 impl Key {
     /// The file of the private key, as a command's argument.
     pub fn path(&self) -> &str {
-        // Made from a name of ours below a folder of ours.
+        // Made from a UTF-8 name in a UTF-8 folder.
         self.file.to_str().unwrap_or_default()
     }
 }

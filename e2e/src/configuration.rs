@@ -1,19 +1,19 @@
-//! envoy-config/envoy.yaml, with the few values replaced that differ from run to run.
+//! envoy-config/envoy.yaml, with the values replaced that differ between runs.
 //!
-//! It is the file that users are given: what the tests show of it, it does.
+//! The tests use the file that users get, so that they test it too.
 
 use std::path::Path;
 
 use crate::Failure;
 
-/// A text of the configuration and what stands in its place. It must occur exactly `times` times.
+/// A replacement in the configuration. The text must occur exactly `times` times.
 #[derive(Debug, Clone)]
 pub struct Replacement {
-    /// As in the file.
+    /// The text in the file.
     pub text: String,
     /// How often.
     pub times: usize,
-    /// What it becomes.
+    /// Its replacement.
     pub by: String,
 }
 
@@ -28,7 +28,7 @@ impl Replacement {
     }
 }
 
-/// What a run has to replace.
+/// The values that each run replaces.
 #[derive(Debug, Clone)]
 pub(crate) struct Values<'a> {
     pub(crate) service_port: u16,
@@ -39,10 +39,10 @@ pub(crate) struct Values<'a> {
     pub(crate) anchor: &'a str,
 }
 
-/// The file's text with these values, and these other replacements made first.
+/// The file's text with the `others` replaced first, and then these values.
 pub(crate) fn render(values: &Values<'_>, others: &[Replacement]) -> Result<String, Failure> {
     let port = |port: u16| format!("port_value: {port}");
-    // Envoy takes free ports and says which.
+    // With port 0, Envoy takes free ports and reports them.
     let ours = [
         Replacement::once(port(8080), port(0)),
         Replacement::once(port(9901), port(0)),
@@ -64,7 +64,7 @@ pub(crate) fn render(values: &Values<'_>, others: &[Replacement]) -> Result<Stri
     replace(FILE, others.iter().chain(&ours))
 }
 
-/// The text with these changes, each of which has to fit.
+/// The text with these replacements. Each text must occur as often as it says.
 pub(crate) fn replace<'r>(text: &str, changes: impl IntoIterator<Item = &'r Replacement>) -> Result<String, Failure> {
     let mut text = text.to_owned();
     for Replacement { text: old, times, by } in changes {
@@ -79,24 +79,24 @@ pub(crate) fn replace<'r>(text: &str, changes: impl IntoIterator<Item = &'r Repl
     Ok(text)
 }
 
-/// What of the configuration Envoy watches a file for.
+/// Which part of the configuration Envoy watches a file for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Watching {
-    /// The filter and its configuration (ECDS, as Istio does): connections do not notice.
+    /// The filter and its configuration (ECDS, as in Istio). Connections stay open.
     Filter,
     /// The whole listener (LDS): connections end with it.
     Listener,
 }
 
-/// A configuration in two files.
+/// A configuration split into two files.
 pub(crate) struct Apart {
-    /// All but what is watched, for which it says where to look.
+    /// The static part, with the path of the watched file.
     pub(crate) rest: String,
-    /// What is watched.
+    /// The watched part.
     pub(crate) watched: String,
 }
 
-/// Takes what is watched out of a configuration, to stand in a file of its own.
+/// Moves the watched part of a configuration into a file of its own.
 pub(crate) fn apart(whole: &str, watching: Watching, file: &Path) -> Result<Apart, Failure> {
     match watching {
         Watching::Filter => filter_apart(whole, file),
@@ -123,7 +123,7 @@ fn listener_apart(whole: &str, file: &Path) -> Result<Apart, Failure> {
     })
 }
 
-/// Cuts the text out that is between `begin` and `end`.
+/// Splits the text at `begin` and `end`.
 fn cut<'t>(whole: &'t str, begin: &str, end: &str) -> Result<(&'t str, &'t str, &'t str), Failure> {
     whole
         .split_once(begin)
@@ -131,7 +131,7 @@ fn cut<'t>(whole: &'t str, begin: &str, end: &str) -> Result<(&'t str, &'t str, 
         .ok_or_else(|| Failure::new(format!("envoy-config/envoy.yaml does not have {begin:?} and {end:?}")))
 }
 
-/// Who watches files must have a name.
+/// Envoy watches files only if it has a node name.
 const NODE: &str = "node: {id: e2e, cluster: e2e}\n";
 
 fn filter_apart(whole: &str, file: &Path) -> Result<Apart, Failure> {

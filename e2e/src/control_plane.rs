@@ -18,23 +18,23 @@ pub struct ControlPlane {
     log_id: String,
     options: Vec<String>,
     environment: Vec<(String, String)>,
-    /// Who has signed the certificate of its HTTP API; nothing if that speaks plain text.
+    /// The CA of its HTTP API's certificate; `None` if the API has no TLS.
     authority: Option<PathBuf>,
     process: Process,
 }
 
 impl ControlPlane {
-    /// Creates a log that nothing was ever revoked in, and serves it, with these further options of `credence serve`.
-    /// What it stores and prints goes into `folder`.
+    /// Creates a log without revocations and serves it, with these further options of `credence serve`. Data and output
+    /// go into `folder`.
     ///
     /// # Errors
-    /// If it does not become ready, with its last words.
+    /// If it does not become ready; the error has its last output.
     pub fn start(program: &Path, folder: &Path, options: &[String]) -> Result<Self, Failure> {
         Self::start_in(program, folder, options, &[], None)
     }
 
-    /// The same with these variables in its environment. `authority` has signed the certificate of its HTTP API, if the
-    /// options have it speak TLS.
+    /// The same with these environment variables. `authority` is the CA of its HTTP API's certificate, if the options
+    /// turn TLS on.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -71,17 +71,17 @@ impl ControlPlane {
         Ok(this)
     }
 
-    /// Where its HTTP API is.
+    /// The address of its HTTP API.
     pub fn http(&self) -> SocketAddr {
         self.http
     }
 
-    /// Where filters connect.
+    /// The address that filters connect to.
     pub fn grpc(&self) -> SocketAddr {
         self.grpc
     }
 
-    /// The log that filters pin.
+    /// The id of the log that filters pin.
     pub fn log_id(&self) -> &str {
         &self.log_id
     }
@@ -97,7 +97,7 @@ impl ControlPlane {
         format!("{scheme}://{}", self.http)
     }
 
-    /// The options with which a `credence` command reaches it.
+    /// The options with which a `credence` command connects to it.
     pub fn place(&self) -> Vec<String> {
         let mut place = vec!["--control-plane".to_owned(), self.url()];
         if let Some(authority) = &self.authority {
@@ -122,7 +122,7 @@ impl ControlPlane {
         self.process.id()
     }
 
-    /// Kills it on the spot, as a crash would.
+    /// Kills it with SIGKILL, as a crash would.
     ///
     /// # Errors
     /// If it cannot be killed.
@@ -130,7 +130,7 @@ impl ControlPlane {
         self.process.kill()
     }
 
-    /// Stops it as planned (SIGTERM) and waits for its end.
+    /// Stops it with SIGTERM and waits until it ends.
     ///
     /// # Errors
     /// If it does not stop.
@@ -138,18 +138,18 @@ impl ControlPlane {
         self.process.stop()
     }
 
-    /// Has it do nothing at all, as a disk that does not answer would, until [`resume`](Self::resume).
+    /// Stops its process with SIGSTOP until [`resume`](Self::resume), as if its disk did not answer.
     ///
     /// # Errors
-    /// If it is gone.
+    /// If the process has ended.
     pub fn suspend(&self) -> Result<(), Failure> {
         self.process.suspend()
     }
 
-    /// Has it go on.
+    /// Continues it.
     ///
     /// # Errors
-    /// If it is gone.
+    /// If the process has ended.
     pub fn resume(&self) -> Result<(), Failure> {
         self.process.resume()
     }
@@ -157,12 +157,12 @@ impl ControlPlane {
     /// Starts it again, after [`kill`](Self::kill) or [`stop`](Self::stop), with the same folder and addresses.
     ///
     /// # Errors
-    /// If it does not become ready, with its last words.
+    /// If it does not become ready; the error has its last output.
     pub fn restart(&mut self) -> Result<(), Failure> {
         self.relaunch(&[])
     }
 
-    /// The same without waiting until it is ready.
+    /// The same, but does not wait until it is ready.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -173,7 +173,7 @@ impl ControlPlane {
     /// The same as [`restart`](Self::restart), as a new log (`--init`) in a folder that must be empty.
     ///
     /// # Errors
-    /// If it does not become ready, with its last words.
+    /// If it does not become ready; the error has its last output.
     pub fn restart_as_a_new_log(&mut self) -> Result<(), Failure> {
         self.relaunch(&["--init"])?;
         self.learn_log_id()
@@ -182,13 +182,13 @@ impl ControlPlane {
     /// The same as [`restart`](Self::restart), on other addresses.
     ///
     /// # Errors
-    /// If it does not become ready, with its last words.
+    /// If it does not become ready; the error has its last output.
     pub fn restart_elsewhere(&mut self) -> Result<(), Failure> {
         [self.http, self.grpc] = free_addresses()?;
         self.relaunch(&[])
     }
 
-    /// Has the next start run this program: another version.
+    /// Sets the program for the next start, such as another version.
     pub fn upgrade_to(&mut self, program: &Path) {
         program.clone_into(&mut self.program);
     }
@@ -196,7 +196,7 @@ impl ControlPlane {
     /// Whether it ends by itself within this time.
     ///
     /// # Errors
-    /// If the system does not say.
+    /// If the process status cannot be read.
     pub fn has_ended_by(&mut self, time: Duration) -> Result<bool, Failure> {
         let begun = Instant::now();
         waiting::until("the control plane to end, or time to pass", || {
@@ -205,22 +205,22 @@ impl ControlPlane {
         })
     }
 
-    /// The folder that holds its log, while it runs or not.
-    pub fn data_folder(&self) -> PathBuf {
-        data_folder(&self.folder)
+    /// The folder of its log.
+    pub fn data_dir(&self) -> PathBuf {
+        data_dir(&self.folder)
     }
 
-    /// The value of a metric by its full name, labels included; 0 while there is none.
+    /// The value of a metric by its full name, labels included; 0 if it does not exist.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// If the control plane does not answer.
     pub fn metric(&self, name: &str) -> Result<f64, Failure> {
         let page = Client::connect(self.http)?.send(&Request::get("/metrics"))?.text();
         let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         Ok(value.and_then(|value| value.parse().ok()).unwrap_or_default())
     }
 
-    /// What it has printed.
+    /// Its output.
     pub fn log(&self) -> String {
         self.process.output()
     }
@@ -245,15 +245,15 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Waits until it says that it can do its work.
+    /// Waits until it reports that it is ready.
     ///
     /// # Errors
-    /// If it does not become ready, with its last words.
+    /// If it does not become ready; the error has its last output.
     pub fn wait_until_ready(&mut self) -> Result<(), Failure> {
         waiting::until("the control plane to be ready", || {
             self.process.check_running()?;
             let reply = self.send(&Request::get("/readyz"));
-            // Nobody may be listening yet.
+            // It may not be listening yet.
             Ok(reply.ok().filter(|reply| reply.status == 200).map(|_| ()))
         })
     }
@@ -274,7 +274,7 @@ fn launch(
         .args(more)
         .args(options)
         .arg("--data")
-        .arg(data_folder(folder))
+        .arg(data_dir(folder))
         .arg("--operator-token-file")
         .arg(token_file(folder))
         .args(["--http", &http.to_string(), "--grpc", &grpc.to_string()]);
@@ -285,7 +285,7 @@ fn free_addresses() -> Result<[SocketAddr; 2], Failure> {
     Ok([ports::free()?, ports::free()?].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))))
 }
 
-fn data_folder(folder: &Path) -> PathBuf {
+fn data_dir(folder: &Path) -> PathBuf {
     folder.join("control-plane")
 }
 

@@ -19,14 +19,14 @@ pub struct Envoy {
     ingress: SocketAddr,
 }
 
-/// How many threads of Envoy answer requests, each with a filter of its own: enough to tell what one of them does from
-/// what all do.
+/// Envoy's worker threads, each with a filter of its own. Two are enough to tell one worker's behavior from that of
+/// all.
 pub const WORKERS: usize = 2;
 
 /// How an Envoy is run.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// How many workers it has.
+    /// The number of workers.
     pub workers: usize,
     /// Further environment variables.
     pub environment: Vec<(String, String)>,
@@ -42,21 +42,21 @@ impl Default for Run {
 }
 
 impl Envoy {
-    /// Starts one with this configuration and waits until it takes requests. Its files go into `folder`.
+    /// Starts one with this configuration and waits until it accepts requests. Its files go into `folder`.
     ///
     /// # Errors
-    /// If it ends instead, with its last words.
+    /// If it ends; the error has its last output.
     pub fn start(program: &Path, configuration: &str, folder: &Path) -> Result<Self, Failure> {
         Self::start_as(&Run::default(), program, configuration, folder)
     }
 
-    /// The same as `run` says.
+    /// The same with these options.
     ///
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_as(run: &Run, program: &Path, configuration: &str, folder: &Path) -> Result<Self, Failure> {
         let address_file = admin_address_file(folder);
-        // Of an Envoy that ran here before, if there was one.
+        // The file of an Envoy that ran here before.
         let _ = fs::remove_file(&address_file);
         let mut process = launch(run, program, configuration, folder)?;
         let admin: SocketAddr = waiting::until("Envoy to say where its admin page is", || {
@@ -78,20 +78,20 @@ impl Envoy {
         })
     }
 
-    /// Starts one with a configuration that it should refuse, and returns what it says.
+    /// Starts one with an invalid configuration, and returns its output.
     ///
     /// # Errors
-    /// If it runs all the same.
+    /// If Envoy accepts the configuration.
     pub fn refuse(program: &Path, configuration: &str, folder: &Path) -> Result<String, Failure> {
         let mut process = launch(&Run::default(), program, configuration, folder)?;
         let status = waiting::until("Envoy to refuse the configuration", || process.ended())?;
         if status.success() {
-            return Err(Failure::new("Envoy ended as if all was well"));
+            return Err(Failure::new("Envoy ended without an error"));
         }
         Ok(process.output())
     }
 
-    /// Kills it on the spot.
+    /// Kills it with SIGKILL.
     ///
     /// # Errors
     /// If it cannot be killed.
@@ -99,33 +99,33 @@ impl Envoy {
         self.process.kill()
     }
 
-    /// Has it do nothing at all until [`resume`](Self::resume).
+    /// Stops its process with SIGSTOP until [`resume`](Self::resume).
     ///
     /// # Errors
-    /// If it is gone.
+    /// If the process has ended.
     pub fn suspend(&self) -> Result<(), Failure> {
         self.process.suspend()
     }
 
-    /// Has it go on.
+    /// Continues it.
     ///
     /// # Errors
-    /// If it is gone.
+    /// If the process has ended.
     pub fn resume(&self) -> Result<(), Failure> {
         self.process.resume()
     }
 
-    /// How many threads answer requests.
+    /// The number of worker threads.
     pub fn workers(&self) -> usize {
         self.workers
     }
 
-    /// Where requests go.
+    /// The address for requests.
     pub fn ingress(&self) -> SocketAddr {
         self.ingress
     }
 
-    /// Where the listener of this name takes connections.
+    /// The address of the listener of this name.
     ///
     /// # Errors
     /// If there is none.
@@ -133,7 +133,7 @@ impl Envoy {
         listener_address(self.admin, name)
     }
 
-    /// Where its admin page is.
+    /// The address of its admin page.
     pub fn admin(&self) -> SocketAddr {
         self.admin
     }
@@ -143,7 +143,7 @@ impl Envoy {
         self.process.id()
     }
 
-    /// What it has logged so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         self.process.output()
     }
@@ -156,7 +156,7 @@ impl Envoy {
         admin_page(self.admin, target)
     }
 
-    /// The value of a counter or gauge by its full name; 0 while Envoy does not know it.
+    /// The value of a counter or gauge by its full name; 0 if Envoy does not have it.
     ///
     /// # Errors
     /// If the admin page does not answer.
@@ -171,15 +171,15 @@ impl Envoy {
     /// One connection to each worker, in the workers' order.
     ///
     /// # Errors
-    /// If the kernel deals connections too unevenly.
+    /// If the kernel distributes connections too unevenly.
     pub fn connection_to_every_worker(&self) -> Result<Vec<Client>, Failure> {
         let mut connections: Vec<Option<Client>> = iter::repeat_with(|| None).take(self.workers).collect();
-        // Connections that nobody needs stay open meanwhile: a closing one would change what is counted.
+        // Unused connections stay open meanwhile: closing one would change the counts.
         let mut spare = Vec::new();
         waiting::until("connections to every worker", || {
             let before = self.connections_by_worker()?;
             let mut client = Client::connect(self.ingress)?;
-            // Only what is answered is certainly counted.
+            // Envoy has certainly counted a connection once it has answered on it.
             client.send(&Request::get("/healthz"))?;
             let after = self.connections_by_worker()?;
             let grown: Vec<usize> = (0..self.workers)
@@ -190,7 +190,7 @@ impl Envoy {
                     Some(place @ None) => *place = Some(client),
                     _ => spare.push(client),
                 },
-                // Somebody else connected at the same time.
+                // Another client connected at the same time.
                 _ => spare.push(client),
             }
             Ok(connections.iter().all(Option::is_some).then_some(()))
@@ -222,11 +222,12 @@ fn launch(run: &Run, program: &Path, configuration: &str, folder: &Path) -> Resu
             "--component-log-level",
             "wasm:info",
         ])
-        // A listener that was replaced ends soon, and says so with every answer.
+        // A replaced listener closes soon, and answers with `connection: close` until then.
         .args(["--drain-time-s", "2", "--drain-strategy", "immediate"])
-        // Its access log is read as soon as something should stand in it.
+        // Tests read the access log soon after a request.
         .args(["--file-flush-interval-msec", "100"])
-        // With it, Envoy would not run beside another one, and end with the thread (not the process) that started it.
+        // With hot restart, Envoy would not run beside another one, and would end with the thread (not the process)
+        // that started it.
         .arg("--disable-hot-restart")
         .arg("--admin-address-path")
         .arg(admin_address_file(folder));

@@ -1,5 +1,5 @@
-//! A wall clock that jumps, for programs that are started with it: false_clock.c, which answers in the C library's place.
-//! The monotonic clock goes on as it does.
+//! A wall clock that jumps, for programs started with it: the library of false_clock.c replaces the C library's
+//! functions. The monotonic clock is not changed.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -8,19 +8,19 @@ use std::process::Command;
 
 use crate::Failure;
 
-/// A wall clock of one's own.
+/// A wall clock under the test's control.
 #[derive(Debug)]
 pub struct FalseClock {
-    /// By how many seconds it is ahead.
+    /// The file with the number of seconds that it is ahead.
     ahead: PathBuf,
     library: PathBuf,
 }
 
 impl FalseClock {
-    /// One that is right so far. Its files go into `folder`.
+    /// A clock that is right at first. Its files go into `folder`.
     ///
     /// # Errors
-    /// If there is no C compiler (the one by which cargo links), or it fails.
+    /// If there is no C compiler (cargo links with it), or it fails.
     pub fn right(folder: &Path) -> Result<Self, Failure> {
         let source = folder.join("false_clock.c");
         fs::write(&source, SOURCE).map_err(Failure::of("making a false clock"))?;
@@ -43,12 +43,12 @@ impl FalseClock {
         Ok(clock)
     }
 
-    /// Has it show so many seconds more than the true time.
+    /// Sets the clock this many seconds ahead of the true time.
     ///
     /// # Errors
     /// If its file cannot be written.
     pub fn jump(&self, seconds: i64) -> Result<(), Failure> {
-        // In place, for it is looked at all the time: neither a new file nor, for a moment, an empty one.
+        // In place, since programs read the file all the time: they must see neither another file nor an empty one.
         let file = File::options()
             .create(true)
             .truncate(false)
@@ -58,7 +58,7 @@ impl FalseClock {
         written.map_err(Failure::of("setting a false clock"))
     }
 
-    /// What a program's environment needs in order to see it.
+    /// The environment variables with which a program uses this clock.
     pub fn environment(&self) -> Vec<(String, String)> {
         let pairs = [("LD_PRELOAD", &self.library), ("FALSE_CLOCK", &self.ahead)];
         pairs

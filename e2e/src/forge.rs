@@ -1,5 +1,5 @@
-//! A signer that owes nothing to the product: for tokens that its own tools refuse to make, and as a second reading of
-//! the format. What this signs and the filter allows, both understand alike.
+//! A signer that uses none of the product's code: it makes tokens that the product's tools refuse to make, and reads
+//! the format independently. If the filter allows a token from here, both read the format alike.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,11 +17,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::Failure;
 
-/// A key that signs whatever it is given.
+/// A key that signs any input.
 #[derive(Debug, Clone)]
 pub struct Forger(SigningKey);
 
-/// The claims of a token. Every field may be made wrong.
+/// The claims of a token. A test may set any field wrong.
 #[derive(Debug, Clone, Serialize)]
 pub struct Claims {
     /// The token's id.
@@ -30,24 +30,24 @@ pub struct Claims {
     pub iat: i64,
     /// When it expires, Unix seconds.
     pub exp: i64,
-    /// A root's issuer URI, or the thumbprint URI of the parent's holder.
+    /// A root's issuer URI, or the key thumbprint URI of the parent's holder.
     pub iss: String,
-    /// On whose behalf, in a root.
+    /// The principal, in a root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sub: Option<String>,
-    /// Which services it is for.
+    /// The services that may accept it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aud: Option<String>,
-    /// Who holds it.
+    /// The holder's key.
     pub cnf: Confirmation,
-    /// How often it was passed on.
+    /// How often it was derived.
     pub del_depth: u32,
-    /// How often it may be.
+    /// How often it may be derived.
     pub del_max_depth: u32,
     /// The parent's hash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub par_hash: Option<String>,
-    /// What it grants.
+    /// The tools that it grants.
     pub authorization_details: Vec<Details>,
 }
 
@@ -66,12 +66,12 @@ pub struct Jwk {
     x: String,
 }
 
-/// What a token grants.
+/// The tools that a token grants.
 #[derive(Debug, Clone, Serialize)]
 pub struct Details {
     /// `attenuating_agent_token`.
     pub r#type: &'static str,
-    /// Tool names to constraints: JSON as it is to stand there.
+    /// Tool names to constraints, as JSON.
     pub tools: Box<RawValue>,
 }
 
@@ -79,7 +79,7 @@ impl Forger {
     /// The key of a private JWK file.
     ///
     /// # Errors
-    /// If the file is none.
+    /// If the file has no private JWK.
     pub fn from_file(file: &Path) -> Result<Self, Failure> {
         #[derive(Deserialize)]
         struct PrivateJwk {
@@ -109,7 +109,7 @@ impl Forger {
         }
     }
 
-    /// The key's RFC 7638 thumbprint as a URI (RFC 9278), by which derived tokens name their issuer.
+    /// The key's RFC 7638 thumbprint as a URI (RFC 9278). Derived tokens name their issuer by it.
     pub fn thumbprint_uri(&self) -> String {
         let Jwk { kty, crv, x } = self.jwk();
         let canonical = format!(r#"{{"crv":"{crv}","kty":"{kty}","x":"{x}"}}"#);
@@ -122,31 +122,31 @@ impl Forger {
     /// Signs a token.
     ///
     /// # Errors
-    /// If the claims are no JSON.
+    /// If the claims cannot be written as JSON.
     pub fn token(&self, claims: &Claims) -> Result<String, Failure> {
         self.sign("aat+jwt", claims)
     }
 
-    /// Signs a token under a header of one's own (JSON).
+    /// Signs a token with this header (JSON).
     ///
     /// # Errors
-    /// If the claims are no JSON.
+    /// If the claims cannot be written as JSON.
     pub fn token_under(&self, header: &str, claims: &Claims) -> Result<String, Failure> {
         self.sign_under(header, claims)
     }
 
-    /// Signs anything (JWS compact serialisation, RFC 7515).
+    /// Signs any claims (JWS compact serialisation, RFC 7515).
     ///
     /// # Errors
-    /// If the claims are no JSON.
+    /// If the claims cannot be written as JSON.
     pub fn sign(&self, typ: &str, claims: &impl Serialize) -> Result<String, Failure> {
         self.sign_under(&json!({"alg": "Ed25519", "typ": typ}).to_string(), claims)
     }
 
-    /// Signs anything under a header of one's own (JSON).
+    /// Signs any claims with this header (JSON).
     ///
     /// # Errors
-    /// If the claims are no JSON.
+    /// If the claims cannot be written as JSON.
     pub fn sign_under(&self, header: &str, claims: &impl Serialize) -> Result<String, Failure> {
         let claims = serde_json::to_vec(claims).map_err(Failure::of("writing claims"))?;
         let input = format!("{}.{}", encode(header), encode(claims));
@@ -156,11 +156,10 @@ impl Forger {
 }
 
 impl Claims {
-    /// A root that is right in every way: for `subject` at `issuer`, held by `holder`, valid for an hour, granting
-    /// `tools` (JSON).
+    /// A valid root: for `subject` at `issuer`, held by `holder`, valid for an hour, granting `tools` (JSON).
     ///
     /// # Errors
-    /// If `tools` is no JSON.
+    /// If `tools` is not JSON.
     pub fn root(issuer: &str, subject: &str, holder: &Forger, tools: &str) -> Result<Self, Failure> {
         let now = now();
         Ok(Self {
@@ -178,11 +177,11 @@ impl Claims {
         })
     }
 
-    /// A token that is rightly derived from `parent` (itself and its claims) by that one's `parent_holder`, for
-    /// `holder`, granting `tools` (JSON).
+    /// A valid token derived from `parent` (the token and its claims) by `parent_holder`, for `holder`, granting
+    /// `tools` (JSON).
     ///
     /// # Errors
-    /// If `tools` is no JSON.
+    /// If `tools` is not JSON.
     pub fn derived(
         parent: (&str, &Self),
         parent_holder: &Forger,
@@ -208,7 +207,7 @@ impl Details {
     /// These tools, in JSON.
     ///
     /// # Errors
-    /// If it is none.
+    /// If it is not JSON.
     pub fn of(tools: &str) -> Result<Self, Failure> {
         let tools = serde_json::from_str(tools).map_err(Failure::of("reading the tools of a forged token"))?;
         Ok(Self {
@@ -218,15 +217,16 @@ impl Details {
     }
 }
 
-/// base64url(SHA-256) of a token's signing input (all before its last dot), by which children and proofs name it.
+/// base64url(SHA-256) of a token's signing input (all before its last dot). Derived tokens and proofs name a token by
+/// it.
 pub fn digest(signing_input: &str) -> String {
     encode(Sha256::digest(signing_input))
 }
 
-/// What a signed token or proof claims, to be changed and signed anew.
+/// The claims of a signed token or proof, to be changed and signed again.
 ///
 /// # Errors
-/// If it is none.
+/// If `token` is not one.
 pub fn claims_of(token: &str) -> Result<BTreeMap<String, Box<RawValue>>, Failure> {
     let attempt = || format!("reading the claims of {token}");
     let payload = token.split('.').nth(1).unwrap_or_default();

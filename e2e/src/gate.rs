@@ -1,4 +1,4 @@
-//! A gate in front of a server: whoever connects waits there until it is opened.
+//! A gate in front of a server: connections wait there until it is opened.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::Failure;
 
-/// A gate that is shut. It stays until the process ends.
+/// A shut gate. It stays until the process ends.
 #[derive(Debug)]
 pub struct Gate {
     address: SocketAddr,
@@ -28,7 +28,7 @@ impl Gate {
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
                 let seen = Arc::clone(&seen);
-                // A connection that breaks off is for its two ends to notice.
+                // If a connection breaks, its two ends notice.
                 thread::spawn(move || pass(connection, &seen));
             }
         });
@@ -40,7 +40,7 @@ impl Gate {
         self.address.port()
     }
 
-    /// Lets all who wait, and all who come, through to this server.
+    /// Lets all waiting and all new connections through to this server.
     pub fn open(&self, server: SocketAddr) {
         let (beyond, opened) = &*self.beyond;
         *beyond.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);

@@ -1,4 +1,4 @@
-//! What delegations in tests and demo grant, as `--tool` of `credence mint` takes it.
+//! Tools that delegations in tests and demo grant, as `--tool` of `credence mint` takes them.
 
 /// Any item of the catalogue.
 pub const READ: &str = r#"catalog.read={"item":{"constraint_type":"wildcard"}}"#;

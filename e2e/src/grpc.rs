@@ -1,9 +1,9 @@
-//! As much of gRPC and Protocol Buffers as is needed to look at the control plane's streams from outside.
+//! The parts of gRPC and Protocol Buffers that the tests need to read the control plane's streams.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use h2::RecvStream;
 
-/// The messages of a gRPC stream, as they come.
+/// The messages of a gRPC stream, in order.
 #[derive(Debug)]
 pub(crate) struct Messages {
     body: RecvStream,
@@ -20,7 +20,7 @@ impl Messages {
         }
     }
 
-    /// The next one; `None` when there are no more.
+    /// The next message; `None` at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, h2::Error> {
         loop {
             if let Some(message) = self.take() {
@@ -35,7 +35,7 @@ impl Messages {
         }
     }
 
-    /// What follows them.
+    /// The trailers.
     pub(crate) async fn trailers(&mut self) -> Result<Option<http::HeaderMap>, h2::Error> {
         self.body.trailers().await
     }
@@ -51,22 +51,22 @@ impl Messages {
     }
 }
 
-/// A field that holds bytes: its number must be below 16.
+/// A field of bytes. The field number must be below 16.
 pub(crate) fn bytes_field(number: u8, content: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2], &varint(content.len() as u64)[..], content].concat()
 }
 
-/// A field that holds a number: its own must be below 16.
+/// A field with a number. The field number must be below 16.
 pub(crate) fn number_field(number: u8, value: u64) -> Vec<u8> {
     [&[number << 3], &varint(value)[..]].concat()
 }
 
-/// The number of a message's first field, which of a `oneof` is the only one.
+/// The number of a message's first field; with a `oneof`, its only one.
 pub(crate) fn first_field(message: &[u8]) -> Option<u64> {
     Some(read_varint(&mut &message[..])? >> 3)
 }
 
-/// The last bytes field of that number.
+/// The last bytes field of this number.
 pub(crate) fn find_bytes(mut message: &[u8], number: u64) -> Option<&[u8]> {
     let mut found = None;
     while !message.is_empty() {
@@ -78,7 +78,7 @@ pub(crate) fn find_bytes(mut message: &[u8], number: u64) -> Option<&[u8]> {
     found
 }
 
-/// The last number field of that number; 0 if there is none, as Protocol Buffers have it.
+/// The last number field of this number; 0 if there is none, which is the default in Protocol Buffers.
 pub(crate) fn find_number(mut message: &[u8], number: u64) -> Option<u64> {
     let mut found = 0;
     while !message.is_empty() {
@@ -105,7 +105,7 @@ fn read_field<'m>(message: &mut &'m [u8]) -> Option<(u64, Value<'m>)> {
             *message = rest;
             Some((tag >> 3, Value::Bytes(bytes)))
         }
-        // The contract has no other kinds.
+        // The proto files use no other wire types.
         _ => None,
     }
 }

@@ -1,7 +1,8 @@
-//! Nothing that we start survives us, however we end.
+//! No process that the tests start outlives them.
 //!
-//! A guardian, a small shell, is told the ids of the processes that run and the folders they use. When we are gone (a
-//! normal end, Ctrl-C, even `kill -9`) its standard input ends; it then ends what is left and removes the folders.
+//! The guardian is a small shell that gets the ids of the running processes and their folders. When the test process
+//! ends in any way (normally, by Ctrl-C, even by `kill -9`), the guardian's standard input ends. It then kills the
+//! remaining processes and removes the folders.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -10,17 +11,17 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::Failure;
 
-/// From now on this process dies with us.
+/// The guardian ends this process after the tests.
 pub(crate) fn watch(process: u32) -> Result<(), Failure> {
     tell(&format!("watch {process}\n"))
 }
 
-/// The process has been waited for: its id may be somebody else's now.
+/// The process has been waited for: the kernel may give its id to another process.
 pub(crate) fn forget(process: u32) -> Result<(), Failure> {
     tell(&format!("forget {process}\n"))
 }
 
-/// From now on this folder goes with us.
+/// The guardian removes this folder after the tests.
 pub(crate) fn own(folder: &Path) -> Result<(), Failure> {
     tell(&format!("own {}\n", folder.display()))
 }
@@ -37,7 +38,7 @@ fn tell(message: &str) -> Result<(), Failure> {
         .map_err(Failure::of("telling the guardian what to watch"))
 }
 
-/// Never ended by us: it ends by itself once we are gone.
+/// The tests never end it: it ends by itself after them.
 static GUARDIAN: LazyLock<Mutex<Result<Child, Failure>>> = LazyLock::new(|| Mutex::new(start()));
 
 fn start() -> Result<Child, Failure> {
@@ -50,7 +51,7 @@ fn start() -> Result<Child, Failure> {
         .map_err(Failure::of("starting /bin/sh to watch over the processes"))
 }
 
-/// The signals of a terminal go to the whole group; the guardian is the one that stays.
+/// A terminal sends signals to the whole process group; the guardian must survive them.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 processes=' '
@@ -74,9 +75,9 @@ rm -rf -- "$@"
 mod tests {
     use super::*;
 
-    /// Told twice of an end, as when a process is killed and then dropped, it neither forgets others nor grows.
+    /// If the end of a process is reported twice (killed, then dropped), the guardian neither forgets others nor grows.
     #[test]
-    fn what_is_forgotten_twice_is_forgotten_once() {
+    fn forgetting_a_process_twice_forgets_it_once() {
         let script = SCRIPT.replace("kill -KILL $processes", "printf %s \"$processes\"");
         let mut guardian = Command::new("/bin/sh")
             .args(["-c", &script])

@@ -1,4 +1,4 @@
-//! HTTP/2 without encryption and by prior knowledge, to Envoy and behind it.
+//! HTTP/2 without encryption and by prior knowledge, to and behind Envoy.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -17,13 +17,13 @@ use crate::client::grpc_frame;
 use crate::received::{Marks, Received};
 use crate::{Failure, Reply, Request};
 
-/// A connection on which any number of requests may be under way.
+/// A connection for any number of concurrent requests.
 #[derive(Debug)]
 pub struct Http2 {
     sender: SendRequest<Bytes>,
 }
 
-/// A request that has begun.
+/// A request that is under way.
 #[derive(Debug)]
 pub struct Exchange {
     response: ResponseFuture,
@@ -37,7 +37,7 @@ impl Http2 {
     /// Opens a connection.
     ///
     /// # Errors
-    /// If nobody answers, or not in HTTP/2.
+    /// If no server listens there, or it does not speak HTTP/2.
     pub fn connect(address: SocketAddr) -> Result<Self, Failure> {
         let attempt = || format!("connecting to {address} in HTTP/2");
         RUNTIME.block_on(in_time(async {
@@ -46,7 +46,7 @@ impl Http2 {
                 .map_err(Failure::of(attempt()))?;
             stream.set_nodelay(true).map_err(Failure::of(attempt()))?;
             let (sender, connection) = h2::client::handshake(stream).await.map_err(Failure::of(attempt()))?;
-            // Its end shows in the requests.
+            // The requests report its end.
             tokio::spawn(connection);
             Ok(Self { sender })
         }))
@@ -54,7 +54,7 @@ impl Http2 {
 
     /// Sends a request and waits for the whole reply.
     ///
-    /// `host` becomes `:authority`; headers of a connection, which HTTP/2 does not have, must not be there.
+    /// `host` becomes `:authority`. Connection headers, which HTTP/2 does not have, must not be there.
     ///
     /// # Errors
     /// If there is no whole reply within 20 seconds.
@@ -62,12 +62,12 @@ impl Http2 {
         self.start(request)?.finish()
     }
 
-    /// Whether the request can be written in HTTP/2: a target, host or header may be one that this client does not take.
+    /// Whether the request can be written in HTTP/2: this client refuses some targets, hosts and headers.
     pub fn can_send(request: &Request) -> bool {
         head(request, None).is_ok()
     }
 
-    /// Sends a request and does not wait.
+    /// Starts a request and does not wait.
     ///
     /// # Errors
     /// If the connection has ended.
@@ -75,13 +75,13 @@ impl Http2 {
         let is_all = request.body.is_empty();
         let mut exchange = self.begin(request, None, is_all)?;
         if !is_all {
-            // Whoever answers at the headers may have ended the stream by now: the reply will tell.
+            // The server may have answered after the headers and ended the stream. The reply tells.
             let _ = exchange.send_part(&request.body, true);
         }
         Ok(exchange)
     }
 
-    /// Sends a request with trailers behind the body, and waits for the whole reply.
+    /// Sends a request with trailers after the body, and waits for the whole reply.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -92,7 +92,7 @@ impl Http2 {
         exchange.finish()
     }
 
-    /// Begins a request whose body may follow; that of `request` is left out.
+    /// Starts a request whose body may follow. The body of `request` is not sent.
     ///
     /// # Errors
     /// If the connection has ended.
@@ -100,7 +100,7 @@ impl Http2 {
         self.begin(request, None, false)
     }
 
-    /// Begins an extended CONNECT (RFC 8441), by which HTTP/2 asks for an upgrade to `protocol`.
+    /// Starts an extended CONNECT (RFC 8441), with which HTTP/2 asks for an upgrade to `protocol`.
     ///
     /// # Errors
     /// If the connection has ended.
@@ -169,7 +169,7 @@ impl Exchange {
     }
 }
 
-/// Serves a connection until it ends, as [`crate::upstream`] says.
+/// Serves a connection until it ends, as described in [`crate::upstream`].
 pub(crate) fn serve(connection: TcpStream, marks: &Marks) -> io::Result<()> {
     connection.set_nonblocking(true)?;
     RUNTIME.block_on(async {
@@ -182,7 +182,7 @@ pub(crate) fn serve(connection: TcpStream, marks: &Marks) -> io::Result<()> {
         while let Some(request) = connection.accept().await {
             let (request, respond) = request.map_err(io::Error::other)?;
             let marks = marks.clone();
-            // A stream that breaks off is Envoy's to report.
+            // Envoy reports a broken stream.
             tokio::spawn(async move { answer(request, respond, &marks).await.is_ok() });
         }
         Ok(())
@@ -275,7 +275,7 @@ pub(crate) async fn in_time<T>(attempt: impl Future<Output = Result<T, Failure>>
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Connections make progress whether or not somebody waits for one.
+/// Connections make progress even if no thread waits for one.
 pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

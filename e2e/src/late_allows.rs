@@ -1,6 +1,6 @@
-//! Load on every worker that remembers when each of its requests began, and tells which were allowed too late.
+//! Load on every worker that records when each request began, to find requests that were allowed too late.
 //!
-//! What is promised: no request is allowed that began after a revocation was confirmed, whatever failed.
+//! The promise: a request that begins after a revocation was confirmed is not allowed, under any failure.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,28 +10,28 @@ use std::time::{Duration, Instant};
 use crate::envoy::Envoy;
 use crate::{Client, Failure, Request, waiting};
 
-/// Requests that follow one another on a connection to each worker, until [`finish`](Self::finish).
+/// One request after the other, on a connection to each worker, until [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct Load {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
 }
 
-/// What came of the requests.
+/// The answers.
 #[derive(Debug)]
 pub struct Seen {
     answers: Vec<Answer>,
     workers: usize,
 }
 
-/// What came of one request.
+/// The answer to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Which of the requests it was.
+    /// The request's name.
     pub name: String,
-    /// Who answered.
+    /// The worker that answered.
     pub worker: usize,
-    /// Just before its first byte was sent.
+    /// Just before the first byte was sent.
     pub began: Instant,
     /// The HTTP status.
     pub status: u16,
@@ -50,7 +50,7 @@ struct Shared {
 // === impl Load ===
 
 impl Load {
-    /// Begins to send these requests, in turn, to every worker.
+    /// Starts to send these requests, in turn, to every worker.
     ///
     /// # Errors
     /// If the workers cannot be told apart.
@@ -80,10 +80,10 @@ impl Load {
         Self { shared, workers }
     }
 
-    /// Waits until what every worker last answered to the request of that name is as wanted, and began after this call.
+    /// Waits until every worker's last answer to this request is as wanted, and began after this call.
     ///
     /// # Errors
-    /// If that takes too long, or a request was not answered at all.
+    /// If that takes too long, or a request got no answer.
     pub fn until(&self, what: &str, name: &str, is_as_wanted: impl Fn(&Answer) -> bool) -> Result<(), Failure> {
         let called = Instant::now();
         waiting::until(format_args!("{name} {what}, in every worker"), || {
@@ -100,7 +100,7 @@ impl Load {
         })
     }
 
-    /// Waits until every worker allows it.
+    /// Waits until every worker allows the request.
     ///
     /// # Errors
     /// As [`until`](Self::until).
@@ -108,7 +108,7 @@ impl Load {
         self.until("to be allowed", name, |answer| answer.status == 200)
     }
 
-    /// Waits until every worker denies it for this reason.
+    /// Waits until every worker denies the request for this reason.
     ///
     /// # Errors
     /// As [`until`](Self::until).
@@ -117,12 +117,12 @@ impl Load {
         self.until(&format!("to be denied for {reason}"), name, denied)
     }
 
-    /// Goes on for so long.
+    /// Continues for this time.
     pub fn go_on(&self, time: Duration) {
         thread::sleep(time);
     }
 
-    /// Goes on until every worker has answered a request of that name that began after `instant`.
+    /// Continues until every worker has answered a request of this name that began after `instant`.
     ///
     /// # Errors
     /// As [`until`](Self::until).
@@ -131,10 +131,10 @@ impl Load {
         self.until("to be answered", name, |_| true)
     }
 
-    /// Ends the load and says what came of it.
+    /// Ends the load and returns the answers.
     ///
     /// # Errors
-    /// If a request was not answered at all.
+    /// If a request got no answer.
     pub fn finish(mut self) -> Result<Seen, Failure> {
         let workers = self.workers.len();
         self.end();
@@ -148,7 +148,7 @@ impl Load {
     fn end(&mut self) {
         self.shared.done.store(true, Ordering::Relaxed);
         for worker in self.workers.drain(..) {
-            // What it could not do stands in `failure`.
+            // `failure` has its error.
             let _ = worker.join();
         }
     }
@@ -163,10 +163,10 @@ impl Drop for Load {
 // === impl Seen ===
 
 impl Seen {
-    /// Every request of that name that began after `instant` was denied, and every worker was asked.
+    /// Asserts that every request of this name that began after `instant` was denied, and that every worker was asked.
     ///
     /// # Panics
-    /// If one was allowed, with when it began, or if a worker was not asked.
+    /// If one was allowed (the message says when it began), or if a worker was not asked.
     #[track_caller]
     pub fn assert_no_late_allows(&self, name: &str, instant: Instant) {
         let late = self.late_allows(name, instant);
@@ -187,7 +187,7 @@ impl Seen {
         }
     }
 
-    /// Every request of that name was allowed.
+    /// Asserts that every request of this name was allowed.
     ///
     /// # Panics
     /// If one was not.
@@ -204,10 +204,10 @@ impl Seen {
         );
     }
 
-    /// Nothing of that name that began between the two was allowed.
+    /// Asserts that no request of this name that began between the two was allowed.
     ///
     /// # Panics
-    /// If something was.
+    /// If one was.
     #[track_caller]
     pub fn assert_none_allowed_between(&self, name: &str, from: Instant, to: Instant) {
         let allowed = self
@@ -217,13 +217,13 @@ impl Seen {
         assert!(allowed.is_none(), "{name} was allowed; worker and delay: {after:?}");
     }
 
-    /// Requests of that name that began after `instant` and were allowed.
+    /// The requests of this name that began after `instant` and were allowed.
     pub fn late_allows(&self, name: &str, instant: Instant) -> Vec<&Answer> {
         let is_late = |answer: &&Answer| answer.status == 200 && answer.began > instant;
         self.of(name).filter(is_late).collect()
     }
 
-    /// All answers to that request, each worker's in their order.
+    /// All answers to this request, in each worker's order.
     pub fn of(&self, name: &str) -> impl Iterator<Item = &Answer> {
         self.answers.iter().filter(move |answer| answer.name == name)
     }
@@ -255,8 +255,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Some hundred requests a second for each worker: enough to notice what lasts a few milliseconds, and little enough for
-/// several such tests side by side.
+/// A few hundred requests per second for each worker: enough to notice an effect of a few milliseconds, and few enough
+/// to run several such tests at the same time.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(3);
 
 #[cfg(test)]
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
     use crate::upstream::Upstream;
 
-    /// A service without a filter allows everything: whatever is revoked.
+    /// A service without a filter, which allows every request after any revocation.
     fn load_without_a_filter() -> (Upstream, Load) {
         let service = Upstream::start().unwrap();
         let connections = [(); 2].map(|()| Client::connect(service.address()).unwrap());
@@ -285,7 +285,7 @@ mod tests {
                 .iter()
                 .all(|worker| late.iter().any(|answer| answer.worker == *worker))
         );
-        assert!(late.len() < seen.of("bob").count(), "what began before is not late");
+        assert!(late.len() < seen.of("bob").count(), "an earlier request is not late");
     }
 
     #[test]
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "the load ended too early")]
-    fn a_load_that_asks_nobody_after_the_confirmation_shows_nothing() {
+    fn a_load_that_sends_no_request_after_the_confirmation_is_an_error() {
         let (_service, load) = load_without_a_filter();
         load.until_allowed("bob").unwrap();
         load.finish().unwrap().assert_no_late_allows("bob", Instant::now());

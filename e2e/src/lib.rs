@@ -1,8 +1,8 @@
-//! A running Credence to try things on: a service, the control plane, and Envoy with the filter, all real, all on free
-//! ports of this machine, and all gone when the process that started them is.
+//! A test harness that runs Credence: a service, the control plane, and Envoy with the filter. All are real and use
+//! free ports of this machine. All end with the process that started them.
 //!
-//! Nothing here uses the product's own crates: what is driven is what is built. Delegations are made by the `credence`
-//! command, as a user would, and by a signer of our own ([`forge`]) where a user would not.
+//! The harness uses none of the product's crates: it drives the built programs. The `credence` command makes
+//! delegations, as users do; [`forge`] signs those that users cannot make.
 
 pub mod artefacts;
 pub mod assertions;

@@ -1,7 +1,7 @@
-//! The path from Envoy to the control plane, which can be cut without a word, or made slow, and mended.
+//! The network path from Envoy to the control plane. A test can cut it silently, slow it down, and restore it.
 //!
-//! What is sent over a cut path is not lost but late, as TCP has it: it arrives when the path is whole again, however old
-//! it is by then, unless an end has given the connection up. Nobody is told of the cut: no reset, no end.
+//! Data sent over a cut path is delayed, not lost, as in TCP: it arrives once the path is restored, unless an end has
+//! closed the connection. Neither end sees the cut: there is no reset and no end of stream.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::Failure;
 
-/// A path that leads nowhere yet. It stays until the process ends.
+/// A path without a target yet. It stays until the process ends.
 #[derive(Debug)]
 pub struct Link {
     address: SocketAddr,
@@ -29,7 +29,7 @@ struct Condition {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Now {
-    /// Where new connections lead.
+    /// The target of new connections.
     server: Option<SocketAddr>,
     is_cut: bool,
     delay: Duration,
@@ -38,7 +38,7 @@ struct Now {
 // === impl Link ===
 
 impl Link {
-    /// A path from a free port.
+    /// A path that starts at a free port.
     ///
     /// # Errors
     /// If there is none.
@@ -51,39 +51,39 @@ impl Link {
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
                 let condition = Arc::clone(&seen);
-                // A connection that breaks off is for its two ends to notice.
+                // If a connection breaks, its two ends notice.
                 thread::spawn(move || condition.connect(connection));
             }
         });
         Ok(Self { address, condition })
     }
 
-    /// The port where it begins.
+    /// The port where it starts.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Has it lead there. Connections that lead elsewhere stay.
+    /// Sets the target of new connections. Existing ones stay.
     pub fn lead_to(&self, server: SocketAddr) {
         self.change(|now| now.server = Some(server));
     }
 
-    /// From now on nothing arrives, in either direction.
+    /// From now on no data arrives, in either direction.
     pub fn cut(&self) {
         self.change(|now| now.is_cut = true);
     }
 
-    /// All that was sent meanwhile arrives, and what is sent from now on.
+    /// All delayed data arrives, and new data too.
     pub fn mend(&self) {
         self.change(|now| now.is_cut = false);
     }
 
-    /// Everything under way, and everything sent from now on, takes so long in each direction.
+    /// Delays all data by this much in each direction.
     pub fn delay(&self, delay: Duration) {
         self.change(|now| now.delay = delay);
     }
 
-    /// Ends every connection. New ones lead on.
+    /// Closes every connection. New ones are accepted.
     pub fn reset(&self) {
         for end in self.condition.ends().drain(..) {
             // It may have ended before.
@@ -141,7 +141,7 @@ impl Condition {
         let _ = to.shutdown(Shutdown::Both);
     }
 
-    /// Of what was sent at that instant.
+    /// Waits until data that was sent at this instant may arrive.
     fn wait_until_arrival(&self, sent: Instant) {
         let mut now = self.lock();
         loop {
@@ -158,7 +158,7 @@ impl Condition {
     }
 }
 
-/// Takes what is sent, until its end.
+/// Reads data until the end of the stream.
 fn take(mut from: TcpStream, parts: &Sender<(Instant, Vec<u8>)>) {
     let mut part = vec![0; PART_BYTES];
     while let Ok(length @ 1..) = from.read(&mut part) {

@@ -44,19 +44,19 @@ pub enum Kind {
     Unknown,
 }
 
-/// What the filter gets in a message's place.
+/// Maps a message to those that the filter gets instead.
 type Meddling = Box<dyn FnMut(Message) -> Vec<Message> + Send>;
 
 struct Shared {
     server: Mutex<Option<SocketAddr>>,
-    /// Makes one for each stream, so that what is held back of one never gets into another.
+    /// Makes one for each stream, so that a message held back on one stream never gets into another.
     meddling: Mutex<Arc<dyn Fn() -> Meddling + Send + Sync>>,
 }
 
 // === impl Meddler ===
 
 impl Meddler {
-    /// One who passes everything on, to nowhere yet.
+    /// A proxy that passes all messages on, without a target yet.
     ///
     /// # Errors
     /// If there is no free port.
@@ -72,24 +72,25 @@ impl Meddler {
         let seen = Arc::clone(&shared);
         RUNTIME.spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
-                // A connection that breaks off is for its two ends to notice.
+                // If a connection breaks, its two ends notice.
                 tokio::spawn(Arc::clone(&seen).pass(connection));
             }
         });
         Ok(Self { address, shared })
     }
 
-    /// Where filters connect.
+    /// The port that filters connect to.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Has new connections lead there.
+    /// Sets the target of new connections.
     pub fn lead_to(&self, server: SocketAddr) {
         *self.shared.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
     }
 
-    /// From now on does this with each stream's messages, of those that are open too: `start` is called once a stream.
+    /// Applies this to each stream's messages from now on, open streams included. `start` is called once for each
+    /// stream.
     pub fn meddle<M>(&self, start: impl Fn() -> M + Send + Sync + 'static)
     where
         M: FnMut(Message) -> Vec<Message> + Send + 'static,
@@ -98,7 +99,7 @@ impl Meddler {
         *self.shared.meddling.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(start);
     }
 
-    /// From now on passes everything on as it is.
+    /// Passes all messages on unchanged from now on.
     pub fn be_honest(&self) {
         *self.shared.meddling.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(honest);
     }
@@ -147,7 +148,7 @@ impl Shared {
         loop {
             let message = tokio::select! {
                 message = messages.next() => message?,
-                // The filter has reset the stream: so do we, by letting go of it.
+                // The filter has reset the stream. Dropping ours resets it too.
                 _ = std::future::poll_fn(|context| to_filter.poll_reset(context)) => return Ok(()),
             };
             let Some(bytes) = message else { break };

@@ -1,5 +1,5 @@
-//! HTTP/1.1 messages as they are on the wire (RFC 9112): enough of it for a client that may be rude and a service that
-//! is only ever spoken to by Envoy.
+//! HTTP/1.1 messages (RFC 9112): as much as a client that may send invalid requests needs, and a service that only
+//! Envoy connects to.
 
 use std::io::{self, BufRead, Read};
 
@@ -8,15 +8,15 @@ use std::io::{self, BufRead, Read};
 pub(crate) struct Message {
     /// `GET / HTTP/1.1` or `HTTP/1.1 200 OK`.
     pub(crate) start: String,
-    /// In the order they came, as they were written. Bytes beyond ASCII become U+FFFD.
+    /// In order, as written. Bytes beyond ASCII become U+FFFD.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// What follows a chunked body, likewise.
+    /// The trailers of a chunked body, likewise.
     pub(crate) trailers: Vec<(String, String)>,
 }
 
 impl Message {
-    /// Reads a request; `None` if the other side has closed the connection instead.
+    /// Reads a request; `None` if the client has closed the connection instead.
     pub(crate) fn read_request(reader: &mut impl BufRead) -> io::Result<Option<Self>> {
         if reader.fill_buf()?.is_empty() {
             return Ok(None);
@@ -37,7 +37,7 @@ impl Message {
         Ok(message)
     }
 
-    /// The first header of that name, in whatever case.
+    /// The first header of that name; letter case is ignored.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -80,7 +80,7 @@ impl Message {
                     Err(io::ErrorKind::UnexpectedEof.into())
                 }
             }
-            Some(Err(_)) => Err(malformed("a content-length that is no number")),
+            Some(Err(_)) => Err(malformed("a content-length that is not a number")),
             None if is_response => reader.read_to_end(&mut self.body).map(|_| ()),
             None => Ok(()),
         }

@@ -1,7 +1,7 @@
-//! What services make of a request: the habits of widespread servers and frameworks, each of which is somebody's.
+//! How services read a request: habits of widespread servers and frameworks.
 //!
-//! A request that is one thing to the filter and another to the service behind it is how a filter is passed by. Here the
-//! other reading is shown, on what has really arrived.
+//! A request bypasses a filter if the filter and the service read it differently. These functions give the service's
+//! reading of a request that has arrived.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::received::Received;
 
-/// The path as a server reads it that decodes first and then splits, takes `\` for `/`, cuts segments at `;`, strings at
+/// The path as read by a server that decodes before it splits, treats `\` as `/`, cuts segments at `;` and strings at
 /// NUL, merges slashes and resolves dots: Windows, Tomcat, C.
 pub fn tidied_path(received: &Received) -> String {
     let path = received.target.split(['?', '#']).next().unwrap_or_default();
@@ -26,7 +26,7 @@ pub fn tidied_path(received: &Received) -> String {
     format!("/{}", segments.join("/"))
 }
 
-/// The same by one who decodes once more than his proxy expects.
+/// The same by a server that decodes once more than its proxy expects.
 pub fn path_decoded_twice(received: &Received) -> String {
     let target = decoded(&received.target);
     tidied_path(&Received {
@@ -35,37 +35,37 @@ pub fn path_decoded_twice(received: &Received) -> String {
     })
 }
 
-/// The path as a router reads it that ignores letter case: Express, ASP.NET.
+/// The path as read by a router that ignores letter case: Express, ASP.NET.
 pub fn caseless_path(received: &Received) -> String {
     tidied_path(received).to_lowercase()
 }
 
-/// The path as a router reads it that ignores a trailing slash, and takes `.json` for a format: Express, Rails, Spring.
+/// The path as read by a router that ignores a trailing slash, and takes `.json` for a format: Express, Rails, Spring.
 pub fn path_without_ending(received: &Received) -> String {
     let path = tidied_path(received);
     path.rsplit_once('.').map_or(path.as_str(), |(path, _)| path).to_owned()
 }
 
-/// The method as a framework reads it that puts it in capitals: Django, Flask.
+/// The method as read by a framework that turns it into capitals: Django, Flask.
 pub fn caseless_method(received: &Received) -> String {
     received.method.to_uppercase()
 }
 
-/// The query member of that name, the last if there are several, by one who takes `;` for `&` (the older HTML), `+` for a
-/// space, `name[]`, `[name]`, `x.name` and `Name` for `name` (PHP, the `qs` of Node, ASP.NET), `a.b` and `a[b` for `a_b`
-/// (PHP), and leaves escapes that are none as they are.
+/// The query member of that name, the last if there are several. This reader takes `;` for `&` (older HTML), `+` for a
+/// space, `name[]`, `[name]`, `x.name` and `Name` for `name` (PHP, the `qs` of Node, ASP.NET), and `a.b` and `a[b` for
+/// `a_b` (PHP). It leaves invalid escapes as they are.
 pub fn query_member(received: &Received, name: &str) -> Option<String> {
     let (_, query) = received.target.split_once('?')?;
     member(query, name)
 }
 
-/// The member of that name in a form, which many a framework takes for one of the query.
+/// The member of that name in a form. Many frameworks treat it as a query member.
 pub fn form_member(received: &Received, name: &str) -> Option<String> {
     member(&received.body, name)
 }
 
-/// The header of that name, the last if there are several, by a service that can tell no character from `-` that is no
-/// letter or digit (CGI, as PHP and lighttpd do it), merges trailers into the headers, and of a list takes the last element.
+/// The header of that name, the last if there are several. This reader takes every character that is no letter or digit
+/// for `-` (CGI, in PHP and lighttpd), merges trailers into the headers, and takes the last element of a list.
 pub fn header(received: &Received, name: &str) -> Option<String> {
     let fold = |name: &str| name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     let headers = received.headers.iter().chain(&received.trailers);
@@ -74,8 +74,8 @@ pub fn header(received: &Received, name: &str) -> Option<String> {
     Some(last.trim().to_owned())
 }
 
-/// The member of a JSON body, the last if there are several, by one who asks neither for a media type nor for letter
-/// case, nor for the end of the text (Go's `encoding/json` with a decoder, JavaScript's `JSON.parse` but for the last).
+/// The member of a JSON body, the last if there are several. This reader ignores the media type, letter case and text
+/// after the JSON (Go's `encoding/json` with a decoder; JavaScript's `JSON.parse`, except for the last).
 pub fn json_member(received: &Received, name: &str) -> Option<String> {
     let body = received.body.trim_start_matches('\u{feff}');
     let mut values = serde_json::Deserializer::from_str(body).into_iter::<Members>();
@@ -84,7 +84,7 @@ pub fn json_member(received: &Received, name: &str) -> Option<String> {
     found.next_back().map(|(_, value)| value.get().to_owned())
 }
 
-/// The method, by one who lets a header replace it (Rails, Express with method-override, and so on).
+/// The method, if a header may override it (Rails, Express with method-override, and others).
 pub fn method(received: &Received) -> String {
     let overrides = [
         "x-http-method-override",
@@ -97,7 +97,7 @@ pub fn method(received: &Received) -> String {
     by_header.unwrap_or_else(|| received.method.clone())
 }
 
-/// The path, by one who lets a header replace it (IIS's rewriting, Symfony, oauth2-proxy, and so on).
+/// The path, if a header may override it (IIS's rewriting, Symfony, oauth2-proxy, and others).
 pub fn rewritten_path(received: &Received) -> String {
     let names = [
         "x-original-url",
@@ -111,8 +111,8 @@ pub fn rewritten_path(received: &Received) -> String {
     by_header.unwrap_or_else(|| received.target.clone())
 }
 
-/// The path, by one who lets a header say how much of it is not the application's (gunicorn, and the middleware that many a
-/// Flask application has).
+/// The path, if a header says which part of it is not the application's (gunicorn, and a middleware that is common in
+/// Flask applications).
 pub fn path_in_application(received: &Received) -> String {
     let mut names = ["script-name", "x-script-name", "x-forwarded-prefix"].iter();
     let mounted_at = names.find_map(|name| header(received, name)).unwrap_or_default();
@@ -120,8 +120,7 @@ pub fn path_in_application(received: &Received) -> String {
     rest.unwrap_or(&received.target).to_owned()
 }
 
-/// The host, by one who believes whoever says for which host the request was before (Rails, and others where they are told
-/// to).
+/// The host, if the service trusts headers about the original host (Rails, and others where configured).
 pub fn host(received: &Received) -> Option<String> {
     let forwarded = header(received, "forwarded").and_then(|forwarded| {
         forwarded
@@ -159,7 +158,7 @@ fn member(members: &str, name: &str) -> Option<String> {
     found.next_back()
 }
 
-/// Percent-decoded, as far as there is something to decode.
+/// Percent-decoded; invalid escapes stay.
 fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());

@@ -1,32 +1,32 @@
-//! The filter's module: what it exports, and the same with a trap put into it.
+//! The filter's module: its exports, and copies with instructions inserted.
 //!
-//! The product has no way to be made to trap, and gets none for the sake of a test: instead the built module is read
-//! (WebAssembly 1.0, binary format), and instructions are written before those of one of the functions that Envoy calls.
-//! All else in it is what was built.
+//! The product has no way to cause a trap, and needs none for tests. Instead, this reads the built module (WebAssembly
+//! 1.0, binary format), and inserts instructions at the start of one function that Envoy calls. The rest of the module
+//! is unchanged.
 
 use crate::Failure;
 
-/// The names of what the module exports, sorted.
+/// The names of the module's exports, sorted.
 ///
 /// # Errors
-/// If it is no module.
+/// If it is not a module.
 pub fn exports(module: &[u8]) -> Result<Vec<String>, Failure> {
     let mut names = exported_names(module).ok_or_else(|| Failure::new("the module cannot be read"))?;
     names.sort_unstable();
     Ok(names)
 }
 
-/// The module with `instructions` before all others of the function that it exports as `export`.
+/// The module with `instructions` inserted at the start of the function exported as `export`.
 ///
 /// # Errors
-/// If it is no module, or exports no such function.
+/// If it is not a module, or exports no such function.
 pub fn with_instructions(module: &[u8], export: &str, instructions: &[u8]) -> Result<Vec<u8>, Failure> {
     rewrite(module, export, instructions)
         .ok_or_else(|| Failure::new(format!("the module cannot be read, or exports no function {export}")))
 }
 
-/// For a function whose third parameter is 0: trap. That of `proxy_on_request_headers` says whether the headers are all
-/// of the request, so that every request with a body traps.
+/// Traps if the function's third parameter is 0. In `proxy_on_request_headers`, that parameter says whether the headers
+/// end the request, so every request with a body traps.
 ///
 /// `local.get 2`, `i32.eqz`, `if`, `unreachable`, `end`
 pub const TRAP_IF_THIRD_IS_ZERO: &[u8] = &[0x20, 0x02, 0x45, 0x04, 0x40, 0x00, 0x0b];
@@ -86,7 +86,7 @@ fn imported_functions(section: &[u8]) -> Option<usize> {
             rest = text(rest)?.1;
         }
         let (kind, after) = rest.split_first()?;
-        // Ours imports nothing but functions.
+        // Our module imports only functions.
         (*kind == FUNCTION).then_some(())?;
         functions += 1;
         rest = number(after)?.1;
@@ -128,7 +128,7 @@ fn with_code(section: &[u8], wanted: usize, instructions: &[u8]) -> Option<Vec<u
     Some(rewritten)
 }
 
-/// A function begins with its local variables: how many there are of which type.
+/// A function starts with its local variables: a count for each type.
 fn behind_locals(function: &[u8]) -> Option<&[u8]> {
     let (groups, mut rest) = number(function)?;
     for _ in 0..groups {
@@ -142,7 +142,7 @@ fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(length)
 }
 
-/// An unsigned number: seven bits a byte, the least first.
+/// An unsigned LEB128 number: seven bits a byte, least significant first.
 fn number(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let mut value = 0;
     for (index, byte) in bytes.iter().enumerate().take(5) {

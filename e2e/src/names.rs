@@ -1,7 +1,7 @@
-//! The names that envoy-config/envoy.yaml gives to the service and to the issuer.
+//! The service's and the issuer's names in envoy-config/envoy.yaml.
 
-/// The service's name, as envoy-config/envoy.yaml has it.
+/// The service's name in envoy-config/envoy.yaml.
 pub const AUDIENCE: &str = "https://payments.example";
 
-/// The issuer that the filter believes, as envoy-config/envoy.yaml has it.
+/// The issuer that the filter trusts in envoy-config/envoy.yaml.
 pub const ISSUER: &str = "https://id.example.com";

@@ -1,4 +1,4 @@
-//! An operator who revokes over the HTTP API, on a connection that is kept open.
+//! An operator who revokes over the HTTP API, on a kept connection.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::control_plane::ControlPlane;
 use crate::{Client, Failure, ISSUER, Reply, Request};
 
-/// Whoever revokes.
+/// The operator.
 #[derive(Debug)]
 pub struct Operator {
     http: SocketAddr,
@@ -22,19 +22,19 @@ struct Answer {
     seq: u64,
 }
 
-/// When a revocation was asked for and answered.
+/// The time of a revocation's request and of its answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Acknowledged {
-    /// Just before the first byte of the request that was acknowledged.
+    /// Just before the first byte of the acknowledged request.
     pub began: Instant,
     /// Just after the last byte of the answer.
     pub at: Instant,
-    /// Its number in the log.
+    /// Its sequence number in the log.
     pub seq: u64,
 }
 
 impl Operator {
-    /// The operator of this control plane, wherever it is restarted on these addresses.
+    /// The operator of this control plane. Works across restarts on the same addresses.
     ///
     /// # Errors
     /// If the token cannot be read.
@@ -50,11 +50,11 @@ impl Operator {
         })
     }
 
-    /// Raises the epoch of the person of that name at [`ISSUER`], and waits until that is confirmed: no filter allows
-    /// anything any more that was granted before.
+    /// Raises the epoch of this subject at [`ISSUER`], and waits for the confirmation that every filter denies the
+    /// delegations issued before.
     ///
     /// # Errors
-    /// If it was not confirmed, for whatever reason.
+    /// If it was not confirmed.
     pub fn raise(&mut self, subject: &str) -> Result<Acknowledged, Failure> {
         let began = Instant::now();
         let (seq, is_confirmed) = self.post(subject, "applied")?;
@@ -63,10 +63,10 @@ impl Operator {
         Ok(Acknowledged { began, at, seq })
     }
 
-    /// The same, but waits for no filter: it is durable, and on its way.
+    /// The same, but waits for no filter: the revocation is durable and will be sent.
     ///
     /// # Errors
-    /// If it was not acknowledged, for whatever reason.
+    /// If it was not acknowledged.
     pub fn commit(&mut self, subject: &str) -> Result<Acknowledged, Failure> {
         let began = Instant::now();
         let (seq, _) = self.post(subject, "committed")?;
@@ -74,10 +74,10 @@ impl Operator {
         Ok(Acknowledged { began, at, seq })
     }
 
-    /// Waits until what has this number in the log is confirmed, and says when that was known here.
+    /// Waits until the entry of this number is confirmed, and returns when the answer came.
     ///
     /// # Errors
-    /// If it was not, for whatever reason.
+    /// If it was not confirmed.
     pub fn confirmed(&mut self, seq: u64) -> Result<Instant, Failure> {
         loop {
             let reply = self.ask(&Request::get(&format!("/v1/revocations/{seq}")))?;
@@ -92,7 +92,7 @@ impl Operator {
         }
     }
 
-    /// Raises again and again until it is confirmed, as callers are told to.
+    /// Repeats the revocation until it is confirmed, as the API asks callers to.
     ///
     /// # Errors
     /// If it is not within `limit`.
@@ -106,7 +106,7 @@ impl Operator {
         }
     }
 
-    /// Returns its number in the log, and whether it is confirmed.
+    /// Returns its sequence number, and whether it is confirmed.
     fn post(&mut self, subject: &str, wait: &str) -> Result<(u64, bool), Failure> {
         let body = format!(r#"{{"principal": {{"issuer": "{ISSUER}", "subject": "{subject}"}}}}"#);
         let request = Request::new("POST", &format!("/v1/revocations?wait={wait}")).json(body);
@@ -128,7 +128,7 @@ impl Operator {
             None => Client::connect(self.http)?,
         };
         let reply = client.send(&request)?;
-        // A connection that failed is not used again.
+        // A failed connection is not used again.
         self.client = Some(client);
         Ok(reply)
     }

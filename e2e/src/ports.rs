@@ -1,4 +1,4 @@
-//! Ports for servers that have to come back on the same one.
+//! Ports for servers that must restart on the same one.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -6,10 +6,10 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use crate::Failure;
 
-/// A port of this machine that nobody listens on.
+/// A free port of this machine.
 ///
-/// From below the range that the kernel takes ports for outgoing connections from: nobody else is handed this one while
-/// the server that uses it restarts.
+/// Below the kernel's range of ports for outgoing connections, so that no other program gets it while its server
+/// restarts.
 ///
 /// # Errors
 /// If none is found.

@@ -1,4 +1,4 @@
-//! A program that runs beside us, its output in a file.
+//! A child process, with its output in a file.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Failure, guardian, waiting};
 
-/// A running program; killed when dropped, or when we end in whatever way.
+/// A running program; killed when dropped, or when the test process ends.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -19,7 +19,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program. What it prints is appended to the file `log`, and shown if a test fails.
+    /// Starts a program. Its output is appended to the file `log`, and shown if a test fails.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -58,20 +58,20 @@ impl Process {
             .unwrap_or_default()
     }
 
-    /// Whether it has ended by itself, and how.
+    /// Whether it has ended by itself, and its exit status.
     ///
     /// # Errors
-    /// If the system does not say.
+    /// If the process status cannot be read.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, Failure> {
         self.child
             .try_wait()
             .map_err(Failure::of(format_args!("looking after {}", self.name)))
     }
 
-    /// Fails, with the end of what it printed, if it is no longer running.
+    /// Fails, with the end of its output, if it is no longer running.
     ///
     /// # Errors
-    /// As said.
+    /// If it has ended.
     pub fn check_running(&mut self) -> Result<(), Failure> {
         match self.ended()? {
             None => Ok(()),
@@ -83,12 +83,12 @@ impl Process {
         }
     }
 
-    /// Kills it on the spot (`kill -9`).
+    /// Kills it (`kill -9`).
     ///
     /// # Errors
     /// If it cannot be killed.
     pub fn kill(&mut self) -> Result<(), Failure> {
-        // Already gone is as good.
+        // It may have ended already.
         let _ = self.child.kill();
         self.child
             .wait()
@@ -96,7 +96,7 @@ impl Process {
         guardian::forget(self.child.id())
     }
 
-    /// Asks it to stop (SIGTERM) and waits until it has.
+    /// Asks it to stop (SIGTERM) and waits until it ends.
     ///
     /// # Errors
     /// If it does not stop in time.
@@ -108,18 +108,18 @@ impl Process {
         Ok(status)
     }
 
-    /// Has it do nothing at all until [`resume`](Self::resume) (SIGSTOP): its connections stay open.
+    /// Stops it until [`resume`](Self::resume) (SIGSTOP). Its connections stay open.
     ///
     /// # Errors
-    /// If it is gone.
+    /// If the process has ended.
     pub fn suspend(&self) -> Result<(), Failure> {
         self.signal(Signal::STOP)
     }
 
-    /// Has it go on (SIGCONT).
+    /// Continues it (SIGCONT).
     ///
     /// # Errors
-    /// If it is gone.
+    /// If the process has ended.
     pub fn resume(&self) -> Result<(), Failure> {
         self.signal(Signal::CONT)
     }
@@ -134,19 +134,19 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Nobody is left to tell; the guardian tries again.
+        // A drop cannot return an error; the guardian tries again.
         let _ = self.kill();
     }
 }
 
-/// When a test panics, the last lines of every log follow what it says.
+/// If a test panics, prints the last lines of every log after the panic's message.
 fn show_when_a_test_fails(log: &Path) {
     LOGS.lock().unwrap_or_else(PoisonError::into_inner).push(log.to_owned());
     ONCE.call_once(|| {
         let default = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
             default(panic);
-            // Only the test's own thread: a helper's panic becomes the test's.
+            // Only on the test's own thread: a helper's panic becomes the test's.
             if thread::current().name().is_some() {
                 for log in LOGS
                     .lock()

@@ -1,10 +1,10 @@
-//! Protocol Buffers on the wire: as much as the stand-in speaks of it.
+//! The Protocol Buffers encoding: the parts that the stand-in needs.
 
-/// A message that is being written, field by field in the order of their numbers.
+/// A message being written, field by field in the order of their numbers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Message(Vec<u8>);
 
-/// A message that is being read. What is malformed is not there.
+/// A message being read. Malformed fields are skipped.
 #[derive(Debug)]
 pub(crate) struct Fields<'a>(&'a [u8]);
 
@@ -20,7 +20,7 @@ impl Message {
         Self::default()
     }
 
-    /// A number; 0 is left out, as the encoding wants it.
+    /// A number; 0 is omitted, as the encoding requires.
     pub(crate) fn number(mut self, field: u32, value: u64) -> Self {
         if value != 0 {
             self.varint(u64::from(field) << 3);
@@ -45,7 +45,7 @@ impl Message {
         self.bytes(field, &message.0)
     }
 
-    /// Further fields that are encoded already.
+    /// Further fields, already encoded.
     pub(crate) fn and_encoded(mut self, fields: &[u8]) -> Self {
         self.0.extend_from_slice(fields);
         self

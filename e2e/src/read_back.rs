@@ -1,4 +1,4 @@
-//! All evidence that a control plane has, as its HTTP API gives it out.
+//! All evidence of a control plane, read over its HTTP API.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,10 +9,10 @@ use crate::control_plane::ControlPlane;
 use crate::reporter::{Told, request_id};
 use crate::{Client, Failure, Request};
 
-/// What a ledger holds of each source.
+/// The records of each source in a ledger.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
-    /// Sequence numbers and request ids, as they were found, newest first.
+    /// Sequence numbers and request ids, newest first.
     sources: HashMap<String, Vec<(u64, String)>>,
 }
 
@@ -31,7 +31,7 @@ struct Stored {
 }
 
 impl Holdings {
-    /// Reads all of it, page after page.
+    /// Reads all records, page by page.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -62,10 +62,10 @@ impl Holdings {
         }
     }
 
-    /// Fails unless every entry that the source was told is on disk is here, in its place and once.
+    /// Asserts that every entry that the control plane acknowledged to the source is here once, in order.
     ///
     /// # Panics
-    /// If not, saying which.
+    /// If not; the message says which.
     pub fn assert_complete(&self, label: &str, told: &Told) {
         let held = self.sources.get(&told.source).map(Vec::as_slice).unwrap_or_default();
         for ((sequence, id), expected) in held.iter().rev().zip(1..) {

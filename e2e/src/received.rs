@@ -1,11 +1,11 @@
-//! A request as the service behind Envoy received it, and the requests that tests look for there.
+//! A request as the service behind Envoy received it, and the marks by which tests find it there.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-/// A request as the service saw it: the body of its answer.
+/// A request as the service received it: the body of its answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Received {
     /// The method.
@@ -14,18 +14,18 @@ pub struct Received {
     pub target: String,
     /// Names in lower case, in the order they came.
     pub headers: Vec<(String, String)>,
-    /// What followed the body, likewise.
+    /// The trailers, likewise.
     #[serde(default)]
     pub trailers: Vec<(String, String)>,
-    /// The body; what is not UTF-8 in it became U+FFFD.
+    /// The body. Bytes that are not UTF-8 became U+FFFD.
     pub body: String,
 }
 
-/// The requests that have arrived at a service with a header named [`MARK`], by its value.
+/// The requests with a header [`MARK`] that have arrived at a service, by its value.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Marks(Arc<Mutex<BTreeMap<String, Received>>>);
 
-/// A header by which a test knows its request again at the service, answered or not.
+/// The header by which a test finds its request at the service, answered or not.
 pub const MARK: &str = "x-mark";
 
 impl Received {
@@ -43,7 +43,7 @@ impl Received {
         values.next().filter(|_| values.next().is_none())
     }
 
-    /// Every header that claims to say who is asking, in whatever spelling.
+    /// Every header that claims an identity, in any spelling.
     pub fn identity_headers(&self) -> Vec<&str> {
         let fold = |name: &str| name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         let is_identity = |name: &str| fold(name).starts_with("x-delegation-");
@@ -57,7 +57,7 @@ impl Received {
 }
 
 impl Marks {
-    /// Remembers the request, if it has a mark.
+    /// Records the request, if it has a mark.
     pub(crate) fn note(&self, received: &Received) {
         if let Some(mark) = received.header(MARK) {
             let mut marks = self.0.lock().unwrap_or_else(PoisonError::into_inner);

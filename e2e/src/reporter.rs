@@ -1,5 +1,5 @@
-//! A client of `AuditService.Report` that is no filter: it comes back with its ticket
-//! whenever its stream has ended, and sends again what was not acknowledged.
+//! A client of `AuditService.Report` that is not a filter. It reconnects with its ticket when its stream ends, and
+//! sends again what was not acknowledged.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -27,27 +27,27 @@ pub struct Reporter {
     task: JoinHandle<()>,
 }
 
-/// How much a source reports, with at most four batches unacknowledged.
+/// How much a source reports. At most four batches are unacknowledged.
 #[derive(Debug, Clone, Copy)]
 pub struct Volume {
-    /// Of each batch.
+    /// In each batch.
     pub entries: u64,
     /// After each acknowledgement.
     pub pause: Duration,
 }
 
-/// What a source was told.
+/// What the control plane told a source.
 #[derive(Debug, Clone, Default)]
 pub struct Told {
     /// The name that the control plane gave it.
     pub source: String,
-    /// Everything up to this number is on disk, it was told.
+    /// The highest acknowledged sequence number: everything up to it is on disk.
     pub acknowledged: u64,
-    /// How often it was welcomed.
+    /// How often the control plane welcomed it.
     pub welcomes: u64,
-    /// gRPC statuses with which streams ended, and what they said, but for connections that just broke.
+    /// The gRPC status and message of ended streams, except for broken connections.
     pub refusals: Vec<(u32, String)>,
-    /// The promise that was broken, if one was.
+    /// The promise that the control plane broke, if any.
     pub broken: Option<String>,
     /// The longest that a batch waited for its acknowledgement.
     pub longest_wait: Duration,
@@ -56,13 +56,13 @@ pub struct Told {
 #[derive(Debug)]
 struct Shared {
     server: SocketAddr,
-    /// Of its first entries.
+    /// The prefix of its entries' request ids.
     label: String,
     volume: Volume,
     told: Mutex<Told>,
 }
 
-/// What outlives a stream.
+/// The state that outlives a stream.
 #[derive(Debug, Default)]
 struct Outstanding {
     ticket: Option<Vec<u8>>,
@@ -79,9 +79,9 @@ struct Batch {
 
 /// Why a stream ended.
 enum Ended {
-    /// All is acknowledged, and the control plane knows that no more will come.
+    /// All entries are acknowledged, and the control plane knows that no more follow.
     Finished,
-    /// The connection broke, or there was none.
+    /// The connection broke, or could not be opened.
     Broken,
     Refused(u32, String),
 }
@@ -89,7 +89,7 @@ enum Ended {
 // === impl Reporter ===
 
 impl Reporter {
-    /// A new source. Each of its entries says by its request id who it is: [`request_id`].
+    /// A new source. Its entries are identified by their request ids: [`request_id`].
     pub fn start(server: SocketAddr, label: &str, volume: Volume) -> Self {
         let shared = Arc::new(Shared {
             server,
@@ -102,15 +102,15 @@ impl Reporter {
         Self { shared, stop, task }
     }
 
-    /// What it was told so far.
+    /// What the control plane has told it so far.
     pub fn told(&self) -> Told {
         self.shared.told().clone()
     }
 
-    /// Waits until something was acknowledged that is not yet now.
+    /// Waits for the next acknowledgement.
     ///
     /// # Errors
-    /// If nothing is.
+    /// If none comes.
     pub fn until_acknowledged_again(&self) -> Result<(), Failure> {
         let before = self.told().acknowledged;
         waiting::until(format_args!("{} to be acknowledged again", self.shared.label), || {
@@ -118,10 +118,10 @@ impl Reporter {
         })
     }
 
-    /// Makes no more entries, waits until all there are have been acknowledged, and says bye.
+    /// Makes no more entries, waits until all are acknowledged, and says bye.
     ///
     /// # Errors
-    /// If they are not.
+    /// If they are not acknowledged in time.
     pub fn finish(self) -> Result<Told, Failure> {
         let _ = self.stop.send(true);
         waiting::until(format_args!("{} to finish", self.shared.label), || {
@@ -137,7 +137,7 @@ impl Drop for Reporter {
     }
 }
 
-/// By which a source's entry of that number is known.
+/// The request id of a source's entry of this sequence number.
 pub fn request_id(label: &str, sequence: u64) -> String {
     format!("{label}/{sequence}")
 }
@@ -224,7 +224,7 @@ impl Shared {
         let stream = TcpStream::connect(self.server).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = h2::client::handshake(stream).await?;
-        // Its end shows in the stream.
+        // The stream reports its end.
         tokio::spawn(connection);
         let request = Request::post(format!("http://{}/credence.v1.AuditService/Report", self.server))
             .header("content-type", "application/grpc")
@@ -291,7 +291,8 @@ impl Shared {
     async fn farewell(&self, from_server: &mut Messages) -> Ended {
         match next(from_server).await {
             Err(Ended::Finished) => Ended::Finished,
-            // Whether the bye arrived is not known. Coming back tells; but a source that has ended is not known any more.
+            // The bye may or may not have arrived. Reconnecting would tell, but the control plane forgets a source that
+            // has ended.
             Err(Ended::Broken) => Ended::Finished,
             Err(refused) => refused,
             Ok(_) => self.broke("something was said after the last acknowledgement".to_owned()),
@@ -307,7 +308,7 @@ impl Shared {
 // === impl Ended ===
 
 impl Ended {
-    /// Of a stream that the control plane ended and we had not.
+    /// Why a stream ended that the control plane closed first.
     fn too_early(self) -> Self {
         match self {
             Self::Finished => Self::Broken,
@@ -342,7 +343,7 @@ fn ended(trailers: &HeaderMap) -> Ended {
     }
 }
 
-/// As gRPC writes its messages.
+/// The decoding of gRPC status messages.
 fn percent_decoded(text: &str) -> String {
     let mut parts = text.split('%');
     let mut decoded = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -358,7 +359,7 @@ fn broken() -> Failure {
     Failure::new("the connection broke")
 }
 
-/// An entry with a decision as filters make them.
+/// An entry with a decision, as a filter makes it.
 fn event(label: &str, sequence: u64) -> Message {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let time = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);

@@ -1,5 +1,4 @@
-//! A disk so small that it can be filled, in a mount namespace of its own: nobody else sees it, and it is gone with those
-//! who do.
+//! A disk small enough to fill, in its own mount namespace: no other program sees it, and it goes with the namespace.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +8,7 @@ use std::process::{Command, Stdio};
 use crate::process::Process;
 use crate::{Failure, waiting};
 
-/// The disk, and the process that keeps it there.
+/// The disk, and the process that keeps its namespace.
 #[derive(Debug)]
 pub struct SmallDisk {
     keeper: Process,
@@ -18,10 +17,10 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Puts a disk of so many MiB in the place of a folder, with what the folder holds. Only programs that were started by
-    /// way of [`program`](Self::program) see it. Its files go into `folder`.
+    /// Mounts a disk of this many MiB over a folder, with the folder's content. Only programs started through
+    /// [`program`](Self::program) see it. Its files go into `folder`.
     ///
-    /// `None`, and a word on standard error, where the system does not let us.
+    /// Returns `None`, and prints why on standard error, if the system does not allow it.
     ///
     /// # Errors
     /// If it cannot be used for another reason.
@@ -55,7 +54,7 @@ impl SmallDisk {
         }))
     }
 
-    /// A program that is this one, but sees the disk.
+    /// A program that runs the given one where it sees the disk.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -72,44 +71,44 @@ impl SmallDisk {
         Ok(script)
     }
 
-    /// Leaves no room on it.
+    /// Fills it.
     ///
     /// # Errors
-    /// If that does not work.
+    /// If the command fails.
     pub fn fill(&self) -> Result<(), Failure> {
-        // It ends for want of room, as it should.
+        // It ends with an error when the disk is full.
         self.run("cat /dev/zero > \"$1/filler\" 2>/dev/null || true")
     }
 
-    /// Leaves so many MiB of room on it.
+    /// Fills it except for this many MiB.
     ///
     /// # Errors
-    /// If that does not work.
+    /// If the command fails.
     pub fn fill_but(&self, mib: u32) -> Result<(), Failure> {
         self.fill()?;
         self.run(&format!("truncate -s -{mib}M \"$1/filler\""))
     }
 
-    /// Gives the room back that [`fill`](Self::fill) has taken.
+    /// Frees the space that [`fill`](Self::fill) took.
     ///
     /// # Errors
-    /// If that does not work.
+    /// If the command fails.
     pub fn free(&self) -> Result<(), Failure> {
         self.run("rm \"$1/filler\"")
     }
 
-    /// Lets nobody write any more, if nobody has a file open for writing.
+    /// Remounts the disk read-only. No program may have a file open for writing.
     ///
     /// # Errors
-    /// If somebody has.
+    /// If a program has.
     pub fn make_read_only(&self) -> Result<(), Failure> {
         self.run("mount -o remount,ro \"$1\"")
     }
 
-    /// Lets everybody write again.
+    /// Remounts the disk writable.
     ///
     /// # Errors
-    /// If that does not work.
+    /// If the command fails.
     pub fn make_writable(&self) -> Result<(), Failure> {
         self.run("mount -o remount,rw \"$1\"")
     }
@@ -135,7 +134,7 @@ impl SmallDisk {
 }
 
 const UNSHARE: [&str; 3] = ["--user", "--map-root-user", "--mount"];
-/// Arguments: the place, the mount's options, and a file that says that it is done.
+/// Arguments: the folder, the mount's options, and a file to create once mounted.
 const KEEPER: &str = r#"
 mount -t tmpfs -o "$2" tmpfs /mnt
 cp -a "$1/." /mnt

@@ -1,4 +1,4 @@
-//! Everything together: service, control plane, Envoy with the filter, an issuer and an agent.
+//! A complete stack: service, control plane, Envoy with the filter, an issuer and an agent.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ use crate::grants::CHARGE;
 use crate::upstream::Upstream;
 use crate::{AUDIENCE, Client, Failure, ISSUER, Reply, Request, guardian, waiting};
 
-/// A running stack. Everything in it ends when it is dropped, or when the process does.
+/// A running stack. All of it stops when this is dropped, or when the process ends.
 #[derive(Debug)]
 pub struct Stack {
     /// Envoy, in front of the service.
     pub envoy: Envoy,
-    /// What the filter follows and reports to.
+    /// The control plane that the filter connects to.
     pub control_plane: ControlPlane,
     /// The service.
     pub upstream: Upstream,
     /// The `credence` command.
     pub credence: Credence,
-    /// The key that the filter believes.
+    /// The key of the filter's trust anchor.
     pub issuer: Key,
     /// An agent's key.
     pub agent: Key,
@@ -34,32 +34,32 @@ pub struct Stack {
     envoy_run: Run,
     configuration: String,
     control_plane_port: u16,
-    /// What Envoy watches a file for.
+    /// The file that Envoy watches, if any.
     watched: Option<Watched>,
-    // Last: files are removed once nobody uses them.
+    // Last: files are removed once no process uses them.
     folder: TempDir,
 }
 
-/// What may be different from stack to stack.
+/// The options of a stack.
 #[derive(Debug, Clone, Default)]
 pub struct StackOptions {
     /// Changes to envoy-config/envoy.yaml.
     pub replacements: Vec<Replacement>,
-    /// The log that the filter pins; that of the control plane if not given.
+    /// The log that the filter pins. Default: the control plane's.
     pub log_id: Option<String>,
-    /// The port by which Envoy reaches the control plane; the control plane's own if not given.
+    /// The port by which Envoy reaches the control plane. Default: the control plane's.
     pub control_plane_port: Option<u16>,
     /// Further options of `credence serve`.
     pub serve_options: Vec<String>,
-    /// Who has signed the certificate of the control plane's HTTP API, if these options have it speak TLS.
+    /// The CA of the certificate of the control plane's HTTP API, if these options turn its TLS on.
     pub serve_authority: Option<PathBuf>,
-    /// Return as soon as Envoy takes requests, without waiting until every worker's filter can decide.
+    /// Return as soon as Envoy accepts requests, before every worker's filter can decide.
     pub unsynced: bool,
-    /// A module in place of the one that was built.
+    /// Another module than the built one.
     pub filter: Option<Vec<u8>>,
-    /// How many workers Envoy has; [`envoy::WORKERS`](crate::envoy::WORKERS) if not given.
+    /// The number of Envoy's workers. Default: [`envoy::WORKERS`](crate::envoy::WORKERS).
     pub workers: Option<usize>,
-    /// Have Envoy watch a file for this, so that [`Stack::reconfigure`] can replace it.
+    /// Have Envoy watch a file for this part, so that [`Stack::reconfigure`] can replace it.
     pub watching: Option<Watching>,
     /// Further environment variables of the control plane.
     pub control_plane_environment: Vec<(String, String)>,
@@ -68,8 +68,9 @@ pub struct StackOptions {
 }
 
 impl StackOptions {
-    /// Makes the filter forgive a silent control plane for 2 seconds only, and agents' clocks for 1, so that nobody
-    /// waits for longer; nor does the control plane wait for longer for a filter, or promise more when it stops.
+    /// Short limits, so that tests need not wait: the filter tolerates a silent control plane for 2 seconds and a clock
+    /// skew of 1. The control plane waits no longer than that for a filter, and its drain lease is no longer when it
+    /// stops.
     #[must_use]
     pub fn quick() -> Self {
         let replacements = vec![
@@ -85,14 +86,15 @@ impl StackOptions {
         }
     }
 
-    /// Makes the filter forgive a silent control plane for a minute: requests are decided while it is suspended.
+    /// The filter tolerates a silent control plane for a minute, so that it decides while the control plane is
+    /// suspended.
     #[must_use]
     pub fn patient(mut self) -> Self {
         self.serve_options.extend(["--max-staleness", "60s"].map(str::to_owned));
         self.replacing("max_staleness: 5s", "max_staleness: 1m")
     }
 
-    /// Has Envoy speak to the service in the protocol in which the client speaks to Envoy, and pass on trailers.
+    /// Envoy uses the client's protocol with the service, and passes trailers on.
     #[must_use]
     pub fn in_either_protocol(self) -> Self {
         const SERVICE: &str = "    - name: service\n      connect_timeout: 1s\n";
@@ -107,7 +109,7 @@ impl StackOptions {
         )
     }
 
-    /// With one more change to envoy-config/envoy.yaml.
+    /// Adds a change to envoy-config/envoy.yaml.
     #[must_use]
     pub fn replacing(mut self, text: &str, by: &str) -> Self {
         self.replacements.push(Replacement::once(text, by));
@@ -119,7 +121,7 @@ impl Stack {
     /// Starts everything and waits until every worker can decide.
     ///
     /// # Errors
-    /// If something does not start, with its last words.
+    /// If a program does not start; the error has its last output.
     pub fn start(options: &StackOptions) -> Result<Self, Failure> {
         let artefacts = Artefacts::from_environment()?;
         let folder = new_folder()?;
@@ -190,10 +192,10 @@ impl Stack {
         Ok(stack)
     }
 
-    /// Starts Envoy with a configuration that it should refuse, and returns what it says.
+    /// Starts Envoy with an invalid configuration, and returns its output.
     ///
     /// # Errors
-    /// If it runs all the same.
+    /// If Envoy accepts the configuration.
     pub fn refuse(replacements: &[Replacement]) -> Result<String, Failure> {
         let artefacts = Artefacts::from_environment()?;
         let folder = new_folder()?;
@@ -219,7 +221,7 @@ impl Stack {
         Client::connect(self.envoy.ingress())?.send(request)
     }
 
-    /// `credence mint`: a root for `subject`, held by the agent, meant for the service, with these further options.
+    /// `credence mint`: a root for `subject`, held by the agent, for the service, with these further options.
     ///
     /// # Errors
     /// If the command fails.
@@ -227,7 +229,7 @@ impl Stack {
         self.mint_with(&self.issuer, subject, options)
     }
 
-    /// The same, signed with a key that need not be the issuer's.
+    /// The same, signed with this key instead of the issuer's.
     ///
     /// # Errors
     /// If the command fails.
@@ -237,7 +239,7 @@ impl Stack {
         self.credence.run(common.iter().chain(&held).chain(options))
     }
 
-    /// `credence derive`: hands the agent's delegation on to `holder`, with these further options.
+    /// `credence derive`: derives a delegation for `holder` from the agent's, with these further options.
     ///
     /// # Errors
     /// If the command fails.
@@ -254,7 +256,7 @@ impl Stack {
         self.credence.run(common.iter().chain(options))
     }
 
-    /// `credence prove`: `holder` proves the use of the chain for charging `amount` to `account`.
+    /// `credence prove`: a proof of `holder` for charging `amount` to `account` with this chain.
     ///
     /// # Errors
     /// If the command fails.
@@ -289,7 +291,7 @@ impl Stack {
             .run(["revoke"].iter().copied().chain(what.iter().copied()).chain(access))
     }
 
-    /// The options with which a command reaches the control plane as the operator who may do everything.
+    /// The options with which a command connects to the control plane as the operator.
     fn access(&self) -> Vec<String> {
         let mut access = self.control_plane.place();
         access.extend([
@@ -299,7 +301,7 @@ impl Stack {
         access
     }
 
-    /// `credence audit query`: everything recorded so far, oldest first.
+    /// `credence audit query`: all records so far, oldest first.
     ///
     /// # Errors
     /// If the command fails.
@@ -308,7 +310,7 @@ impl Stack {
         let read =
             |line: &str| serde_json::from_str(line).map_err(Failure::of(format_args!("reading the record {line}")));
         let mut records: Vec<Record> = Vec::new();
-        // Chains are shown to who asks for them. What is recorded between the two questions is left out of both.
+        // The API returns chains only on request. Records that arrive between the two queries are left out.
         let mut newest = u64::MAX;
         for kind in [&[][..], &["--kind", "chain"]] {
             let query = ["audit", "query", "--json", "--limit", "1000000"];
@@ -326,8 +328,8 @@ impl Stack {
         Ok(records)
     }
 
-    /// Waits until events, counts and what is named as missing add up to the requests that Envoy has had, and returns the
-    /// records. None may be on its way.
+    /// Waits until events, counts and reported gaps add up to the requests that Envoy has received, and returns the
+    /// records. No request may be under way.
     ///
     /// # Errors
     /// If they never do.
@@ -339,10 +341,11 @@ impl Stack {
         })
     }
 
-    /// The id of the delegations by which it is found out how far the filter is.
+    /// The id of the delegations that probe whether the filter is ready.
     pub const PROBE: &str = "probe";
 
-    /// Waits until the filter accepts proofs: for a while after its start it cannot know which were used before.
+    /// Waits until the filter accepts proofs. After a start it denies them for a while, since it cannot know which were
+    /// used.
     ///
     /// # Errors
     /// If that takes too long.
@@ -363,7 +366,7 @@ impl Stack {
         })
     }
 
-    /// Waits until every worker's filter is in step with the revocation log.
+    /// Waits until every worker's filter is synced with the revocation log.
     ///
     /// # Errors
     /// If that takes too long.
@@ -371,8 +374,8 @@ impl Stack {
         self.wait_for_every_worker("to be in step with the revocation log", |reply| reply.status != 503)
     }
 
-    /// Waits until the filter of every worker, and that of Envoy's main thread, follows the revocation log: each has a
-    /// stream of its own.
+    /// Waits until every worker's filter, and that of Envoy's main thread, follows the revocation log. Each has its own
+    /// stream.
     ///
     /// # Errors
     /// If that takes too long.
@@ -384,7 +387,7 @@ impl Stack {
         })
     }
 
-    /// Waits until every worker's filter no longer trusts its view of the revocation log.
+    /// Waits until every worker's view of the revocation log is stale.
     ///
     /// # Errors
     /// If that takes too long.
@@ -392,8 +395,8 @@ impl Stack {
         self.wait_for_every_worker("to miss the control plane", |reply| reply.status == 503)
     }
 
-    /// Asks each worker until its reply to a delegation that is none is as wanted. Whether the filter can decide at
-    /// all comes before the delegation, and none of this is recorded one by one.
+    /// Asks each worker until its reply to an invalid delegation is as wanted. The filter checks whether it can decide
+    /// before it reads the delegation, and such denials are only counted.
     fn wait_for_every_worker(&self, what: &str, is_as_wanted: impl Fn(&Reply) -> bool) -> Result<(), Failure> {
         let request = Request::get("/v1/catalog/probe").delegation(Self::PROBE);
         for (worker, client) in self.envoy.connection_to_every_worker()?.iter_mut().enumerate() {
@@ -404,10 +407,10 @@ impl Stack {
         Ok(())
     }
 
-    /// Has Envoy take over another configuration while it runs: what it started with, with these changes.
+    /// Gives the running Envoy another configuration: the one that it started with, with these changes.
     ///
     /// # Errors
-    /// If the stack was not started for that.
+    /// If the stack was not started with `watching`.
     pub fn reconfigure(&self, changes: &[Replacement]) -> Result<(), Failure> {
         let watched = self.watched.as_ref();
         let Watched { what, file, whole } =
@@ -416,19 +419,19 @@ impl Stack {
         put(file, &configuration::apart(&changed, *what, file)?.watched)
     }
 
-    /// Kills Envoy and starts it anew, with the same configuration and an empty memory.
+    /// Kills Envoy and starts it again, with the same configuration and empty memory.
     ///
     /// # Errors
-    /// If it does not start, with its last words.
+    /// If it does not start; the error has its last output.
     pub fn restart_envoy(&mut self) -> Result<(), Failure> {
         self.restart_envoy_unsynced()?;
         self.wait_until_synced()
     }
 
-    /// The same without waiting until every worker's filter can decide.
+    /// The same, without waiting until every worker's filter can decide.
     ///
     /// # Errors
-    /// If it does not start, with its last words.
+    /// If it does not start; the error has its last output.
     pub fn restart_envoy_unsynced(&mut self) -> Result<(), Failure> {
         self.envoy.kill()?;
         self.envoy = Envoy::start_as(
@@ -440,11 +443,11 @@ impl Stack {
         Ok(())
     }
 
-    /// Starts another Envoy with the same configuration, which reaches the control plane by this port. It watches the same
-    /// file, if the stack's own watches one.
+    /// Starts another Envoy with the same configuration, which reaches the control plane by this port. It watches the
+    /// same file as the stack's own.
     ///
     /// # Errors
-    /// If it does not start, with its last words.
+    /// If it does not start; the error has its last output.
     pub fn another_envoy(&self, control_plane_port: u16) -> Result<Envoy, Failure> {
         let port = |port: u16| format!("port_value: {port}}}}}");
         let changes = [Replacement::once(
@@ -457,7 +460,7 @@ impl Stack {
         Envoy::start_as(&self.envoy_run, &self.envoy_program, &configuration, &folder)
     }
 
-    /// The folder for the run's files, which goes with it.
+    /// The folder of the run's files, removed with the stack.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -468,11 +471,11 @@ impl Stack {
 struct Watched {
     what: Watching,
     file: PathBuf,
-    /// All of what Envoy was started with, in one.
+    /// The whole configuration that Envoy started with.
     whole: String,
 }
 
-/// Puts a file where somebody watches for it: whole, or not at all.
+/// Replaces a watched file atomically.
 fn put(file: &Path, content: &str) -> Result<(), Failure> {
     let place = || format!("writing {}", file.display());
     let new = file.with_extension("new");

@@ -1,5 +1,5 @@
-//! What stands in for the control plane where a test needs a revocation log that would take long to fill, or that behaves
-//! as a real one never would. It serves snapshots only, and does not keep evidence.
+//! A stand-in for the control plane, for tests that need a large revocation log, or one that behaves as no real one
+//! does. It serves only snapshots, and keeps no evidence.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,16 +23,16 @@ use crate::{Failure, ISSUER};
 pub struct StandIn {
     address: SocketAddr,
     log: watch::Sender<Arc<Log>>,
-    /// Chunks that are given of a snapshot; the others are held back.
+    /// How many chunks of a snapshot it sends; it holds the others back.
     given: watch::Sender<usize>,
     seen: Arc<Seen>,
 }
 
-/// What filters have done.
+/// What the filters have done.
 #[derive(Debug, Default)]
 struct Seen {
     loads: Mutex<Vec<Load>>,
-    /// Those that wait for a chunk.
+    /// The number of streams that wait for a chunk.
     held: AtomicUsize,
 }
 
@@ -45,19 +45,19 @@ pub struct Log {
     max_token_lifetime: Duration,
 }
 
-/// A snapshot that one client has taken over.
+/// A snapshot that a client has loaded.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// The position it is now at.
+    /// The client's new position.
     pub seq: u64,
-    /// From its hello to the ping that says it is done.
+    /// From its hello to the ping that reports it.
     pub took: Duration,
 }
 
 // === impl Log ===
 
 impl Log {
-    /// A log whose last entry is `seq`, in which so many principals of [`ISSUER`], `user-0` and on, are in epoch 1.
+    /// A log at position `seq`, in which this many principals of [`ISSUER`], from `user-0` on, are in epoch 1.
     #[must_use]
     pub fn of_principals(seq: u64, subjects: u64) -> Self {
         let mut chunks = Vec::new();
@@ -80,14 +80,14 @@ impl Log {
         }
     }
 
-    /// The same of a log that says it remembers revoked delegations for tokens of this lifetime.
+    /// Sets the token lifetime for which the log keeps revoked delegations.
     #[must_use]
     pub fn remembering(mut self, max_token_lifetime: Duration) -> Self {
         self.max_token_lifetime = max_token_lifetime;
         self
     }
 
-    /// How many chunks the snapshot has.
+    /// The number of the snapshot's chunks.
     pub fn chunks(&self) -> usize {
         self.chunks.len()
     }
@@ -116,7 +116,7 @@ fn raised(subject: &str) -> Message {
     Message::new().message(1, &state)
 }
 
-/// A `WatchResponse` with a `SnapshotChunk`, ready to be sent.
+/// A `WatchResponse` with a `SnapshotChunk`, encoded for sending.
 fn chunk(index: usize, records: &[u8]) -> Bytes {
     let chunk = Message::new().number(1, index as u64).and_encoded(records);
     response(&Message::new().message(2, &chunk))
@@ -129,7 +129,7 @@ fn response(message: &Message) -> Bytes {
 // === impl StandIn ===
 
 impl StandIn {
-    /// The log that filters have to pin.
+    /// The log that filters must pin.
     pub const LOG_ID: &str = "5ca1ab1e5ca1ab1e5ca1ab1e5ca1ab1e";
 
     /// Serves this log on a free port.
@@ -157,7 +157,7 @@ impl StandIn {
                     let mut connection = h2::server::handshake(connection).await.ok()?;
                     while let Some(Ok((request, respond))) = connection.accept().await {
                         let (log, given, seen) = (log.clone(), given.clone(), Arc::clone(&seen));
-                        // A stream that breaks off is the filter's to notice.
+                        // The filter notices a broken stream.
                         tokio::spawn(async move { answer(request, respond, log, given, &seen).await.is_ok() });
                     }
                     Some(())
@@ -167,27 +167,27 @@ impl StandIn {
         Ok(this)
     }
 
-    /// The port it is on.
+    /// Its port.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Ends all streams. Those who come back are given a snapshot of this log, whatever they have applied.
+    /// Ends all streams. Filters that reconnect get a snapshot of this log, at any position.
     pub fn replace(&self, log: Log) {
         self.log.send_replace(Arc::new(log));
     }
 
-    /// Gives only so many chunks of a snapshot from now on, until it is told to give more.
+    /// Sends only this many chunks of a snapshot, until told to send more.
     pub fn give(&self, chunks: usize) {
         self.given.send_replace(chunks);
     }
 
-    /// How many filters are waiting for a chunk that is held back.
+    /// The number of filters that wait for a chunk that is held back.
     pub fn held(&self) -> usize {
         self.seen.held.load(Ordering::Relaxed)
     }
 
-    /// The snapshots that were taken over so far.
+    /// The snapshots loaded so far.
     pub fn loads(&self) -> Vec<Load> {
         self.seen.loads.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -301,13 +301,13 @@ impl Inbound {
 /// A gRPC message's flag and length.
 const PREFIX_BYTES: usize = 5;
 
-/// The records of a chunk: with what is around them, less than the 64 KiB that a chunk may have.
+/// The records of a chunk. With the framing, it is less than the chunk's limit of 64 KiB.
 const CHUNK_BYTES: usize = 65_000;
 
 const UNIMPLEMENTED: u32 = 12;
 const UNAVAILABLE: u32 = 14;
 
-/// A thread of its own: what it does must not wait for what a test does.
+/// Its own thread, so that tests do not delay it.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

@@ -1,4 +1,4 @@
-//! A client of `RevocationService.Watch` that is no filter: for streams in numbers, and for ones that misbehave.
+//! A client of `RevocationService.Watch` that is not a filter: for many streams, and for misbehaving ones.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -12,17 +12,17 @@ use crate::client::grpc_frame;
 use crate::grpc::{self, Messages};
 use crate::http2::{RUNTIME, in_time};
 
-/// A stream on a connection of its own, as every filter VM has one.
+/// A stream on its own connection, as each filter VM has one.
 #[derive(Debug)]
 pub struct Subscriber {
     to_server: SendStream<Bytes>,
     messages: Messages,
 }
 
-/// Who opens a stream.
+/// The client of a stream.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// The address that it comes from.
+    /// The address that it connects from.
     pub address: IpAddr,
     /// Its bearer token.
     pub token: Option<String>,
@@ -31,27 +31,27 @@ pub struct Caller {
 /// A position in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
-    /// How many entries there are up to here.
+    /// The sequence number of the last entry up to here.
     pub seq: u64,
-    /// Of all of them.
+    /// The digest of all entries up to here.
     pub digest: Vec<u8>,
 }
 
-/// What the control plane said.
+/// A message of the control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
-    /// An entry was added.
+    /// A new entry.
     Update(Position),
-    /// A ping was echoed, and the log ended there.
+    /// The echo of a ping, and the log's end at that time.
     Pong(u64),
-    /// Something else.
+    /// Another message.
     Other,
 }
 
 // === impl Subscriber ===
 
 impl Subscriber {
-    /// Opens a stream that goes on after `applied`, or from a snapshot, which is pulled.
+    /// Opens a stream that continues after `applied`, or from a snapshot, whose chunks it pulls.
     ///
     /// # Errors
     /// If the control plane does not welcome it.
@@ -59,7 +59,8 @@ impl Subscriber {
         Self::begin(server, &Caller::default(), &hello(log_id, applied)).await
     }
 
-    /// The same from a snapshot, as a client that confirms what it [applies](Self::apply): once it was echoed, it is waited for.
+    /// The same from a snapshot, as a client that confirms what it [applies](Self::apply). Once the control plane has
+    /// echoed a ping, confirmations wait for this client.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -77,7 +78,7 @@ impl Subscriber {
             let stream = socket.connect(server).await.map_err(Failure::of(attempt()))?;
             stream.set_nodelay(true).map_err(Failure::of(attempt()))?;
             let (sender, connection) = h2::client::handshake(stream).await.map_err(Failure::of(attempt()))?;
-            // Its end shows in the stream.
+            // The stream reports its end.
             tokio::spawn(connection);
             let request = Request::post(format!("http://{server}/credence.v1.RevocationService/Watch"))
                 .header("content-type", "application/grpc")
@@ -114,7 +115,7 @@ impl Subscriber {
         .await
     }
 
-    /// The same for those who are not asynchronous.
+    /// The same for synchronous callers.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -125,7 +126,7 @@ impl Subscriber {
     /// The next message; `None` when the stream has ended.
     ///
     /// # Errors
-    /// If the stream broke off, or nothing comes in 20 seconds.
+    /// If the stream broke, or no message comes in 20 seconds.
     pub async fn next(&mut self) -> Result<Option<Said>, Failure> {
         let message = in_time(self.message()).await?;
         Ok(message.map(|message| match grpc::first_field(&message) {
@@ -138,7 +139,7 @@ impl Subscriber {
         }))
     }
 
-    /// Asks for an echo.
+    /// Sends a ping.
     ///
     /// # Errors
     /// If the stream has ended.
@@ -146,7 +147,7 @@ impl Subscriber {
         send(&mut self.to_server, 3, &grpc::number_field(1, id))
     }
 
-    /// Says that it has applied everything up to this entry.
+    /// Reports that it has applied everything up to this entry.
     ///
     /// # Errors
     /// If the stream has ended.
@@ -154,7 +155,7 @@ impl Subscriber {
         send(&mut self.to_server, 5, &grpc::number_field(1, seq))
     }
 
-    /// The next message, for those who are not asynchronous.
+    /// The next message, for synchronous callers.
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -171,7 +172,7 @@ impl Subscriber {
 }
 
 impl Default for Caller {
-    /// Somebody on this machine, without a token.
+    /// A client on this machine, without a token.
     fn default() -> Self {
         Self {
             address: Ipv4Addr::LOCALHOST.into(),
@@ -198,7 +199,7 @@ fn hello(log_id: &str, applied: Option<&Position>) -> Vec<u8> {
     hello
 }
 
-/// Sends the message of a `WatchRequest` that has this number.
+/// Sends the `WatchRequest` message of this field number.
 fn send(to_server: &mut SendStream<Bytes>, number: u8, content: &[u8]) -> Result<(), Failure> {
     let message = grpc::bytes_field(number, content);
     to_server

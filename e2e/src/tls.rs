@@ -1,5 +1,5 @@
-//! TLS with client certificates: an authority of our own, and a client that shows what it is told to. Both are
-//! `openssl`, so that what is shown to Envoy is what users show it.
+//! TLS with client certificates: a CA of our own, and a client that presents any certificate. Both use `openssl`, as
+//! users do.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{Failure, Reply, Request, guardian};
 
-/// An authority that signs certificates, good for a day. Its files go when it is dropped.
+/// A CA whose certificates are valid for a day. Its files are removed when it is dropped.
 #[derive(Debug)]
 pub struct Authority {
     certificate: Certificate,
@@ -29,7 +29,7 @@ pub struct Certificate {
 }
 
 impl Authority {
-    /// A new one.
+    /// A new CA.
     ///
     /// # Errors
     /// If `openssl` is missing or fails.
@@ -40,7 +40,7 @@ impl Authority {
         Ok(Self { certificate, folder })
     }
 
-    /// Its own certificate, as `trusted_ca` takes it.
+    /// The CA's certificate, as `trusted_ca` takes it.
     pub fn certificate(&self) -> &Path {
         &self.certificate.certificate
     }
@@ -62,7 +62,7 @@ impl Authority {
         Certificate::make(self.folder.path(), file, &[&issuer[..], &of_a_peer].concat())
     }
 
-    /// The same for one that has ended long ago.
+    /// The same, but the certificate has expired.
     ///
     /// # Errors
     /// If `openssl` fails.
@@ -133,14 +133,14 @@ impl Certificate {
     }
 }
 
-/// Sends a request over a TLS connection of its own, with this client certificate if any.
+/// Sends a request over a new TLS connection, with this client certificate if any.
 ///
 /// # Errors
-/// If there is no reply: if Envoy does not take the certificate, say.
+/// If there is no reply, for instance because Envoy rejects the certificate.
 pub fn send(address: SocketAddr, client: Option<&Certificate>, request: &Request) -> Result<Reply, Failure> {
     let attempt = || format!("sending a request to {address} over TLS");
     let mut command = Command::new("openssl");
-    // What it prints is what Envoy sends, and it stays until Envoy closes.
+    // It prints Envoy's reply, and stays until Envoy closes the connection.
     command.args(["s_client", "-quiet", "-connect", &address.to_string()]);
     if let Some(Certificate { certificate, key }) = client {
         command.args(["-cert", text(certificate), "-key", text(key)]);
@@ -152,7 +152,7 @@ pub fn send(address: SocketAddr, client: Option<&Certificate>, request: &Request
         .stderr(Stdio::piped())
         .spawn()
         .map_err(Failure::of(attempt()))?;
-    // One that was turned away may be gone: what it says about that is better than what we would.
+    // A rejected client may have ended; its own error message is better than a write error.
     if let Some(mut to) = running.stdin.take() {
         let _ = to.write_all(&request.clone().header("connection", "close").encode());
     }
@@ -195,6 +195,6 @@ commonName = supplied
 ";
 
 fn text(path: &Path) -> &str {
-    // Names of ours below a folder of ours.
+    // UTF-8 names in a UTF-8 folder.
     path.to_str().unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! Comes between a program and the system: ends it at a chosen step (`kill -9` as one of its threads enters a certain system
-//! call), or has calls fail or take their time.
+//! Uses strace on a program: kills it at a chosen step (`kill -9` as a thread enters a certain system call), makes
+//! system calls fail, or delays them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,33 +8,34 @@ use std::{fs, io};
 use crate::process::Process;
 use crate::{Failure, waiting};
 
-/// Watches a thread that waits for something to do, by `strace`, until it ends or this is dropped.
+/// Traces a thread that waits for work, with `strace`, until the thread ends or this is dropped.
 #[derive(Debug)]
 pub struct Tracer {
     _strace: Process,
     calls: PathBuf,
 }
 
-/// A system call of a thread, counted from the tracer's coming.
+/// A system call of a thread, counted from the start of the trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// Its name.
     pub call: String,
-    /// Which of that name, from 1.
+    /// The count among the calls of that name, from 1.
     pub occurrence: usize,
 }
 
 impl Tracer {
-    /// Notes what the process's thread of that name calls. Its files go into `folder`.
+    /// Records the system calls of the process's thread of this name. Its files go into `folder`.
     ///
     /// # Errors
-    /// If there is no such thread, or strace is not installed or not permitted.
+    /// If there is no such thread, or strace is missing or not permitted.
     pub fn watch(process: u32, thread: &str, folder: &Path) -> Result<Self, Failure> {
         Self::start(process, thread, &[], folder)
     }
 
-    /// As long as it watches, has the thread's system calls of these names (joined by commas) treated so, as `strace
-    /// --inject` has it: `error=EROFS`, `delay_enter=1s`. Only those that concern what is below `place` now.
+    /// While it traces, applies this injection to the thread's system calls of these names (joined by commas), as in
+    /// `strace --inject`: `error=EROFS`, `delay_enter=1s`. Only calls about files that are below `place` now are
+    /// affected.
     ///
     /// # Errors
     /// As [`watch`](Self::watch).
@@ -51,7 +52,7 @@ impl Tracer {
         Self::attach(thread_named(process, thread)?, &options, folder)
     }
 
-    /// The same, and kills the process when the thread takes that step: the call is not carried out any more.
+    /// The same, and kills the process as the thread enters that step: the call is not executed.
     ///
     /// # Errors
     /// As [`watch`](Self::watch).
@@ -65,7 +66,7 @@ impl Tracer {
         let this = Self::attach(thread_named(process, thread)?, options, folder)?;
         waiting::until("strace to watch the thread", || {
             let calls = fs::read_to_string(&this.calls).unwrap_or_default();
-            // The call that it waits in is entered anew when the tracer comes.
+            // The call that it waits in restarts when strace attaches.
             Ok((!calls.is_empty()).then_some(()))
         })?;
         Ok(this)
@@ -73,7 +74,7 @@ impl Tracer {
 
     fn attach(thread: u32, options: &[String], folder: &Path) -> Result<Self, Failure> {
         let calls = folder.join(format!("calls-{thread}"));
-        // Of a tracer that was here before.
+        // The file of an earlier trace.
         let _ = fs::remove_file(&calls);
         let mut command = Command::new("strace");
         command.args(["-qq", "-p", &thread.to_string(), "-o"]).arg(&calls);
@@ -88,7 +89,7 @@ impl Tracer {
         Ok(Self { _strace: strace, calls })
     }
 
-    /// The steps that it has taken so far, each followed by another.
+    /// The steps so far, in order.
     pub fn steps(&self) -> Vec<Step> {
         let calls = fs::read_to_string(&self.calls).unwrap_or_default();
         let names = calls
@@ -107,7 +108,7 @@ impl Tracer {
     }
 }
 
-/// Files and folders, that one too.
+/// Files and folders below it, and the folder itself.
 fn all_below(place: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = vec![place.to_owned()];
     if place.is_dir() {

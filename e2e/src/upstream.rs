@@ -1,5 +1,5 @@
-//! The service behind Envoy: it answers every request with what it received, in HTTP/1.1 or HTTP/2, whichever it is
-//! spoken to in.
+//! The service behind Envoy. It answers every request with what it received, in HTTP/1.1 or HTTP/2, whichever the
+//! client uses.
 
 use std::io::{self, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -37,7 +37,7 @@ impl Upstream {
                 if seen.load(Ordering::Relaxed) {
                     return;
                 }
-                // A connection that breaks off is Envoy's to report.
+                // Envoy reports a broken connection.
                 let marks = found.clone();
                 thread::spawn(move || serve(connection, &marks));
             }
@@ -49,7 +49,7 @@ impl Upstream {
         })
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -68,7 +68,7 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Relaxed);
-        // Wakes the listener up to see it.
+        // Wakes the listener, which then sees the flag.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -106,8 +106,8 @@ fn in_lower_case(fields: Vec<(String, String)>) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Whether the connection begins with HTTP/2's preface (RFC 9113, section 3.4), which no HTTP/1.1 request does and which
-/// Envoy sends in one piece.
+/// Whether the connection starts with HTTP/2's preface (RFC 9113, section 3.4). No HTTP/1.1 request does, and Envoy
+/// sends it in one piece.
 fn speaks_http2(connection: &TcpStream) -> io::Result<bool> {
     let mut first = [0; PREFACE.len()];
     let length = connection.peek(&mut first)?;

@@ -1,4 +1,4 @@
-//! Waiting for something that will happen soon, without guessing how soon.
+//! Waits for a condition, instead of sleeping for a guessed time.
 
 use std::fmt::Display;
 use std::sync::LazyLock;
@@ -7,14 +7,14 @@ use std::{env, thread};
 
 use crate::Failure;
 
-/// How long anything may take on a slow machine before it counts as never.
+/// The longest that a step may take on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Asks again and again until there is an answer, for at most [`PATIENCE`], or as many seconds as `CREDENCE_PATIENCE` says:
-/// an emulated machine is slower than a slow one.
+/// Repeats `ask` until it has an answer, for at most [`PATIENCE`], or for the seconds in `CREDENCE_PATIENCE`, since an
+/// emulated machine is slower.
 ///
 /// # Errors
-/// The failure of `ask`, at once; or that time is up, naming `what` was waited for.
+/// The failure of `ask`, at once; or that the time is up, with `what` was expected.
 pub fn until<T>(what: impl Display, ask: impl FnMut() -> Result<Option<T>, Failure>) -> Result<T, Failure> {
     until_at_most(*LIMIT, what, ask)
 }
@@ -34,16 +34,13 @@ pub fn until_at_most<T>(
             return Ok(answer);
         }
         if begin.elapsed() > limit {
-            return Err(Failure::new(format!(
-                "waited {} s in vain for {what}",
-                limit.as_secs_f32()
-            )));
+            return Err(Failure::new(format!("waited {} s for {what}", limit.as_secs_f32())));
         }
         thread::sleep(BETWEEN);
     }
 }
 
-/// Short against everything that is waited for.
+/// Short compared with anything that tests wait for.
 const BETWEEN: Duration = Duration::from_millis(10);
 
 static LIMIT: LazyLock<Duration> = LazyLock::new(|| {

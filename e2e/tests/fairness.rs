@@ -1,7 +1,7 @@
-//! One holder takes all that a worker shares: places for bodies, the ring, the ledger and the caches. Another principal's
-//! requests are answered as before, and each of them is in the evidence.
+//! One holder uses up the resources that a worker shares: places for bodies, the ring, the ledger and the caches.
+//! Another principal's requests are answered as before, and each is in the evidence.
 //!
-//! Each test offers the same load of a bystander twice, alone and during the flood, and prints both figures.
+//! Each test sends the same requests of a bystander twice, alone and during the flood, and prints both results.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -28,7 +28,7 @@ const ORDERS: &str = r#"rules:
 const TOOLS: &str = r#"{"catalog.read": {"item": {"constraint_type": "wildcard"}},
                         "orders.create": {"amount": {"constraint_type": "wildcard"}}}"#;
 
-/// The bystander's requests in each part of a test, and how many of them are due in a second.
+/// The bystander's requests in each part of a test, and its rate per second.
 const OFFERED: u32 = 200;
 const PER_SECOND: u32 = 100;
 
@@ -46,7 +46,7 @@ fn stack(audit: &str) -> Stack {
     Stack::start(&options).unwrap()
 }
 
-/// A holder who derives as many leaves as it likes from one root.
+/// A holder who derives any number of leaves from one root.
 struct Holder {
     key: Forger,
     claims: Claims,
@@ -63,8 +63,7 @@ impl Holder {
         Self { key, claims, root }
     }
 
-    /// A chain that was never seen before, for a key of its own: `padding` bytes larger than it need be. It grants `tool`
-    /// alone.
+    /// A new chain for a new key, `padding` bytes longer than necessary. It grants only `tool`.
     fn fresh(&self, number: u64, tool: &str, padding: usize) -> String {
         let mut seed = [7; 32];
         seed[..8].copy_from_slice(&number.to_le_bytes());
@@ -78,14 +77,14 @@ impl Holder {
     }
 }
 
-/// What became of the bystander's requests.
+/// The results of the bystander's requests.
 #[derive(Debug)]
 struct Served {
     allowed: u32,
     per_second: f64,
 }
 
-/// Sends the bystander's load: each request is due at an instant that is fixed beforehand.
+/// Sends the bystander's requests. The time of each is fixed in advance.
 fn offer(stack: &Stack, request: &Request) -> Served {
     let mut client = Client::connect(stack.envoy.ingress()).unwrap();
     let begin = Instant::now();
@@ -101,16 +100,16 @@ fn offer(stack: &Stack, request: &Request) -> Served {
     }
 }
 
-/// Offers the bystander's load alone, then while `flood` runs until it is told to stop. Returns what that does: a number of
-/// requests.
+/// Sends the bystander's requests alone, then while `flood` runs until it is told to stop. Returns the result of
+/// `flood`: a number of requests.
 fn compare(kind: &str, stack: &Stack, request: &Request, flood: impl FnOnce(&AtomicBool) -> u64 + Send) -> u64 {
     let alone = offer(stack, request);
     let stop = AtomicBool::new(false);
     let (during, flooded) = thread::scope(|scope| {
         let flood = scope.spawn(|| flood(&stop));
-        // The flood ends even if the bystander fails.
+        // The flood stops even if the bystander fails.
         let _stop = Stop(&stop);
-        // The flood is under way before the bystander's first request.
+        // The flood starts before the bystander's first request.
         thread::sleep(Duration::from_millis(300));
         let during = offer(stack, request);
         stop.store(true, Ordering::Relaxed);
@@ -138,7 +137,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Sends requests with ever new chains until told to stop, and says how many.
+/// Sends requests with new chains until told to stop, and returns how many.
 fn flood_with(stack: &Stack, stop: &AtomicBool, chain: impl Fn(u64) -> String) -> u64 {
     let mut client = Client::connect(stack.envoy.ingress()).unwrap();
     let mut sent = 0;
@@ -157,7 +156,7 @@ fn order(chain: &str) -> Request {
     Request::new("POST", "/v1/orders").delegation(chain)
 }
 
-/// The decisions about what a principal granted.
+/// The decisions about a principal's delegations.
 fn about<'r>(subject: &str, records: &'r [Record]) -> Vec<&'r Decision> {
     let decisions = records.iter().filter_map(Record::decision);
     decisions
@@ -185,7 +184,7 @@ fn assert_all_recorded(subject: &str, records: &[Record]) {
 }
 
 #[test]
-fn a_living_holder_with_ever_new_leaves_costs_a_bystander_nothing() {
+fn a_valid_holder_with_ever_new_leaves_does_not_slow_a_bystander() {
     let stack = stack("{}");
     let mallory = Holder::new(&stack, "mallory", "mallory-root");
     let bystander = Holder::new(&stack, "bob", "bob-root").root;
@@ -194,7 +193,7 @@ fn a_living_holder_with_ever_new_leaves_costs_a_bystander_nothing() {
     });
     let records = stack.until_all_is_accounted_for().unwrap();
     assert_all_recorded("bob", &records);
-    // What is allowed is always an event, or a gap of the ring.
+    // An allowed request is always an event, or a gap of the ring.
     let events = about("mallory", &records).len() as u64;
     assert_eq!(events + shed(&records), sent);
 }
@@ -215,12 +214,12 @@ fn a_revoked_holder_with_ever_new_leaves_writes_no_chains_and_few_events() {
     let records = stack.until_all_is_accounted_for().unwrap();
     assert_all_recorded("bob", &records);
     let events = about("mallory", &records).len() as u64;
-    assert!(events >= 1, "that it was tried is recorded");
+    assert!(events >= 1, "the attempts are recorded");
     assert!(
         events <= 10 * seconds,
         "{events} events in {seconds} s of {sent} requests"
     );
-    assert_eq!(chains(&records), 1, "the bystander's chain alone");
+    assert_eq!(chains(&records), 1, "only the bystander's chain");
 }
 
 #[test]
@@ -230,7 +229,7 @@ fn a_holder_whose_requests_are_denied_writes_few_chains_and_events() {
     let bystander = Holder::new(&stack, "bob", "bob-root").root;
     let begin = Instant::now();
     let sent = compare("denied requests", &stack, &book(&bystander), |stop| {
-        // Each leaf is for a key of its own, and grants another tool.
+        // Each leaf is for a new key, and grants another tool.
         flood_with(&stack, stop, |number| mallory.fresh(number, "orders.create", 9_000))
     });
     let seconds = begin.elapsed().as_secs() + 1;
@@ -248,11 +247,11 @@ fn a_holder_whose_requests_are_denied_writes_few_chains_and_events() {
 }
 
 #[test]
-fn a_holder_who_fills_its_part_of_the_ring_sheds_its_own_evidence_alone() {
+fn a_holder_who_fills_its_part_of_the_ring_sheds_only_its_own_evidence() {
     let stack = stack("{ring_entries: 4096}");
     let mallory = Holder::new(&stack, "mallory", "mallory-root").root;
     let bystander = Holder::new(&stack, "bob", "bob-root").root;
-    // Nothing leaves the ring.
+    // The ring is never emptied.
     stack.control_plane.suspend().unwrap();
     let sent = compare("a ring that does not empty", &stack, &book(&bystander), |stop| {
         let mut client = Client::connect(stack.envoy.ingress()).unwrap();
@@ -272,7 +271,7 @@ fn a_holder_who_fills_its_part_of_the_ring_sheds_its_own_evidence_alone() {
 }
 
 #[test]
-fn where_what_is_not_recorded_is_denied_the_flood_is_denied_alone() {
+fn with_deny_on_overflow_only_the_flood_is_denied() {
     let stack = stack("{ring_entries: 4096, on_overflow: deny}");
     let mallory = Holder::new(&stack, "mallory", "mallory-root").root;
     let bystander = Holder::new(&stack, "bob", "bob-root").root;
@@ -294,7 +293,7 @@ fn where_what_is_not_recorded_is_denied_the_flood_is_denied_alone() {
     assert!(denied > 0, "the flood was larger than its part");
 }
 
-/// Requests whose bodies never come, of one holder, over so many connections.
+/// Requests of one holder whose bodies never arrive, over this many connections.
 fn hold(stack: &Stack, request: &Request, requests: usize, connections: usize) -> Vec<credence_e2e::http2::Exchange> {
     let clients: Vec<_> = (0..connections)
         .map(|_| Http2::connect(stack.envoy.ingress()).unwrap())
@@ -350,7 +349,7 @@ fn one_connection_leaves_places_for_others_for_any_holder() {
 }
 
 #[test]
-fn bodies_that_never_end_take_half_of_the_memory_for_them_at_most() {
+fn bodies_that_never_end_take_at_most_half_of_the_memory_for_bodies() {
     let stack = stack("{}\n                            limits: {held_bytes: 4194304, body_bytes: 120000}");
     let mallory = Holder::new(&stack, "mallory", "mallory-root").root;
     let bystander = Holder::new(&stack, "bob", "bob-root").root;
@@ -361,7 +360,7 @@ fn bodies_that_never_end_take_half_of_the_memory_for_them_at_most() {
     }
     let refused = "wasmcustom.credence_decision.rule.orders.decision.deny.reason.too_many_held";
     waiting::until("bodies to be refused", || {
-        // 40 of 100,000 bytes; 2 MiB is half of what there is.
+        // 40 of 100,000 bytes; 2 MiB is half of the limit.
         Ok((stack.envoy.stat(refused)? >= 18).then_some(()))
     })
     .unwrap();
@@ -375,11 +374,11 @@ fn bodies_that_never_end_take_half_of_the_memory_for_them_at_most() {
     })
     .unwrap();
     let reply = stack.send(&order(&mallory).json(r#"{"amount": 5}"#)).unwrap();
-    assert_eq!(reply.status, 200, "what was released is there again: {}", reply.text());
+    assert_eq!(reply.status, 200, "the memory is free again: {}", reply.text());
 }
 
 #[test]
-fn a_proof_that_is_held_holds_no_second_place() {
+fn a_proof_is_not_held_twice() {
     let stack = stack("{}");
     stack.wait_until_proofs_count().unwrap();
     let tool = r#"orders.create={"amount":{"constraint_type":"wildcard"}}"#;
@@ -408,7 +407,7 @@ fn a_proof_that_is_held_holds_no_second_place() {
         (second.status, second.reason().as_deref()),
         (401, Some("proof_replayed"))
     );
-    // One that was not shown before is held beside the first.
+    // A new proof is held beside the first.
     let mut third = client.open(&signed(&another)).unwrap();
     for exchange in [&mut first, &mut third] {
         exchange.send_part(br#"{"amount": 5}"#, true).unwrap();

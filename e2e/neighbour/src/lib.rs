@@ -1,9 +1,9 @@
-//! A plugin beside the filter, for the tests: whoever asks it may read and write what Envoy's plugins with the same
-//! `vm_id` share.
+//! A test plugin beside the filter. Its clients may read and write the data that Envoy's plugins with the same `vm_id`
+//! share.
 //!
-//! A request with `x-neighbour-key`, in hexadecimal, is answered here and goes no further: 200 and the value in
-//! hexadecimal, or 404 if the key was never set. With `x-neighbour-value`, in hexadecimal, that value is stored before,
-//! whatever is there. A request without `x-neighbour-key` passes.
+//! The plugin answers a request with `x-neighbour-key` (hexadecimal) itself: 200 and the value in hexadecimal, or 404
+//! if the key was never set. With `x-neighbour-value` (hexadecimal), it first stores that value without a version
+//! check. A request without `x-neighbour-key` passes.
 
 #![allow(unsafe_code)]
 
@@ -39,17 +39,17 @@ unsafe extern "C" {
     ) -> u32;
 }
 
-/// Tells the host which ABI this module speaks; never called.
+/// Tells the host the ABI version of this module; never called.
 #[unsafe(no_mangle)]
 pub extern "C" fn proxy_abi_version_0_2_1() {}
 
-/// Where the host puts what it hands to the module.
+/// Allocates memory for data that the host passes to the module.
 #[unsafe(no_mangle)]
 pub extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
     Vec::with_capacity(size).leak().as_mut_ptr()
 }
 
-/// Answers a request that is meant for this plugin.
+/// Answers a request for this plugin.
 #[unsafe(no_mangle)]
 pub extern "C" fn proxy_on_request_headers(_context: u32, _headers: usize, _end_of_stream: u32) -> u32 {
     let Some(key) = header("x-neighbour-key") else {
@@ -58,16 +58,16 @@ pub extern "C" fn proxy_on_request_headers(_context: u32, _headers: usize, _end_
     let key = from_hex(&key);
     if let Some(value) = header("x-neighbour-value") {
         let value = from_hex(&value);
-        // SAFETY: both are as long as is said. Version 0 stores whatever is there.
+        // SAFETY: the pointers and lengths are of valid slices. Version 0 stores without a version check.
         unsafe { proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), 0) };
     }
     let (status, body) = match shared_data(&key) {
         Some(value) => (200, to_hex(&value)),
         None => (404, Vec::new()),
     };
-    // A map without headers.
+    // An encoded header map without headers.
     let headers = 0u32.to_le_bytes();
-    // SAFETY: all are as long as is said.
+    // SAFETY: the pointers and lengths are of valid slices.
     unsafe {
         proxy_send_local_response(
             status,
@@ -85,13 +85,13 @@ pub extern "C" fn proxy_on_request_headers(_context: u32, _headers: usize, _end_
 
 fn header(name: &str) -> Option<Vec<u8>> {
     const REQUEST_HEADERS: u32 = 0;
-    // SAFETY: the name is as long as is said.
+    // SAFETY: the pointer and length are of a valid slice.
     answer(|value, size| unsafe { proxy_get_header_map_value(REQUEST_HEADERS, name.as_ptr(), name.len(), value, size) })
 }
 
 fn shared_data(key: &[u8]) -> Option<Vec<u8>> {
     let mut version = 0;
-    // SAFETY: the key is as long as is said.
+    // SAFETY: the pointer and length are of a valid slice.
     answer(|value, size| unsafe { proxy_get_shared_data(key.as_ptr(), key.len(), value, size, &mut version) })
 }
 
@@ -104,7 +104,8 @@ fn answer(ask: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Option<Vec<u8>> 
     if value.is_null() {
         return Some(Vec::new());
     }
-    // SAFETY: the host has put so many bytes where `proxy_on_memory_allocate` told it to, and nobody else knows of them.
+    // SAFETY: the host wrote `size` bytes to memory that `proxy_on_memory_allocate` returned, and keeps no pointer to
+    // it.
     Some(unsafe { Vec::from_raw_parts(value, size, size) })
 }
 

@@ -1,4 +1,4 @@
-//! A real istiod (pilot-discovery), which takes everything from [`Kubernetes`] and signs workloads' certificates.
+//! A real istiod (pilot-discovery) that reads everything from [`Kubernetes`] and signs workload certificates.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,16 +12,16 @@ use crate::{Client, Failure, Request, waiting};
 /// A running istiod; killed when dropped.
 #[derive(Debug)]
 pub struct Istiod {
-    // Held, not read.
+    // Kept alive, not read.
     _process: Process,
     discovery: SocketAddr,
 }
 
 impl Istiod {
-    /// Starts one that listens at this address, and waits until it serves what there is. Its files go into `folder`.
+    /// Starts one on this address, and waits until it serves its configuration. Its files go into `folder`.
     ///
     /// # Errors
-    /// If it does not become ready, with its last words.
+    /// If it does not become ready; the error has its last output.
     pub fn start(program: &Path, kubernetes: &Kubernetes, address: Ipv4Addr, folder: &Path) -> Result<Self, Failure> {
         let write = |name: &str, text: String| {
             let file = folder.join(name);
@@ -44,11 +44,11 @@ impl Istiod {
             .arg("--meshConfig")
             .arg(mesh)
             .args(["--clusterID", "Kubernetes"])
-            // The waypoint's service is Kubernetes'; the others come from ServiceEntries.
+            // The waypoint's service comes from Kubernetes, the others from ServiceEntries.
             .arg("--registries=Kubernetes")
             .args(["--httpAddr", &at(READY_PORT).to_string()])
             .args(["--grpcAddr", &discovery.to_string()])
-            // Between istiod and its agents there is only this machine.
+            // istiod and its agents run on the same machine.
             .args(["--secureGRPCAddr=", "--httpsAddr="])
             .args(["--monitoringAddr", &at(MONITORING_PORT).to_string()])
             .args(["--ctrlz_port", "0"])
@@ -56,7 +56,7 @@ impl Istiod {
         let mut process = Process::start("istiod", &mut command, &folder.join("istiod.log"))?;
         waiting::until("istiod to be ready", || {
             process.check_running()?;
-            // Nobody may be listening yet.
+            // It may not be listening yet.
             let reply = Client::connect(at(READY_PORT)).and_then(|mut client| client.send(&Request::get("/ready")));
             Ok(reply.ok().filter(|reply| reply.status == 200).map(|_| ()))
         })?;
@@ -66,13 +66,13 @@ impl Istiod {
         })
     }
 
-    /// Where agents find it.
+    /// The address for agents.
     pub fn discovery(&self) -> SocketAddr {
         self.discovery
     }
 }
 
-/// Agents take this port, and no other, for one without TLS.
+/// Agents connect without TLS only to this port.
 const DISCOVERY_PORT: u16 = 15010;
 const READY_PORT: u16 = 8080;
 const MONITORING_PORT: u16 = 15014;
@@ -85,7 +85,7 @@ contexts: [{name: here, context: {cluster: here, user: istiod, namespace: istio-
 current-context: here
 "#;
 
-/// Istio's own defaults, but for what Envoy as it is released has not: filters of Istio's build.
+/// Istio's defaults, without what the released Envoy lacks: filters of Istio's own build.
 const MESH: &str = "accessLogFile: /dev/stdout\ndefaultProviders: {metrics: []}\n";
 
 const ENVIRONMENT: [(&str, &str); 14] = [
@@ -94,17 +94,17 @@ const ENVIRONMENT: [(&str, &str); 14] = [
     // It signs workloads' certificates, and needs none of its own.
     ("ENABLE_CA_SERVER", "true"),
     ("PILOT_CERT_PROVIDER", "none"),
-    // Agents are asked who they are without TLS, too.
+    // Agents authenticate without TLS too.
     ("XDS_AUTH_PLAINTEXT", "true"),
-    // There is nothing that would call them.
+    // There is no API server to call them.
     ("VALIDATION_WEBHOOK_CONFIG_NAME", ""),
     ("INJECTION_WEBHOOK_CONFIG_NAME", ""),
-    // Filters of Istio's own build of Envoy.
+    // Filters of Istio's own Envoy build.
     ("PILOT_ENABLE_METADATA_EXCHANGE", "false"),
     ("PILOT_ENABLE_ALPN_FILTER", "false"),
-    // Waypoints, beside gateways and sidecars.
+    // Waypoints, besides gateways and sidecars.
     ("PILOT_ENABLE_AMBIENT", "true"),
-    // What the stand-in does not know.
+    // Requests that the stand-in does not support.
     ("KUBE_FEATURE_WatchListClient", "false"),
     ("PILOT_ENABLE_GATEWAY_API", "false"),
     ("PILOT_ENABLE_STATUS", "false"),

@@ -1,5 +1,5 @@
-//! As much of a Kubernetes API server as istiod asks for: it lists and watches what was applied here, keeps what istiod
-//! writes, and knows whose token is whose. It validates nothing, for `istioctl validate` does.
+//! The parts of a Kubernetes API server that istiod needs. It lists and watches applied objects, keeps what istiod
+//! writes, and knows which token belongs to which account. It does not validate objects: `istioctl validate` does.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-// Objects pass through from our own files to istiod, and back; none is judged here.
+// Objects pass through from our files to istiod and back, without a look at their content.
 #[allow(clippy::disallowed_types)]
 use serde_json::Value;
 use serde_json::json;
@@ -16,14 +16,14 @@ use serde_json::json;
 use crate::Failure;
 use crate::message::Message;
 
-/// A running stand-in; it ends with the process.
+/// A running stand-in; it stops with the process.
 #[derive(Debug, Clone)]
 pub struct Kubernetes {
     address: SocketAddr,
     cluster: Arc<Cluster>,
 }
 
-/// A workload's identity, as its service account has it.
+/// A workload's identity: its service account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     /// The namespace.
@@ -35,10 +35,10 @@ pub struct Account {
 // === impl Kubernetes ===
 
 impl Kubernetes {
-    /// Starts it there, with Istio's kinds and these namespaces, and nothing else.
+    /// Starts it on this address, with Istio's kinds and these namespaces only.
     ///
     /// # Errors
-    /// If somebody else listens there.
+    /// If another program listens there.
     pub fn start(address: SocketAddr, namespaces: &[&str]) -> Result<Self, Failure> {
         let failed = "starting the stand-in for Kubernetes";
         let listener = TcpListener::bind(address).map_err(Failure::of(failed))?;
@@ -47,9 +47,9 @@ impl Kubernetes {
         {
             let mut objects = cluster.lock();
             for (_, resource, group) in KINDS {
-                // istiod waits for a kind to be known before it watches it.
+                // istiod watches a kind only once the API server has it.
                 let place = Place::new("apiextensions.k8s.io", "customresourcedefinitions", "");
-                // Without a version istiod takes no kind of the Gateway API for one that it knows.
+                // Without a version, istiod does not recognise a kind of the Gateway API.
                 let metadata = json!({
                     "name": format!("{resource}.{group}"),
                     "annotations": {"gateway.networking.k8s.io/bundle-version": "v1.5.0"},
@@ -72,22 +72,22 @@ impl Kubernetes {
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
                 let cluster = Arc::clone(&served);
-                // One that breaks off is istiod's to report.
+                // istiod reports a broken connection.
                 thread::spawn(move || serve(&connection, &cluster));
             }
         });
         Ok(Self { address, cluster })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// `kubectl apply`: every document of a YAML file, in place of what had its name.
+    /// `kubectl apply`: each document of a YAML file replaces the object of its name.
     ///
     /// # Errors
-    /// If it is no YAML, or of a kind that Istio has not.
+    /// If it is not YAML, or of a kind that Istio does not have.
     #[allow(clippy::disallowed_types)]
     pub fn apply(&self, yaml: &str) -> Result<(), Failure> {
         let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).map_err(Failure::of("reading YAML to apply"))?;
@@ -116,7 +116,7 @@ impl Kubernetes {
     /// `kubectl delete`.
     ///
     /// # Errors
-    /// If there is no such thing.
+    /// If there is no such object.
     pub fn delete(&self, kind: &str, namespace: &str, name: &str) -> Result<(), Failure> {
         let known = KINDS.iter().find(|(other, _, _)| *other == kind);
         let deleted = known.is_some_and(|(_, resource, group)| {
@@ -130,7 +130,7 @@ impl Kubernetes {
             .ok_or_else(|| Failure::new(format!("there is no {kind} {name} in {namespace}")))
     }
 
-    /// Lets this token speak for that account, as the one that Kubernetes mounts into a pod does.
+    /// Makes this token authenticate as that account, like the token that Kubernetes mounts into a pod.
     pub fn recognise(&self, token: &str, account: Account) {
         self.cluster.lock().accounts.insert(token.to_owned(), account);
     }
@@ -150,7 +150,7 @@ impl Cluster {
     }
 }
 
-/// Everything there is, and everything that happened.
+/// All objects, and all events.
 #[derive(Debug, Default)]
 #[allow(clippy::disallowed_types)]
 struct Objects {
@@ -161,7 +161,7 @@ struct Objects {
     accounts: BTreeMap<String, Account>,
 }
 
-/// What an object is, but for its name.
+/// An object's identity, except its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     group: String,
@@ -187,7 +187,7 @@ impl Place {
         }
     }
 
-    /// Whether a question about the other place is one about this; without a namespace, about all of them.
+    /// Whether a request for the other place covers this one. Without a namespace, it covers all namespaces.
     fn is_asked_for_by(&self, other: &Self) -> bool {
         self.group == other.group
             && self.resource == other.resource
@@ -237,7 +237,7 @@ impl Objects {
         });
     }
 
-    /// What a `TokenReview` is answered (Kubernetes API, authentication.k8s.io/v1).
+    /// The response to a `TokenReview` (Kubernetes API, authentication.k8s.io/v1).
     fn review(&self, token: &str) -> Value {
         let Some(Account { namespace, name }) = self.accounts.get(token) else {
             return json!({"authenticated": false});
@@ -266,19 +266,19 @@ fn serve(connection: &TcpStream, cluster: &Cluster) -> io::Result<()> {
     Ok(())
 }
 
-/// What a request is about.
+/// The objects that a request asks for.
 struct Question {
     method: String,
     place: Place,
     name: Option<String>,
     api_version: String,
     parameters: BTreeMap<String, String>,
-    /// Whether names and labels are enough.
+    /// Whether names and labels are enough (`PartialObjectMetadata`).
     is_partial: bool,
 }
 
 impl Question {
-    /// `None` for what is not about objects.
+    /// `None` if the request is not about objects.
     fn of(request: &Message) -> Option<Self> {
         let mut start = request.start.split(' ');
         let (method, target) = (start.next()?, start.next()?);
@@ -326,7 +326,7 @@ impl Question {
         matches!(self.parameter("watch"), "true" | "1")
     }
 
-    /// Whether the object is among those that are asked for.
+    /// Whether the request covers the object.
     #[allow(clippy::disallowed_types)]
     fn covers(&self, place: &Place, object: &Value) -> bool {
         let metadata = &object["metadata"];
@@ -345,7 +345,7 @@ impl Question {
             && labels.into_iter().all(|label| is_labelled(&metadata["labels"], label))
     }
 
-    /// The object as it was asked for.
+    /// The object in the requested form.
     #[allow(clippy::disallowed_types)]
     fn rendered(&self, object: &Value) -> Value {
         if self.is_partial {
@@ -359,8 +359,8 @@ impl Question {
     }
 }
 
-/// One requirement of a label selector: `name=value`, `name!=value`, `name` or `!name`. Of a set (`name in (…)`) only the
-/// name counts.
+/// One requirement of a label selector: `name=value`, `name!=value`, `name` or `!name`. Of a set (`name in (…)`), only
+/// the name is compared.
 #[allow(clippy::disallowed_types)]
 fn is_labelled(labels: &Value, requirement: &str) -> bool {
     if let Some((name, value)) = requirement.split_once("!=") {
@@ -395,7 +395,7 @@ fn answer(cluster: &Cluster, question: &Question, request: &Message) -> (u16, Va
                 .collect();
             let metadata = json!({"resourceVersion": objects.version.to_string()});
             let mut list = json!({"metadata": metadata, "items": items});
-            // Whoever asks for a typed list knows what it is, and takes a kind that is not just that for another thing.
+            // A client of a typed list knows the item's kind, and rejects items that name another one.
             if question.is_partial {
                 list["kind"] = json!("PartialObjectMetadataList");
                 list["apiVersion"] = json!("meta.k8s.io/v1");
@@ -406,7 +406,7 @@ fn answer(cluster: &Cluster, question: &Question, request: &Message) -> (u16, Va
             sent["status"] = objects.review(sent["spec"]["token"].as_str().unwrap_or_default());
             (201, sent)
         }
-        // What is deleted is gone already, and what is changed in part is nothing that is asked for again.
+        // The stand-in deletes at once. istiod does not read back what it patches.
         ("DELETE" | "PATCH", _) => match found {
             Some(object) => (200, question.rendered(object)),
             None => missing(question),
@@ -430,7 +430,7 @@ fn missing(question: &Question) -> (u16, Value) {
     (404, status)
 }
 
-/// The version, and a list of groups that nobody needs.
+/// The version, and a list of API groups, which istiod does not use.
 #[allow(clippy::disallowed_types)]
 fn discovery(request: &Message) -> Value {
     if request.start.contains(" /version") {
@@ -449,7 +449,7 @@ fn reply(writer: &mut impl Write, status: u16, answer: &Value) -> io::Result<()>
     )
 }
 
-/// Sends what has happened since the version that was asked for, and what happens from now on, until time is up.
+/// Sends the events since the requested version, and new ones until the time is up.
 fn watch(writer: &mut impl Write, cluster: &Cluster, question: &Question) -> io::Result<()> {
     writer.write_all(
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n",
@@ -482,7 +482,7 @@ fn watch(writer: &mut impl Write, cluster: &Cluster, question: &Question) -> io:
     writer.write_all(b"0\r\n\r\n")
 }
 
-/// Undoes percent-encoding.
+/// Percent-decoding.
 fn decoded(text: &str) -> String {
     let mut parts = text.split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -498,7 +498,7 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Istio's kinds, and those of the Gateway API that it reads: as YAML has them, in the API's paths, and their group.
+/// Istio's kinds, and the Gateway API's that Istio reads: the name in YAML, the name in API paths, and the group.
 const KINDS: [(&str, &str, &str); 17] = [
     ("WasmPlugin", "wasmplugins", "extensions.istio.io"),
     ("TrafficExtension", "trafficextensions", "extensions.istio.io"),
@@ -519,7 +519,7 @@ const KINDS: [(&str, &str, &str); 17] = [
     ("GatewayClass", "gatewayclasses", "gateway.networking.k8s.io"),
 ];
 
-/// Kubernetes' own, which nobody has to make known.
+/// Kubernetes' built-in kinds.
 const OWN_KINDS: [(&str, &str, &str); 3] = [
     ("Service", "services", ""),
     ("Pod", "pods", ""),
@@ -528,5 +528,5 @@ const OWN_KINDS: [(&str, &str, &str); 3] = [
 
 const LONGEST_WATCH_S: u64 = 600;
 
-/// Whoever watches is woken by what happens; this only bounds how long a connection outlives its end.
+/// Events wake a watch up. This only bounds how long a connection stays after its client has gone.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(5);

@@ -1,6 +1,6 @@
-//! An Istio mesh on this machine: a real istiod, which signs certificates and delivers envoy-config/istio to real proxies
-//! (pilot-agent with Envoy as its child) at a gateway, beside a service and as a waypoint, and a control plane that has its
-//! certificate from the mesh as they have. Only Kubernetes is a stand-in, and ztunnel.
+//! An Istio mesh on this machine. A real istiod signs certificates and delivers envoy-config/istio to real proxies
+//! (pilot-agent with Envoy as its child): a gateway, a sidecar and a waypoint. The control plane gets its certificate
+//! from the mesh too. Only Kubernetes and ztunnel are stand-ins.
 
 pub mod istiod;
 pub mod kubernetes;
@@ -34,60 +34,60 @@ use crate::grants::CHARGE;
 use crate::upstream::Upstream;
 use crate::{AUDIENCE, Failure, ISSUER, Request, guardian, waiting};
 
-/// A running mesh. Everything in it ends when it is dropped, or when the process does.
+/// A running mesh. All of it stops when this is dropped, or when the process ends.
 #[derive(Debug)]
 pub struct Mesh {
-    /// Where configuration is applied.
+    /// The API server for configuration.
     pub kubernetes: Kubernetes,
-    /// The gateway's proxy, under wasmplugin-gateway.yaml.
+    /// The gateway's proxy, configured by wasmplugin-gateway.yaml.
     pub gateway: Proxy,
-    /// The service's sidecar, under wasmplugin.yaml.
+    /// The service's sidecar, configured by wasmplugin.yaml.
     pub sidecar: Proxy,
-    /// What the filters follow and report to.
+    /// The control plane that the filters connect to.
     pub control_plane: ControlPlane,
-    /// Where agents fetch the filter.
+    /// The web server from which agents fetch the filter.
     pub modules: Modules,
     /// The service, behind both.
     pub upstream: Upstream,
     /// The `credence` command.
     pub credence: Credence,
-    /// The key that the filters believe.
+    /// The key of the filters' trust anchor.
     pub issuer: Key,
     /// An agent's key.
     pub agent: Key,
-    /// The SHA-256 of the filter that was built.
+    /// The SHA-256 of the built filter.
     pub digest: String,
-    /// The filter that was built, as a file.
+    /// The file of the built filter.
     pub filter: PathBuf,
     /// Istio's programs.
     pub tools: Tools,
     istiod: Istiod,
     _control_plane_agent: Proxy,
     network: Network,
-    // Last: files are removed once nobody uses them.
+    // Last: files are removed once no process uses them.
     folder: TempDir,
 }
 
 /// The name under which the filter's module is served.
 pub const MODULE: &str = "credence-filter.wasm";
 
-/// The file that needs no WasmPlugin.
+/// The file that works without a WasmPlugin.
 pub const ENVOY_FILTER: &str = "envoyfilter.yaml";
 
 /// The file for a waypoint.
 pub const WAYPOINT_FILE: &str = "wasmplugin-waypoint.yaml";
 
-/// Where the control plane's agent puts certificates.
+/// The folder that the control plane's agent writes certificates to.
 const CERTIFICATES: &str = "certificates";
 
-/// How to reach the wanted path, and nothing else: an account may be charged.
+/// The path that charges an account.
 pub const CHARGES: &str = "/v1/accounts/acme/charges?amount=1";
 
 impl Mesh {
-    /// Starts everything and waits until both proxies allow what they should.
+    /// Starts everything and waits until both proxies allow a valid request.
     ///
     /// # Errors
-    /// If something does not start, with its last words.
+    /// If a program does not start; the error has its last output.
     pub fn start() -> Result<Self, Failure> {
         let artefacts = Artefacts::from_environment()?;
         let tools = Tools::from_environment()?;
@@ -165,16 +165,15 @@ impl Mesh {
         Ok(mesh)
     }
 
-    /// A file of envoy-config/istio with the filter in it, as it was applied to this mesh, with these further changes made
-    /// before.
+    /// A file of envoy-config/istio with the filter in it, adapted to this mesh, with these further changes made first.
     ///
     /// # Errors
-    /// If one does not fit.
+    /// If a change does not fit.
     pub fn adapted(&self, file: &str, changes: &[Replacement]) -> Result<String, Failure> {
         self.with_module(file, MODULE, changes)
     }
 
-    /// The same with what lies under another name as the filter's module, and the filter's own SHA-256.
+    /// The same with the module of another name, and the filter's own SHA-256.
     ///
     /// # Errors
     /// As [`adapted`](Self::adapted).
@@ -184,7 +183,7 @@ impl Mesh {
         shipped::adapted(file, &[changes, &values].concat())
     }
 
-    /// envoyfilter.yaml, with the filter as a file of this machine.
+    /// envoyfilter.yaml, with the filter from a file of this machine.
     ///
     /// # Errors
     /// As [`adapted`](Self::adapted).
@@ -197,10 +196,11 @@ impl Mesh {
         shipped::adapted(ENVOY_FILTER, &[file, log, key])
     }
 
-    /// A waypoint in front of the service, in a namespace of its own, with wasmplugin-waypoint.yaml; it is waited for.
+    /// Starts a waypoint in front of the service, in its own namespace, with wasmplugin-waypoint.yaml, and waits for
+    /// it.
     ///
     /// # Errors
-    /// If it does not come to allow what it should.
+    /// If it does not allow a valid request in time.
     pub fn start_waypoint(&self) -> Result<Waypoint, Failure> {
         let elsewhere = Replacement {
             text: "namespace: payments".into(),
@@ -223,7 +223,7 @@ impl Mesh {
         Ok(waypoint)
     }
 
-    /// One more sidecar of the service, of another account; it is not waited for.
+    /// Starts another sidecar of the service, with another account, and does not wait for it.
     ///
     /// # Errors
     /// If it does not become live.
@@ -248,7 +248,8 @@ impl Mesh {
         )
     }
 
-    /// `credence mint`: a root for `subject`, held by the agent, meant for the service, for charging anybody anything.
+    /// `credence mint`: a root for `subject`, held by the agent, for the service, that may charge any account any
+    /// amount.
     ///
     /// # Errors
     /// If the command fails.
@@ -266,7 +267,7 @@ impl Mesh {
         self.credence.run(issuer.iter().chain(&held))
     }
 
-    /// A request that the service charges, under this delegation, with a proof of its own.
+    /// A request to charge an account with this delegation and a new proof.
     ///
     /// # Errors
     /// If the command fails.
@@ -301,7 +302,7 @@ impl Mesh {
         self.credence.run(what.into_iter().chain(self.access()))
     }
 
-    /// `credence audit query`: everything recorded so far, oldest first.
+    /// `credence audit query`: all records so far, oldest first.
     ///
     /// # Errors
     /// If the command fails.
@@ -316,7 +317,7 @@ impl Mesh {
         Ok(records)
     }
 
-    /// Waits until every worker's filter is in step with the revocation log and remembers proofs.
+    /// Waits until every worker's filter follows the revocation log and accepts proofs.
     ///
     /// # Errors
     /// If that takes too long.
@@ -337,7 +338,7 @@ impl Mesh {
     }
 }
 
-/// What the files that name the module's place are filled in with: that, the log and the issuer's key.
+/// The values for files that name the module's URL: the URL, the log and the issuer's key.
 fn values(url: &str, digest: &str, log_id: &str, anchor: &str) -> [Replacement; 4] {
     let [log, key] = settings(log_id, anchor);
     [
@@ -354,7 +355,7 @@ fn values(url: &str, digest: &str, log_id: &str, anchor: &str) -> [Replacement; 
     ]
 }
 
-/// What every file with the filter is filled in with: the log and the issuer's key.
+/// The values for every file with the filter: the log and the issuer's key.
 fn settings(log_id: &str, anchor: &str) -> [Replacement; 2] {
     let log = "log_id: 0123456789abcdef0123456789abcdef";
     let key = "x: yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc";
@@ -364,7 +365,7 @@ fn settings(log_id: &str, anchor: &str) -> [Replacement; 2] {
     ]
 }
 
-/// The agent beside the control plane, and the folder in which it has put the certificate.
+/// The agent beside the control plane, and the folder that it wrote the certificate to.
 fn control_plane_agent(
     tools: &Tools,
     kubernetes: &Kubernetes,
@@ -405,7 +406,7 @@ fn control_plane(artefacts: &Artefacts, folder: &Path, certificates: &Path) -> R
 }
 
 fn control_plane_pod(certificates: &Path) -> Result<ControlPlanePod, Failure> {
-    // What whoever has a namespace with filters adds.
+    // Operators add this entry for each namespace with filters.
     let entry = "        - name: payments\n          uri: \"spiffe://cluster.local/ns/payments/*\"\n          roles: [filter]\n";
     let ambient = entry.replace("payments", waypoint::NAMESPACE);
     let one_more = Replacement::once(entry, format!("{entry}{ambient}"));
@@ -413,8 +414,8 @@ fn control_plane_pod(certificates: &Path) -> Result<ControlPlanePod, Failure> {
     ControlPlanePod::parse(&file.replace("/etc/credence/istio", &certificates.display().to_string()))
 }
 
-/// What a platform team has already: the service, the gateway and the way from there to here. The service's Sidecar is
-/// sidecar.yaml, and listens by itself, for nothing redirects connections on this machine.
+/// The platform team's part: the service, the gateway and the route between them. The service's Sidecar is sidecar.yaml
+/// and listens on its own port, since no traffic is redirected on this machine.
 fn apply_surroundings(kubernetes: &Kubernetes, network: &Network, upstream: &Upstream) -> Result<(), Failure> {
     let port = upstream.address().port().to_string();
     let filled = |text: &str, host: u8| {
@@ -508,7 +509,7 @@ fn account(namespace: &str, name: &str) -> Account {
     }
 }
 
-/// Addresses of this machine that only this mesh uses, so that everything in it may listen on its usual port.
+/// Addresses of this machine that only this mesh uses, so that each of its programs can listen on its usual port.
 #[derive(Debug)]
 struct Network {
     prefix: [u8; 3],
@@ -517,7 +518,7 @@ struct Network {
 impl Network {
     fn new() -> Self {
         let [second, third, ..] = RandomState::new().build_hasher().finish().to_be_bytes();
-        // 127.0.x.y is where others may listen.
+        // Other programs may listen on 127.0.x.y.
         Self {
             prefix: [127, second.max(1), third],
         }

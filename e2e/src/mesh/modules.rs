@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use crate::Failure;
 use crate::message::Message;
 
-/// A running server; it ends with the process.
+/// A running server; it stops with the process.
 #[derive(Debug)]
 pub struct Modules {
     address: SocketAddr,
@@ -21,12 +21,12 @@ pub struct Modules {
 #[derive(Debug, Default)]
 struct Shelf {
     modules: BTreeMap<String, Vec<u8>>,
-    /// How often each was asked for, there or not.
+    /// How often each module was requested, also if it does not exist.
     asked: BTreeMap<String, usize>,
 }
 
 impl Modules {
-    /// Starts it on a free port, with nothing on it.
+    /// Starts it on a free port, without modules.
     ///
     /// # Errors
     /// If there is none.
@@ -39,14 +39,14 @@ impl Modules {
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
                 let shelf = Arc::clone(&served);
-                // One that breaks off is the agent's to report.
+                // The agent reports a broken connection.
                 thread::spawn(move || serve(&connection, &shelf));
             }
         });
         Ok(Self { address, shelf })
     }
 
-    /// Puts a module there under this name, and returns its SHA-256 in hexadecimal.
+    /// Adds a module under this name, and returns its SHA-256 in hexadecimal.
     pub fn put(&self, name: &str, module: Vec<u8>) -> String {
         let digest = Sha256::digest(&module);
         let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,12 +54,12 @@ impl Modules {
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Where the module of this name is, or would be.
+    /// The URL of a module of this name, whether or not it exists.
     pub fn url(&self, name: &str) -> String {
         format!("http://{}/{name}", self.address)
     }
 
-    /// How often somebody wanted the module of this name.
+    /// How often the module of this name was requested.
     pub fn asked_for(&self, name: &str) -> usize {
         let shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
         shelf.asked.get(&format!("/{name}")).copied().unwrap_or_default()

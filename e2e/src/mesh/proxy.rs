@@ -1,4 +1,4 @@
-//! A workload's proxy as Istio runs it: pilot-agent, and Envoy as its child.
+//! A workload's proxy as in Istio: pilot-agent, with Envoy as its child.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -19,12 +19,12 @@ pub struct Proxy {
     folder: PathBuf,
 }
 
-/// What a proxy is for.
+/// The pod of a proxy.
 #[derive(Debug, Clone)]
 pub struct Workload {
-    /// The pod's name, and that of the folder for the proxy's files.
+    /// The pod's name, also the name of the folder for the proxy's files.
     pub name: &'static str,
-    /// What it stands for.
+    /// The kind of proxy.
     pub kind: Kind,
     /// The pod's service account.
     pub account: Account,
@@ -36,7 +36,7 @@ pub struct Workload {
     pub environment: Vec<(String, String)>,
 }
 
-/// Kinds of proxies.
+/// The kinds of proxies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// At the edge of the mesh.
@@ -45,15 +45,15 @@ pub enum Kind {
     Sidecar,
     /// In front of services of an ambient mesh.
     Waypoint,
-    /// An agent beside a service that needs nothing but a certificate.
+    /// An agent beside a service that needs only a certificate.
     AgentAlone,
 }
 
 impl Proxy {
-    /// Starts one and waits until it can serve.
+    /// Starts one and waits until it is live.
     ///
     /// # Errors
-    /// If it does not become ready, with its last words.
+    /// If it does not become live; the error has its last output.
     pub fn start(
         tools: &Tools,
         kubernetes: &Kubernetes,
@@ -84,7 +84,7 @@ impl Proxy {
             environment,
         } = workload;
         let folder = folder.join(name);
-        // Where a pod has the token of its service account; the agent's paths are relative.
+        // The path of a pod's service account token; the agent's paths are relative.
         let secrets = folder.join("var/run/secrets/tokens");
         fs::create_dir_all(&secrets).map_err(Failure::of("making a pod's folders"))?;
         let token = format!("token-of-{name}");
@@ -95,7 +95,7 @@ impl Proxy {
         fs::write(&bootstrap, tools.bootstrap()?).map_err(Failure::of("writing a bootstrap"))?;
 
         let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?));
-        // As injection makes it of the mesh's and the pod's proxy.istio.io/config.
+        // Injection makes this of the mesh's and the pod's proxy.istio.io/config.
         let configuration = format!(
             "binaryPath: {}\ndiscoveryAddress: {discovery}\ncontrolPlaneAuthPolicy: NONE\nproxyAdminPort: {}\n\
              statusPort: {}\nconcurrency: {WORKERS}\n{STATISTICS}",
@@ -110,9 +110,9 @@ impl Proxy {
         };
         let mut command = Command::new("unshare");
         command
-            // Nothing of it outlives us, not even Envoy; and its /var/lib is its own.
+            // The agent and its Envoy end with the tests. It has its own /var/lib.
             .args(["--mount", "--pid", "--fork", "--kill-child=KILL"])
-            .args(as_nobody_special())
+            .args(as_own_root())
             .args(["--", "/bin/sh", "-c", IN_A_POD])
             .arg(&tools.agent)
             .args(["proxy", role, "--domain"])
@@ -128,11 +128,11 @@ impl Proxy {
             .env("ISTIO_META_CLUSTER_ID", "Kubernetes")
             .env("ISTIO_META_WORKLOAD_NAME", name)
             .env("ISTIO_METAJSON_LABELS", format!(r#"{{"{}": "{}"}}"#, label.0, label.1))
-            // No packets are redirected on this machine.
+            // Packets are not redirected on this machine.
             .env("ISTIO_META_INTERCEPTION_MODE", "NONE")
             .env("ENVOY_STATUS_PORT", ports::free()?.to_string())
             .env("ENVOY_PROMETHEUS_PORT", ports::free()?.to_string())
-            // A module that is not there is not waited for longer than a test needs to see it.
+            // A test of a missing module should not wait for many retries.
             .env("WASM_HTTP_REQUEST_MAX_RETRIES", "1")
             .envs(environment.iter().map(|(name, value)| (name, value)));
         if *kind == Kind::AgentAlone {
@@ -150,21 +150,21 @@ impl Proxy {
     fn wait_until_live(&mut self) -> Result<(), Failure> {
         waiting::until("the proxy to be live", || {
             self.process.check_running()?;
-            // Nobody may be listening yet.
+            // It may not be listening yet.
             let page = self.admin_page("/ready");
             Ok(page.ok().filter(|reply| reply.status == 200).map(|_| ()))
         })
     }
 
-    /// Fails, with the end of what it printed, if it is no longer running.
+    /// Fails, with the end of its output, if it is no longer running.
     ///
     /// # Errors
-    /// As said.
+    /// If it has ended.
     pub fn check_running(&mut self) -> Result<(), Failure> {
         self.process.check_running()
     }
 
-    /// Where requests go.
+    /// The address for requests.
     pub fn ingress(&self) -> SocketAddr {
         SocketAddr::from((self.address, INGRESS_PORT))
     }
@@ -177,10 +177,10 @@ impl Proxy {
         Client::connect(self.ingress())?.send(request)
     }
 
-    /// Asks over many new connections, so that every worker is asked, until each reply is as wanted.
+    /// Sends requests over many new connections, to reach every worker, until all replies of a round are as wanted.
     ///
     /// # Errors
-    /// If that takes too long: with the last reply that was not.
+    /// If that takes too long; the error has the last other reply.
     pub fn until_every_worker(
         &self,
         what: &str,
@@ -190,7 +190,7 @@ impl Proxy {
         let mut other = None;
         let waited = waiting::until(what, || {
             let mut replies = iter::repeat_with(|| self.send(&request()?)).take(CONNECTIONS);
-            // Nobody may be listening yet.
+            // It may not be listening yet.
             other = replies.find(|reply| !reply.as_ref().is_ok_and(&is_as_wanted));
             Ok(other.is_none().then_some(()))
         });
@@ -209,7 +209,7 @@ impl Proxy {
         Client::connect(self.admin)?.send(&Request::get(target))
     }
 
-    /// The value of a counter or gauge by its full name; 0 while Envoy does not know it.
+    /// The value of a counter or gauge by its full name; 0 if Envoy does not have it.
     ///
     /// # Errors
     /// If the admin page does not answer.
@@ -221,19 +221,19 @@ impl Proxy {
         Ok(value.and_then(|value| value.parse().ok()).unwrap_or(0))
     }
 
-    /// What agent and Envoy have logged so far.
+    /// The log of the agent and Envoy so far.
     pub fn log(&self) -> String {
         self.process.output()
     }
 
-    /// Where its files are.
+    /// The folder of its files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 }
 
-/// Who is not root may be so in a namespace of his own.
-fn as_nobody_special() -> &'static [&'static str] {
+/// A user who is not root can be root in a new user namespace.
+fn as_own_root() -> &'static [&'static str] {
     if rustix::process::geteuid().is_root() {
         &[]
     } else {
@@ -241,16 +241,16 @@ fn as_nobody_special() -> &'static [&'static str] {
     }
 }
 
-/// The agent keeps modules in a folder below /var/lib, as its image has it, and knows no other.
+/// The agent keeps modules in a fixed folder below /var/lib, as in its image.
 const IN_A_POD: &str = r#"mount -t tmpfs tmpfs /var/lib && mkdir -p /var/lib/istio/data && exec "$0" "$@""#;
 
-/// Where the gateway and the sidecar listen, each at its own address.
+/// The port of the gateway and the sidecar, each at its own address.
 const INGRESS_PORT: u16 = 8080;
 
 const WORKERS: usize = 2;
 
-/// That all of these are for the same one of two workers happens once in 32,768 times.
+/// Once in 32,768 times, all of these reach the same one of two workers.
 const CONNECTIONS: usize = 16;
 
-/// As envoy-config/istio/wasmplugin-shadow.yaml has it.
+/// As in envoy-config/istio/wasmplugin-shadow.yaml.
 const STATISTICS: &str = "proxyStatsMatcher: {inclusionPrefixes: [wasmcustom]}\n";

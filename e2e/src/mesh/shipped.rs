@@ -1,5 +1,5 @@
-//! The files of envoy-config/istio, as users are given them: read, and changed in the few places where a mesh on one machine
-//! differs from the one they are written for.
+//! Reads the files of envoy-config/istio, as users get them, and changes the few values that differ in a mesh on one
+//! machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,16 +13,16 @@ use crate::configuration::Replacement;
 /// One of the files.
 ///
 /// # Errors
-/// If there is none of that name.
+/// If there is no file of that name.
 pub fn read(name: &str) -> Result<String, Failure> {
     let path = folder().join(name);
     fs::read_to_string(&path).map_err(Failure::of(format_args!("reading {}", path.display())))
 }
 
-/// One of the files with these changes, each of which has to fit.
+/// One of the files with these changes. Each must occur as often as it says.
 ///
 /// # Errors
-/// If one does not.
+/// If a change does not fit.
 pub fn adapted(name: &str, changes: &[Replacement]) -> Result<String, Failure> {
     let mut text = read(name)?;
     for Replacement { text: old, times, by } in changes {
@@ -56,12 +56,12 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy-config/istio")
 }
 
-/// What control-plane/pod.yaml says to Istio and to the control plane.
+/// The settings of Istio and of the control plane in control-plane/pod.yaml.
 #[derive(Debug)]
 pub struct ControlPlanePod {
-    /// What the agent is told: `proxyMetadata` of the annotation `proxy.istio.io/config`.
+    /// The agent's settings: `proxyMetadata` of the annotation `proxy.istio.io/config`.
     pub environment: BTreeMap<String, String>,
-    /// `credence.yaml`, what `credence serve --config` reads.
+    /// `credence.yaml`, which `credence serve --config` reads.
     pub settings: String,
 }
 
@@ -69,7 +69,7 @@ impl ControlPlanePod {
     /// Reads it from the file's text.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If the file has no such settings.
     pub fn parse(yaml: &str) -> Result<Self, Failure> {
         let failed = || "reading control-plane/pod.yaml";
         let documents: Vec<Document> = serde_saphyr::from_multiple(yaml).map_err(Failure::of(failed()))?;

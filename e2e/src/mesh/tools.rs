@@ -1,4 +1,4 @@
-//! What is Istio's, by its paths.
+//! Paths of Istio's programs and of Envoy.
 
 use std::env;
 use std::fs;
@@ -7,35 +7,35 @@ use std::path::PathBuf;
 use crate::Failure;
 use crate::artefacts::Artefacts;
 
-/// Where Istio's programs are, and Envoy.
+/// Paths of Istio's programs and of Envoy.
 #[derive(Debug, Clone)]
 pub struct Tools {
-    /// pilot-discovery, which is istiod.
+    /// pilot-discovery, the program of istiod.
     pub istiod: PathBuf,
     /// pilot-agent.
     pub agent: PathBuf,
     /// istioctl.
     pub istioctl: PathBuf,
-    /// What Istio's agent makes Envoy's first configuration of.
+    /// The template of Envoy's bootstrap.
     bootstrap: PathBuf,
-    /// Envoy as it is released, not Istio's own build.
+    /// The released Envoy, not Istio's build.
     pub envoy: PathBuf,
 }
 
 impl Tools {
-    /// Reads the paths from the environment, where the Makefile puts them: `CREDENCE_ISTIO` is the folder.
+    /// Reads the paths from the environment. The Makefile sets them; `CREDENCE_ISTIO` is the folder.
     ///
     /// # Errors
-    /// If it is not set, or Istio is not there.
+    /// If it is not set, or the folder lacks a program.
     pub fn from_environment() -> Result<Self, Failure> {
         let folder = env::var_os("CREDENCE_ISTIO").map(PathBuf::from).ok_or_else(|| {
-            Failure::new("CREDENCE_ISTIO is not set: run `make test-mesh`, which builds Istio and says where it is")
+            Failure::new("CREDENCE_ISTIO is not set: run `make test-mesh`, which builds Istio and sets this variable")
         })?;
         let path = |name: &str| {
             let path = folder.join(name);
             path.is_file().then_some(path).ok_or_else(|| {
                 Failure::new(format!(
-                    "CREDENCE_ISTIO is {:?}, and has no {name}: run `make test-mesh`, which builds Istio and says where it is",
+                    "CREDENCE_ISTIO is {:?}, and has no {name}: run `make test-mesh`, which builds Istio and sets this variable",
                     folder.display().to_string()
                 ))
             })
@@ -49,11 +49,11 @@ impl Tools {
         })
     }
 
-    /// What the agent makes Envoy's first configuration of, without the extension that only Istio's build of Envoy has, and
-    /// that waypoints begin with.
+    /// The template of Envoy's bootstrap, without the bootstrap extension that only Istio's Envoy has and that
+    /// waypoints need.
     ///
     /// # Errors
-    /// If it is not as it was.
+    /// If the template has changed.
     pub fn bootstrap(&self) -> Result<String, Failure> {
         let text = fs::read_to_string(&self.bootstrap).map_err(Failure::of("reading Istio's bootstrap"))?;
         let condition = "{{- if .metadata_discovery }}";

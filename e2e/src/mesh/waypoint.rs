@@ -1,4 +1,4 @@
-//! A waypoint of an ambient mesh, in front of a service of its own, and what stands for the ztunnel of whoever asks it.
+//! A waypoint of an ambient mesh in front of a service, and a stand-in for its clients' ztunnel.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -11,26 +11,26 @@ use super::tools::Tools;
 use crate::Failure;
 use crate::process::Process;
 
-/// A running waypoint; it ends when it is dropped.
+/// A running waypoint; it stops when it is dropped.
 #[derive(Debug)]
 pub struct Waypoint {
-    /// The proxy. What is sent to it goes through the tunnel.
+    /// The proxy. Requests to it go through the tunnel.
     pub proxy: Proxy,
-    // Held, not read.
+    // Kept alive, not read.
     _tunnel: Process,
 }
 
-/// The namespace whose service it is for: none that has a sidecar.
+/// The namespace of its service, which has no sidecar.
 pub const NAMESPACE: &str = "ambient";
 
-/// How to reach the service behind it.
+/// The address and names of the service behind it.
 pub(super) struct Service {
     pub(super) address: Ipv4Addr,
     pub(super) port: u16,
 }
 
 impl Waypoint {
-    /// Starts one for `service`, and a tunnel to it with these certificates. The plugin has to be applied already.
+    /// Starts one for `service`, and a tunnel to it with these certificates. Apply the plugin first.
     pub(super) fn start(
         tools: &Tools,
         kubernetes: &Kubernetes,
@@ -55,7 +55,7 @@ impl Waypoint {
             },
             label: ("gateway.networking.k8s.io/gateway-name", "waypoint"),
             address,
-            // To a later one istiod delivers what only Istio's build of Envoy has (io.istio.connect_authority).
+            // To later versions, istiod delivers a filter that only Istio's Envoy has (io.istio.connect_authority).
             environment: vec![("ISTIO_META_ISTIO_VERSION".to_owned(), "1.29.1".to_owned())],
         })?;
 
@@ -71,7 +71,7 @@ impl Waypoint {
     }
 }
 
-/// The waypoint and the service as Kubernetes has them: what `istioctl waypoint apply` and a label come to.
+/// The waypoint and the service in Kubernetes, as `istioctl waypoint apply` and a label create them.
 const AMBIENT: &str = r#"
 apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass
@@ -129,8 +129,8 @@ endpoints: [{addresses: [127.0.0.1]}]
 ports: [{name: http, port: SERVICE_PORT, protocol: TCP}]
 "#;
 
-/// Takes out of a waypoint what Envoy as it is released has not, filters of Istio's build that no setting takes out; and has
-/// it listen at its own address, where it would take every one of this machine.
+/// Removes Istio's own filters, which the released Envoy does not have and no setting turns off. Also makes the
+/// waypoint listen on its own address instead of on all of this machine's.
 const AS_ENVOY_IS_RELEASED: &str = r#"
 apiVersion: networking.istio.io/v1alpha3
 kind: EnvoyFilter
@@ -161,8 +161,8 @@ spec:
       patch: {operation: MERGE, value: {address: {socket_address: {address: ADDRESS, port_value: 15008}}}}
 "#;
 
-/// What a ztunnel does: each connection becomes a CONNECT to the service's address, over the mesh's mutual TLS. One each, so
-/// that every worker of the waypoint gets some.
+/// The part of a ztunnel: each connection becomes a CONNECT to the service's address over the mesh's mutual TLS. Each
+/// has its own TLS connection, so that every worker of the waypoint gets some.
 const TUNNEL: &str = r#"
 static_resources:
   listeners:

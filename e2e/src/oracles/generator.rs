@@ -1,33 +1,33 @@
-//! Requests made from ordinary ones and tricks that some server, framework or proxy has fallen for.
+//! Generates requests: ordinary ones with tricks that some server, framework or proxy is known to fall for.
 //!
-//! A request is an ordinary one ([`ORDINARY`]), or one that has passed a filter before, with up to four tricks. Each trick has a seed of its own, so that it stays the
-//! same when others are left out to find the shortest form of a disagreement.
+//! A request is an ordinary one ([`ORDINARY`]), or one that once bypassed a filter, with up to four tricks. Each trick
+//! has its own seed. So it stays the same when others are removed to find the shortest form of a disagreement.
 
 use super::judge::FORGED;
 use super::random::Random;
 
-/// A request in parts, before it is written for a protocol.
+/// The parts of a request, before it is encoded for a protocol.
 #[derive(Debug, Clone)]
 pub struct Draft {
     /// The method.
     pub method: String,
-    /// The path as it is sent.
+    /// The path as sent.
     pub path: String,
-    /// What follows the `?`, if there is one.
+    /// The query after the `?`, if any.
     pub query: Option<String>,
     /// The host, or authority.
     pub host: String,
     /// Further headers.
     pub headers: Vec<(String, String)>,
-    /// What follows the body.
+    /// The trailers.
     pub trailers: Vec<(String, String)>,
     /// The body.
     pub body: Option<(&'static str, &'static str)>,
-    /// Whether HTTP/1.1 is sent `http://host/path` in place of the path.
+    /// Whether HTTP/1.1 sends `http://host/path` instead of the path.
     pub absolute: bool,
 }
 
-/// An ordinary request that every service answers, and what must happen to it.
+/// An ordinary request that every service answers, and its expected outcome.
 #[derive(Debug)]
 pub struct Ordinary {
     method: &'static str,
@@ -36,9 +36,9 @@ pub struct Ordinary {
     host: &'static str,
     headers: &'static [(&'static str, &'static str)],
     trailers: &'static [(&'static str, &'static str)],
-    /// The handler that answers.
+    /// The handler that should answer.
     pub handler: &'static str,
-    /// Whether it needs the delegation.
+    /// Whether it needs a delegation.
     pub protected: bool,
 }
 
@@ -57,8 +57,8 @@ const fn ordinary(method: &'static str, path: &'static str, handler: &'static st
 
 const HOST: &str = "payments.example";
 
-/// One for each part of the policy, and what must still pass beside each refusal: they are generated from, and are the
-/// controls.
+/// One for each part of the policy, and the requests that must still pass. They are the base of generated requests, and
+/// the controls.
 pub const ORDINARY: &[Ordinary] = &[
     Ordinary {
         headers: &[("x-tenant", "acme")],
@@ -134,8 +134,8 @@ pub const ORDINARY: &[Ordinary] = &[
     },
 ];
 
-/// What once passed the filter and was another request to some service. Each is sent to every service, with a delegation
-/// and without.
+/// Requests that once passed the filter and meant something else to a service. Each goes to every service, with and
+/// without a delegation.
 const KNOWN: &[Ordinary] = &[
     // Names of headers.
     Ordinary {
@@ -237,7 +237,7 @@ const fn export(query: &'static str) -> Ordinary {
     }
 }
 
-/// How many requests there are to begin with: the ordinary ones, and then the known ones.
+/// The number of base requests: the ordinary ones, then the known ones.
 pub(crate) const BASES: usize = ORDINARY.len() + KNOWN.len();
 
 fn base(place: usize) -> &'static Ordinary {
@@ -248,7 +248,7 @@ fn base(place: usize) -> &'static Ordinary {
 }
 
 impl Ordinary {
-    /// The request itself.
+    /// The request.
     pub fn draft(&self) -> Draft {
         let owned = |fields: &[(&str, &str)]| {
             let fields = fields.iter();
@@ -319,12 +319,12 @@ const KINDS: &[Kind] = &[
     Kind::Absolute,
 ];
 
-/// The place of what to begin with, below [`BASES`], and tricks.
+/// An index of a base request, below [`BASES`], and tricks.
 pub(crate) fn generate(random: &mut Random) -> (usize, Vec<Trick>) {
-    // Mostly ordinary ones: the others are refused as they are.
+    // Mostly ordinary ones: the others are denied as they are.
     let bases = if random.once_in(8) { BASES } else { ORDINARY.len() };
     let base = random.below(bases);
-    // Mostly one: two at a time hide each other, as each may be refused.
+    // Mostly one trick: with two, the denial of one hides the other.
     let count = random.pick(&[0, 1, 1, 1, 1, 1, 2, 2, 2, 3, 4]);
     let trick = |random: &mut Random| Trick {
         kind: random.pick(KINDS),
@@ -333,7 +333,7 @@ pub(crate) fn generate(random: &mut Random) -> (usize, Vec<Trick>) {
     (base, (0..count).map(|_| trick(random)).collect())
 }
 
-/// What is at that place, with these tricks.
+/// The base request at this index, with these tricks.
 pub(crate) fn draft(place: usize, tricks: &[Trick]) -> Draft {
     let mut draft = base(place).draft();
     for trick in tricks {
@@ -444,7 +444,7 @@ impl Trick {
     }
 }
 
-/// Headers that the filter or a service reads: the identity, what the rules ask for, overrides, and what carries the delegation.
+/// Headers that the filter or a service reads: identity, rule conditions, overrides, and the delegation.
 const NAMES: &[&str] = &[
     "x-delegation-subject",
     "x-delegation-subject",
@@ -522,7 +522,7 @@ fn value_for(name: &str, random: &mut Random) -> String {
     random.pick(values).to_owned()
 }
 
-/// With another character for one or all of its separators, or only in another letter case.
+/// Replaces one or all separators, or changes only the letter case.
 fn respelled(name: &str, random: &mut Random) -> String {
     let by = random.pick(SEPARATORS);
     let name = match random.below(6) {
@@ -535,7 +535,7 @@ fn respelled(name: &str, random: &mut Random) -> String {
         3 => format!("{name}{}", by.trim()),
         _ => name.replace('-', by),
     };
-    // A blank is no part of a name in either protocol; Envoy refuses it.
+    // Neither protocol allows a blank in a name; Envoy rejects it.
     if random.once_in(3) {
         in_case(&name, random)
     } else {
@@ -582,7 +582,7 @@ fn escape_one(text: &mut String, random: &mut Random) {
     text.replace_range(place..=place, &escape);
 }
 
-/// Methods that are not often seen; not HEAD, whose answer has no body, nor CONNECT.
+/// Rare methods. Not HEAD, whose answer has no body, nor CONNECT.
 const METHODS: &[&str] = &[
     "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "QUERY", "POSTX", "XPOST", "M-SEARCH", "TRACE", "GET", "POST",
     "PURGE", "UNLINK",
@@ -683,7 +683,7 @@ const QUERY: &[&str] = &[
     "mode",
 ];
 
-/// A spelling that some parser takes for the name.
+/// A spelling that some parser reads as the name.
 fn query_name(name: &str, random: &mut Random) -> String {
     let (front, back) = name.split_once('_').unwrap_or((name, ""));
     let joined = |by: &str| {

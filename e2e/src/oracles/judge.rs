@@ -1,4 +1,4 @@
-//! Compares what a service read with what the filter let through.
+//! Compares what a service read with what the filter allowed.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use super::reading::Reading;
 use crate::ISSUER;
 use crate::audit::Decision;
 
-/// Whose authority a request brings.
+/// The subject of the delegations.
 pub const SUBJECT: &str = "alice";
 
-/// What forged identities say.
+/// The subject of forged identity headers.
 pub const FORGED: &str = "mallory";
 
-/// The names by which a request could be made another one after the fact; the filter removes them.
+/// Headers that override parts of a request after the decision; the filter removes them.
 const OVERRIDES: &[&str] = &[
     "x-http-method-override",
     "x-http-method",
@@ -39,13 +39,13 @@ const OVERRIDES: &[&str] = &[
     "forwarded",
 ];
 
-/// What rules read: an application that merges trailers into headers must not find them there.
+/// Headers that rules read. An application that merges trailers into headers must not find them in trailers.
 const READ_BY_RULES: &[&str] = &["x-tenant", "x-stage", "x-beta", "x-teaser"];
 
-/// An allowed request whose evidence is still to be compared.
+/// An allowed request whose evidence is to be compared.
 #[derive(Debug, Clone)]
 pub struct Allowed {
-    /// Envoy's id of it.
+    /// Envoy's request id.
     pub request_id: String,
     /// The tool.
     pub tool: String,
@@ -53,10 +53,10 @@ pub struct Allowed {
     pub arguments: BTreeMap<&'static str, String>,
 }
 
-/// Whether what the service read is what the filter allowed; if a delegation allowed it, what its evidence must say.
+/// Whether the service read what the filter allowed. If a delegation allowed it, returns what the evidence must say.
 ///
 /// # Errors
-/// What differs.
+/// The difference.
 pub fn judge(reading: &Reading, nonce: &str) -> Result<Option<Allowed>, String> {
     if reading.headers.get(NONCE).map(String::as_str) != Some(nonce) {
         return Err("the answer is that to another request".to_owned());
@@ -119,10 +119,10 @@ pub fn judge(reading: &Reading, nonce: &str) -> Result<Option<Allowed>, String> 
     }))
 }
 
-/// Of the values that [`policy::NARROW`] grants, those that differ.
+/// Compares the arguments with the values that [`policy::NARROW`] grants.
 ///
 /// # Errors
-/// What differs.
+/// The difference.
 pub fn check_narrow(allowed: &Allowed) -> Result<(), String> {
     for (name, value) in &allowed.arguments {
         let granted = match *name {
@@ -146,10 +146,10 @@ pub fn check_narrow(allowed: &Allowed) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the evidence says what the service read.
+/// Whether the evidence matches what the service read.
 ///
 /// # Errors
-/// What differs.
+/// The difference.
 pub fn check_evidence(allowed: &Allowed, decision: &Decision) -> Result<(), String> {
     if (decision.decision.as_str(), decision.tool.as_str()) != ("allow", allowed.tool.as_str()) {
         return Err(format!(
@@ -162,17 +162,17 @@ pub fn check_evidence(allowed: &Allowed, decision: &Decision) -> Result<(), Stri
     let mut recorded: BTreeMap<&str, String> = recorded
         .iter()
         .map(|(name, value)| {
-            // Anything but a string is compared as it is written.
+            // Other values than strings are compared as written.
             let text = serde_json::from_str(value.get()).unwrap_or_else(|_| value.get().to_owned());
             (name.as_str(), text)
         })
         .collect();
     let mut read = allowed.arguments.clone();
     if read.get("host").is_some_and(String::is_empty) {
-        // Werkzeug gives an empty text for a host that is not valid: the service knows none.
+        // For an invalid host, Werkzeug gives an empty text: the service has no host.
         recorded.remove("host");
     }
-    // lighttpd leaves headers without a value out.
+    // lighttpd drops headers without a value.
     recorded.retain(|_, value| !value.is_empty());
     read.retain(|_, value| !value.is_empty());
     if recorded != read {

@@ -1,4 +1,4 @@
-//! What the services offer, who may have it, and Envoy's and the filter's configuration that says so.
+//! The services' policy, and the configuration of Envoy and the filter that expresses it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,18 +7,18 @@ use super::reading::{Reading, VIRTUAL_HOST};
 use super::services::Reached;
 use crate::StackOptions;
 
-/// What a request must have brought, by what the service read of it.
+/// The authority that a request needs, by what the service read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Needed {
-    /// Either: no resource of the service was reached.
+    /// Any or none: the request reached no resource of the service.
     Anything,
-    /// Nothing.
+    /// None.
     Nothing,
     /// A delegation of this tool, with exactly these arguments.
     Tool(&'static str, BTreeMap<&'static str, Option<String>>),
 }
 
-/// The policy, in terms of what the service read. [`RULES`] says the same of requests.
+/// The policy, in terms of what the service read. [`RULES`] expresses the same about requests.
 pub fn needed(reading: &Reading) -> Needed {
     let header = |name: &str| reading.headers.get(name).cloned();
     let query = |name: &str| reading.query.get(name).cloned();
@@ -55,7 +55,7 @@ pub fn needed(reading: &Reading) -> Needed {
     }
 }
 
-/// Exactly one value of each argument, so that any other value that a service reads is an error.
+/// One value for each argument, so that any other value that a service reads is an error.
 pub const NARROW: &[&str] = &[
     r#"orders.create={"tenant":{"constraint_type":"exact","value":"acme"}}"#,
     r#"admin.use={"method":{"constraint_type":"exact","value":"GET"}}"#,
@@ -72,7 +72,7 @@ pub const NARROW: &[&str] = &[
     "beta.use={}",
 ];
 
-/// Any value, so that what the service reads is compared with what the filter recorded.
+/// Any value, so that the test compares what the service reads with what the filter recorded.
 pub const BROAD: &[&str] = &[
     r#"orders.create={"tenant":{"constraint_type":"wildcard"}}"#,
     r#"admin.use={"method":{"constraint_type":"wildcard"}}"#,
@@ -89,7 +89,7 @@ pub const BROAD: &[&str] = &[
     "beta.use={}",
 ];
 
-/// Protected parts, most of them above a public rule for the rest.
+/// The protected parts, most of them before a public rule for the rest.
 const RULES: &str = r#"rules:
                               - name: admin-host
                                 match: {hosts: [admin.example], path: "/**"}
@@ -197,7 +197,7 @@ const RULES: &str = r#"rules:
 
 const HEALTH: &str = "match: {path: /healthz}\n                                public: true\n";
 
-/// Below all others.
+/// After all others.
 const THE_REST: &str = r#"                              - name: reports
                                 match: {path: "/Reports/**"}
                                 public: true
@@ -206,10 +206,10 @@ const THE_REST: &str = r#"                              - name: reports
                                 public: true
 "#;
 
-/// By which the harness chooses the service.
+/// The header by which the harness chooses the service.
 pub(crate) const CLUSTER: &str = "x-oracle";
 
-/// By which an answer is known to be that to the request.
+/// The header that ties an answer to its request.
 pub(crate) const NONCE: &str = "x-oracle-nonce";
 
 const SERVICE_ROUTE: &str = "route: {cluster: service, timeout: 15s}";
@@ -249,7 +249,7 @@ pub fn options(reached: &[Reached]) -> StackOptions {
         )
 }
 
-/// The same where Envoy tidies nothing up: the filter has to refuse by itself.
+/// The same without Envoy's path normalization: the filter must deny by itself.
 pub fn untidied(options: StackOptions) -> StackOptions {
     options
         .replacing("normalize_path: true", "normalize_path: false")
@@ -274,7 +274,7 @@ fn cluster(reached: &Reached) -> String {
     } else {
         "http_protocol_options: {enable_trailers: true}"
     };
-    // Services close idle connections sooner than Envoy does: a request on one would be lost.
+    // Services close idle connections sooner than Envoy does. A request on one would be lost.
     format!(
         r#"    - name: {cluster}
       connect_timeout: 1s

@@ -1,4 +1,4 @@
-//! Reproducible choices: the same seed, the same requests.
+//! Reproducible random choices: the same seed makes the same requests.
 
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher as _;
@@ -39,7 +39,7 @@ impl Random {
         self.below(times) == 0
     }
 
-    /// One of them, which must not be none.
+    /// One of them. `from` must not be empty.
     pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }

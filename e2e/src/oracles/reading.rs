@@ -1,4 +1,4 @@
-//! A service's answer: the request as its framework hands it to an application.
+//! A service's answer: the request as the framework presents it to an application.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,29 @@ use serde::Deserialize;
 
 use crate::Reply;
 
-/// What a service says that it received, as its framework hands it to an application.
+/// The request that a service received, as its framework presents it to an application.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Reading {
     /// The framework and its server, with their versions.
     pub version: String,
-    /// Which of the application's handlers ran.
+    /// The application's handler that ran.
     pub handler: String,
-    /// What the route captured from the path, decoded.
+    /// The path parameters of the route, decoded.
     pub captures: BTreeMap<String, String>,
     /// The method.
     pub method: String,
-    /// The host without a port; that of X-Forwarded-Host where the application believes it.
+    /// The host without a port; the one of X-Forwarded-Host if the application trusts it.
     pub host: Option<String>,
     /// The members of the query that the application knows.
     pub query: BTreeMap<String, String>,
-    /// Every header under the name by which an application asks for it, in lower case.
+    /// All headers, by the name that an application uses, in lower case.
     pub headers: BTreeMap<String, String>,
-    /// Likewise, where the framework has them.
+    /// The trailers likewise, if the framework has them.
     pub trailers: BTreeMap<String, String>,
 }
 
 impl Reading {
-    /// The service's answer; `None` if something else answered.
+    /// The service's answer; `None` if another program answered.
     pub fn of(reply: &Reply) -> Option<Self> {
         serde_json::from_slice(&reply.body).ok()
     }
@@ -39,5 +39,5 @@ impl Reading {
     }
 }
 
-/// The header in which Envoy tells the service the virtual host that it routed by.
+/// The header in which Envoy tells the service the virtual host that it chose.
 pub(crate) const VIRTUAL_HOST: &str = "x-virtual-host";

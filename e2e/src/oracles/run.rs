@@ -1,4 +1,4 @@
-//! Sends generated requests through the filter to every service, and reports what the services read otherwise.
+//! Sends generated requests through the filter to every service, and reports what the services read differently.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,57 +21,57 @@ use super::services::Services;
 use crate::audit::Decision;
 use crate::{Client, Failure, Http2, Reply, Request, Stack, StackOptions, waiting};
 
-/// How long to go on, and with which requests.
+/// The length of a run, and its requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     /// The same seed makes the same requests, in any order.
     pub seed: u64,
-    /// Stop after so many.
+    /// Stop after this many requests.
     pub requests: u64,
-    /// Stop once this has passed.
+    /// Stop after this time.
     pub time: Duration,
 }
 
-/// What came of it; the soak's last line.
+/// The result; the last line of the soak's output.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Generated requests, without controls and repetitions.
+    /// Generated requests, without controls and retries.
     pub requests: u64,
     /// The services, with their versions.
     pub services: BTreeMap<String, String>,
     /// Distinct disagreements: by service and by what differs.
     pub disagreements: usize,
-    /// Requests that belong to one of them.
+    /// Requests with one of them.
     pub disagreeing_requests: u64,
     /// Services for which this machine lacks the runtime.
     pub left_out: Vec<String>,
-    /// What makes the same requests again.
+    /// The seed that makes the same requests again.
     pub seed: u64,
-    /// Ordinary requests that had to be allowed and to arrive.
+    /// Ordinary requests, which must be allowed and arrive.
     pub controls: u64,
-    /// Those that were not.
+    /// Those that did not.
     pub controls_failed: usize,
     /// Answered by a handler of a service.
     pub arrived: u64,
-    /// Of these, allowed by a delegation, and their evidence compared.
+    /// Requests allowed by a delegation, with their evidence compared.
     pub evidence_compared: u64,
-    /// Answered neither by a handler nor by the filter: by Envoy or by the service's server.
+    /// Answered by Envoy or by the service's server, not by a handler or the filter.
     pub refused_elsewhere: u64,
-    /// Without any answer.
+    /// Without an answer.
     pub unanswered: u64,
     /// Denied by the filter, by reason.
     pub denied: BTreeMap<String, u64>,
     /// How long the requests took.
     pub seconds: f64,
-    /// Everything that went wrong, in words.
+    /// All errors, as text.
     #[serde(skip)]
     pub findings: Vec<String>,
 }
 
-/// Requests of one pair of Envoys; then their evidence is compared, and new ones start.
+/// Requests for one pair of Envoys. After them, the evidence is compared, and a new pair starts.
 const ROUND: u64 = 20_000;
 
-/// How often an ordinary request is sent that a service fails to answer.
+/// How often to send an ordinary request that a service does not answer.
 const ATTEMPTS: usize = 3;
 
 /// Connections of each kind, on two cores.
@@ -80,7 +80,7 @@ const THREADS: usize = 4;
 /// Runs the plan against these services.
 ///
 /// # Errors
-/// If something does not start.
+/// If a program does not start.
 pub fn run(services: &Services, plan: Plan) -> Result<Report, Failure> {
     let begin = Instant::now();
     let mut report = Report {
@@ -145,7 +145,7 @@ impl Report {
     }
 }
 
-/// The service, and what differs without the values of the one request.
+/// The service, and the difference without the values of that request.
 type Key = (String, String);
 
 #[derive(Debug)]
@@ -183,12 +183,12 @@ impl Tally {
     }
 }
 
-/// Envoy as envoy-config/envoy.yaml has it, and another that tidies no path up, in front of all services.
+/// In front of all services: Envoy with envoy-config/envoy.yaml, and another without path normalization.
 struct Round<'a> {
     services: &'a Services,
     plan: Plan,
     fronts: [Front; 2],
-    /// By the place of the front.
+    /// By the index of the front.
     allowed: Mutex<Vec<(usize, Trial, Allowed)>>,
     nonce: AtomicU64,
 }
@@ -200,15 +200,15 @@ struct Front {
     broad: String,
 }
 
-/// One request: where it goes, what it brings and what it is.
+/// One request: its target, delegation and content.
 #[derive(Debug, Clone)]
 struct Trial {
     front: usize,
-    /// A place in [`Services::reached`].
+    /// An index in [`Services::reached`].
     reached: usize,
     http2: bool,
     brings: Brings,
-    /// What it begins with, below [`generator::BASES`].
+    /// The index of its base request, below [`generator::BASES`].
     base: usize,
     tricks: Vec<Trick>,
 }
@@ -221,9 +221,9 @@ enum Brings {
 }
 
 enum Outcome {
-    /// By the filter, for a reason.
+    /// By the filter, for this reason.
     Denied(String),
-    /// By something else: Envoy, or the service's server.
+    /// By Envoy or the service's server.
     Refused(u16, String),
     Arrived(Box<Reading>, String),
 }
@@ -257,7 +257,7 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// Sends every ordinary request to every service in both protocols: it has to arrive.
+    /// Sends every ordinary request to every service in both protocols. Each must arrive.
     fn check_controls(&self, report: &mut Report) {
         let mut connections = Connections::new(self);
         for reached in 0..self.services.reached.len() {
@@ -292,7 +292,7 @@ impl<'a> Round<'a> {
         report.controls += 1;
         let mut outcome = self.outcome(connections, &trial);
         for _ in 1..ATTEMPTS {
-            // The service's own failure, not the filter's answer.
+            // The service's own failure, not the filter's denial.
             if !matches!(outcome, Ok(Outcome::Refused(500.., _))) {
                 break;
             }
@@ -305,7 +305,7 @@ impl<'a> Round<'a> {
                 Err(what) => what,
             },
             Ok(Outcome::Denied(reason)) => format!("denied: {reason}"),
-            // Let through, and not a method of this service: PHP's own server and lighttpd know no PURGE.
+            // Allowed, but not a method of this service: PHP's own server and lighttpd have no PURGE.
             Ok(Outcome::Refused(501, _)) if expected.draft().method == "PURGE" => return,
             Ok(Outcome::Refused(status, text)) => {
                 format!("refused with {status}: {}", text.chars().take(300).collect::<String>())
@@ -322,7 +322,8 @@ impl<'a> Round<'a> {
         ));
     }
 
-    /// Sends what has passed a filter before to every service, in both protocols, with a delegation and without.
+    /// Sends the requests that once bypassed a filter to every service, in both protocols, with and without a
+    /// delegation.
     fn send_known(&self) -> Tally {
         let mut connections = Connections::new(self);
         let mut tally = Tally::default();
@@ -458,7 +459,7 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// Leaves tricks out while the service still reads something else.
+    /// Removes tricks while the service still reads the request differently.
     fn shortest(
         &self,
         connections: &mut Connections<'_>,
@@ -481,12 +482,12 @@ impl<'a> Round<'a> {
         (trial, reading, what)
     }
 
-    /// Waits for the evidence of what was allowed, and compares it with what the services read.
+    /// Waits for the evidence of allowed requests, and compares it with what the services read.
     fn compare_evidence(&self, report: &mut Report, found: &mut BTreeMap<Key, Found>) -> Result<(), Failure> {
         let all = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
         for (place, front) in self.fronts.iter().enumerate() {
             let allowed: Vec<_> = all.iter().filter(|(other, ..)| *other == place).collect();
-            let decisions = waiting::until("the evidence of what was allowed", || {
+            let decisions = waiting::until("the evidence of allowed requests", || {
                 let decisions = decisions(&front.stack)?;
                 let is_there = |(_, _, allowed): &&(usize, Trial, Allowed)| decisions.contains_key(&allowed.request_id);
                 Ok(allowed.iter().all(is_there).then_some(decisions))
@@ -509,11 +510,11 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// A service that a request has killed would answer no further ones.
+    /// A service that a request has killed would not answer the next ones.
     fn check_alive(&self, report: &mut Report) {
         let mut connections = Connections::new(self);
         for reached in 0..self.services.reached.len() {
-            // The first that nothing is asked of.
+            // The first one that needs no delegation.
             let ordinary = ORDINARY.iter().position(|one| !one.protected).unwrap_or_default();
             self.check_control(&mut connections, ordinary, (reached, false, 0), report);
         }
@@ -524,7 +525,7 @@ impl<'a> Round<'a> {
         (self.services.reached[trial.reached].cluster.clone(), general)
     }
 
-    /// As a command line; `$NARROW` and `$BROAD` stand for delegations of what [`policy`] names so.
+    /// The request as a command line. `$NARROW` and `$BROAD` stand for the delegations of those names in [`policy`].
     fn show(&self, trial: &Trial) -> String {
         let draft = generator::draft(trial.base, &trial.tricks);
         let mut line = format!(
@@ -622,7 +623,7 @@ impl<'r> Connections<'r> {
         }
     }
 
-    /// A service may close a connection just as Envoy uses it; Envoy then answers 503. That is tried again.
+    /// A service may close a connection just as Envoy uses it. Envoy then answers 503, and the request is sent again.
     fn send(&mut self, trial: &Trial, draft: &Draft, request: Request) -> Result<Reply, Failure> {
         let mut reply = self.send_once(trial, draft, request.clone());
         for _ in 0..2 {
@@ -641,7 +642,7 @@ impl<'r> Connections<'r> {
             request = request.clone().header("content-type", kind);
             body
         });
-        // What cannot be written in HTTP/2 is sent in HTTP/1.1.
+        // A request that HTTP/2 does not allow is sent in HTTP/1.1.
         let is_name = |(name, _): &(String, String)| name.parse::<HeaderName>().is_ok();
         let fits = draft.host.parse::<Authority>().is_ok() && draft.trailers.iter().all(is_name);
         if trial.http2 && fits && Http2::can_send(&request) {
@@ -696,7 +697,7 @@ impl<'r> Connections<'r> {
             let trailers = draft.trailers.iter();
             let trailers: Vec<_> = trailers.map(|(name, value)| (name.as_str(), value.as_str())).collect();
             client.open(request).and_then(|mut exchange| {
-                // The filter may have denied it at the headers, which ends the stream: the reply will tell.
+                // The filter may have denied it after the headers, which ends the stream. The reply tells.
                 let _ = exchange.send_part(request.body(), false);
                 let _ = exchange.send_trailers(&trailers);
                 exchange.finish()

@@ -15,11 +15,11 @@ use crate::{Client, Failure, Request, guardian, ports, waiting};
 /// The running services; killed when dropped.
 #[derive(Debug)]
 pub struct Services {
-    /// What Envoy can reach: one service may be reached in two protocols.
+    /// The services as Envoy reaches them. One service may be there in two protocols.
     pub reached: Vec<Reached>,
-    /// What each service says that it is, by its name.
+    /// Each service's version, by its name.
     pub versions: BTreeMap<String, String>,
-    /// The runtimes that this machine does not have; scripts/setup-interop.sh has said why.
+    /// The runtimes that this machine lacks; scripts/setup-interop.sh printed why.
     pub left_out: Vec<String>,
     _processes: Vec<Process>,
     // Last: files are removed once nothing uses them.
@@ -31,13 +31,13 @@ pub struct Services {
 pub struct Reached {
     /// Envoy's cluster.
     pub cluster: String,
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
     /// HTTP/2 by prior knowledge, or HTTP/1.1.
     pub http2: bool,
 }
 
-/// What scripts/setup-interop.sh prepares, and what runs from it.
+/// The runtimes that scripts/setup-interop.sh prepares, and their services.
 const RUNTIMES: &[(&str, &[&str])] = &[
     ("oracles-php", &["php", "lighttpd-php", "lighttpd-cgi"]),
     ("oracles-node", &["express4", "express5"]),
@@ -61,14 +61,14 @@ const IN_HTTP2_TOO: &[&str] = &["django-hypercorn", "flask-hypercorn", "servemux
 
 const LAST_LINES: usize = 20;
 
-/// A Java virtual machine takes a while to start on a machine that does other work.
+/// A Java virtual machine starts slowly on a busy machine.
 const START: Duration = Duration::from_secs(90);
 
 impl Services {
-    /// Starts all that can be had here, and waits until each answers.
+    /// Starts all services whose runtime exists here, and waits until each answers.
     ///
     /// # Errors
-    /// If one does not start, with the end of what it printed.
+    /// If one does not start; the error has the end of its output.
     pub fn start() -> Result<Self, Failure> {
         let folder =
             TempDir::with_prefix("credence-oracles-").map_err(Failure::of("making a folder for the services"))?;
@@ -122,7 +122,7 @@ impl Services {
         })
     }
 
-    /// The last lines that a service has printed.
+    /// The end of a service's output.
     pub(crate) fn last_words(&self, reached: &Reached) -> String {
         let log = self.folder.path().join(format!("{}.log", reached.name()));
         let text = std::fs::read(log).unwrap_or_default();
@@ -134,7 +134,7 @@ impl Services {
 }
 
 impl Reached {
-    /// The service's name: that of the cluster but for the protocol.
+    /// The service's name: the cluster's, without the protocol.
     fn name(&self) -> &str {
         self.cluster.trim_end_matches("-h2")
     }
@@ -145,7 +145,7 @@ fn version(address: SocketAddr) -> Option<String> {
     Reading::of(&reply).map(|reading| reading.version)
 }
 
-/// Where the runtime is prepared; nothing if its toolchain is not here.
+/// The folder of the prepared runtime; `None` if its toolchain is missing here.
 fn prepare(runtime: &str) -> Result<Option<PathBuf>, Failure> {
     let attempt = || format!("scripts/setup-interop.sh {runtime}");
     let output = Command::new(repository().join("scripts/setup-interop.sh"))
@@ -164,7 +164,7 @@ fn prepare(runtime: &str) -> Result<Option<PathBuf>, Failure> {
         .map(|(_, home)| home.into()))
 }
 
-/// What runs the service on this port. All are single processes or end with their parent.
+/// The commands that run the service on this port. All are single processes or end with their parent.
 fn commands(name: &str, home: &Path, port: u16, folder: &Path) -> Result<Vec<Command>, Failure> {
     let sources = repository().join("interop/oracles");
     let port = port.to_string();
@@ -179,7 +179,7 @@ fn commands(name: &str, home: &Path, port: u16, folder: &Path) -> Result<Vec<Com
         "lighttpd-php" => {
             let fastcgi = ports::free()?.to_string();
             let mut php = Command::new("php-cgi");
-            // Unlimited: it would end after 500 requests.
+            // No limit: by default it ends after 500 requests.
             php.args(["-b", &format!("127.0.0.1:{fastcgi}")])
                 .env("PHP_FCGI_MAX_REQUESTS", "0");
             let mut lighttpd = lighttpd(&sources, "php.conf", &port);
@@ -226,11 +226,12 @@ fn commands(name: &str, home: &Path, port: u16, folder: &Path) -> Result<Vec<Com
                 _ => python.args(["--workers", "1", "--threads", "4", "--bind", &address]),
             };
             if name == "flask-gunicorn" {
-                // As deployments do whose proxies send names with `_`.
+                // As in deployments whose proxies send names with `_`.
                 python.args(["--header-map", "dangerous"]);
             }
             python.arg(match name {
-                // By hypercorn's own wrapper: behind asgiref's single thread, a stream that Envoy resets blocks all others.
+                // With hypercorn's own wrapper. Behind asgiref's single thread, a stream that Envoy resets blocks all
+                // others.
                 "flask-hypercorn" => "wsgi:flask_service:wsgi".to_owned(),
                 _ if server == "gunicorn" => format!("{framework}_service:wsgi"),
                 _ => format!("{framework}_service:application"),
@@ -252,7 +253,7 @@ fn lighttpd(sources: &Path, file: &str, port: &str) -> Command {
     lighttpd
 }
 
-/// PHP takes no path with `..`.
+/// PHP does not accept a path with `..`.
 fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()

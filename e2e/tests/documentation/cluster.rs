@@ -1,5 +1,5 @@
-//! Commands for a cluster, a server or what need not be installed, which this machine is not or has not: what they name is there,
-//! and their tools know their options.
+//! Commands in the pages that cannot run here, for a cluster or a server: the files that they name exist, and their
+//! tools have the options that they use.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use credence_e2e::artefacts::Artefacts;
 use super::page::{Page, repository};
 
 #[test]
-fn what_commands_for_elsewhere_name_is_there() {
+fn files_that_commands_name_exist() {
     let manifests = manifests();
     for (place, words) in commands() {
         let mut after: &str = "";
         for word in &words {
             if FILE_OPTIONS.contains(&after) && !is_the_readers_own(word) {
-                assert!(repository().join(word).exists(), "{place}: there is no {word}");
+                assert!(repository().join(word).exists(), "{place}: {word} does not exist");
             }
-            // Whatever lies here is meant to be this repository's, a chart for instance.
+            // Paths in these folders, such as a chart's, are always this repository's.
             if word.starts_with("envoy-config/") || word.starts_with("docs/") {
-                assert!(repository().join(word).exists(), "{place}: there is no {word}");
+                assert!(repository().join(word).exists(), "{place}: {word} does not exist");
             }
             if let Some((kind, name)) = word.split_once('/')
                 && KINDS.contains(&kind)
@@ -37,14 +37,14 @@ fn what_commands_for_elsewhere_name_is_there() {
 }
 
 #[test]
-fn the_tools_know_the_options_that_commands_for_elsewhere_give_them() {
+fn the_tools_have_the_options_that_commands_use() {
     let mut skipped = Vec::new();
     for (place, words) in commands() {
         let tool = words[0].as_str();
         let Some(program) = program(tool) else {
             assert!(
                 TOOLS.contains(&tool),
-                "{place}: nobody checks `{tool}`: add it to TOOLS"
+                "{place}: the options of `{tool}` are not checked: add it to TOOLS"
             );
             if !skipped.contains(&words[0]) {
                 eprintln!("SKIPPED: the options of {tool}: it is not built here");
@@ -52,7 +52,7 @@ fn the_tools_know_the_options_that_commands_for_elsewhere_give_them() {
             }
             continue;
         };
-        // Subcommands come first, but for kubectl's namespace.
+        // Subcommands come first, except for kubectl's namespace.
         let behind = match &words[1..] {
             [option, _, behind @ ..] if option == "-n" => behind,
             behind => behind,
@@ -70,7 +70,7 @@ fn the_tools_know_the_options_that_commands_for_elsewhere_give_them() {
     }
 }
 
-/// Each simple command, by its words, and where it stands.
+/// Each simple command: its place and its words.
 fn commands() -> Vec<(String, Vec<String>)> {
     let mut all = Vec::new();
     for page in Page::all() {
@@ -89,7 +89,7 @@ fn commands() -> Vec<(String, Vec<String>)> {
     all
 }
 
-/// As the shell divides them, quotes gone; an assignment from a command is that command.
+/// Splits like the shell and removes quotes. An assignment from a command becomes that command.
 fn words(command: &str) -> Vec<String> {
     let command = command.trim();
     let inner = command.split_once("=$(").filter(|(name, _)| !name.contains(' '));
@@ -109,7 +109,7 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// A file that the page has its reader make, or standard input.
+/// A file that the reader creates, or standard input.
 fn is_the_readers_own(word: &str) -> bool {
     word == "-" || !word.contains('/')
 }
@@ -130,7 +130,7 @@ fn manifests() -> String {
     text
 }
 
-/// The newest of those that are built for the tests, by its name and version.
+/// The newest built program of this tool, by its name and version.
 fn program(tool: &str) -> Option<PathBuf> {
     if tool == "credence" {
         return Some(Artefacts::from_environment().unwrap().credence);
@@ -147,7 +147,7 @@ fn program(tool: &str) -> Option<PathBuf> {
 
 fn is_called(path: &Path, tool: &str) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    // Behind a hyphen may also be another tool, as in docker-compose.
+    // After a hyphen there may be another tool's name, as in docker-compose.
     let version = name.strip_prefix(tool).and_then(|rest| rest.strip_prefix('-'));
     let is_version = |text: &str| {
         text.trim_start_matches('v')
@@ -156,7 +156,7 @@ fn is_called(path: &Path, tool: &str) -> bool {
     name == tool || version.is_some_and(is_version)
 }
 
-/// What the tool says about the longest beginning of these words that it takes for a command.
+/// The tool's help about the longest prefix of these words that is a command.
 fn help(program: &Path, words: &[String]) -> String {
     for length in (0..=words.len()).rev() {
         let output = Command::new(program)
@@ -171,16 +171,16 @@ fn help(program: &Path, words: &[String]) -> String {
     panic!("{} --help fails", program.display());
 }
 
-/// What may begin a command for a cluster.
+/// The tools of commands for a cluster.
 const TOOLS: &[&str] = &[
-    "kubectl", "helm", "istioctl", "egctl", "crane", "credence", "curl", "base64", "docker", "go", "umask", "make", "install", "openssl",
-    "export", "sed", "sudo", "echo", "head", "grep",
+    "kubectl", "helm", "istioctl", "egctl", "crane", "credence", "curl", "base64", "docker", "go", "umask", "make",
+    "install", "openssl", "export", "sed", "sudo", "echo", "head", "grep",
 ];
 
-/// Options that a file follows.
+/// Options that take a file.
 const FILE_OPTIONS: &[&str] = &["-f", "--filename", "--values", "-k"];
 
-/// What `kubectl` calls a thing by, before its name.
+/// Kinds that `kubectl` takes before a name.
 const KINDS: &[&str] = &[
     "job",
     "statefulset",

@@ -1,4 +1,4 @@
-//! Links within the repository lead somewhere.
+//! Links within the repository lead to existing files and headings.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::page::{Page, repository};
 
 #[test]
-fn each_link_leads_to_a_file_and_to_a_heading_that_is_there() {
+fn each_link_names_an_existing_file_and_heading() {
     let mut broken = Vec::new();
     for page in Page::all() {
         let folder = Path::new(&page.path).parent().unwrap();
@@ -21,7 +21,7 @@ fn each_link_leads_to_a_file_and_to_a_heading_that_is_there() {
                 folder.join(file).to_str().unwrap().to_owned()
             };
             if !repository().join(&path).exists() {
-                broken.push(format!("{}: {target}: there is no {path}", page.path));
+                broken.push(format!("{}: {target}: {path} does not exist", page.path));
             } else if !heading.is_empty() && !headings(&path).contains(heading) {
                 broken.push(format!("{}: {target}: {path} has no heading of this name", page.path));
             }
@@ -46,7 +46,7 @@ fn each_page_is_in_the_index() {
     }
 }
 
-/// What stands in parentheses behind a text in brackets, or behind the name of a reference.
+/// Link targets: the text in parentheses after brackets, or after the name of a reference.
 fn targets(prose: &str) -> Vec<String> {
     let behind_brackets = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     let of_references = prose
@@ -60,7 +60,7 @@ fn targets(prose: &str) -> Vec<String> {
 
 const INDEX: &str = "docs/README.md";
 
-/// The headings of a page, as they are linked to: in lower case, without punctuation, with hyphens for spaces.
+/// The headings of a page as link fragments: lower case, without punctuation, with hyphens for spaces.
 fn headings(path: &str) -> BTreeSet<String> {
     let page = Page::read(path);
     let texts = page.prose();

@@ -1,5 +1,5 @@
-//! The pages in docs/ and README.md: their commands run as printed, and what they say about the code is true. So is what the
-//! alerts and the dashboard name.
+//! Checks the pages in docs/ and README.md: their commands run as printed, and their statements about the code are
+//! true. Also checks the names in the alerts and the dashboard.
 
 mod cluster;
 mod links;

@@ -1,36 +1,36 @@
-//! A page of the documentation, and what stands in its fences.
+//! A page of the documentation, and its fenced code blocks.
 //!
-//! What the pages agree on, and CONTRIBUTING.md tells their writers:
-//! - a fence of `sh` holds commands to run as they are printed, one fence after the other in one shell;
-//! - one whose first line begins with `# In the cluster`, `# On the server` or `# With` needs what that says;
-//! - one of `text` directly behind it holds lines that the commands print, in this order, with `…` for whatever differs.
+//! The rules for pages; CONTRIBUTING.md has them for writers:
+//! - an `sh` block holds commands that run as printed, one block after the other in one shell;
+//! - a block whose first line starts with `# In the cluster`, `# On the server` or `# With` needs that environment;
+//! - a `text` block directly after it holds lines that the commands print, in this order, with `…` for any text.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A page, read from the repository.
 pub(crate) struct Page {
-    /// Its path from the top of the repository.
+    /// Its path from the root of the repository.
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
-/// What stands between two fences.
+/// A fenced code block.
 #[derive(Clone, Debug)]
 pub(crate) struct Fence {
-    /// What the opening one says.
+    /// The language after the opening fence.
     pub(crate) language: String,
-    /// The number of the line behind it.
+    /// The number of the line after it.
     pub(crate) line: usize,
     pub(crate) text: String,
-    /// The number of the line behind the closing one.
+    /// The number of the line after the closing fence.
     end: usize,
 }
 
-/// Commands, and what they are said to print.
+/// Commands, and the output that the page states.
 #[derive(Clone, Debug)]
 pub(crate) struct Commands {
-    /// The page and the line, for people.
+    /// The page and the line, for messages.
     pub(crate) place: String,
     pub(crate) text: String,
     pub(crate) prints: Option<String>,
@@ -45,7 +45,7 @@ impl Page {
         }
     }
 
-    /// The pages at the top of the repository, and every page of docs/.
+    /// The pages at the root of the repository, and every page of docs/.
     pub(crate) fn all() -> Vec<Self> {
         let mut paths = pages_in("");
         let mut folders = vec!["docs/".to_owned()];
@@ -66,7 +66,7 @@ impl Page {
         let mut fences = Vec::new();
         let mut open: Option<Fence> = None;
         for (number, line) in self.text.lines().enumerate() {
-            // Those in a list are indented.
+            // Blocks in a list are indented.
             let mark = line.trim_start().strip_prefix("```");
             match (&mut open, mark) {
                 (None, Some(language)) => {
@@ -100,7 +100,7 @@ impl Page {
             .collect()
     }
 
-    /// The commands for a cluster, a server, or what need not be installed here.
+    /// The commands for a cluster, a server, or a tool that need not be installed here.
     pub(crate) fn commands_for_elsewhere(&self) -> Vec<Commands> {
         self.all_commands()
             .into_iter()
@@ -124,7 +124,7 @@ impl Page {
             .collect()
     }
 
-    /// Its text without what stands in fences.
+    /// Its text without code blocks.
     pub(crate) fn prose(&self) -> String {
         let mut fenced = false;
         let mut prose = String::new();
@@ -149,14 +149,14 @@ fn pages_in(folder: &str) -> Vec<String> {
         .collect()
 }
 
-/// The top of the repository.
+/// The root of the repository.
 pub(crate) fn repository() -> PathBuf {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     crate_folder.parent().unwrap().to_owned()
 }
 
 fn is_for_elsewhere(commands: &str) -> bool {
-    // Those in a list are indented.
+    // Blocks in a list are indented.
     let first = commands.trim_start();
     ["# In the cluster", "# On the server", "# With "]
         .iter()

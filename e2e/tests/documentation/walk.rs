@@ -1,8 +1,8 @@
-//! A newcomer's walk: the commands of the pages, as they are printed, one after the other in one shell.
+//! A new user's path: the commands of the pages, as printed, one after the other in one shell.
 //!
-//! The shell begins where a newcomer does: in a copy of the repository, with nothing running. What differs is that `make`
-//! only says whether it knows what it is asked for, since what it would build is there already. Where the system lets us the
-//! walk has a network and process ids of its own, so that the ports that are printed are free, and all is gone at its end.
+//! The shell starts in a copy of the repository, with no program running. Only `make` differs: it checks that its
+//! targets exist and does not build, since everything is built already. If the system allows it, the shell has its own
+//! network and process ids. Then the printed ports are free, and all processes stop at its end.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use super::page::{Commands, Page, repository};
 
 #[test]
-fn what_the_pages_print_runs_as_it_is_printed() {
+fn the_commands_of_the_pages_run_as_printed() {
     let pages: Vec<Page> = WALK.iter().map(|path| Page::read(path)).collect();
     let commands: Vec<Commands> = pages.iter().flat_map(Page::commands).collect();
     let folder = clone_of_the_repository();
@@ -32,11 +32,11 @@ fn what_the_pages_print_runs_as_it_is_printed() {
     for printed in &commands {
         let place = &printed.place;
         let (at, said) = said.next().and_then(|said| said.split_once('\n')).unwrap_or_default();
-        assert_eq!(at, place, "the walk ended before it: {status}\n{output}");
+        assert_eq!(at, place, "the commands ended before it: {status}\n{output}");
         let prints = printed.prints.as_deref().unwrap_or_default();
         if let Some(line) = first_missing(prints, said) {
             panic!(
-                "{place}: the page says that this prints\n{line}\nand it prints\n{said}\n{}",
+                "{place}: expected the output\n{line}\nbut got\n{said}\n{}",
                 others(folder.path())
             );
         }
@@ -56,13 +56,13 @@ fn every_page_with_commands_is_walked() {
         let known = WALK.contains(&path);
         assert!(
             !has_commands || known,
-            "{path} has commands that nobody runs: add it to WALK"
+            "no test runs the commands of {path}: add it to WALK"
         );
         assert!(has_commands || !known, "{path} has no commands any more: take it out");
     }
 }
 
-/// What a newcomer has after `git clone`, and what `make test` has built, with the names that it has there.
+/// A clone of the repository, with what `make test` has built, at the usual paths.
 fn clone_of_the_repository() -> TempDir {
     let built = Artefacts::from_environment().unwrap();
     let folder = TempDir::with_prefix("credence-walk-").unwrap();
@@ -88,7 +88,7 @@ fn clone_of_the_repository() -> TempDir {
     folder
 }
 
-/// The one that the Makefile installs, and the page names.
+/// The version that the Makefile installs and the page names.
 fn envoy_version() -> String {
     let versions = fs::read_to_string(repository().join("scripts/versions.sh")).unwrap();
     let version = versions.lines().find_map(|line| line.strip_prefix("ENVOY_VERSION="));
@@ -100,12 +100,12 @@ fn real_make() -> String {
     String::from_utf8(found.stdout).unwrap().trim().to_owned()
 }
 
-/// Each fence behind a line that says which it is.
+/// Each block after a line that identifies it.
 fn script_of(commands: &[Commands]) -> String {
     let fences = commands
         .iter()
         .map(|Commands { place, text, .. }| format!("printf '%s\\n' '{MARK}{place}'\n{text}"));
-    // What a newcomer would end by hand; without a name space of its own nothing else does.
+    // A user would stop these by hand; without its own process namespace, only this stops them.
     let end = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT";
     format!("set -e -o pipefail\n{end}\n{}", fences.collect::<String>())
 }
@@ -134,7 +134,7 @@ fn shell(folder: &Path, script: &Path) -> Command {
         .arg(script)
         .current_dir(folder)
         .env("PATH", format!("{}:{path}", folder.join("bin").display()));
-    // What a newcomer's shell does not have.
+    // Variables that a new user's shell does not have.
     for variable in [
         "CREDENCE_TOKEN_FILE",
         "CREDENCE_CONTROL_PLANE",
@@ -147,7 +147,7 @@ fn shell(folder: &Path, script: &Path) -> Command {
     command
 }
 
-/// The first line of `prints` that is not printed behind the ones before it. `…` stands for anything.
+/// The first line of `prints` that is not printed after the lines before it. `…` stands for any text.
 fn first_missing<'a>(prints: &'a str, said: &str) -> Option<&'a str> {
     let mut said = said.lines();
     prints
@@ -167,7 +167,7 @@ fn fits(pattern: &str, said: &str) -> bool {
     behind_middle.is_some_and(|said| said.ends_with(end))
 }
 
-/// The last of what the programs of the walk have written into files.
+/// The end of what the programs have written into files.
 fn others(folder: &Path) -> String {
     let files = fs::read_dir(folder.join("try")).into_iter().flatten().flatten();
     let mut last_words = String::new();
@@ -184,7 +184,7 @@ fn others(folder: &Path) -> String {
 }
 
 #[test]
-fn a_line_with_dots_fits_what_differs_where_they_are() {
+fn an_ellipsis_matches_any_text() {
     for (pattern, said, expected) in [
         ("reason: expired", "reason: expired", true),
         ("reason: expired", "reason: expired, or so", false),
@@ -200,7 +200,7 @@ fn a_line_with_dots_fits_what_differs_where_they_are() {
     }
 }
 
-/// In the order of a newcomer: each goes on where the one before ended.
+/// In a new user's order: each page starts where the previous one ended.
 const WALK: &[&str] = &[
     "docs/start/envoy.md",
     "docs/start/agents.md",
@@ -220,11 +220,11 @@ const WALK: &[&str] = &[
     "docs/operate/upgrade.md",
 ];
 
-/// A network, and process ids, of its own; what is left of it ends with `unshare`.
+/// Its own network and process ids. Its processes end with `unshare`.
 const APART: &[&str] = &["--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"];
 
-/// In front of what a fence prints.
+/// Marks the output of a block.
 const MARK: &str = "@@ ";
 
-/// Some seconds on an idle machine.
+/// It takes seconds on an idle machine.
 const LONGEST: Duration = Duration::from_secs(180);

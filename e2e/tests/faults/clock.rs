@@ -13,10 +13,10 @@ use credence_e2e::{Request, Stack, StackOptions};
 
 use super::{MAX_STALENESS, load_of, request_for, stack_by};
 
-/// Seconds: far beyond every skew that is allowed for.
+/// In seconds: far more than any allowed skew.
 const JUMP: i64 = 1_800;
 
-/// Valid on either side of the jump.
+/// Valid before and after the jump.
 fn lasting_request(stack: &Stack, subject: &str) -> Request {
     let issued = (now() - 2 * JUMP).to_string();
     let options = ["--tool", READ, "--issued-at", &issued, "--ttl", "3h"];
@@ -25,7 +25,7 @@ fn lasting_request(stack: &Stack, subject: &str) -> Request {
 }
 
 #[test]
-fn in_the_control_plane_lengthen_no_lease_and_revive_nobody() {
+fn jumps_in_the_control_plane_extend_no_lease_and_undo_no_revocation() {
     let folder = tempfile::tempdir().unwrap();
     let clock = FalseClock::right(folder.path()).unwrap();
     let options = StackOptions {
@@ -36,7 +36,7 @@ fn in_the_control_plane_lengthen_no_lease_and_revive_nobody() {
     let load = load_of(&stack, &["alice", "bob", "carol", "dave"]);
     let mut operator = Operator::of(&stack.control_plane).unwrap();
     let bob = operator.raise("bob").unwrap();
-    // Delegations without an epoch are void if issued before the raise: by whatever clock.
+    // Delegations without an epoch are invalid if issued before the raise, by any clock.
     clock.jump(-JUMP).unwrap();
     let carol = operator.raise("carol").unwrap();
     load.until_denied("carol", "revoked_principal").unwrap();
@@ -46,7 +46,7 @@ fn in_the_control_plane_lengthen_no_lease_and_revive_nobody() {
     clock.jump(-JUMP).unwrap();
     load.go_on_beyond(Instant::now() + MAX_STALENESS, "alice").unwrap();
 
-    // Its end is noticed no later, and its successor believes what it reads.
+    // Filters notice its end no later, and the next control plane trusts its files.
     let killed = Instant::now();
     stack.control_plane.kill().unwrap();
     load.until_denied("alice", "stale").unwrap();
@@ -63,12 +63,12 @@ fn in_the_control_plane_lengthen_no_lease_and_revive_nobody() {
     assert!(
         seen.of("alice")
             .all(|answer| answer.status == 200 || answer.began > killed),
-        "as long as the control plane was there, its clock cost nothing"
+        "its clock denies no request while the control plane runs"
     );
 }
 
 #[test]
-fn in_envoy_lengthen_no_lease_and_revive_nobody() {
+fn jumps_in_envoy_extend_no_lease_and_undo_no_revocation() {
     let folder = tempfile::tempdir().unwrap();
     let clock = FalseClock::right(folder.path()).unwrap();
     let options = StackOptions {
@@ -89,12 +89,12 @@ fn in_envoy_lengthen_no_lease_and_revive_nobody() {
         clock.jump(jump).unwrap();
         load.go_on(Duration::from_millis(300));
         if jump < 0 {
-            // Which shows that Envoy sees that clock.
+            // This shows that Envoy uses that clock.
             let reply = stack.send(&request_for(&stack, "alice")).unwrap();
             assert_denied(&reply, 401, "issued_in_future");
         }
     }
-    // While the path is cut, the clock stands before the cut and far behind it.
+    // While the path is cut, the clock jumps forward, and then far back.
     link.cut();
     let cut = Instant::now();
     let carol = operator.raise("carol").unwrap();
@@ -114,6 +114,6 @@ fn in_envoy_lengthen_no_lease_and_revive_nobody() {
     assert!(
         seen.of("alice")
             .all(|answer| answer.status == 200 || answer.began > cut),
-        "as long as the path was whole, the clock cost nothing"
+        "the clock denies no request while the path works"
     );
 }

@@ -10,14 +10,14 @@ use credence_e2e::{Request, Stack, StackOptions, waiting};
 
 use super::request_for;
 
-/// The thread that writes revocations, publishes them and answers is killed as it enters each system call of a raise, one
-/// after the other. Between two system calls nothing leaves the process.
+/// The thread that writes, publishes and acknowledges revocations is killed as it enters each system call of a raise,
+/// one after the other. Between two system calls, no data leaves the process.
 #[test]
-fn at_every_step_of_a_raise_keeps_what_was_acknowledged_and_halves_nothing() {
+fn a_crash_at_any_step_of_a_raise_keeps_acknowledged_revocations_whole() {
     let stacks = [(); 3].map(|()| Stack::start(&StackOptions::quick()).unwrap());
-    // The first raise writes more than those after it: each stack takes it now.
+    // The first raise writes more than later ones: each stack does it now.
     let [steps, ..] = &stacks.each_ref().map(steps_of_a_raise);
-    // Rounds mostly wait: each stack takes its share of the steps, side by side.
+    // Rounds mostly wait, so each stack runs a share of the steps in parallel.
     let shares = stacks.len();
     let done = thread::scope(|scope| {
         let started: Vec<_> = (stacks.into_iter().enumerate())
@@ -37,7 +37,7 @@ fn at_every_step_of_a_raise_keeps_what_was_acknowledged_and_halves_nothing() {
 
     let outcomes: Vec<_> = (done.iter().flat_map(|(_, rounds)| rounds).map(Round::outcome)).collect();
     let killed_at = |call| outcomes.iter().filter(move |(step, ..)| step.call == call);
-    // Before it is written nothing has happened; from then on the system keeps it, synced or not.
+    // Before the write, the revocation does not exist; afterwards the system keeps it, synced or not.
     assert!(
         killed_at("pwrite64").any(|(.., is_in_force)| !is_in_force),
         "{outcomes:?}"
@@ -49,7 +49,7 @@ fn at_every_step_of_a_raise_keeps_what_was_acknowledged_and_halves_nothing() {
     let is_unanswered = |(_, is_acknowledged, is_in_force): &&(&Step, bool, bool)| !is_acknowledged && *is_in_force;
     assert!(outcomes.iter().any(|outcome| is_unanswered(&outcome)), "{outcomes:?}");
 
-    // For good: after one more restart, and to filters that have seen nothing of it.
+    // Permanently: after one more restart, and for new filters.
     let denied = [(); 2].map(|()| Some("revoked_principal".to_owned()));
     for (mut stack, rounds) in done {
         stack.control_plane.kill().unwrap();
@@ -61,17 +61,17 @@ fn at_every_step_of_a_raise_keeps_what_was_acknowledged_and_halves_nothing() {
     }
 }
 
-/// As one takes them that is not killed. The last is to wait for the next raise.
+/// The steps of a raise that is not killed. The last one waits for the next raise.
 fn steps_of_a_raise(stack: &Stack) -> Vec<Step> {
     let tracer = Tracer::watch(stack.control_plane.id(), WRITER, stack.folder()).unwrap();
-    Operator::of(&stack.control_plane).unwrap().commit("somebody").unwrap();
+    Operator::of(&stack.control_plane).unwrap().commit("subject").unwrap();
     waiting::until("the writer to wait again", || {
         let steps = tracer.steps();
         let is_waiting = steps.len() > 3 && steps.last().is_some_and(|step| step.call == "futex");
         Ok(is_waiting.then_some(()))
     })
     .unwrap();
-    // The one in which it has waited for the tracer.
+    // Without the one in which the thread was waiting when the tracer started.
     tracer.steps().into_iter().skip(1).collect()
 }
 
@@ -81,7 +81,7 @@ struct Round {
     step: Step,
     request: Request,
     is_acknowledged: bool,
-    /// After the restart, before it was tried again.
+    /// After the restart, before the retry.
     is_in_force: bool,
 }
 
@@ -94,7 +94,7 @@ impl Round {
 
         let tracer = Tracer::kill_at(step, stack.control_plane.id(), WRITER, stack.folder()).unwrap();
         let raised = Operator::of(&stack.control_plane).unwrap().commit(&subject);
-        // Whom the writer has to wake differs from raise to raise: then it ends here, once it has answered.
+        // The wakeups of other threads differ from raise to raise. Then it gets killed here, after its answer.
         if !stack.control_plane.has_ended_by(Duration::from_millis(500)).unwrap() {
             assert!(raised.is_ok(), "neither ended nor answered, at {step:?}");
             stack.control_plane.kill().unwrap();
@@ -103,7 +103,7 @@ impl Round {
         stack.control_plane.restart().unwrap();
         stack.wait_until_synced().unwrap();
 
-        // Until it has come back, a worker may go by what it knew for as long as that counts.
+        // Until it has reconnected, a worker may use its earlier state until its lease ends.
         stack.wait_until_followed().unwrap();
         let in_step = format!("the workers to agree, after {step:?}");
         let is_in_force = waiting::until(&in_step, || {
@@ -113,7 +113,7 @@ impl Round {
         })
         .unwrap();
 
-        // Whoever got no answer tries again.
+        // A client without an answer tries again.
         let again = Operator::of(&stack.control_plane).unwrap().raise(&subject).unwrap();
         load.go_on_beyond(again.at, &subject).unwrap();
         load.finish().unwrap().assert_no_late_allows(&subject, again.at);

@@ -1,4 +1,4 @@
-//! A log that is not what it was: cut off, gone, another one, an old one.
+//! A damaged revocation log: truncated, missing, replaced, or an old copy.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use credence_e2e::{Request, Stack, StackOptions, waiting};
 
 use super::{MAX_STALENESS, copy_folder, load_of, request_for};
 
-/// A stack with load, and bob, who was revoked, as every worker knows.
+/// A stack under load. Every worker knows that bob is revoked.
 struct Case {
     stack: Stack,
     load: Load,
@@ -40,25 +40,25 @@ impl Case {
     }
 
     fn data(&self) -> PathBuf {
-        self.stack.control_plane.data_folder()
+        self.stack.control_plane.data_dir()
     }
 
     fn log_file(&self) -> PathBuf {
         self.data().join("log/state.redb")
     }
 
-    /// The control plane will not serve what it finds.
+    /// The control plane refuses to serve the log.
     fn assert_refused(&mut self, words: &str) {
         let refused = self.stack.control_plane.restart().unwrap_err().to_string();
         assert!(refused.contains(words), "{refused}");
         self.load.until_denied("alice", "stale").unwrap();
     }
 
-    /// The control plane serves what it finds, and every filter refuses it, again and again, and says why.
+    /// The control plane serves the log, and every filter refuses it repeatedly and says why.
     fn assert_not_believed(&mut self) {
         self.load.until_denied("alice", "stale").unwrap();
         let before = self.refusals();
-        waiting::until("every filter to refuse what is served, in Envoy's log", || {
+        waiting::until("every filter to refuse the log, in Envoy's log", || {
             Ok((self.refusals() >= before + VMS).then_some(()))
         })
         .unwrap();
@@ -70,7 +70,7 @@ impl Case {
         log.matches("another log, or one restored from an old copy").count()
     }
 
-    /// The filters are content again, and know whom they may not allow.
+    /// The filters accept the log again, and still deny the revoked principals.
     fn assert_cured(self) {
         self.load.until_allowed("alice").unwrap();
         self.assert_never_allowed();
@@ -83,7 +83,7 @@ impl Case {
 }
 
 #[test]
-fn that_is_cut_off_is_not_served() {
+fn a_truncated_log_is_not_served() {
     let mut case = Case::begin();
     case.stack.control_plane.stop().unwrap();
     let log = case.log_file();
@@ -96,7 +96,7 @@ fn that_is_cut_off_is_not_served() {
 }
 
 #[test]
-fn whose_revoked_id_has_a_flipped_bit_is_not_served() {
+fn a_log_with_a_flipped_bit_in_a_revoked_id_is_not_served() {
     let mut case = Case::begin();
     let chain = case.stack.mint("carol", &["--tool", READ]).unwrap();
     let request = Request::get("/v1/catalog/book").delegation(&chain);
@@ -108,7 +108,7 @@ fn whose_revoked_id_has_a_flipped_bit_is_not_served() {
     let log = case.log_file();
     let whole = fs::read(&log).unwrap();
     let mut flipped = whole.clone();
-    // Only the entry of her delegation names her.
+    // Only the entry of carol's delegation has that name.
     let carol = whole.windows(5).rposition(|window| window == b"carol").unwrap();
     flipped[carol] ^= 1;
     fs::write(&log, flipped).unwrap();
@@ -123,12 +123,12 @@ fn whose_revoked_id_has_a_flipped_bit_is_not_served() {
 }
 
 #[test]
-fn that_is_gone_is_not_replaced_by_an_empty_one_unless_the_operator_says_so() {
+fn a_missing_log_is_replaced_only_if_the_operator_says_so() {
     let mut watching = StackOptions {
         watching: Some(Watching::Filter),
         ..StackOptions::quick()
     };
-    // What is issued within the allowed skew after the new log's floor is void too.
+    // Delegations issued within the allowed skew after the new log's start are invalid too.
     let skew = "pop_clock_skew: 1s";
     let less_skew = format!("{skew}\n                            max_iat_skew: 2s");
     watching.replacements.push(Replacement::once(skew, less_skew));
@@ -138,11 +138,12 @@ fn that_is_gone_is_not_replaced_by_an_empty_one_unless_the_operator_says_so() {
     fs::remove_dir_all(case.data()).unwrap();
     case.assert_refused("starting an empty one would forget every revocation");
 
-    // The operator does, and the filters still wait for the one that they are configured for.
+    // The operator creates a new one, and the filters still wait for the one that they pin.
     case.stack.control_plane.restart_as_a_new_log().unwrap();
     case.assert_not_believed();
 
-    // He configures them for the new one. It cannot know what was revoked, and so voids all that was issued.
+    // The operator pins the new log. It does not know the earlier revocations, so all delegations issued before it are
+    // invalid.
     let new = case.stack.control_plane.log_id();
     assert_ne!(new, old);
     let pinned = |log_id: &str| format!("log_id: {log_id}");
@@ -151,7 +152,7 @@ fn that_is_gone_is_not_replaced_by_an_empty_one_unless_the_operator_says_so() {
         .unwrap();
     case.load.until_denied("alice", "revoked_issuer").unwrap();
     case.load.until_denied("bob", "revoked_issuer").unwrap();
-    waiting::until("what is issued from now on to be allowed", || {
+    waiting::until("new delegations to be allowed", || {
         let reply = case.stack.send(&request_for(&case.stack, "alice"))?;
         Ok((reply.status == 200).then_some(()))
     })
@@ -160,18 +161,18 @@ fn that_is_gone_is_not_replaced_by_an_empty_one_unless_the_operator_says_so() {
 }
 
 #[test]
-fn that_is_another_one_is_not_believed() {
+fn another_log_is_refused() {
     let mut case = Case::begin();
     let program = Artefacts::from_environment().unwrap().credence;
     let elsewhere = tempfile::tempdir().unwrap();
     let mut other = ControlPlane::start(&program, elsewhere.path(), &[]).unwrap();
-    // As long, and longer, than the one that the filters know.
+    // As long as the pinned log, and longer.
     for subject in ["carol", "dave"] {
         Operator::of(&other).unwrap().commit(subject).unwrap();
     }
     other.kill().unwrap();
     case.stack.control_plane.kill().unwrap();
-    let (ours, theirs) = (case.data(), other.data_folder());
+    let (ours, theirs) = (case.data(), other.data_dir());
     let aside = ours.with_extension("aside");
     fs::rename(&ours, &aside).unwrap();
     fs::rename(&theirs, &ours).unwrap();
@@ -186,11 +187,11 @@ fn that_is_another_one_is_not_believed() {
 }
 
 #[test]
-fn that_is_restored_from_an_old_copy_is_not_believed_by_who_has_seen_more() {
+fn an_old_copy_is_refused_by_filters_that_have_seen_more() {
     let stack = Stack::start(&StackOptions::quick()).unwrap();
     let load = load_of(&stack, &["alice", "bob"]);
     Operator::of(&stack.control_plane).unwrap().raise("carol").unwrap();
-    let data = stack.control_plane.data_folder();
+    let data = stack.control_plane.data_dir();
     let copy = data.with_extension("copy");
     copy_folder(&data, &copy);
     let mut case = Case::revoke_bob(stack, load);
@@ -200,7 +201,7 @@ fn that_is_restored_from_an_old_copy_is_not_believed_by_who_has_seen_more() {
     copy_folder(&copy, &data);
     case.stack.control_plane.restart().unwrap();
     case.assert_not_believed();
-    // Nor once as much has happened since as was lost, and more.
+    // Also with as many entries as were lost, and more.
     for subject in ["dave", "erin"] {
         Operator::of(&case.stack.control_plane)
             .unwrap()
@@ -217,7 +218,7 @@ fn that_is_restored_from_an_old_copy_is_not_believed_by_who_has_seen_more() {
 }
 
 #[test]
-fn that_is_restored_from_a_copy_of_its_last_state_goes_on() {
+fn a_copy_of_the_last_state_is_accepted() {
     let mut case = Case::begin();
     case.stack.control_plane.kill().unwrap();
     let data = case.data();

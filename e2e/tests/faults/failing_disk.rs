@@ -1,4 +1,4 @@
-//! A revocation log on a disk that is full, or that fails.
+//! A revocation log on a full or failing disk.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use credence_e2e::{Stack, StackOptions, waiting};
 use super::{MAX_STALENESS, load_of};
 
 #[test]
-fn that_is_full_takes_revocations_in_the_room_that_was_kept_for_them() {
+fn a_full_disk_takes_revocations_in_the_space_reserved_for_them() {
     let mut stack = Stack::start(&StackOptions::quick()).unwrap();
     stack.control_plane.kill().unwrap();
-    let Some(disk) = SmallDisk::over(&stack.control_plane.data_folder(), DISK_MIB, stack.folder()).unwrap() else {
+    let Some(disk) = SmallDisk::over(&stack.control_plane.data_dir(), DISK_MIB, stack.folder()).unwrap() else {
         return;
     };
     let program = Artefacts::from_environment().unwrap().credence;
@@ -22,7 +22,7 @@ fn that_is_full_takes_revocations_in_the_room_that_was_kept_for_them() {
     stack.control_plane.restart().unwrap();
     let load = load_of(&stack, &["alice", "bob", "carol"]);
     let mut operator = Operator::of(&stack.control_plane).unwrap();
-    operator.commit("somebody").unwrap();
+    operator.commit("subject").unwrap();
     let words = "room on the disk is kept for revocations";
     waiting::until("room to be kept", || {
         Ok(stack.control_plane.log().contains(words).then_some(()))
@@ -30,10 +30,10 @@ fn that_is_full_takes_revocations_in_the_room_that_was_kept_for_them() {
     .unwrap();
 
     disk.fill().unwrap();
-    // More than the pages that are free in the file: the first ones need no room.
+    // More than the file's free pages hold: the first ones need no space.
     let mut taken = 0;
     while !stack.control_plane.log().contains("the disk is full") {
-        operator.commit(&format!("somebody-{taken}")).unwrap();
+        operator.commit(&format!("subject-{taken}")).unwrap();
         taken += 1;
         assert!(taken < 20_000, "the log does not grow");
     }
@@ -45,7 +45,7 @@ fn that_is_full_takes_revocations_in_the_room_that_was_kept_for_them() {
 
     disk.free().unwrap();
     let kept = stack.control_plane.log().matches(words).count();
-    Operator::of(&stack.control_plane).unwrap().commit("somebody").unwrap();
+    Operator::of(&stack.control_plane).unwrap().commit("subject").unwrap();
     waiting::until("room to be kept again", || {
         Ok((stack.control_plane.log().matches(words).count() > kept).then_some(()))
     })
@@ -56,17 +56,17 @@ fn that_is_full_takes_revocations_in_the_room_that_was_kept_for_them() {
     seen.assert_no_late_allows("carol", carol.at);
 }
 
-/// What was written before a sync that failed is not known to be on the disk, even if the next sync succeeds: the log is
-/// opened and read again, without a restart.
+/// After a failed sync, earlier writes may not be on the disk, even if the next sync succeeds. So the log is opened and
+/// read again, without a restart.
 #[test]
-fn that_fails_a_sync_acknowledges_nothing_until_it_syncs_again() {
+fn after_a_failed_sync_nothing_is_acknowledged_until_the_disk_syncs_again() {
     let mut stack = Stack::start(&StackOptions::quick()).unwrap();
     let load = load_of(&stack, &["alice", "bob", "carol"]);
     let failing = Tracer::meddle(
         "fdatasync,fsync",
         "error=EIO",
         (stack.control_plane.id(), WRITER),
-        &stack.control_plane.data_folder().join("log"),
+        &stack.control_plane.data_dir().join("log"),
         stack.folder(),
     )
     .unwrap();

@@ -1,4 +1,4 @@
-//! Filters that start while revocations go on.
+//! Filters that start while revocations continue.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +12,10 @@ use credence_e2e::{Client, ISSUER, Request, Stack, StackOptions, waiting};
 
 use super::request_for;
 
-/// The snapshot is big, so that many a raise falls between its first chunk and its last, and many an update follows it at
-/// once. From a worker's first allow on, it denies whom it should.
+/// The snapshot is large, so that many raises come between its first and its last chunk, and many updates follow at
+/// once. From a worker's first allow on, it must deny all revoked principals.
 #[test]
-fn that_pull_a_snapshot_while_updates_flow_miss_none() {
+fn filters_that_load_a_snapshot_miss_no_update() {
     let mut stack = Stack::start(&StackOptions::quick()).unwrap();
     fill(&stack, SUBJECTS);
     let alice = request_for(&stack, "alice");
@@ -39,12 +39,12 @@ fn that_pull_a_snapshot_while_updates_flow_miss_none() {
         thread::sleep(PROMPT);
         is_done.store(true, Ordering::Relaxed);
         let acknowledged = raiser.join().unwrap();
-        // However many there were while Envoy started: these are about the time of joining.
+        // Without the ones from before Envoy started: only the time of joining matters.
         let earlier = acknowledged.len().saturating_sub(PEOPLE);
         let people = requests(&stack, earlier..acknowledged.len());
         for (mut client, first_allow) in joined {
             let before = acknowledged.iter().filter(|at| **at + PROMPT < first_allow).count();
-            assert!(before > 100, "only {before} raises before the first allow");
+            assert!(before > 100, "only {before} raises came before the first allow");
             assert!(
                 acknowledged[earlier] < first_allow,
                 "{PEOPLE} raises came after the first allow"
@@ -63,7 +63,7 @@ fn that_pull_a_snapshot_while_updates_flow_miss_none() {
     });
 }
 
-/// Asks until the answer is yes, and says when that request began.
+/// Repeats the request until it is allowed, and returns when that one began.
 fn first_allow(mut client: Client, request: &Request) -> (Client, Instant) {
     let began = waiting::until("a worker that has just started to allow a request", || {
         let began = Instant::now();
@@ -72,14 +72,14 @@ fn first_allow(mut client: Client, request: &Request) -> (Client, Instant) {
     (client, began.unwrap())
 }
 
-/// Raises so many, of whom nothing more will be heard.
+/// Raises this many principals that appear nowhere else.
 fn fill(stack: &Stack, subjects: usize) {
     thread::scope(|scope| {
         for operator in 0..OPERATORS {
             scope.spawn(move || {
                 let mut caller = Operator::of(&stack.control_plane).unwrap();
                 for number in 0..subjects / OPERATORS {
-                    caller.commit(&format!("somebody-{operator}-{number}")).unwrap();
+                    caller.commit(&format!("subject-{operator}-{number}")).unwrap();
                 }
             });
         }
@@ -100,12 +100,12 @@ fn person(number: usize) -> String {
     format!("person-{number}")
 }
 
-/// How long after its commit a revocation may be unknown to a worker that joins. Long against the milliseconds it takes, for
-/// these tests run side by side; short against any `max_staleness`, so that what arrived only by a later resynchronisation is
-/// not taken for prompt.
+/// How long after its commit a joining worker may not know a revocation. This is long compared with the milliseconds
+/// that it takes, as these tests run in parallel. It is short compared with any `max_staleness`, so that a revocation
+/// that only a later resynchronisation brought does not pass.
 const PROMPT: Duration = Duration::from_millis(500);
 const SUBJECTS: usize = 20_000;
-/// More than are raised while workers join.
+/// More than the raises while workers join.
 const PEOPLE: usize = 6_000;
 /// Raises that wait for the disk at the same time become durable together.
 const OPERATORS: usize = 32;

@@ -1,7 +1,7 @@
-//! Faults of the control plane, its disk, its clock and the path to it: no request is allowed that began after a revocation
-//! was confirmed, and no evidence is lost that was acknowledged.
+//! Faults of the control plane, its disk, its clock and the path to it. No request is allowed that began after a
+//! revocation was confirmed, and no acknowledged evidence is lost.
 //!
-//! `Load` keeps asking every worker throughout, and tells afterwards what was allowed and when it began.
+//! `Load` asks every worker throughout, and reports which requests were allowed and when they began.
 
 mod clock;
 mod crash;
@@ -23,16 +23,16 @@ use credence_e2e::grants::READ;
 use credence_e2e::late_allows::Load;
 use credence_e2e::{Request, Stack, StackOptions};
 
-/// Of [`StackOptions::quick`]: how long a worker may go on without a word from the control plane.
+/// In [`StackOptions::quick`]: how long a worker may decide without an answer from the control plane.
 const MAX_STALENESS: Duration = Duration::from_secs(2);
 
-/// A request that this person's delegation allows as long as nothing is revoked.
+/// A request with this person's delegation, allowed until a revocation.
 fn request_for(stack: &Stack, subject: &str) -> Request {
     let chain = stack.mint(subject, &["--tool", READ]).unwrap();
     Request::get("/v1/catalog/book").delegation(&chain)
 }
 
-/// Load with the delegations of these people, once every worker allows them all.
+/// Load with the delegations of these people, once every worker allows all of them.
 fn load_of(stack: &Stack, subjects: &[&str]) -> Load {
     let requests: Vec<(&str, Request)> = subjects.iter().map(|name| (*name, request_for(stack, name))).collect();
     let load = Load::start(&stack.envoy, &requests).unwrap();
@@ -42,7 +42,7 @@ fn load_of(stack: &Stack, subjects: &[&str]) -> Load {
     load
 }
 
-/// A stack whose filters reach the control plane over a path that leads by `port`; `lead` makes it lead there.
+/// A stack whose filters reach the control plane through `port`; `lead` connects it.
 fn stack_by(port: u16, options: StackOptions, lead: impl FnOnce(&Stack)) -> Stack {
     let stack = Stack::start(&StackOptions {
         control_plane_port: Some(port),
@@ -55,7 +55,7 @@ fn stack_by(port: u16, options: StackOptions, lead: impl FnOnce(&Stack)) -> Stac
     stack
 }
 
-/// With files that only their owner can read, as the control plane has them.
+/// With the control plane's file modes: only their owner can read them.
 fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

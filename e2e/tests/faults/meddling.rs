@@ -1,4 +1,4 @@
-//! Messages that come twice, in another order, or not at all.
+//! Messages that arrive twice, in another order, or not at all.
 
 use std::time::Instant;
 
@@ -17,8 +17,8 @@ fn stack_behind_a_meddler() -> (Stack, Meddler) {
     (stack, meddler)
 }
 
-/// Two are revoked while the stream is meddled with, so that there is something to swap and to skip. In the end both are
-/// denied, and never were they allowed after the bound; what the filter made of it stands in Envoy's log.
+/// Revokes two principals while the proxy changes the stream, so that it has messages to swap and to drop. In the end
+/// both are denied, and neither was allowed too late. Envoy's log has the filter's notice.
 fn assert_noticed<M>(start: impl Fn() -> M + Send + Sync + 'static, notice: &str)
 where
     M: FnMut(Message) -> Vec<Message> + Send + 'static,
@@ -48,7 +48,7 @@ fn is_update(message: &Message) -> bool {
 }
 
 #[test]
-fn of_a_repeated_update_resets_the_stream() {
+fn a_repeated_update_resets_the_stream() {
     let twice = || {
         |message: Message| {
             if is_update(&message) {
@@ -62,7 +62,7 @@ fn of_a_repeated_update_resets_the_stream() {
 }
 
 #[test]
-fn of_updates_in_another_order_resets_the_stream() {
+fn reordered_updates_reset_the_stream() {
     let swapped = || {
         let mut held = None;
         move |message: Message| match held.take() {
@@ -78,7 +78,7 @@ fn of_updates_in_another_order_resets_the_stream() {
 }
 
 #[test]
-fn of_an_update_that_is_skipped_resets_the_stream_at_the_next() {
+fn a_skipped_update_resets_the_stream_at_the_next_one() {
     let first_skipped = || {
         let mut skipped = false;
         move |message: Message| {
@@ -91,7 +91,7 @@ fn of_an_update_that_is_skipped_resets_the_stream_at_the_next() {
 }
 
 #[test]
-fn of_a_repeated_echo_resets_the_stream() {
+fn a_repeated_ping_answer_resets_the_stream() {
     let twice = || {
         |message: Message| {
             if message.kind == Kind::Pong {
@@ -104,9 +104,10 @@ fn of_a_repeated_echo_resets_the_stream() {
     assert_noticed(twice, "which was not sent on this stream or already answered");
 }
 
-/// No later update gives it away: the echoes do, which name the end of the log. What is missing is asked for again.
+/// No later update reveals it; only the answers to pings do, which name the end of the log. The filter asks for the
+/// missing part.
 #[test]
-fn of_the_last_update_that_is_skipped_ends_the_lease() {
+fn a_skipped_last_update_ends_the_lease() {
     let (stack, meddler) = stack_behind_a_meddler();
     let load = load_of(&stack, &["alice", "bob"]);
     meddler.meddle(|| |message: Message| if is_update(&message) { Vec::new() } else { vec![message] });
@@ -122,9 +123,9 @@ fn of_the_last_update_that_is_skipped_ends_the_lease() {
     seen.assert_none_allowed_between("alice", bob.at + MAX_STALENESS, honest);
 }
 
-/// What filters are given that have just started.
+/// What newly started filters receive.
 #[test]
-fn of_a_snapshot_leaves_them_without_one() {
+fn a_snapshot_with_repeated_or_skipped_chunks_is_not_applied() {
     let (mut stack, meddler) = stack_behind_a_meddler();
     let bob = request_for(&stack, "bob");
     let mut operator = Operator::of(&stack.control_plane).unwrap();

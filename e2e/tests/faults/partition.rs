@@ -15,13 +15,13 @@ fn stack_over_a_link(options: StackOptions) -> (Stack, Link) {
     (stack, link)
 }
 
-/// Envoy itself gives a connection up whose HTTP/2 pings take so long. Without that, the filter has to notice.
+/// Envoy closes a connection whose HTTP/2 pings take so long. Without that, the filter must notice.
 fn without_keepalive() -> StackOptions {
     StackOptions::quick().replacing("interval: 2s, timeout: 2s", "interval: 300s, timeout: 300s")
 }
 
 #[test]
-fn that_is_cut_denies_after_max_staleness_and_once_mended_allows_nothing_that_was_missed() {
+fn a_cut_path_denies_after_max_staleness_and_later_allows_nothing_missed() {
     let (stack, link) = stack_over_a_link(StackOptions::quick());
     let mut operator = Operator::of(&stack.control_plane).unwrap();
     let load = load_of(&stack, &["alice", "bob"]);
@@ -45,18 +45,19 @@ fn that_is_cut_denies_after_max_staleness_and_once_mended_allows_nothing_that_wa
     let seen = load.finish().unwrap();
     seen.assert_no_late_allows("bob", bob.at);
     seen.assert_none_allowed_between("alice", cut + MAX_STALENESS, mended);
-    // And the check notices: within the lease, what was being revoked was still allowed.
+    // This shows that the check works: within the lease, the revoked delegation was still allowed.
     assert!(!seen.late_allows("bob", bob.began).is_empty());
 }
 
 #[test]
-fn that_is_cut_for_less_than_max_staleness_costs_no_request() {
+fn a_cut_shorter_than_max_staleness_denies_no_request() {
     let (stack, link) = stack_over_a_link(StackOptions::quick());
     let mut operator = Operator::of(&stack.control_plane).unwrap();
     let load = load_of(&stack, &["alice", "bob"]);
     link.cut();
     let bob = operator.commit("bob").unwrap();
-    // What is waited for is time itself: half of what the filter forgives, of which its last echo has used some.
+    // The test waits for time itself: half of the filter's `max_staleness`, part of which has passed since its last
+    // ping answer.
     thread::sleep(MAX_STALENESS / 4);
     link.mend();
     let confirmed = operator.confirmed(bob.seq).unwrap();
@@ -67,17 +68,17 @@ fn that_is_cut_for_less_than_max_staleness_costs_no_request() {
 }
 
 #[test]
-fn that_takes_longer_than_max_staleness_is_never_fresh_though_echoes_keep_coming() {
+fn a_path_slower_than_max_staleness_never_makes_the_state_fresh() {
     let (stack, link) = stack_over_a_link(without_keepalive());
     let mut operator = Operator::of(&stack.control_plane).unwrap();
     let load = load_of(&stack, &["alice", "bob"]);
-    // Either way: an echo is older than max_staleness when it comes, and one comes with every ping.
+    // In each direction: an answer is older than max_staleness when it arrives, and one arrives with every ping.
     let delay = MAX_STALENESS * 6 / 10;
     link.delay(delay);
     let delayed = Instant::now();
     let bob = operator.raise("bob").unwrap();
     load.until_denied("alice", "stale").unwrap();
-    // Long enough for many an old echo.
+    // Long enough for many old answers.
     load.go_on(3 * MAX_STALENESS);
     let recovered = Instant::now();
     link.delay(Duration::ZERO);
@@ -89,13 +90,13 @@ fn that_takes_longer_than_max_staleness_is_never_fresh_though_echoes_keep_coming
 }
 
 #[test]
-fn that_delays_everything_by_30_s_denies_until_it_recovers() {
+fn a_delay_of_30_s_denies_until_it_ends() {
     delays_everything_by_30_s(StackOptions::quick(), 3 * MAX_STALENESS);
 }
 
 #[test]
-#[ignore = "takes 80 s: until what was delayed by 30 s has arrived"]
-fn that_delays_everything_by_30_s_denies_when_it_arrives_too() {
+#[ignore = "takes 80 s: until the data that was delayed by 30 s has arrived"]
+fn data_delayed_by_30_s_is_stale_when_it_arrives() {
     delays_everything_by_30_s(without_keepalive(), Duration::from_secs(70));
 }
 

@@ -1,4 +1,4 @@
-//! Streams whose other end does not read.
+//! Streams whose client does not read.
 
 use std::fs;
 use std::thread;
@@ -11,7 +11,7 @@ use credence_e2e::{Stack, StackOptions, waiting};
 use super::load_of;
 
 #[test]
-fn that_stall_delay_nobody_are_cut_and_resume() {
+fn stalled_streams_delay_no_other_are_cut_and_resume() {
     let stack = Stack::start(&StackOptions::quick()).unwrap();
     let control_plane = &stack.control_plane;
     let open = |position: Option<&Position>| {
@@ -20,8 +20,8 @@ fn that_stall_delay_nobody_are_cut_and_resume() {
     let mut stalled: Vec<Subscriber> = (0..STALLED).map(|_| open(None)).collect();
     let load = load_of(&stack, &["alice", "bob"]);
     let mut operator = Operator::of(control_plane).unwrap();
-    operator.raise("somebody-0").unwrap();
-    // That much each has read. From now on none does.
+    operator.raise("subject-0").unwrap();
+    // Each has read this much. From now on, none reads.
     let read: Vec<Position> = stalled.iter_mut().map(next_update).collect();
 
     let before = resident_mib(control_plane.id());
@@ -38,7 +38,7 @@ fn that_stall_delay_nobody_are_cut_and_resume() {
     })
     .unwrap();
     drop(stalled);
-    // One of them goes on where it had stopped, and misses nothing.
+    // One of them continues where it stopped, and misses no update.
     let mut resumed = open(read.first());
     for seq in 2..=2 + UPDATES as u64 {
         assert_eq!(next_update(&mut resumed).seq, seq);
@@ -55,7 +55,7 @@ fn next_update(subscriber: &mut Subscriber) -> Position {
     }
 }
 
-/// More than fits into the windows of HTTP/2 and the buffers of the system.
+/// More than the windows of HTTP/2 and the system's buffers hold.
 fn flood(stack: &Stack) {
     let begun = Instant::now();
     thread::scope(|scope| {
@@ -64,7 +64,7 @@ fn flood(stack: &Stack) {
                 let mut caller = Operator::of(&stack.control_plane).unwrap();
                 for number in 0..UPDATES / OPERATORS {
                     // Names that make the updates long.
-                    caller.commit(&format!("somebody-{operator}-{number:0>200}")).unwrap();
+                    caller.commit(&format!("subject-{operator}-{number:0>200}")).unwrap();
                 }
             });
         }
@@ -85,5 +85,5 @@ fn resident_mib(process: u32) -> f64 {
 const STALLED: usize = 50;
 const UPDATES: usize = 3_200;
 const OPERATORS: usize = 16;
-/// The log itself grows by a few MiB. Unbounded, the streams would hold half a KiB of each update: 80 MiB.
+/// The log itself grows by a few MiB. Without a limit, the streams would hold half a KiB of each update: 80 MiB.
 const MEMORY_MIB: f64 = 32.0;

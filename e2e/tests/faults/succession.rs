@@ -1,4 +1,4 @@
-//! One control plane takes the place of another.
+//! One control plane replaces another.
 
 use std::fs;
 use std::thread;
@@ -14,7 +14,7 @@ use credence_e2e::{Stack, StackOptions, waiting};
 use super::{MAX_STALENESS, load_of, stack_by};
 
 #[test]
-fn that_takes_over_the_data_folder_elsewhere_goes_on_where_the_other_ended() {
+fn a_new_address_with_the_same_data_directory_continues_the_log() {
     let link = Link::new().unwrap();
     let mut stack = stack_by(link.port(), StackOptions::quick(), |stack| {
         link.lead_to(stack.control_plane.grpc());
@@ -34,7 +34,7 @@ fn that_takes_over_the_data_folder_elsewhere_goes_on_where_the_other_ended() {
 }
 
 #[test]
-fn of_another_log_at_the_same_address_is_not_believed() {
+fn another_log_at_the_same_address_is_refused() {
     let link = Link::new().unwrap();
     let mut stack = stack_by(link.port(), StackOptions::quick(), |stack| {
         link.lead_to(stack.control_plane.grpc());
@@ -42,7 +42,7 @@ fn of_another_log_at_the_same_address_is_not_believed() {
     let load = load_of(&stack, &["alice", "bob"]);
     let revoked = Operator::of(&stack.control_plane).unwrap().raise("bob").unwrap();
 
-    // In this one nobody was ever revoked.
+    // No principal was revoked in this one.
     let elsewhere = tempfile::tempdir().unwrap();
     let program = Artefacts::from_environment().unwrap().credence;
     let other = ControlPlane::start(&program, elsewhere.path(), &[]).unwrap();
@@ -64,14 +64,14 @@ fn of_another_log_at_the_same_address_is_not_believed() {
 }
 
 #[test]
-fn as_an_upgrade_costs_no_request_and_no_revocation() {
+fn an_upgrade_loses_no_request_and_no_revocation() {
     let mut stack = stack_promising(PROMISE);
     let upgrade = stack.folder().join("credence-upgraded");
     fs::copy(stack.credence.program(), &upgrade).unwrap();
     let load = load_of(&stack, &["alice", "bob", "carol"]);
     let mut operator = Operator::of(&stack.control_plane).unwrap();
     let bob = operator.raise("bob").unwrap();
-    // Somebody revokes all through it, and tries again as long as it takes.
+    // A client revokes during the whole upgrade, and retries until it succeeds.
     let caller = thread::spawn(move || operator.raise_in_the_end("carol", Duration::from_secs(20)));
     stop_as_planned(&mut stack);
     stack.control_plane.upgrade_to(&upgrade);
@@ -84,7 +84,7 @@ fn as_an_upgrade_costs_no_request_and_no_revocation() {
     seen.assert_no_late_allows("carol", carol.at);
 }
 
-/// Of a stack whose control plane promises so much when it is stopped as planned.
+/// A stack whose control plane gives this drain promise on a planned stop.
 fn promising(promise: Duration) -> StackOptions {
     let promise = format!("{}s", promise.as_secs());
     StackOptions {
@@ -104,7 +104,7 @@ fn stop_as_planned(stack: &mut Stack) {
     assert!(status.success(), "{status}");
 }
 
-/// That nobody noticed the restart, and everybody the revocation.
+/// Asserts that the restart denied no request, and that the revocation took effect in time.
 fn assert_nothing_was_lost(load: Load, bob: Acknowledged) {
     load.go_on_beyond(bob.at + MAX_STALENESS, "bob").unwrap();
     let seen = load.finish().unwrap();
@@ -113,12 +113,12 @@ fn assert_nothing_was_lost(load: Load, bob: Acknowledged) {
 }
 
 #[test]
-fn of_one_that_stopped_as_planned_takes_revocations_at_once_and_confirms_them_after_the_promise() {
+fn after_a_planned_stop_revocations_are_confirmed_once_the_drain_promise_has_ended() {
     const LONG: Duration = Duration::from_secs(10);
     let mut stack = stack_promising(LONG);
     let load = load_of(&stack, &["alice", "bob"]);
     stop_as_planned(&mut stack);
-    // By now filters have nothing but the promise.
+    // By now, the filters stay fresh only through the drain promise.
     load.go_on(MAX_STALENESS + Duration::from_secs(1));
     let restarted = Instant::now();
     stack.control_plane.restart().unwrap();
@@ -135,11 +135,11 @@ fn of_one_that_stopped_as_planned_takes_revocations_at_once_and_confirms_them_af
 }
 
 #[test]
-fn that_is_stopped_as_planned_itself_hands_on_what_it_still_had_to_keep() {
+fn a_second_planned_stop_hands_the_drain_promise_on() {
     let mut stack = stack_promising(PROMISE);
     let load = load_of(&stack, &["alice", "bob"]);
     for _ in 0..3 {
-        // Before, while or after the filters come back, as it happens.
+        // Before, while or after the filters reconnect.
         stop_as_planned(&mut stack);
         stack.control_plane.restart().unwrap();
     }
@@ -148,7 +148,7 @@ fn that_is_stopped_as_planned_itself_hands_on_what_it_still_had_to_keep() {
 }
 
 #[test]
-fn that_crashes_within_the_promise_is_followed_by_one_that_waits_it_out_again() {
+fn after_a_crash_within_the_drain_promise_the_next_one_waits_again() {
     let mut stack = stack_promising(PROMISE);
     let load = load_of(&stack, &["alice", "bob"]);
     stop_as_planned(&mut stack);
@@ -162,7 +162,7 @@ fn that_crashes_within_the_promise_is_followed_by_one_that_waits_it_out_again() 
 }
 
 #[test]
-fn waits_out_the_promise_for_filters_that_live_on_it_cut_off() {
+fn the_drain_promise_is_waited_out_for_filters_that_are_cut_off() {
     let link = Link::new().unwrap();
     let mut stack = stack_by(link.port(), promising(PROMISE), |stack| {
         link.lead_to(stack.control_plane.grpc());
@@ -180,13 +180,13 @@ fn waits_out_the_promise_for_filters_that_live_on_it_cut_off() {
     let seen = load.finish().unwrap();
     assert!(
         !seen.late_allows("bob", cut + 2 * MAX_STALENESS).is_empty(),
-        "without the promise nobody would have been allowed any more"
+        "without the drain promise, requests would have been denied"
     );
     seen.assert_no_late_allows("bob", bob.at);
 }
 
 #[test]
-fn that_has_the_filters_back_and_loses_them_again_is_believed_no_longer_than_its_echoes() {
+fn after_reconnecting_filters_stay_fresh_only_by_new_ping_answers() {
     let link = Link::new().unwrap();
     let mut stack = stack_by(link.port(), promising(PROMISE), |stack| {
         link.lead_to(stack.control_plane.grpc());

@@ -1,4 +1,4 @@
-//! Arguments from JSON bodies: read before the service sees a byte, in whatever pieces they come.
+//! Arguments from JSON bodies: the filter reads the whole body, in any pieces, before the service gets a byte.
 
 use std::sync::LazyLock;
 
@@ -41,7 +41,7 @@ const ORDER: &str = r#"orders.create={"account":{"constraint_type":"exact","valu
 
 const BODY: &str = r#"{"amount": 50, "items": ["socks"], "note": {"gift": true}}"#;
 
-/// One for all tests; it ends with the process.
+/// Shared by all tests; it stops with the process.
 fn stack() -> &'static Stack {
     static STACK: LazyLock<Stack> =
         LazyLock::new(|| Stack::start(&StackOptions::quick().replacing("rules:\n", RULES)).unwrap());
@@ -108,7 +108,7 @@ fn a_body_may_come_in_pieces() {
     let whole = order(&chain).json(BODY).encode();
     let (head, rest) = whole.split_at(whole.len() - 20);
     client.send_part(head).unwrap();
-    // What comes next has to be another piece, for Envoy as for the filter: nothing was answered yet.
+    // The next bytes must be another piece for Envoy and the filter: there is no answer yet.
     let (middle, end) = rest.split_at(10);
     client.send_part(middle).unwrap();
     let reply = client.send_raw(end).unwrap();
@@ -130,7 +130,7 @@ fn a_body_that_ends_in_trailers_is_read_too() {
 }
 
 #[test]
-fn what_is_beyond_the_delegation_or_the_rule_is_denied_by_name() {
+fn an_argument_beyond_the_delegation_or_the_rule_is_denied_by_name() {
     let chain = delegation("dave");
     for (body, status, reason, argument) in [
         (r#"{"amount": 101}"#, 403, "argument_not_allowed", Some("amount")),
@@ -154,7 +154,7 @@ fn what_is_beyond_the_delegation_or_the_rule_is_denied_by_name() {
             "argument_unknown",
             Some("/currency"),
         ),
-        // What Go's encoding/json would take for `amount`.
+        // Go's encoding/json would accept this as `amount`.
         (
             r#"{"amount": 50, "Amount": 5000}"#,
             403,
@@ -168,7 +168,7 @@ fn what_is_beyond_the_delegation_or_the_rule_is_denied_by_name() {
         (r#"{"amount": 50, "note": "\ud800"}"#, 400, "body_malformed", None),
         ("\u{feff}{\"amount\": 50}", 400, "body_malformed", None),
     ] {
-        // One connection each: Envoy closes one whose request it answers before having sent all of it on.
+        // One connection each: Envoy closes a connection if it answers before it has forwarded the whole request.
         let reply = stack().send(&order(&chain).json(body)).unwrap();
         assert_denied(&reply, status, reason, argument);
     }
@@ -243,7 +243,7 @@ fn a_body_may_be_as_large_as_the_limit_and_not_a_byte_larger() {
 }
 
 #[test]
-fn a_body_in_chunks_that_make_no_sense_never_reaches_the_service() {
+fn a_body_in_invalid_chunks_never_reaches_the_service() {
     let chain = delegation("ken");
     for (number, chunks) in [
         "zz\r\n{\"amount\": 50}\r\n0\r\n\r\n",
@@ -290,7 +290,7 @@ fn a_body_that_is_cut_off_in_http_2_is_recorded_and_never_reaches_the_service() 
 }
 
 #[test]
-fn a_body_goes_on_whole_where_the_rule_only_watches() {
+fn a_body_passes_unchanged_in_shadow_mode() {
     let chain = delegation("mia");
     let watched = || Request::new("POST", "/v1/watched/a1").delegation(&chain);
     let large = format!(r#"{{"amount": 50, "note": "{}"}}"#, "x".repeat(200_000));
@@ -318,7 +318,7 @@ fn a_body_goes_on_whole_where_the_rule_only_watches() {
 }
 
 #[test]
-fn a_revocation_counts_that_arrives_while_the_body_is_on_its_way() {
+fn a_revocation_that_arrives_before_the_end_of_the_body_counts() {
     let chain = delegation("grace");
     let mut client = Client::connect(stack().envoy.ingress()).unwrap();
     let whole = order(&chain).json(BODY).encode();
@@ -327,7 +327,7 @@ fn a_revocation_counts_that_arrives_while_the_body_is_on_its_way() {
     stack()
         .revoke(&["principal", "--issuer", credence_e2e::ISSUER, "--subject", "grace"])
         .unwrap();
-    // As soon as another request is denied, this worker knows.
+    // Once another request is denied, this worker has the revocation.
     waiting::until("the revocation has arrived", || {
         let reply = stack().send(&order(&chain).json(BODY))?;
         Ok((reply.status == 401).then_some(()))

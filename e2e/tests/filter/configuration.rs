@@ -1,4 +1,4 @@
-//! A configuration with a mistake does not load, and the message says where the mistake is.
+//! A configuration with an error does not load, and the message says where the error is.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use credence_e2e::{Stack, StackOptions};
 
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../envoy-config/envoy.yaml");
 
-/// A mistake in envoy-config/envoy.yaml, and what is said about it.
+/// An error in envoy-config/envoy.yaml, and its message.
 fn mistakes() -> [(Replacement, [&'static str; 2]); 5] {
     let once = |text: &str, by: &str| Replacement::once(text, by);
     [
@@ -33,7 +33,7 @@ fn credence(folder: &Path) -> Credence {
 }
 
 #[test]
-fn envoy_does_not_start_with_a_mistake_and_says_where_it_is() {
+fn envoy_does_not_start_with_an_error_and_says_where_it_is() {
     for (mistake, hints) in mistakes() {
         let said = Stack::refuse(std::slice::from_ref(&mistake)).unwrap();
         assert!(
@@ -44,7 +44,7 @@ fn envoy_does_not_start_with_a_mistake_and_says_where_it_is() {
 }
 
 #[test]
-fn config_check_finds_the_same_mistakes_beforehand() {
+fn config_check_finds_the_same_errors_beforehand() {
     let folder = tempfile::tempdir().unwrap();
     let shipped = fs::read_to_string(SHIPPED).unwrap();
     for (mistake, hints) in mistakes() {
@@ -78,7 +78,7 @@ fn config_check_refuses_a_filter_that_fails_open() {
 }
 
 #[test]
-fn the_shipped_configuration_has_no_mistake() {
+fn the_shipped_configuration_has_no_error() {
     let folder = tempfile::tempdir().unwrap();
     credence(folder.path()).run(["config", "check", SHIPPED]).unwrap();
 }
@@ -97,7 +97,7 @@ fn decisions_show_as_labelled_metrics() {
 }
 
 #[test]
-fn the_control_planes_cluster_may_be_called_what_a_mesh_calls_it() {
+fn the_control_planes_cluster_may_have_the_name_that_a_mesh_gives_it() {
     for name in [
         "outbound|7071||credence.credence.svc.cluster.local",
         "envoyextensionpolicy/payments/credence/wasm/0",
@@ -115,7 +115,7 @@ fn the_control_planes_cluster_may_be_called_what_a_mesh_calls_it() {
                 "        cluster_name: credence\n",
                 &format!("        cluster_name: {name}\n"),
             );
-        // Its filters are in step with the revocation log only if the control plane takes their requests.
+        // Its filters sync with the revocation log only if the control plane accepts their requests.
         Stack::start(&options).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! What Envoy answers to one request: allowed, or denied with which reason and status.
+//! Envoy's answer to one request: allowed, or denied with a reason and a status.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ const READ_TOOLS: &str = r#"{"catalog.read":{"item":{"constraint_type":"wildcard
 const CHARGE: &str =
     r#"payments.charge={"account":{"constraint_type":"wildcard"},"amount":{"constraint_type":"range","max":100}}"#;
 
-/// One for all tests that do not disturb each other; it ends with the process.
+/// Shared by all tests that do not disturb each other; it stops with the process.
 fn stack() -> &'static Stack {
     static STACK: LazyLock<Stack> = LazyLock::new(|| {
         let stack = Stack::start(&StackOptions::quick()).unwrap();
@@ -30,7 +30,7 @@ fn book() -> Request {
 #[track_caller]
 fn assert_allowed(reply: &Reply) {
     assert_eq!((reply.status, reply.reason()), (200, None), "{}", reply.text());
-    assert!(reply.received().is_some(), "it was not the service that answered");
+    assert!(reply.received().is_some(), "the service did not answer");
 }
 
 mod a_delegation {
@@ -106,7 +106,7 @@ mod a_delegation {
     }
 
     #[test]
-    fn that_can_not_be_read_is_denied() {
+    fn that_cannot_be_read_is_denied() {
         let chain = stack().mint("alice", &["--tool", READ]).unwrap();
         let text = |text: &str| text.as_bytes().to_vec();
         let cases = [
@@ -214,7 +214,7 @@ mod a_delegation {
     }
 
     #[test]
-    fn can_not_grant_more_than_its_parent() {
+    fn cannot_grant_more_than_its_parent() {
         let issuer = Forger::from_file(&stack().issuer.file).unwrap();
         let agent = Forger::from_seed([1; 32]);
         let narrow = r#"{"catalog.read":{"item":{"constraint_type":"one_of","values":["pen","cup"]}}}"#;
@@ -281,12 +281,12 @@ mod a_proof {
             401,
             "proof_too_large",
         );
-        // Nothing of this has used the proof up.
+        // None of these has used the proof up.
         assert_allowed(&with(charge("?amount=25").proof(&proof)));
     }
 
     #[test]
-    fn is_the_holders_alone() {
+    fn counts_only_from_the_holder() {
         let chain = chain();
         let leaf = chain.rsplit_once('.').unwrap().0;
         let thief = Forger::from_seed([9; 32]);
@@ -441,7 +441,7 @@ mod a_request {
     }
 
     #[test]
-    fn that_no_rule_covers_is_denied_whatever_it_carries() {
+    fn that_no_rule_covers_is_denied_with_any_headers() {
         let chain = stack().mint("alice", &["--tool", READ]).unwrap();
         for request in [
             Request::get("/"),
@@ -530,7 +530,7 @@ mod a_request {
 mod without_envoys_own_checks {
     use super::*;
 
-    /// Envoy passes on whatever it can read at all.
+    /// Envoy passes on every request that it can parse.
     fn lenient() -> &'static Stack {
         static STACK: LazyLock<Stack> = LazyLock::new(|| {
             let options = StackOptions::quick()

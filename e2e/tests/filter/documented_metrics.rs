@@ -1,4 +1,4 @@
-//! docs/reference/metrics.md and what Envoy tells Prometheus: the same names, and what they say.
+//! docs/reference/metrics.md and Envoy's metrics page have the same names, with the documented values.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use credence_e2e::grants::READ;
 use credence_e2e::{Client, Failure, Request, Stack, StackOptions, waiting};
 
-/// One for all tests; it ends with the process.
+/// Shared by all tests; it stops with the process.
 fn stack() -> &'static Stack {
     static STACK: LazyLock<Stack> = LazyLock::new(|| {
         let watched = "rules:\n                              - {name: w.1, match: {path: /v1/watched}, tool: catalog.read, proof: none, mode: shadow}\n";
@@ -22,14 +22,14 @@ fn stack() -> &'static Stack {
         ] {
             client.send(&request).unwrap();
         }
-        // Proofs under a delegation that is in the cache, but for the first.
+        // Proofs under a cached delegation, except for the first.
         stack.wait_until_proofs_count().unwrap();
         stack
     });
     &STACK
 }
 
-/// The lines that Prometheus gets of the filter.
+/// The filter's lines of the metrics page.
 fn exposed() -> Result<Vec<String>, Failure> {
     let page = stack().envoy.admin_page("/stats/prometheus")?.text();
     Ok(page
@@ -39,7 +39,7 @@ fn exposed() -> Result<Vec<String>, Failure> {
         .collect())
 }
 
-/// The sum of what stands at the end of the lines that start so.
+/// The sum of the values of the lines that start so.
 fn total(lines: &[String], start: &str) -> f64 {
     let values = lines.iter().filter(|line| line.starts_with(start));
     values
@@ -47,7 +47,7 @@ fn total(lines: &[String], start: &str) -> f64 {
         .sum()
 }
 
-/// Waits until the filter has told Envoy that much.
+/// Waits until the filter has reported this line.
 fn wait_for(line: &str) {
     waiting::until(line, || {
         Ok(exposed()?.iter().any(|exposed| exposed.starts_with(line)).then_some(()))
@@ -63,7 +63,7 @@ fn what_is_documented_is_exposed_and_nothing_else() {
         .unwrap()
         .iter()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
-        // Envoy's own figures about the cluster and the log of this name begin with envoy_.
+        // Envoy's own metrics about the cluster and the log of this name start with envoy_.
         .filter(|(name, _)| name.starts_with("credence_"))
         .map(|(name, kind)| (name.to_owned(), kind.to_owned()))
         .collect();
@@ -97,7 +97,7 @@ fn only_what_was_verified_has_a_verification_time() {
         Ok(is_complete.then_some(lines))
     })
     .unwrap();
-    // None of which takes next to no time.
+    // Verification takes a measurable time.
     assert_eq!(
         total(&lines, r#"credence_verification_us_bucket{le="5"} "#),
         0.0,

@@ -1,12 +1,12 @@
-//! Envoy's router reads requests too: of several virtual hosts, prefixes and rewrites, the cluster that a request reaches
-//! belongs to the rule that it was decided by.
+//! Envoy's router reads requests too. With several virtual hosts, prefixes and rewrites, the cluster that a request
+//! reaches belongs to the rule that decided it.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use credence_e2e::{Http2, Reply, Request, Stack, StackOptions};
 
-/// In place of the one virtual host of envoy-config/envoy.yaml. Each route tells the service which it is, by its cluster.
+/// Replaces the one virtual host of envoy-config/envoy.yaml. Each route tells the service its cluster.
 const VIRTUAL_HOSTS: &str = r#"virtual_hosts:
                     - name: shop
                       domains: [shop.example, "*.shop.example"]
@@ -51,7 +51,7 @@ const VIRTUAL_HOST: &str = r#"virtual_hosts:
                           route: {cluster: service, timeout: 15s}
 "#;
 
-/// A rule for each cluster, which asks for a tool of the cluster's name, or is public.
+/// A rule for each cluster: it asks for a tool of the cluster's name, or is public.
 const RULES: &str = r#"rules:
                               - name: shop-admin
                                 match: {hosts: [shop.example, "*.shop.example"], path: "/admin/**"}
@@ -80,7 +80,7 @@ const RULES: &str = r#"rules:
                                 proof: none
 "#;
 
-/// The last rule of envoy-config/envoy.yaml, and one behind it.
+/// The last rule of envoy-config/envoy.yaml, and another one after it.
 const LAST_RULE: &str = "match: {path: /healthz}\n                                public: true\n";
 const REST: &str = r#"                              - {name: rest, match: {path: "/**"}, public: true}
 "#;
@@ -110,13 +110,13 @@ fn start(admin: &str, clusters: &str, strips: bool) -> Stack {
     Stack::start(&options).unwrap()
 }
 
-/// Routes that take what the rules take, and an Envoy that strips nothing of a host.
+/// Routes that match what the rules match, and an Envoy that strips nothing of a host.
 fn literal() -> &'static Stack {
     static STACK: LazyLock<Stack> = LazyLock::new(|| start("{path_separated_prefix: /admin}", "", false));
     &STACK
 }
 
-/// As envoy-config/envoy.yaml has it, with a route that takes more than its rule.
+/// As in envoy-config/envoy.yaml, with a route that matches more than its rule.
 fn loose() -> &'static Stack {
     static STACK: LazyLock<Stack> = LazyLock::new(|| start("{prefix: /admin}", "clusters: [shop]", true));
     &STACK
@@ -128,14 +128,14 @@ fn mint(stack: &Stack) -> String {
     stack.mint("alice", &options).unwrap()
 }
 
-/// The rule's cluster, as the service learns it from the identity, and the cluster that Envoy chose.
+/// The rule's cluster, which the identity headers tell the service, and the cluster that Envoy chose.
 fn reached(reply: &Reply) -> Option<(String, String)> {
     let received = reply.received()?;
     let rules = received.header("x-delegation-tool").unwrap_or("service");
     Some((rules.to_owned(), received.header("x-cluster")?.to_owned()))
 }
 
-/// What became of each of these: the rule's cluster, or why it was denied.
+/// The result of each: the rule's cluster, or the reason of the denial.
 #[track_caller]
 fn assert_each_reaches_its_rules_cluster(stack: &Stack, expected: &[(&str, &str, &str)]) {
     let chain = mint(stack);
@@ -188,7 +188,7 @@ fn a_host_that_envoy_strips_is_the_rules() {
     );
 }
 
-/// `prefix: /admin` takes `/adminx`, and the service behind it gets `/x`. A rule for `/admin/**` does not take it.
+/// `prefix: /admin` matches `/adminx`, and the service gets `/x`. A rule for `/admin/**` does not match it.
 #[test]
 fn a_path_that_a_prefix_route_takes_elsewhere_is_denied_where_the_rule_names_its_cluster() {
     assert_each_reaches_its_rules_cluster(
@@ -202,7 +202,7 @@ fn a_path_that_a_prefix_route_takes_elsewhere_is_denied_where_the_rule_names_its
             ("shop.example", "/admin-users", "cluster_mismatch"),
         ],
     );
-    // A route that ends at the segment takes no more than its rule.
+    // A route that ends at the segment matches no more than its rule.
     assert_each_reaches_its_rules_cluster(
         literal(),
         &[
@@ -213,7 +213,7 @@ fn a_path_that_a_prefix_route_takes_elsewhere_is_denied_where_the_rule_names_its
     );
 }
 
-/// Envoy chooses the route before the filter removes what a client made up, and again after.
+/// Envoy chooses the route before the filter removes forged headers, and again afterwards.
 #[test]
 fn a_made_up_header_that_a_route_goes_by_leads_nowhere_else() {
     for (stack, expected) in [(literal(), Some("shop")), (loose(), None)] {
@@ -225,7 +225,7 @@ fn a_made_up_header_that_a_route_goes_by_leads_nowhere_else() {
             None => assert_eq!(reply.reason().as_deref(), Some("cluster_mismatch")),
         }
     }
-    // Any other that is removed changes nothing.
+    // Removing any other header changes nothing.
     let forged = Request::get("/other").without("host").header("host", "shop.example");
     let forged = forged
         .header("x-delegation-tool", "bank")

@@ -1,4 +1,4 @@
-//! Headers that are many, large, or no text: decided as any other request, up to Envoy's own limits.
+//! Many, large or non-UTF-8 headers: the filter decides as usual, up to Envoy's own limits.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use credence_e2e::grants::READ;
 use credence_e2e::received::MARK;
 use credence_e2e::{Http2, Request, Stack, StackOptions};
 
-/// One for all tests, with Envoy's limits as envoy-config/envoy.yaml has them; it ends with the process.
+/// Shared by all tests, with Envoy's limits of envoy-config/envoy.yaml; it stops with the process.
 fn stack() -> &'static Stack {
     static STACK: LazyLock<Stack> =
         LazyLock::new(|| Stack::start(&StackOptions::quick().in_either_protocol()).unwrap());
@@ -22,8 +22,8 @@ fn book() -> Request {
     Request::get("/v1/catalog/book")
 }
 
-/// The request, filled up with headers until all of them together are as large as that: names, values and, for each, the
-/// four bytes around them in HTTP/1.1.
+/// The request, filled up with headers until they have this size: names, values and, for each, the four bytes around
+/// them in HTTP/1.1.
 fn filled_up(request: Request, bytes: usize) -> Request {
     let size = |request: &Request| request.encode().len();
     let mut request = request;
@@ -39,7 +39,7 @@ fn filled_up(request: Request, bytes: usize) -> Request {
 const NEARLY_ALL: usize = 60 * 1_024 - 600;
 
 #[test]
-fn sixty_kibibytes_of_them_are_decided_as_few_are() {
+fn sixty_kibibytes_of_headers_are_decided_as_usual() {
     let chain = alice();
     let forged = |request: Request| request.header("x-delegation-subject", "mallory");
     let large = |request: Request| filled_up(forged(request), NEARLY_ALL);
@@ -78,16 +78,16 @@ fn sixty_kibibytes_of_them_are_decided_as_few_are() {
 }
 
 #[test]
-fn more_than_envoy_takes_never_get_anywhere() {
+fn more_headers_than_envoy_takes_are_refused() {
     let large = filled_up(book().delegation(alice()), 62 * 1_024).header(MARK, "large");
     assert_eq!(stack().send(&large).unwrap().status, 431);
     assert!(!stack().upstream.has_seen("large"));
 }
 
 #[test]
-fn as_many_as_envoy_takes_are_decided_as_few_are() {
+fn the_most_headers_that_envoy_takes_are_decided_as_usual() {
     let chain = alice();
-    // Of 100 that Envoy takes, some are its own.
+    // Some of the 100 that Envoy takes are its own.
     let many = |count: usize, last: Request| {
         (0..count).fold(last, |request, number| request.header(format!("h{number}"), "1"))
     };
@@ -100,7 +100,7 @@ fn as_many_as_envoy_takes_are_decided_as_few_are() {
     assert_eq!(received.identity_headers().len(), 5, "{received:?}");
     let repeated = (0..80).fold(book(), |request, _| request.delegation(&chain));
     let refused = stack().send(&repeated).unwrap();
-    // 80 delegations are more than 60 KiB only if they are long.
+    // 80 delegations exceed 60 KiB only if they are long.
     assert!(matches!(refused.status, 401 | 431), "{}", refused.text());
     let too_many = many(120, book().delegation(&chain)).header(MARK, "many");
     assert_eq!(stack().send(&too_many).unwrap().status, 431);
@@ -108,7 +108,7 @@ fn as_many_as_envoy_takes_are_decided_as_few_are() {
 }
 
 #[test]
-fn that_are_no_utf_8_harm_nobody_where_nothing_reads_them() {
+fn headers_that_are_not_utf_8_pass_where_no_rule_reads_them() {
     let chain = alice();
     let client = Http2::connect(stack().envoy.ingress()).unwrap();
     let odd = |request: Request| {
@@ -130,12 +130,12 @@ fn that_are_no_utf_8_harm_nobody_where_nothing_reads_them() {
             );
         }
     }
-    // The VM is as well as before.
+    // The VM still works.
     assert_denied(&stack().send(&odd(book())).unwrap(), 401, "delegation_missing");
 }
 
 #[test]
-fn that_are_no_utf_8_are_denied_where_they_are_read() {
+fn headers_that_are_not_utf_8_are_denied_where_a_rule_reads_them() {
     let client = Http2::connect(stack().envoy.ingress()).unwrap();
     let chain = alice().into_bytes();
     for value in [
@@ -167,7 +167,7 @@ fn that_are_no_utf_8_are_denied_where_they_are_read() {
 }
 
 #[test]
-fn two_delegations_are_none_however_they_are_written() {
+fn two_delegation_headers_are_denied_in_any_spelling() {
     let chain = alice();
     let other = stack().mint("bob", &["--tool", READ]).unwrap();
     let client = Http2::connect(stack().envoy.ingress()).unwrap();
@@ -186,7 +186,7 @@ fn two_delegations_are_none_however_they_are_written() {
         }
         assert!(!stack().upstream.has_seen(name), "{name}");
     }
-    // Nor is a proof's header, which may be spelt in two ways.
+    // A proof's header may be spelt in two ways, too.
     let charge = || Request::post("/v1/accounts/a1/charges?amount=5").delegation(&chain);
     for request in [
         charge().header("delegation_proof", "x"),

@@ -1,4 +1,4 @@
-//! Whom the service is told it serves: what was proven, and never what a client says of itself.
+//! The identity that the filter tells the service: only what was proven, never what a client claims.
 
 use std::sync::LazyLock;
 
@@ -6,13 +6,13 @@ use credence_e2e::grants::{CHARGE, READ};
 use credence_e2e::received::Received;
 use credence_e2e::{ISSUER, Request, Stack, StackOptions};
 
-/// One for all tests; it ends with the process.
+/// Shared by all tests; it stops with the process.
 fn stack() -> &'static Stack {
     static STACK: LazyLock<Stack> = LazyLock::new(|| Stack::start(&StackOptions::quick()).unwrap());
     &STACK
 }
 
-/// A request that claims to be somebody in every way there is.
+/// A request that claims an identity in every known way.
 fn impostor(target: &str) -> Request {
     [
         "x-delegation-subject",
@@ -40,7 +40,7 @@ fn received(stack: &Stack, request: &Request) -> Received {
 }
 
 #[test]
-fn a_public_path_hears_of_nobody() {
+fn a_public_path_gets_no_identity() {
     let received = received(stack(), &impostor("/healthz"));
     assert_eq!(received.identity_headers(), Vec::<&str>::new(), "{received:?}");
     assert!(
@@ -50,13 +50,13 @@ fn a_public_path_hears_of_nobody() {
 }
 
 #[test]
-fn nobody_behind_the_filter_gets_to_spend_a_proof() {
+fn a_service_behind_the_filter_gets_no_proof() {
     let received = received(stack(), &Request::get("/healthz").proof("a-proof-for-somewhere-else"));
     assert_eq!(received.header("delegation-proof"), None, "{received:?}");
 }
 
 #[test]
-fn an_allowed_request_can_not_become_another_one() {
+fn override_headers_are_removed_from_an_allowed_request() {
     let chain = stack().mint("alice", &["--tool", READ]).unwrap();
     let request = Request::get("/v1/catalog/book")
         .delegation(chain)
@@ -76,7 +76,7 @@ fn an_allowed_request_can_not_become_another_one() {
 }
 
 #[test]
-fn an_allowed_request_hears_of_the_principal_and_nobody_else() {
+fn an_allowed_request_has_only_the_principals_identity() {
     let chain = stack().mint("alice", &["--id", "the-leaf", "--tool", READ]).unwrap();
     let received = received(stack(), &impostor("/v1/catalog/book").delegation(chain));
     for (name, value) in [
@@ -88,7 +88,7 @@ fn an_allowed_request_hears_of_the_principal_and_nobody_else() {
     ] {
         assert_eq!(received.header(name), Some(value), "{received:?}");
     }
-    // A bearer has proven nothing about himself.
+    // A bearer has proven nothing about itself.
     assert_eq!(received.identity_headers().len(), 5, "{received:?}");
 }
 
@@ -111,7 +111,7 @@ fn the_agent_is_the_key_that_signed_the_proof() {
 }
 
 #[test]
-fn a_name_can_not_break_out_of_its_header() {
+fn a_name_cannot_break_out_of_its_header() {
     let name = "zoë\r\nx-admin: yes, \"%41\"";
     let chain = stack().mint(name, &["--tool", READ]).unwrap();
     let received = received(stack(), &Request::get("/v1/catalog/book").delegation(chain));
@@ -137,7 +137,7 @@ fn neither_delegation_nor_proof_reaches_the_service() {
     let chain = stack().mint("alice", &["--tool", READ]).unwrap();
     let received = received(
         stack(),
-        &Request::get("/v1/catalog/book").delegation(chain).proof("whatever"),
+        &Request::get("/v1/catalog/book").delegation(chain).proof("any"),
     );
     assert_eq!(
         (received.header("delegation"), received.header("delegation-proof")),
@@ -155,7 +155,7 @@ fn a_rule_may_forward_the_delegation_but_never_the_proof() {
     let chain = stack.mint("alice", &["--tool", READ]).unwrap();
     let received = received(
         &stack,
-        &Request::get("/v1/catalog/book").delegation(&chain).proof("whatever"),
+        &Request::get("/v1/catalog/book").delegation(&chain).proof("any"),
     );
     assert_eq!(
         (received.header("delegation"), received.header("delegation-proof")),

@@ -1,5 +1,5 @@
-//! Who says in a request's headers or trailers whom it is for is not believed, on any kind of path: the service hears of
-//! it from the filter, or not at all.
+//! Identity claims in a request's headers or trailers are never passed on, on any kind of path: the service gets the
+//! identity from the filter, or none.
 
 use std::sync::LazyLock;
 
@@ -51,7 +51,7 @@ const RULES: &str = r#"rules:
                                 on_stale: {allow_cached_for: 5m}
 "#;
 
-/// The spellings that some service or other takes for a header of ours.
+/// Spellings that some service reads as one of our headers.
 const NAMES: &[&str] = &[
     "x-delegation-subject",
     "x-delegation-issuer",
@@ -72,7 +72,7 @@ const NAMES: &[&str] = &[
     "x$delegation`id",
 ];
 
-/// The same in the letter case that HTTP/1.1 also has.
+/// The same in mixed case, which HTTP/1.1 allows.
 const MIXED: &[&str] = &[
     "X-Delegation-Subject",
     "X-DELEGATION-ISSUER",
@@ -91,7 +91,7 @@ fn options() -> StackOptions {
         )
 }
 
-/// One for all tests that leave the control plane alone; it ends with the process.
+/// Shared by all tests that leave the control plane alone; it stops with the process.
 fn stack() -> &'static Stack {
     static STACK: LazyLock<Stack> = LazyLock::new(|| Stack::start(&options()).unwrap());
     &STACK
@@ -111,7 +111,7 @@ fn trailers() -> Vec<(&'static str, &'static str)> {
     NAMES.iter().map(|name| (*name, "mallory")).collect()
 }
 
-/// By either protocol, with every name there is.
+/// In both protocols, with every forged name.
 #[track_caller]
 fn received_by_either(stack: &Stack, request: &Request) -> [Received; 2] {
     let by_1 = MIXED
@@ -145,28 +145,28 @@ fn assert_hears_of_alice(received: &Received) {
 }
 
 #[test]
-fn an_allowed_path_hears_of_the_principal_alone() {
+fn an_allowed_path_gets_only_the_principals_identity() {
     for received in received_by_either(stack(), &Request::get("/v1/catalog/book").delegation(alice())) {
         assert_hears_of_alice(&received);
     }
 }
 
 #[test]
-fn a_public_path_hears_of_nobody() {
+fn a_public_path_gets_no_identity() {
     for received in received_by_either(stack(), &Request::get("/healthz")) {
         assert_hears_of_nobody(&received);
     }
 }
 
 #[test]
-fn a_path_that_no_rule_covers_hears_of_nobody() {
+fn a_path_that_no_rule_covers_gets_no_identity() {
     for received in received_by_either(stack(), &Request::get("/elsewhere").delegation(alice())) {
         assert_hears_of_nobody(&received);
     }
 }
 
 #[test]
-fn a_path_in_shadow_hears_of_nobody_whether_or_not_it_would_be_allowed() {
+fn a_path_in_shadow_gets_no_identity_whether_or_not_it_would_be_allowed() {
     let book = || Request::get("/v1/watched/book");
     for request in [book(), book().delegation("no token"), book().delegation(alice())] {
         for received in received_by_either(stack(), &request) {
@@ -176,7 +176,7 @@ fn a_path_in_shadow_hears_of_nobody_whether_or_not_it_would_be_allowed() {
 }
 
 #[test]
-fn a_denied_request_is_not_heard_of_at_all() {
+fn a_denied_request_does_not_reach_the_service() {
     let denied = [
         (Request::get("/v1/catalog/book"), 401),
         (Request::get("/v1/catalog/book").delegation("no token"), 401),
@@ -191,9 +191,10 @@ fn a_denied_request_is_not_heard_of_at_all() {
     }
 }
 
-/// RFC 9110, section 7.6.1: whoever stands between the filter and the service drops what `connection` names.
+/// RFC 9110, section 7.6.1: an intermediary between the filter and the service drops the headers that `connection`
+/// names.
 #[test]
-fn an_upgrade_can_not_have_the_identity_dropped_on_the_way() {
+fn an_upgrade_cannot_drop_the_identity_headers() {
     let request = Request::get("/v1/sockets/book")
         .delegation(alice())
         .header("connection", "upgrade, x-delegation-subject")
@@ -207,14 +208,14 @@ fn an_upgrade_can_not_have_the_identity_dropped_on_the_way() {
 }
 
 #[test]
-fn a_service_behind_a_public_path_is_not_handed_anybody_s_delegation() {
+fn a_service_behind_a_public_path_gets_no_delegation() {
     let mark = "public-delegation";
     let request = Request::get("/healthz")
         .delegation(alice())
         .proof("a.b.c")
         .header(MARK, mark);
     assert_eq!(stack().send(&request).unwrap().status, 200);
-    let seen = stack().upstream.seen(mark).expect("a public request is let through");
+    let seen = stack().upstream.seen(mark).expect("a public request is allowed");
     assert_eq!(
         (seen.header("delegation"), seen.header("delegation-proof")),
         (None, None),
@@ -223,16 +224,16 @@ fn a_service_behind_a_public_path_is_not_handed_anybody_s_delegation() {
 }
 
 #[test]
-fn an_upgrade_hears_of_the_principal_or_of_nobody() {
+fn an_upgrade_gets_the_principals_identity_or_none() {
     let upgrade = |target| {
         Request::get(target)
             .header("connection", "upgrade")
             .header("upgrade", "websocket")
     };
-    // Nobody answers a WebSocket; the service has seen who was asking for one.
+    // No server answers a WebSocket; the service has seen the identity in the request.
     let seen = |request: Request, mark: &str| {
         stack().send(&forged(request).header(MARK, mark)).unwrap();
-        stack().upstream.seen(mark).expect("the upgrade was let through")
+        stack().upstream.seen(mark).expect("the upgrade was allowed")
     };
     let delegated = seen(upgrade("/v1/sockets/book").delegation(alice()), "delegated");
     assert_eq!(delegated.header("upgrade"), Some("websocket"), "{delegated:?}");
@@ -243,7 +244,7 @@ fn an_upgrade_hears_of_the_principal_or_of_nobody() {
 }
 
 #[test]
-fn what_follows_a_body_says_nothing_of_anybody_either() {
+fn trailers_carry_no_identity() {
     let client = Http2::connect(stack().envoy.ingress()).unwrap();
     let body = r#"{"item":"book"}"#;
     let form = Request::new("POST", "/v1/items").delegation(alice()).json(body);
@@ -288,7 +289,7 @@ fn what_follows_a_body_says_nothing_of_anybody_either() {
 
 /// Some services merge trailers into the headers, after the filter has decided.
 #[test]
-fn what_follows_a_body_cannot_change_what_was_decided_on() {
+fn trailers_cannot_change_the_decided_request() {
     let client = Http2::connect(stack().envoy.ingress()).unwrap();
     let request = Request::new("POST", "/v1/tenant")
         .header("x-tenant", "book")
@@ -330,7 +331,7 @@ fn what_follows_a_body_cannot_change_what_was_decided_on() {
 }
 
 #[test]
-fn a_path_that_goes_by_old_knowledge_hears_of_the_principal_alone() {
+fn a_path_decided_on_stale_state_gets_only_the_principals_identity() {
     let mut stack = Stack::start(&options()).unwrap();
     let alice = stack.mint("alice", &["--id", "leaf", "--tool", READ]).unwrap();
     let old = forged(Request::get("/v1/old/book").delegation(&alice));

@@ -1,4 +1,4 @@
-//! Which keys count: other kinds than Ed25519, issuers that are their key, sets of keys, and several devices.
+//! Accepted keys: other algorithms than Ed25519, issuers that are keys, sets of keys, and several devices.
 
 use std::sync::LazyLock;
 
@@ -20,10 +20,10 @@ const DEVICES: &str = "https://devices.example";
 struct Keys {
     phones: Key,
     chains: Key,
-    /// Named in no other way than as issuers.
+    /// Named only as an issuer.
     did_ed25519: Key,
     did_p256: Key,
-    /// The two keys of [`SETS`], whose `kid`s are `one` and `two`.
+    /// The two keys of [`SETS`], with the `kid`s `one` and `two`.
     set: [Key; 2],
     older: Key,
     /// The two devices of [`DEVICES`]: Ed25519 and ES256.
@@ -55,7 +55,7 @@ impl Keys {
         }
     }
 
-    /// The configuration's lines about them, in place of `trust_anchors:`.
+    /// The configuration of their trust anchors, which replaces `trust_anchors:`.
     fn trust(&self) -> String {
         let [one, two] = [(&self.set[0], "one"), (&self.set[1], "two")]
             .map(|(key, id)| key.jwk.replacen('{', &format!(r#"{{"kid": "{id}", "#), 1));
@@ -74,16 +74,16 @@ impl Keys {
     }
 }
 
-/// Before a field of the plugin's configuration in envoy-config/envoy.yaml.
+/// The indentation of a field of the plugin's configuration in envoy-config/envoy.yaml.
 const INDENT: &str = "                            ";
 
-/// One for all tests; it ends with the process.
+/// Shared by all tests; it stops with the process.
 fn keys() -> &'static Keys {
     static KEYS: LazyLock<Keys> = LazyLock::new(Keys::make);
     &KEYS
 }
 
-/// A stack that names every algorithm for holders, and believes the issuers above; one for all tests.
+/// A stack that accepts every algorithm for holders and trusts the issuers above; shared by all tests.
 fn stack() -> &'static Stack {
     static STACK: LazyLock<Stack> = LazyLock::new(|| {
         let trust = format!(
@@ -127,7 +127,7 @@ fn book(stack: &Stack, chain: &str) -> Reply {
     stack.send(&Request::get("/v1/catalog/book").delegation(chain)).unwrap()
 }
 
-/// Charges, and has `holder` prove it.
+/// Charges with a proof by `holder`.
 fn charge(stack: &Stack, chain: &str, holder: &Key) -> Reply {
     let proof = stack.prove_charge(chain, holder, "acme", "1").unwrap();
     let request = Request::post("/v1/accounts/acme/charges?amount=1")
@@ -185,8 +185,8 @@ fn a_chain_may_go_through_keys_of_every_kind() {
 }
 
 #[test]
-fn what_no_list_names_is_denied_however_well_it_is_signed() {
-    // Anchors as above, but holder_algorithms is left out.
+fn an_algorithm_that_is_not_listed_is_denied() {
+    // Anchors as above, without holder_algorithms.
     let strict = Stack::start(&StackOptions::quick().replacing("trust_anchors:\n", &keys().trust())).unwrap();
     strict.wait_until_proofs_count().unwrap();
     for [holder, next] in [&keys().p256, &keys().secp256k1] {
@@ -200,9 +200,9 @@ fn what_no_list_names_is_denied_however_well_it_is_signed() {
 }
 
 #[test]
-fn a_root_is_signed_as_its_own_issuer_s_anchor_says() {
+fn a_root_must_be_signed_as_its_own_issuers_anchor_says() {
     let holder = &stack().agent;
-    // The key and its algorithm count for other issuers, not for this one.
+    // The key and its algorithm are valid for other issuers, not for this one.
     let forged = mint(&keys().phones, Some(ISSUER), holder, &["--subject", "alice"]);
     assert_denied(&book(stack(), &forged), "delegation_invalid");
     until_counted(stack(), "catalog", "algorithm_not_allowed");
@@ -218,7 +218,7 @@ fn a_did_key_issuer_needs_no_key_in_the_configuration() {
         let received = reply.received().unwrap();
         assert_eq!(received.header("x-delegation-issuer"), Some(key.did.as_str()));
     }
-    // A did:key that nobody listed is a stranger like any other.
+    // A did:key that is not listed is not trusted.
     assert_denied(
         &book(stack(), &mint(&keys().laptop, None, holder, &[])),
         "delegation_invalid",

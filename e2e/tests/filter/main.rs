@@ -1,4 +1,4 @@
-//! The filter in a real Envoy: what it allows, what it denies and why.
+//! The filter in a real Envoy: which requests it allows, and which it denies and why.
 
 mod bodies;
 mod configuration;

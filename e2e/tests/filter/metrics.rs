@@ -1,11 +1,11 @@
-//! What Prometheus is told, after requests of which each is known.
+//! The metrics after a known set of requests.
 
 use std::collections::BTreeMap;
 
 use credence_e2e::grants::READ;
 use credence_e2e::{Client, Request, Stack, StackOptions, waiting};
 
-/// The filter's metrics, by name and labels, that say something else than before.
+/// The filter's metrics that have changed, by name and labels.
 fn told(stack: &Stack) -> BTreeMap<String, u64> {
     let page = stack.envoy.admin_page("/stats/prometheus").unwrap().text();
     let ours = page.lines().filter(|line| line.starts_with("credence_"));
@@ -18,7 +18,7 @@ fn told(stack: &Stack) -> BTreeMap<String, u64> {
 
 #[test]
 fn decisions_and_cache_levels_are_counted_one_by_one() {
-    // One rule is watched only.
+    // One rule is in shadow mode.
     let options = StackOptions::quick().replacing(
         "- name: charge\n",
         "- name: charge\n                                mode: shadow\n",
@@ -67,8 +67,8 @@ fn decisions_and_cache_levels_are_counted_one_by_one() {
         (decision("decision", "health", "allow", "public"), 6),
         (decision("decision", "(none)", "deny", "no_route"), 7),
         (decision("shadow_decision", "charge", "deny", "delegation_missing"), 8),
-        // Root: once unknown, then known. Child: its beginning known, then known. Stranger: once unknown, then refused.
-        // What is no token is not worth remembering.
+        // Root: first unknown, then cached. Child: first its prefix is cached, then all of it. Stranger: first unknown,
+        // then its denial is cached. A text that is not a token is not cached.
         ("credence_cache_hits{}".to_owned(), 3),
         ("credence_cache_beginnings{}".to_owned(), 1),
         ("credence_cache_misses{}".to_owned(), 4),

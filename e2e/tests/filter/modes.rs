@@ -1,4 +1,4 @@
-//! What a configuration may do besides enforcing: watch in shadow, go by old knowledge, tell Envoy who is asking.
+//! Configurations other than enforcing: shadow mode, stale data, and telling Envoy the identity.
 
 use credence_e2e::assertions::assert_denied;
 use credence_e2e::grants::{CHARGE, READ};
@@ -22,8 +22,8 @@ mod in_shadow {
 "#;
 
     #[test]
-    fn every_request_goes_on_as_it_came_and_its_decision_is_on_record() {
-        // One rule is enforced, by which the stack sees when it is in step.
+    fn every_request_passes_unchanged_and_its_decision_is_on_record() {
+        // One rule is enforced, which shows the stack when the filter is synced.
         let options = StackOptions::quick().replacing("rules:\n", WATCHED).replacing(
             "- name: catalog\n",
             "- name: catalog\n                                mode: enforce\n",
@@ -50,19 +50,23 @@ mod in_shadow {
         for (number, request) in requests.iter().enumerate() {
             let forged = request.clone().header("x-delegation-subject", "root");
             let reply = stack.send(&forged).unwrap();
-            // The last is refused by Envoy itself.
+            // Envoy itself refuses the last one.
             if number + 1 == requests.len() {
                 assert_eq!(reply.status, 400);
                 continue;
             }
             let received = reply.received().unwrap_or_else(|| panic!("{}", reply.text()));
-            assert_eq!(received.identity_headers(), [""; 0], "what only we may say is gone");
+            assert_eq!(
+                received.identity_headers(),
+                [""; 0],
+                "headers that only the filter may set are removed"
+            );
         }
         let received = stack.send(&book().delegation(&chain)).unwrap().received().unwrap();
         assert_eq!(
             received.header("delegation"),
             Some(chain.as_str()),
-            "and the rest is left alone"
+            "and other headers stay"
         );
 
         for (rule, decision, reason, count) in [
@@ -90,7 +94,7 @@ mod in_shadow {
     }
 
     #[test]
-    fn a_rule_may_be_watched_while_the_others_are_enforced() {
+    fn a_rule_may_be_in_shadow_while_the_others_are_enforced() {
         let options = StackOptions::quick().replacing(
             "- name: catalog\n",
             "- name: catalog\n                                mode: shadow\n",
@@ -104,7 +108,7 @@ mod in_shadow {
 }
 
 #[test]
-fn a_rule_may_go_by_old_knowledge_for_delegations_that_are_known() {
+fn a_rule_may_use_stale_state_for_cached_delegations() {
     let options = StackOptions::quick().replacing(
         "- name: catalog\n",
         "- name: catalog\n                                on_stale: {allow_cached_for: 5m}\n",
@@ -122,14 +126,14 @@ fn a_rule_may_go_by_old_knowledge_for_delegations_that_are_known() {
         assert!(worker.send(&book().delegation(&known)).unwrap().received().is_some());
         assert_denied(&worker.send(&book().delegation(&unknown)).unwrap(), 503, "stale");
     }
-    // Another rule does not.
+    // Another rule denies it.
     let proof = stack.prove_charge(&known, &stack.agent, "a1", "1").unwrap();
     let charge = Request::post("/v1/accounts/a1/charges?amount=1")
         .delegation(&known)
         .proof(&proof);
     assert_denied(&stack.send(&charge).unwrap(), 503, "stale");
 
-    // What was decided so is on record as that.
+    // Such decisions are on record.
     stack.control_plane.restart().unwrap();
     waiting::until("the records of decisions by old knowledge", || {
         let records = stack.records()?;
@@ -171,7 +175,7 @@ fn a_rule_may_ask_for_a_nonce_that_only_this_envoy_has_handed_out() {
     assert_denied(&refused, 401, "nonce_required");
     let nonce = refused
         .header("delegation-nonce")
-        .expect("what to carry next time")
+        .expect("a nonce for the next proof")
         .to_owned();
     let allowed = waiting::until("proofs to count after the start", || {
         let reply = charge(&stack, &["--nonce", &nonce]);
@@ -180,7 +184,7 @@ fn a_rule_may_ask_for_a_nonce_that_only_this_envoy_has_handed_out() {
     .unwrap();
     assert!(allowed.received().is_some(), "{}", allowed.text());
     assert_eq!(allowed.header("delegation-nonce"), None);
-    // Every worker of this process recognises it, and no other process does.
+    // Every worker of this process recognises the nonce, and no other process does.
     for _ in 0..8 {
         assert!(charge(&stack, &["--nonce", &nonce]).received().is_some());
     }
@@ -218,7 +222,7 @@ fn the_filter_state_tells_envoy_who_is_asking() {
 
 #[test]
 fn the_filter_state_tells_other_filters_who_is_asking() {
-    // Envoy's own RBAC filter behind ours: only alice may.
+    // Envoy's own RBAC filter behind ours: only alice may pass.
     const RBAC: &str = r#"                  - name: rbac
                     typed_config:
                       "@type": type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC
@@ -231,7 +235,7 @@ fn the_filter_state_tells_other_filters_who_is_asking() {
                   - name: envoy.filters.http.router
 "#;
     let options = StackOptions {
-        // Without a subject RBAC refuses what the stack asks to see how far it is.
+        // RBAC denies requests without a subject, which the stack's readiness probes are.
         unsynced: true,
         ..StackOptions::quick()
             .replacing(

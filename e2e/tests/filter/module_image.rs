@@ -1,5 +1,5 @@
-//! The module's OCI image layouts, which scripts/module-layouts.py writes: through a registry and back with `crane`, a client
-//! that knows nothing of Credence (interop/oci), and with the code of Istio's agent (interop/fetch).
+//! The module's OCI image layouts, which scripts/module-layouts.py writes. The tests push and pull them with `crane`,
+//! an independent client (interop/oci), and fetch them with the code of Istio's agent (interop/fetch).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn a_registry_gives_back_the_same_digest_and_the_same_bytes() {
         registry.crane(&["push", &packed.path(layout), &tag]);
         assert_eq!(registry.crane(&["digest", &tag]).trim_ascii(), digest.as_bytes());
 
-        // By its digest, as it is pinned.
+        // By its digest, as operators pin it.
         let pinned = format!("{}/{layout}@{digest}", registry.address);
         let back = TempDir::new().unwrap();
         let folder = back.path().join("back");
@@ -41,7 +41,7 @@ fn a_registry_gives_back_the_same_digest_and_the_same_bytes() {
 }
 
 #[test]
-fn what_a_registry_gives_back_has_the_module_where_istio_looks_for_it() {
+fn a_pulled_image_has_the_module_where_istio_looks_for_it() {
     let Some(registry) = Registry::start() else {
         return;
     };
@@ -54,14 +54,14 @@ fn what_a_registry_gives_back_has_the_module_where_istio_looks_for_it() {
         ]);
     }
 
-    // Of the ordinary image the file plugin.wasm.
+    // In the ordinary image, the file plugin.wasm.
     let compat = format!("{}/compat:0.1.0", registry.address);
     let file_system = packed.folder.path().join("file-system.tar");
     registry.crane(&["export", &compat, file_system.to_str().unwrap()]);
     let found = ran(Command::new("tar").arg("-xOf").arg(&file_system).arg("plugin.wasm"));
     assert!(found.stdout == module(), "plugin.wasm is not the module");
 
-    // Of the artifact the blob itself, whose digest is the module's.
+    // In the artifact, the blob itself, whose digest is the module's.
     let blob = format!("{}/artifact@{}", registry.address, packed.digest("module"));
     assert!(
         registry.crane(&["blob", &blob]) == module(),
@@ -72,7 +72,7 @@ fn what_a_registry_gives_back_has_the_module_where_istio_looks_for_it() {
 
 #[test]
 #[ignore = "builds a part of Istio, which takes minutes"]
-fn istio_fetches_both_layouts_by_what_was_printed_for_them() {
+fn istio_fetches_both_layouts_by_the_printed_digests() {
     let (Some(registry), Some(home)) = (Registry::start(), prepared("fetch")) else {
         return;
     };
@@ -88,7 +88,7 @@ fn istio_fetches_both_layouts_by_what_was_printed_for_them() {
             command.arg(&fetched).args(arguments).output().unwrap()
         };
 
-        // As WasmPlugin's `url` names it, with `sha256` or without.
+        // As in WasmPlugin's `url`, with `sha256` or without.
         let tagged = format!("oci://{tag}");
         let pinned = format!("oci://{}/{layout}@{digest}", registry.address);
         for arguments in [
@@ -103,7 +103,7 @@ fn istio_fetches_both_layouts_by_what_was_printed_for_them() {
             fs::remove_file(&fetched).unwrap();
         }
 
-        // Of an image `sha256` is the manifest's digest: by the module's it would be refused.
+        // For an image, `sha256` is the manifest's digest. The module's digest is refused.
         let refused = fetch(&[&tagged, &packed.digest("module")["sha256:".len()..]]);
         assert!(!refused.status.success());
         let said = String::from_utf8_lossy(&refused.stderr);
@@ -116,7 +116,7 @@ fn the_same_module_gives_the_same_bytes_wherever_it_is_packed() {
     let first = Packed::of(&module());
     let second = Packed::of(&module());
     assert_eq!(files(first.folder.path()), files(second.folder.path()));
-    // Five files and an archive of them for each, and the module that they were made of.
+    // Five files and an archive of them for each, and the module.
     assert_eq!(files(first.folder.path()).len(), 1 + LAYOUTS.len() * (5 + 1));
     for layout in LAYOUTS {
         assert_eq!(first.digest(layout), second.digest(layout));
@@ -146,20 +146,20 @@ fn an_archive_has_the_files_of_the_folder_beside_it() {
 fn another_module_takes_the_place_of_the_one_before() {
     let packed = Packed::of(&module());
     let mut other = module();
-    // A custom section, empty and without a name, which every reader skips.
+    // A custom section, empty and without a name, which readers skip.
     other.extend([0, 1, 0]);
     let repacked = packed.again(&other);
     for layout in LAYOUTS {
         let digests: [String; 2] = [&packed, &repacked].map(|packed| packed.digest(layout));
         assert_ne!(digests[0], digests[1], "{layout}");
-        // Nothing of the one before is left.
+        // None of the previous module's blobs is left.
         let blobs = files(&repacked.folder.path().join(layout).join("blobs"));
         assert!(!blobs.contains_key(Path::new("sha256").join(&digests[0]["sha256:".len()..]).as_path()));
     }
 }
 
 #[test]
-fn what_is_no_module_is_not_packed() {
+fn a_file_that_is_not_a_module_is_not_packed() {
     let folder = TempDir::new().unwrap();
     let refused = pack(b"<html>404", folder.path());
     assert!(!refused.status.success());
@@ -168,7 +168,7 @@ fn what_is_no_module_is_not_packed() {
     assert!(!folder.path().join("compat").exists());
 }
 
-/// The layouts of a module, and what was said about them.
+/// The layouts of a module, and the script's output.
 struct Packed {
     folder: TempDir,
     said: String,
@@ -179,7 +179,7 @@ impl Packed {
         Self::into(TempDir::new().unwrap(), module)
     }
 
-    /// Another module's, into the same place.
+    /// Packs another module into the same folder.
     fn again(&self, module: &[u8]) -> Self {
         let copy = TempDir::new().unwrap();
         ran(Command::new("cp")
@@ -200,7 +200,7 @@ impl Packed {
         self.folder.path().join(layout).to_str().unwrap().to_owned()
     }
 
-    /// The digest that was printed for it to be pinned by.
+    /// The digest to pin, as printed.
     fn digest(&self, name: &str) -> String {
         let line = self.said.lines().find(|line| line.starts_with(name));
         line.and_then(|line| line.split(' ').nth(1)).unwrap().to_owned()
@@ -217,7 +217,7 @@ fn pack(module: &[u8], folder: &Path) -> Output {
         .unwrap()
 }
 
-/// A registry of our own, on this machine only, and the client for it.
+/// A registry on this machine, and its client.
 struct Registry {
     address: String,
     crane: PathBuf,
@@ -226,7 +226,7 @@ struct Registry {
 }
 
 impl Registry {
-    /// None where Go is not installed: standard error says so.
+    /// `None` if Go is not installed; standard error says so.
     fn start() -> Option<Self> {
         let crane = CRANE.as_ref()?.join("crane");
         let folder = TempDir::new().unwrap();
@@ -252,17 +252,17 @@ impl Registry {
 
     fn crane(&self, arguments: &[&str]) -> Vec<u8> {
         let mut command = Command::new(&self.crane);
-        // Nobody's credentials.
+        // Without credentials.
         command.env("DOCKER_CONFIG", self.folder.path()).args(arguments);
         ran(&mut command).stdout
     }
 }
 
-/// Once for all tests.
+/// Built once for all tests.
 static CRANE: LazyLock<Option<PathBuf>> = LazyLock::new(|| prepared("oci"));
 
-/// Where scripts/setup-interop.sh has put that folder of interop/. None, and standard error says so, where its toolchain is
-/// not installed.
+/// The folder that scripts/setup-interop.sh has prepared from this folder of interop/. `None` if its toolchain is not
+/// installed; standard error says so.
 fn prepared(folder: &str) -> Option<PathBuf> {
     let setup = Command::new(repository().join("scripts/setup-interop.sh"))
         .arg(folder)
@@ -295,7 +295,7 @@ fn module() -> Vec<u8> {
     fs::read(Artefacts::from_environment().unwrap().filter).unwrap()
 }
 
-/// The files below a folder, by their paths in it: the digests of their bytes, which are long.
+/// The files below a folder: relative paths and digests.
 fn files(folder: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];

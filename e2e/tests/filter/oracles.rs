@@ -1,13 +1,13 @@
 //! Real services behind the real filter read every generated request as the filter did.
 //!
-//! interop/oracles has the services; [`credence_e2e::oracles`] has the requests, and what must hold of each.
+//! The services are in interop/oracles; [`credence_e2e::oracles`] has the requests, and what must hold of each.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use credence_e2e::oracles::run::{Plan, Report, run};
 use credence_e2e::oracles::services::Services;
 
-/// Ordinary requests, what once passed a filter, and some generated ones: always the same.
+/// Ordinary requests, known bypasses, and some generated ones: the same in every run.
 #[test]
 fn real_services_read_requests_as_the_filter_does() {
     let report = check(Plan {
@@ -30,12 +30,12 @@ fn real_services_read_fifty_thousand_requests_as_the_filter_does() {
     assert!(report.requests >= 50_000, "{report:?}");
 }
 
-/// Every ordinary request arrives, and no request is read otherwise.
+/// Every ordinary request arrives, and no request is read differently.
 fn check(plan: Plan) -> Report {
     let services = Services::start().unwrap();
-    assert!(!services.reached.is_empty(), "no service can be had here");
+    assert!(!services.reached.is_empty(), "no service can run here");
     let report = run(&services, plan).unwrap();
-    // Shown if the check fails, with what to type to see it again.
+    // Shown if the check fails, with the command line that repeats it.
     for finding in &report.findings {
         eprintln!("\n{finding}");
     }

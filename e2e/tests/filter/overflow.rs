@@ -1,10 +1,10 @@
-//! More evidence than there is room for: it is counted and named as missing, or what it would be about is denied.
+//! More evidence than the ring holds: it is counted and recorded as a gap, or the requests are denied.
 
 use credence_e2e::audit::{Kind, Record};
 use credence_e2e::grants::READ;
 use credence_e2e::{Client, Request, Stack, StackOptions, waiting};
 
-/// Room for 64 entries, and patience with a control plane that is gone.
+/// A ring for 64 entries, and a filter that tolerates a silent control plane.
 fn with_little_room(on_overflow: &str) -> Stack {
     let audit =
         format!("audit: {{ring_entries: 64, on_overflow: {on_overflow}}}\n                            rules:\n");
@@ -26,7 +26,7 @@ fn shed(records: &[Record]) -> u64 {
 }
 
 #[test]
-fn what_is_shed_stands_as_a_gap_in_the_ledger() {
+fn shed_evidence_is_a_gap_in_the_ledger() {
     let mut stack = with_little_room("shed");
     let book = book(&stack);
     let mut workers = stack.envoy.connection_to_every_worker().unwrap();
@@ -38,17 +38,17 @@ fn what_is_shed_stands_as_a_gap_in_the_ledger() {
             assert_eq!(client.send(&Request::get("/healthz")).unwrap().status, 200);
         }
     }
-    waiting::until("what is shed to be counted", || {
+    waiting::until("shed evidence to be counted", || {
         Ok((stack.envoy.stat("wasmcustom.credence_audit_shed")? > 0).then_some(()))
     })
     .unwrap();
     stack.control_plane.restart().unwrap();
     let records = stack.until_all_is_accounted_for().unwrap();
     let shed = shed(&records);
-    // Of 200 decisions on each of two workers, each ring has kept 64 entries at most.
+    // Of 200 decisions on each of two workers, each ring kept at most 64 entries.
     assert!(shed >= 2 * (200 - 64), "{shed}");
     assert_eq!(stack.envoy.stat("wasmcustom.credence_audit_shed").unwrap(), shed);
-    // What is counted needs no room, and so is not missing.
+    // Counts need no place in the ring, so none is missing.
     assert_eq!(counted(&records, "delegation_missing"), 400);
     let public = "wasmcustom.credence_decision.rule.health.decision.allow.reason.public";
     assert_eq!(counted(&records, "public"), stack.envoy.stat(public).unwrap());
@@ -68,7 +68,7 @@ fn the_operator_sees_the_evidence_pile_up() {
     }
     waiting::until("the metrics to say that evidence waits, and for how long", || {
         let bytes = gauge(&stack, "ring_bytes")?;
-        // Workers add up.
+        // The gauges add the workers up.
         let is_seen = gauge(&stack, "waiting")? >= 20 && bytes > 20 * 100 && gauge(&stack, "lag_ms")? >= 500;
         Ok(is_seen.then_some(()))
     })
@@ -90,7 +90,7 @@ fn counted(records: &[Record], wanted: &str) -> u64 {
 }
 
 #[test]
-fn what_can_not_be_recorded_is_denied_where_that_is_asked_for() {
+fn with_deny_on_overflow_a_request_that_cannot_be_recorded_is_denied() {
     let mut stack = with_little_room("deny");
     let book = book(&stack);
     let mut workers = stack.envoy.connection_to_every_worker().unwrap();
@@ -109,7 +109,7 @@ fn what_can_not_be_recorded_is_denied_where_that_is_asked_for() {
     for client in &mut workers {
         let allowed = allowed_until_full(client);
         assert!(allowed <= 64, "{allowed}");
-        // What needs no record goes on, and what is full stays full.
+        // Requests without a record are still allowed, and the ring stays full.
         assert_eq!(client.send(&Request::get("/healthz")).unwrap().status, 200);
         assert_eq!(client.send(&book).unwrap().status, 503);
     }

@@ -25,7 +25,7 @@ const RULES: &str = r#"rules:
 const CHARGE_A1: &str = r#"payments.charge={"account":{"constraint_type":"exact","value":"a1"},
     "amount":{"constraint_type":"range","max":100}}"#;
 
-/// One for all tests; it ends with the process.
+/// Shared by all tests; it stops with the process.
 fn stack() -> &'static Stack {
     static STACK: LazyLock<Stack> = LazyLock::new(|| {
         let options = StackOptions::quick()
@@ -58,7 +58,7 @@ fn assert_refused(reply: &Reply, status: &str, reason: &str) {
 }
 
 #[test]
-fn http_2_is_decided_as_http_1_1_is() {
+fn http_2_is_decided_like_http_1_1() {
     let chain = stack().mint("alice", &["--tool", READ, "--tool", CHARGE_A1]).unwrap();
     let book = || Request::get("/v1/catalog/book");
     let order = |body: &str| Request::new("POST", "/v1/orders/a1").delegation(&chain).json(body);
@@ -171,7 +171,7 @@ fn a_grpc_call_is_refused_in_headers_alone() {
 }
 
 #[test]
-fn a_grpc_client_is_told_to_come_back_while_nobody_can_decide() {
+fn a_grpc_client_is_told_to_retry_while_the_filter_cannot_decide() {
     let options = StackOptions {
         log_id: Some("f".repeat(32)),
         unsynced: true,
@@ -210,11 +210,11 @@ fn a_client_that_asks_first_is_answered_before_it_sends_its_body() {
             .header("expect", "100-continue");
         let mut client = Client::connect(stack().envoy.ingress()).unwrap();
         let request = chain.map_or_else(|| request.clone(), |chain| request.clone().delegation(chain));
-        // It is Envoy that says so, whatever the filter thinks.
+        // Envoy answers that by itself, before any decision.
         assert_eq!(client.send(&request).unwrap().status, 100);
         client
     };
-    // No body is needed to say no.
+    // A denial needs no body.
     let reply = ask(None).send_raw(b"").unwrap();
     assert_eq!(
         (reply.status, reply.reason().as_deref()),

@@ -1,8 +1,8 @@
-//! A request that a service could read in another way than the filter is denied.
+//! The filter denies a request that a service could read differently.
 //!
-//! Every such request is sent twice. Past the filter, where the service shows what it got, and one of its possible minds
-//! ([`minds`]) what it makes of that: something that the delegation does not grant. And through the filter, which refuses
-//! it by the reason that stands beside it; then the service has seen nothing. Envoy is told to tidy nothing up.
+//! Every such request is sent twice. First past the filter: the service returns the request, and one of the habits in
+//! [`minds`] reads something in it that the delegation does not grant. Then through the filter, which denies it with
+//! the stated reason before the service sees it. Envoy's normalization is off.
 
 use std::fmt::Debug;
 use std::sync::LazyLock;
@@ -67,7 +67,7 @@ const RULES: &str = r#"rules:
                                 proof: none
 "#;
 
-/// What the agent may do, and no more: read the book, pay up to 100 from `a1`, see its tenant, use the site.
+/// All that the agent may do: read the book, pay up to 100 from `a1`, see its tenant, use the site.
 const GRANTS: &[&str] = &[
     r#"catalog.read={"item":{"constraint_type":"exact","value":"book"}}"#,
     r#"pay={"account":{"constraint_type":"exact","value":"a1"},"amount":{"constraint_type":"range","max":100}}"#,
@@ -92,7 +92,7 @@ const BARE: &str = r#"    - name: bare
     - name: ingress
 "#;
 
-/// One for all tests; it ends with the process.
+/// Shared by all tests; it stops with the process.
 fn stack() -> &'static Stack {
     static STACK: LazyLock<Stack> = LazyLock::new(|| {
         let options = StackOptions::quick()
@@ -114,13 +114,13 @@ fn chain() -> &'static str {
     &CHAIN
 }
 
-/// Past the filter the service has this request; `None` if not even Envoy takes it.
+/// The request as the service gets it past the filter; `None` if Envoy itself rejects it.
 fn past_the_filter(request: &Request) -> Option<Received> {
     let mut client = Client::connect(stack().envoy.listener("bare").unwrap()).unwrap();
     client.send(request).unwrap().received()
 }
 
-/// Through the filter, with the delegation; the service has seen it if it was answered by it, or was sent on at all.
+/// Sends it through the filter, with the delegation. A request reaches the service only if the service answers it.
 fn through_the_filter(request: &Request) -> Reply {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let mark = format!("through-{}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -135,7 +135,7 @@ fn through_the_filter(request: &Request) -> Reply {
     reply
 }
 
-/// The service could make `reading` of the request, and does not get to.
+/// Asserts that the service could read `reading` in the request, and that the filter denies it.
 #[track_caller]
 fn assert_denied<T: Debug + PartialEq>(
     request: &Request,
@@ -144,14 +144,14 @@ fn assert_denied<T: Debug + PartialEq>(
     status: u16,
     reason: &str,
 ) {
-    let received = past_the_filter(request).unwrap_or_else(|| panic!("not even Envoy takes {request:?}"));
+    let received = past_the_filter(request).unwrap_or_else(|| panic!("Envoy itself rejects {request:?}"));
     assert_eq!(&mind(&received), reading, "{received:?}");
     let reply = through_the_filter(request);
     let told = (reply.status, reply.reason());
     assert_eq!(told, (status, Some(reason.to_owned())), "{request:?}: {}", reply.text());
 }
 
-/// There is but one reading, and with it the request goes on.
+/// Asserts that there is only one reading, and that the request with it is allowed.
 #[track_caller]
 fn assert_read_alike<T: Debug + PartialEq>(request: &Request, mind: impl Fn(&Received) -> T, reading: &T) {
     let reply = through_the_filter(request);
@@ -161,7 +161,7 @@ fn assert_read_alike<T: Debug + PartialEq>(request: &Request, mind: impl Fn(&Rec
     assert_eq!(&mind(&received), reading, "{received:?}");
 }
 
-/// Envoy itself refuses it, however little it is told to look at.
+/// Asserts that Envoy itself rejects it, even without normalization.
 #[track_caller]
 fn assert_not_even_taken(bytes: &[u8]) {
     for listener in ["bare", "ingress"] {
@@ -676,7 +676,7 @@ mod the_body {
     }
 
     #[test]
-    fn with_a_member_that_nobody_asked_for() {
+    fn with_a_member_that_the_rule_does_not_name() {
         for body in [
             r#"{"account":"a1","amount":5,"Amount":500}"#,
             r#"{"account":"a1","amount":5,"AMOUNT":500}"#,
@@ -799,7 +799,7 @@ mod the_body {
     }
 
     #[test]
-    fn whose_length_two_could_reckon_differently() {
+    fn whose_length_could_be_read_differently() {
         let head = "POST /v1/order HTTP/1.1\r\nhost: payments.example\r\ncontent-type: application/json\r\n";
         for framing in [
             "content-length: 27\r\ntransfer-encoding: chunked\r\n",
@@ -830,7 +830,7 @@ mod the_method {
     use super::*;
 
     #[test]
-    fn can_not_be_replaced_by_a_header() {
+    fn cannot_be_replaced_by_a_header() {
         for name in [
             "x-http-method-override",
             "X-HTTP-Method",
@@ -843,7 +843,7 @@ mod the_method {
             let bare = past_the_filter(&request).unwrap();
             assert_eq!(minds::method(&bare), "DELETE");
             assert_read_alike(&request, minds::method, &"GET".to_owned());
-            // On a path that is open to all, too: what is done there is not.
+            // Also on a path that is open to all: the overridden method is not open.
             assert_read_alike(
                 &Request::get("/healthz").header(name, "DELETE"),
                 minds::method,
@@ -852,7 +852,7 @@ mod the_method {
         }
     }
 
-    /// Over HTTP/1 Envoy itself refuses it.
+    /// Over HTTP/1, Envoy itself rejects it.
     #[test]
     fn in_another_letter_case_is_no_other_method() {
         let connect = |listener| Http2::connect(stack().envoy.listener(listener).unwrap()).unwrap();
@@ -892,7 +892,7 @@ mod the_host {
     }
 
     #[test]
-    fn in_whatever_case_and_with_port_or_dot_is_the_same_to_all() {
+    fn in_any_case_and_with_port_or_dot_is_the_same_to_all() {
         for spelling in [
             "PAYMENTS.example",
             "payments.example:443",
@@ -949,7 +949,7 @@ mod the_host {
             "payments%2eexample",
         ] {
             let reply = through_the_filter(&at(spelling));
-            // Some of it Envoy itself refuses.
+            // Envoy itself rejects some of them.
             assert_eq!(reply.status, 400, "{spelling}: {reply:?}");
         }
         assert_denied(

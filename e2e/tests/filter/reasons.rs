@@ -1,4 +1,4 @@
-//! Every reason code of docs/reference/errors.md, provoked in a real Envoy: the client is told what the table says, and the
+//! Provokes every reason code of docs/reference/errors.md in a real Envoy. The client gets what the table says, and the
 //! metrics count the code itself.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,22 +11,22 @@ use serde_json::value::RawValue;
 
 const TABLE: &str = include_str!("../../../docs/reference/errors.md");
 
-/// Codes for which no request can be made, and why.
+/// Codes that no request can provoke here, and why.
 const EXEMPT: &[(&str, &str)] = &[
     ("certificate_mismatch", "needs client certificates: mtls.rs"),
     (
         "host_failure",
-        "Envoy would have to fail a call that it does not fail: clock, header map, shared data",
+        "needs a host call to fail that does not fail in Envoy: clock, header map, shared data",
     ),
 ];
 
-/// What asking in a way that provokes a code came to: whom was asked, and what he said, if the client could hear it.
+/// The result of provoking a code: the stack that was asked, and its reply, if the client could receive it.
 struct Asked {
     stack: &'static Stack,
     reply: Option<Reply>,
 }
 
-/// Has a test for each of these functions in [`ask`], named for the code that it provokes.
+/// Makes a test for each of these functions in [`ask`], named after the code that it provokes.
 macro_rules! codes {
     ($($code:ident)*) => {
         const PROVOKED: &[&str] = &[$(stringify!($code)),*];
@@ -54,7 +54,7 @@ codes! {
     stale not_ready too_many_held audit_full
 }
 
-/// Some 45,000 proofs of one holder, within the minute for which they are remembered.
+/// About 45,000 proofs of one holder, within the minute for which they are remembered.
 #[test]
 #[ignore = "takes 15 s"]
 fn replay_memory_full() {
@@ -65,7 +65,7 @@ fn replay_memory_full() {
 fn every_documented_code_is_provoked_or_exempt_for_a_reason() {
     let provoked = PROVOKED.iter().copied().chain(["replay_memory_full"]);
     let exempt = EXEMPT.iter().map(|(code, _)| *code);
-    // What clients are told in place of others; the tests of those have seen it.
+    // Codes that clients get instead of others; the tests of those have seen them.
     let told = rows().filter(|row| row.instead_of_others).map(|row| row.code);
     let known: BTreeSet<&str> = provoked.chain(exempt).chain(told).collect();
     let documented: BTreeSet<&str> = rows().map(|row| row.code).collect();
@@ -76,9 +76,9 @@ fn every_documented_code_is_provoked_or_exempt_for_a_reason() {
 struct Row {
     code: &'static str,
     status: u16,
-    /// Clients are told another code.
+    /// Clients get another code.
     secret: bool,
-    /// It is what clients are told in place of secret ones.
+    /// Clients get it instead of secret ones.
     instead_of_others: bool,
 }
 
@@ -99,7 +99,9 @@ fn rows() -> impl Iterator<Item = Row> {
 
 #[track_caller]
 fn assert_told_and_counted(code: &str, asked: &Asked) {
-    let row = rows().find(|row| row.code == code).expect("a row in docs/reference/errors.md");
+    let row = rows()
+        .find(|row| row.code == code)
+        .expect("a row in docs/reference/errors.md");
     if let Some(reply) = &asked.reply {
         let told = match code {
             _ if !row.secret => code,
@@ -164,10 +166,10 @@ mod ask {
     /// An issuer with a set of one key, `one`.
     const SETS: &str = "https://sets.example";
 
-    /// One for all codes that a request alone can provoke.
+    /// Shared by all codes that a request alone can provoke.
     struct Common {
         stack: Stack,
-        /// What a proof from before its start was told.
+        /// The reply to a proof from before its start.
         predating: Reply,
     }
 
@@ -244,7 +246,7 @@ mod ask {
     }
 
     pub(super) fn method_ambiguous() -> Asked {
-        // Over HTTP/1 Envoy itself refuses it.
+        // Over HTTP/1, Envoy itself rejects it.
         let client = Http2::connect(stack().envoy.ingress()).unwrap();
         Asked {
             stack: stack(),
@@ -253,7 +255,7 @@ mod ask {
     }
 
     pub(super) fn host_ambiguous() -> Asked {
-        // A port and a trailing dot are stripped by Envoy, as envoy-config/envoy.yaml has it.
+        // With envoy-config/envoy.yaml, Envoy strips a port and a trailing dot.
         told(&Request::get("/v1/addressed").without("host").header("host", "[0::1]"))
     }
 
@@ -314,7 +316,7 @@ mod ask {
         told(&book().delegation("no token"))
     }
 
-    /// A root that is right in every way, to be made wrong.
+    /// A valid root, for tests to change.
     fn claims() -> Claims {
         let tools = r#"{"catalog.read":{"item":{"constraint_type":"wildcard"}}}"#;
         Claims::root(ISSUER, "alice", &Forger::from_seed([1; 32]), tools).unwrap()
@@ -353,7 +355,7 @@ mod ask {
         told(&book().delegation(Forger::from_seed([3; 32]).token(&claims()).unwrap()))
     }
 
-    /// A root and a token that its holder derived from it, made wrong by `change`.
+    /// A root and a token that its holder derived from it, changed by `change`.
     fn derived(tools: &str, change: impl FnOnce(&mut Claims)) -> String {
         let holder = Forger::from_seed([1; 32]);
         let root_claims = claims();
@@ -405,7 +407,7 @@ mod ask {
         })
     }
 
-    /// Asks until the revocation has arrived.
+    /// Repeats the request until the revocation has arrived.
     fn told_once_revoked(chain: &str, what: &[&str]) -> Asked {
         stack().revoke(what).unwrap();
         let reply = waiting::until("the revocation", || {
@@ -428,7 +430,7 @@ mod ask {
     }
 
     pub(super) fn revoked_issuer() -> Asked {
-        // Of an issuer of its own: a floor is for all of an issuer's roots.
+        // Of its own issuer: a not-before time is for all of an issuer's roots.
         let claims = Claims {
             iss: SETS.to_owned(),
             iat: forge::now() - 120,
@@ -451,7 +453,7 @@ mod ask {
         told_once_revoked(&chain, &["delegation", "--chain", &chain])
     }
 
-    /// A proof for charging 5 to `a1`, to be made wrong.
+    /// A proof for charging 5 to `a1`, for tests to change.
     #[derive(Clone)]
     struct Proof {
         holder: Forger,
@@ -648,7 +650,7 @@ mod ask {
         charge_with("?amount=+5")
     }
 
-    /// A stack that has lost its control plane, and must not decide what it cannot record.
+    /// A stack that has lost its control plane, and denies what it cannot record.
     struct Lost {
         stack: Stack,
         audit_full: Reply,
@@ -674,10 +676,10 @@ mod ask {
                 })
                 .unwrap()
             };
-            // Faster than patience would ask: the ring has to be full before the lease has run out.
+            // Without pauses: the ring must be full before the lease ends.
             let audit_full = (0..200).find_map(|_| Some(full.send(&book).unwrap()).filter(|reply| reply.status != 200));
             let audit_full = audit_full.expect("a denial");
-            // The other worker is not asked before the lease has run out, for else its ring would be full too.
+            // The other worker gets no request before the lease ends, or its ring would be full too.
             waiting::until("the lease to run out", || {
                 let reply = stale.send(&Request::get("/v1/catalog/book").delegation("no token"))?;
                 Ok((reply.status == 503).then_some(()))
@@ -726,7 +728,7 @@ mod ask {
     pub(super) fn too_many_held() -> Asked {
         let chain = charges();
         let request = order(&chain).header("content-type", "application/json");
-        // One connection, so that one worker holds them all: half of its places, which is what one holder has of them.
+        // One connection reaches one worker, which holds them all. One holder gets half of its places.
         let client = Http2::connect(stack().envoy.ingress()).unwrap();
         let held: Vec<_> = (0..512).map(|_| client.open(&request).unwrap()).collect();
         let reply = client.open(&request).unwrap().finish().unwrap();
@@ -737,6 +739,6 @@ mod ask {
         }
     }
 
-    /// Before a field of the plugin's configuration in envoy-config/envoy.yaml.
+    /// The indentation of a field of the plugin's configuration in envoy-config/envoy.yaml.
     const INDENT: &str = "                            ";
 }

@@ -1,5 +1,5 @@
-//! A new configuration takes over while requests come in: none is dropped, each is decided by the old one or the new one,
-//! and none by the old one any more once the new one has decided. What the old one has recorded is not lost.
+//! A new configuration is applied while requests arrive. No request is dropped. Each is decided by the old or the new
+//! one, and none by the old one after the new one has decided. The old one's records are not lost.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -9,7 +9,7 @@ use credence_e2e::configuration::{Replacement, Watching};
 use credence_e2e::grants::READ;
 use credence_e2e::{Client, Failure, Http2, Request, Stack, StackOptions, waiting};
 
-/// The rule for the catalogue asks for another tool, what nobody could reach is open, and what was open is gone.
+/// The rule for the catalogue asks for another tool, a denied path is open, and the open path is gone.
 fn other_rules() -> Vec<Replacement> {
     vec![
         Replacement::once("tool: catalog.read", "tool: catalog.browse"),
@@ -50,9 +50,9 @@ fn reconfigurable(watching: Watching) -> Stack {
     Stack::start(&options).unwrap()
 }
 
-/// Sends the probes in turn until told to stop, and checks every status. `is_over` says, of how many the new
-/// configuration has answered so far, whether the old one may no longer answer. `asked` counts requests; the result is how
-/// many the old configuration and how many the new one alone can have answered.
+/// Sends the probes in turn until told to stop, and checks every status. `is_over` gets the number of answers by the
+/// new configuration so far, and returns whether the old one may no longer answer. `asked` counts requests. Returns how
+/// many requests only the old and only the new configuration can have answered.
 fn load(
     mut send: impl FnMut(&Request) -> Result<u16, Failure>,
     probes: &[Probe],
@@ -83,7 +83,7 @@ fn load(
     Ok([by_old, by_new])
 }
 
-/// Waits for so many requests more.
+/// Waits for this many more requests.
 fn until_asked(asked: &AtomicUsize, more: usize) {
     let already = asked.load(Ordering::Relaxed);
     waiting::until(format_args!("{more} requests more"), || {
@@ -92,7 +92,7 @@ fn until_asked(asked: &AtomicUsize, more: usize) {
     .unwrap();
 }
 
-/// Ends the load when dropped, if only because something else has failed.
+/// Ends the load when dropped, also after a failure.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -102,7 +102,7 @@ impl Drop for Stop<'_> {
 }
 
 #[test]
-fn no_request_is_dropped_or_decided_by_neither_and_no_evidence_is_lost() {
+fn each_request_is_decided_by_one_configuration_and_no_evidence_is_lost() {
     let stack = reconfigurable(Watching::Filter);
     let probes = probes(&stack);
     let (done, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -143,7 +143,7 @@ fn no_request_is_dropped_or_decided_by_neither_and_no_evidence_is_lost() {
 }
 
 #[test]
-fn no_request_is_dropped_or_decided_by_neither_when_the_whole_listener_is_replaced() {
+fn each_request_is_decided_by_one_configuration_when_the_listener_is_replaced() {
     let stack = reconfigurable(Watching::Listener);
     let probes = probes(&stack);
     let (done, asked, is_over) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicBool::new(false));
@@ -159,7 +159,7 @@ fn no_request_is_dropped_or_decided_by_neither_when_the_whole_listener_is_replac
                         None => Client::connect(ingress)?,
                     };
                     let reply = connected.send(request)?;
-                    // The old listener's connections end with an answer.
+                    // The old listener closes its connections with an answer.
                     client = (reply.header("connection") != Some("close")).then_some(connected);
                     Ok(reply.status)
                 };
@@ -190,7 +190,7 @@ fn no_request_is_dropped_or_decided_by_neither_when_the_whole_listener_is_replac
     assert_all_is_on_record(&stack);
 }
 
-/// Events and counts of both configurations add up to the requests, and the old one has said goodbye.
+/// Events and counts of both configurations add up to the requests, and the old one has said bye.
 #[track_caller]
 fn assert_all_is_on_record(stack: &Stack) {
     waiting::until("everything to be recorded", || {
@@ -207,7 +207,7 @@ fn assert_all_is_on_record(stack: &Stack) {
 }
 
 #[test]
-fn a_configuration_with_a_mistake_leaves_the_one_before_in_force() {
+fn a_configuration_with_an_error_leaves_the_previous_one_in_force() {
     let stack = reconfigurable(Watching::Filter);
     stack
         .reconfigure(&[Replacement::once("default: deny", "defautl: allow")])
@@ -219,7 +219,7 @@ fn a_configuration_with_a_mistake_leaves_the_one_before_in_force() {
     for Probe { request, before, .. } in probes(&stack) {
         assert_eq!(stack.send(&request).unwrap().status, before, "{request:?}");
     }
-    // And the next one without is taken.
+    // And the next valid one is applied.
     stack.reconfigure(&other_rules()).unwrap();
     let probes = probes(&stack);
     for client in &mut stack.envoy.connection_to_every_worker().unwrap() {
@@ -287,7 +287,7 @@ fn a_request_that_is_held_for_its_body_is_decided_by_the_configuration_that_bega
             .filter_map(Record::decision)
             .filter(|decision| decision.rule == "orders");
         let mut reasons: Vec<&str> = on_orders.map(|decision| decision.reason.as_str()).collect();
-        // Those that asked whether the new configuration is there had no body.
+        // Without the probes for the new configuration, which had no body.
         reasons.retain(|reason| *reason != "argument_missing");
         reasons.sort_unstable();
         Ok((reasons == ["argument_not_allowed", "delegated"]).then_some(()))

@@ -1,4 +1,4 @@
-//! A proof counts once in the whole Envoy process, however many workers it has and however fast one is.
+//! A proof counts once in the whole Envoy process, with any number of workers and under races.
 
 use std::sync::{Barrier, LazyLock};
 use std::thread;
@@ -6,7 +6,7 @@ use std::thread;
 use credence_e2e::grants::CHARGE;
 use credence_e2e::{AUDIENCE, Client, Request, Stack, StackOptions, forge};
 
-/// One for all tests; it ends with the process.
+/// Shared by all tests; it stops with the process.
 fn stack() -> &'static Stack {
     static STACK: LazyLock<Stack> = LazyLock::new(|| {
         let stack = Stack::start(&StackOptions::quick()).unwrap();
@@ -21,7 +21,7 @@ fn charge() -> Request {
 }
 
 #[test]
-fn of_twenty_that_use_a_proof_at_once_on_both_workers_one_succeeds() {
+fn of_twenty_concurrent_uses_of_a_proof_on_both_workers_one_succeeds() {
     let connections = || (0..10).flat_map(|_| stack().envoy.connection_to_every_worker().unwrap());
     let mut clients: Vec<Client> = connections().collect();
     assert_eq!(clients.len(), 20);

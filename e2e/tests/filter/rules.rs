@@ -1,10 +1,10 @@
-//! Which rule a request falls under, and what it takes from it: each thing that a rule can say, once.
+//! Which rule a request matches, and its effect: each field of a rule once.
 
 use std::sync::LazyLock;
 
 use credence_e2e::{Request, Stack, StackOptions};
 
-/// Rules in place of those of envoy-config/envoy.yaml, before them.
+/// Rules before those of envoy-config/envoy.yaml.
 const RULES: &str = r#"paths: {allow: [encoded_slash, path_parameter, empty_segment]}
                             rules:
                               - name: exact-host
@@ -59,12 +59,12 @@ const RULES: &str = r#"paths: {allow: [encoded_slash, path_parameter, empty_segm
                                 public: true
 "#;
 
-/// All of them, each with any argument: what decides is which tool is missing.
+/// All of them, each with any argument: the tests see which tool is missing.
 const TOOLS: &[&str] = &[
     "admin", "tenant", "user", "named", "written", "beta", "purge", "flows", "file",
 ];
 
-/// One for all tests; it ends with the process.
+/// Shared by all tests; it stops with the process.
 fn stack() -> &'static Stack {
     static STACK: LazyLock<Stack> = LazyLock::new(|| {
         let options = StackOptions::quick()
@@ -76,7 +76,7 @@ fn stack() -> &'static Stack {
     &STACK
 }
 
-/// The tool that the rule for this request asks for, by what the service is told; or the reason of a denial.
+/// The tool of this request's rule, as the service is told; or the reason of a denial.
 fn tool(request: Request) -> String {
     static CHAIN: LazyLock<String> = LazyLock::new(|| {
         let tools: Vec<String> = TOOLS.iter().map(|tool| format!("{tool}={{}}")).collect();
@@ -165,12 +165,12 @@ fn two_asterisks_take_any_rest() {
 }
 
 #[test]
-fn what_is_ambiguous_is_let_through_as_far_as_that_is_asked_for() {
+fn ambiguous_paths_pass_where_the_configuration_allows_them() {
     for (path, expected) in [
         ("/v1/files/a/b%2Fc", "file"),
         ("/v1/files/a/b;v=1", "file"),
         ("/v1/assets/a//b", "(public)"),
-        // Where it would make a difference, not even then.
+        // Not where it would make a difference.
         ("/v1/files/a//b", "path_ambiguous"),
         ("/v1/assets;v=1/a", "path_ambiguous"),
         ("/v1/files/a/b%2F..%2Fc", "path_ambiguous"),

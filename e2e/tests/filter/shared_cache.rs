@@ -1,5 +1,5 @@
-//! A chain that one worker has verified is known to the others, and to a worker whose VM was replaced; and what somebody
-//! else writes there is never believed.
+//! A chain that one worker has verified is known to the other workers, and to a worker whose VM was replaced. Entries
+//! that another plugin writes are never trusted.
 
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -22,7 +22,7 @@ fn assert_allowed(reply: &Reply) {
     assert_eq!((reply.status, reply.reason()), (200, None), "{}", reply.text());
 }
 
-/// For each decision on the leaf, in the ledger's order: which filter made it, and whether it knew the chain.
+/// For each decision on the leaf, in the ledger's order: the filter, and where it found the chain.
 fn look_ups(stack: &Stack, leaf: &str) -> Vec<(String, String)> {
     let of_leaf = |record: &Record| {
         let decision = record.decision()?;
@@ -32,7 +32,7 @@ fn look_ups(stack: &Stack, leaf: &str) -> Vec<(String, String)> {
     stack.records().unwrap().iter().filter_map(of_leaf).collect()
 }
 
-/// The same, once there are so many.
+/// The same, once there are this many.
 fn until_looked_up(stack: &Stack, leaf: &str, count: usize) -> Vec<(String, String)> {
     waiting::until(format_args!("{count} decisions on {leaf} to be recorded"), || {
         Ok(Some(look_ups(stack, leaf)).filter(|found| found.len() >= count))
@@ -40,7 +40,7 @@ fn until_looked_up(stack: &Stack, leaf: &str, count: usize) -> Vec<(String, Stri
     .unwrap()
 }
 
-/// Waits until the workers have written so many chains for each other.
+/// Waits until the workers have shared this many chains.
 fn until_shared(stack: &Stack, count: u64) {
     waiting::until(format_args!("{count} chains to be shared"), || {
         let stored = stack.envoy.stat("wasmcustom.credence_shared_cache_stored")?;
@@ -49,7 +49,7 @@ fn until_shared(stack: &Stack, count: u64) {
     .unwrap();
 }
 
-/// How often each way of knowing a chain occurs.
+/// The count of each cache level.
 fn counted(look_ups: &[(String, String)]) -> HashMap<&str, usize> {
     look_ups.iter().fold(HashMap::new(), |mut counts, (_, cache)| {
         *counts.entry(cache.as_str()).or_default() += 1;
@@ -69,7 +69,7 @@ fn a_chain_is_verified_once_for_all_workers() {
     let mut workers = stack.envoy.connection_to_every_worker().unwrap();
     let (first, others) = workers.split_first_mut().unwrap();
     assert_allowed(&first.send(&book(&chain)).unwrap());
-    // The chain, and the root that it begins with.
+    // The chain, and its root.
     until_shared(&stack, 2);
     for client in others.iter_mut() {
         for _ in 0..5 {
@@ -84,7 +84,7 @@ fn a_chain_is_verified_once_for_all_workers() {
 }
 
 #[test]
-fn a_new_vm_knows_what_the_one_before_had_verified() {
+fn a_new_vm_knows_the_chains_that_the_previous_one_verified() {
     let options = StackOptions {
         watching: Some(Watching::Listener),
         ..StackOptions::quick()
@@ -97,7 +97,7 @@ fn a_new_vm_knows_what_the_one_before_had_verified() {
     }
     let before = until_looked_up(&stack, "leaf", 2);
 
-    // Another configuration of the VM is another VM, with another memory of its own and the same vm_id.
+    // Another VM configuration makes another VM, with its own memory and the same vm_id.
     stack
         .reconfigure(&[Replacement::once("vm_id: credence\n", ANOTHER_VM)])
         .unwrap();
@@ -120,7 +120,7 @@ fn a_new_vm_knows_what_the_one_before_had_verified() {
     assert_eq!((counts.get("l2"), counts.get("none")), (Some(&2), None), "{new:?}");
 }
 
-/// Envoy with a second plugin in front of the filter that shares its `vm_id`, and does what it is told.
+/// Envoy with a second plugin before the filter that shares its `vm_id`, and obeys its clients.
 struct Neighbourhood {
     stack: Stack,
     client: Client,
@@ -169,7 +169,7 @@ impl Neighbourhood {
         assert_eq!(self.client.send(&request).unwrap().text(), hex(value));
     }
 
-    /// Where a chain's entry lies, and the tag it is found by: whoever can read what is shared can compute both.
+    /// The key of a chain's entry, and its tag. A plugin that reads the shared data can compute both.
     fn place(&mut self, chain: &str) -> (Vec<u8>, [u8; 8]) {
         let founding = self.read(b"credence/replay/founding/1").unwrap();
         let secret: [u8; 16] = founding[..16].try_into().unwrap();
@@ -186,7 +186,7 @@ impl Neighbourhood {
         )
     }
 
-    /// A chain whose bucket holds no other's entry, and its id.
+    /// A chain whose bucket holds no other entry, and its id.
     fn mint(&mut self, key: &Key) -> (String, String) {
         let minted = (0..).find_map(|_| {
             self.minted += 1;
@@ -207,7 +207,7 @@ impl Neighbourhood {
 }
 
 #[test]
-fn what_a_neighbour_has_damaged_is_verified_anew() {
+fn an_entry_that_another_plugin_has_damaged_is_verified_again() {
     type Damage = fn(&mut Vec<u8>);
     let damages: [(&str, Damage); 6] = [
         ("cut by one byte", |bucket| bucket.truncate(bucket.len() - 1)),
@@ -239,7 +239,7 @@ fn what_a_neighbour_has_damaged_is_verified_anew() {
 }
 
 #[test]
-fn a_forged_chain_with_a_good_ones_entry_stays_denied() {
+fn a_forged_chain_with_the_entry_of_a_valid_one_stays_denied() {
     let mut here = Neighbourhood::new(StackOptions::quick());
     let issuer = here.stack.issuer.clone();
     let mallory = here.stack.credence.keygen("mallory").unwrap();
@@ -251,7 +251,7 @@ fn a_forged_chain_with_a_good_ones_entry_stays_denied() {
     for _ in 0..3 {
         let (_, forged) = here.mint(&mallory);
         let (forged_key, tag) = here.place(&forged);
-        // The good entry, under the tag by which the forged chain is looked for.
+        // The valid entry, under the tag of the forged chain.
         let entry = [&tag[..], &bucket[8..ENTRY_BYTES]].concat();
         here.write(&forged_key, &entry);
         for client in &mut here.stack.envoy.connection_to_every_worker().unwrap() {
@@ -266,7 +266,7 @@ fn a_forged_chain_with_a_good_ones_entry_stays_denied() {
         }
         assert_eq!(here.read(&forged_key), Some(entry), "nothing was written for it");
     }
-    waiting::until("the denials to be recorded as what they are", || {
+    waiting::until("the denials to be recorded with their reason", || {
         let records = here.stack.records()?;
         let counts = records.iter().filter_map(|record| match &record.kind {
             Kind::Aggregate { reason, count, .. } if reason == "signature_invalid" => Some(*count),
@@ -280,12 +280,12 @@ fn a_forged_chain_with_a_good_ones_entry_stays_denied() {
 }
 
 #[test]
-fn what_was_sealed_two_rotations_ago_is_not_believed() {
+fn an_entry_sealed_two_rotations_ago_is_not_trusted() {
     let options = StackOptions {
         serve_options: ["--cache-key-rotation", "1s"].map(str::to_owned).to_vec(),
         ..StackOptions::quick()
     };
-    // Without a memory of its own the worker looks at the shared one each time.
+    // Without its own cache, the worker reads the shared one each time.
     let own = "default: deny\n";
     let mut here = Neighbourhood::new(options.replacing(own, &format!("limits: {{cache_entries: 0}}\n{INDENT}{own}")));
     let issuer = here.stack.issuer.clone();
@@ -302,7 +302,7 @@ fn what_was_sealed_two_rotations_ago_is_not_believed() {
     let oldest = here.until_bucket_is(&key, "the chain to be shared", |bucket| bucket.starts_with(&tag));
     let mut present = oldest.clone();
     for _ in 0..2 {
-        // Whoever finds what the key before the present one has sealed seals it anew.
+        // A worker that finds an entry sealed with the previous key seals it again.
         present = waiting::until("the chain to be sealed with the next key", || {
             ask();
             Ok(here.read(&key).filter(|bucket| *bucket != present))
@@ -317,7 +317,7 @@ fn what_was_sealed_two_rotations_ago_is_not_believed() {
     assert!(levels.contains(&"l2"), "{levels:?}");
 }
 
-/// Of the members of the filter's configuration in envoy-config/envoy.yaml.
+/// The indentation of the filter's settings in envoy-config/envoy.yaml.
 const INDENT: &str = "                            ";
 
 const BUCKETS: u64 = 4_096 / 8;
@@ -332,7 +332,7 @@ fn from_hex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(byte).collect()
 }
 
-/// The VM's identity in shared data, and a configuration of the VM that is not what it was started with.
+/// The VM's identity in shared data, and a VM configuration that differs from the initial one.
 const ANOTHER_VM: &str = r#"vm_id: credence
                           configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: another}
 "#;

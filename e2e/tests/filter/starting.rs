@@ -1,4 +1,4 @@
-//! Envoy takes requests before the filter knows what is revoked: they wait for it, and not for long.
+//! Envoy accepts requests before the filter has the revocations: they wait for it, but not for long.
 
 use std::thread;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use credence_e2e::grants::{CHARGE, READ};
 
 use credence_e2e::{Client, Http2, Reply, Request, Stack, StackOptions, waiting};
 
-/// What is configured unless said otherwise.
+/// The default setting.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// A stack whose filter does not reach the control plane until the gate is opened.
+/// A stack whose filter cannot reach the control plane until the gate is opened.
 struct Starting {
     stack: Stack,
     gate: Gate,
@@ -27,7 +27,7 @@ impl Starting {
             unsynced: true,
             ..StackOptions::default()
         };
-        // A connection that is silent behind the gate is not to be given up for dead.
+        // Envoy must not close a silent connection behind the gate.
         let patient = options.replacing("{interval: 2s, timeout: 2s}", "{interval: 60s, timeout: 60s}");
         let stack = Stack::start(&change(patient)).unwrap();
         Self { stack, gate }
@@ -37,7 +37,7 @@ impl Starting {
         self.gate.open(self.stack.control_plane.grpc());
     }
 
-    /// Waits until Envoy has this many requests that are not answered.
+    /// Waits until Envoy has this many open requests.
     fn wait_until_active(&self, requests: u64) {
         waiting::until(format_args!("{requests} unanswered requests"), || {
             let active = self.stack.envoy.stat("http.ingress.downstream_rq_active")?;
@@ -51,7 +51,7 @@ impl Starting {
     }
 }
 
-/// The requests' replies, in their order; all are sent at once, and `meanwhile` comes once Envoy has them all.
+/// Sends all requests at once, calls `meanwhile` once Envoy has them all, and returns the replies in order.
 fn replies(starting: &Starting, requests: &[Request], meanwhile: impl FnOnce()) -> Vec<Reply> {
     thread::scope(|scope| {
         let send = |request| scope.spawn(move || starting.stack.send(request).unwrap());
@@ -66,7 +66,7 @@ fn book() -> Request {
     Request::get("/v1/catalog/book")
 }
 
-/// A rule whose requests may have a body that nobody reads, before those of envoy-config/envoy.yaml.
+/// A rule that ignores the body, before those of envoy-config/envoy.yaml.
 const BODIES: &str = r#"rules:
                               - {name: upload, match: {path: "/v1/uploads/{item}"}, tool: catalog.read, args: {item: {path: item}}, proof: none, ignore_body: true}
 "#;
@@ -110,7 +110,7 @@ fn a_request_waits_no_longer_than_is_configured() {
 }
 
 #[test]
-fn what_can_not_or_need_not_wait_does_not() {
+fn requests_that_cannot_or_need_not_wait_do_not() {
     const SHADOW: &str = r#"rules:
                               - {name: watched, match: {path: /v1/watched}, tool: catalog.read, proof: none, mode: shadow}
                               - {name: order, match: {path: /v1/orders}, tool: catalog.read, args: {item: {body: /item}}, proof: none}
@@ -220,7 +220,7 @@ fn requests_that_share_a_connection_wait_and_are_answered_one_by_one() {
     );
 }
 
-/// This many connections, each with a request under way.
+/// This many connections, each with an open request.
 fn crowd(starting: &Starting, size: usize) -> Vec<Client> {
     let request = book().delegation(starting.mint()).encode();
     let connect = |_| Client::connect(starting.stack.envoy.ingress()).unwrap();
@@ -232,7 +232,7 @@ fn crowd(starting: &Starting, size: usize) -> Vec<Client> {
 }
 
 #[test]
-fn everybody_in_a_crowd_is_let_in_at_once() {
+fn all_waiting_requests_are_decided_at_once() {
     let starting = Starting::with(|options| options);
     let mut clients = crowd(&starting, 150);
     starting.wait_until_active(150);
@@ -243,10 +243,10 @@ fn everybody_in_a_crowd_is_let_in_at_once() {
     }
 }
 
-/// Envoy answers them one from within the other: too many at once would be the end of the worker's VM, and leave the
-/// rest waiting for ever.
+/// Envoy resumes each of them from within the previous one. Too many at once would exhaust the stack of the worker's
+/// VM, and the others would wait forever.
 #[test]
-fn everybody_in_a_crowd_without_room_is_answered() {
+fn all_requests_of_a_crowd_are_answered_at_the_limit() {
     let starting = Starting::with(|options| options);
     let machines = "wasm.envoy.wasm.runtime.v8.created";
     let before = starting.stack.envoy.stat(machines).unwrap();
@@ -256,6 +256,6 @@ fn everybody_in_a_crowd_without_room_is_answered() {
     assert_eq!(
         starting.stack.envoy.stat(machines).unwrap(),
         before,
-        "a VM was started anew"
+        "a VM was restarted"
     );
 }

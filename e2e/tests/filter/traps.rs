@@ -1,6 +1,6 @@
-//! A filter that traps lets nothing through, and is back for the next request.
+//! A filter that traps lets no request through, and decides the next one again.
 //!
-//! The module is the one that was built, with a trap put into one of its functions ([`credence_e2e::module`]).
+//! The module is the built one, with a trap inserted into one of its functions ([`credence_e2e::module`]).
 
 use std::fs;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use credence_e2e::grants::READ;
 use credence_e2e::received::MARK;
 use credence_e2e::{Http2, Reply, Request, Stack, StackOptions, module, waiting};
 
-/// A stack whose filter traps where `export` begins, under the condition that `instructions` have.
+/// A stack whose filter traps at the start of `export`, under the condition in `instructions`.
 fn trapping(export: &str, instructions: &[u8], options: StackOptions) -> Stack {
     let built = fs::read(Artefacts::from_environment().unwrap().filter).unwrap();
     let filter = Some(module::with_instructions(&built, export, instructions).unwrap());
@@ -22,16 +22,16 @@ fn book(chain: &str) -> Request {
     Request::get("/v1/catalog/book").delegation(chain)
 }
 
-/// A request that is answered by whatever Envoy makes of a trapped filter, and never by the service.
+/// Asserts that Envoy answered for the trapped filter, and that the service got no request.
 #[track_caller]
 fn assert_trapped(stack: &Stack, reply: &Reply, mark: &str) {
     assert_eq!(reply.status, 503, "{}", reply.text());
-    assert_eq!(reply.reason(), None, "the filter itself has answered");
+    assert_eq!(reply.reason(), None, "the filter itself answered");
     assert!(!stack.upstream.has_seen(mark), "the service has seen the request");
 }
 
-/// Asks until there is a new VM, which Envoy starts at most once a second, with its first snapshot. Until then nothing
-/// passes.
+/// Repeats the request until there is a new VM with its first snapshot. Envoy starts at most one a second. Until then,
+/// no request passes.
 fn until_decided(client: &Http2, request: &Request) -> Reply {
     waiting::until("the new VM to decide", || {
         let reply = client.send(request)?;
@@ -41,22 +41,22 @@ fn until_decided(client: &Http2, request: &Request) -> Reply {
     .unwrap()
 }
 
-/// How many sources of evidence have changed in that way.
+/// How often a source of evidence had this change.
 fn changes(records: &[Record], wanted: &str) -> usize {
     let is_wanted = |record: &&Record| matches!(&record.kind, Kind::Source { change, .. } if change == wanted);
     records.iter().filter(is_wanted).count()
 }
 
 #[test]
-fn a_request_that_traps_the_filter_is_denied_and_the_next_is_decided_as_ever() {
-    // Every request with a body traps, on whatever path.
+fn a_request_that_traps_the_filter_is_denied_and_the_next_is_decided_as_usual() {
+    // Every request with a body traps, on any path.
     let stack = trapping(
         "proxy_on_request_headers",
         module::TRAP_IF_THIRD_IS_ZERO,
         StackOptions::quick(),
     );
     let chain = stack.mint("alice", &["--id", "leaf", "--tool", READ]).unwrap();
-    // One connection is one worker's, and outlives what is answered early.
+    // One connection is one worker's, and stays open after an early answer.
     let worker = Http2::connect(stack.envoy.ingress()).unwrap();
     assert_eq!(worker.send(&book(&chain)).unwrap().status, 200);
 
@@ -68,7 +68,7 @@ fn a_request_that_traps_the_filter_is_denied_and_the_next_is_decided_as_ever() {
         assert!(reply.received().is_some(), "{} {}", reply.status, reply.text());
         assert_eq!(worker.send(&book("no token")).unwrap().status, 401);
     }
-    // Each VM reports as a source of its own: two workers, the main thread, and those two that came anew.
+    // Each VM reports as its own source: two workers, the main thread, and the two new ones.
     waiting::until("the new VMs to report", || {
         Ok((changes(&stack.records()?, "started") == 5).then_some(()))
     })
@@ -76,7 +76,7 @@ fn a_request_that_traps_the_filter_is_denied_and_the_next_is_decided_as_ever() {
 }
 
 #[test]
-fn what_a_vm_had_verified_before_it_trapped_costs_the_next_no_signature() {
+fn a_chain_verified_before_a_trap_costs_the_next_vm_no_signature() {
     let stack = trapping(
         "proxy_on_request_headers",
         module::TRAP_IF_THIRD_IS_ZERO,
@@ -98,7 +98,7 @@ fn what_a_vm_had_verified_before_it_trapped_costs_the_next_no_signature() {
     assert_eq!(until_known(&stack, 2), ["none", "l2"]);
 }
 
-/// How the chain was known in each decision on it, once there are so many on record.
+/// Where the chain was found in each decision on it, once this many are recorded.
 fn until_known(stack: &Stack, decisions: usize) -> Vec<String> {
     waiting::until(format_args!("{decisions} decisions to be recorded"), || {
         let records = stack.records()?;
@@ -114,8 +114,8 @@ fn until_known(stack: &Stack, decisions: usize) -> Vec<String> {
 }
 
 #[test]
-#[ignore = "takes 65 s: that long the control plane waits for a source to come back"]
-fn what_evidence_a_trap_may_have_cost_is_on_record() {
+#[ignore = "takes 65 s: the control plane waits that long for a source to reconnect"]
+fn evidence_that_a_trap_may_have_lost_is_on_record() {
     let stack = trapping(
         "proxy_on_request_headers",
         module::TRAP_IF_THIRD_IS_ZERO,
@@ -124,7 +124,7 @@ fn what_evidence_a_trap_may_have_cost_is_on_record() {
     let worker = Http2::connect(stack.envoy.ingress()).unwrap();
     let trapped = worker.send(&Request::get("/healthz").json("{}")).unwrap();
     assert_trapped(&stack, &trapped, "none");
-    // The next request makes Envoy start the filter anew, and with that end the streams of the old one.
+    // The next request makes Envoy restart the filter, which closes the old one's streams.
     until_decided(&worker, &Request::get("/healthz"));
     waiting::until_at_most(
         Duration::from_secs(90),
@@ -136,7 +136,7 @@ fn what_evidence_a_trap_may_have_cost_is_on_record() {
 
 #[test]
 fn a_request_that_is_held_for_its_body_never_passes_if_the_filter_traps_meanwhile() {
-    // What holds a request for its body is asked again when a part of it arrives: that traps.
+    // The filter's body callback traps when a part of the body arrives.
     const ORDERS: &str = r#"rules:
                               - name: orders
                                 match: {methods: [POST], path: "/v1/orders/{item}"}
@@ -163,7 +163,7 @@ fn a_request_that_is_held_for_its_body_never_passes_if_the_filter_traps_meanwhil
     let (mut first, mut second) = (open("first"), open("second"));
     first.send_part(br#"{"amount":"#, false).unwrap();
     assert_trapped(&stack, &first.finish().unwrap(), "first");
-    // The other belongs to a VM that is gone. Whatever Envoy makes of it, it does not go on.
+    // The other one belongs to a VM that is gone. Envoy may answer anything, but must not forward it.
     let rest = second
         .send_part(br#"{"amount": 5}"#, true)
         .and_then(|()| second.finish());
@@ -172,7 +172,7 @@ fn a_request_that_is_held_for_its_body_never_passes_if_the_filter_traps_meanwhil
     }
     assert!(!stack.upstream.has_seen("second"));
 
-    // And the next is decided, as long as nobody waits for a body.
+    // The next request is decided, as long as no request waits for a body.
     let chain = stack.mint("alice", &["--tool", READ]).unwrap();
     assert!(until_decided(&client, &book(&chain)).received().is_some());
 }
@@ -182,7 +182,7 @@ const ORDER: &str = r#"catalog.read={"item":{"constraint_type":"wildcard"},"amou
 #[test]
 fn the_module_exports_what_envoy_needs_and_no_way_to_trap_it() {
     let built = fs::read(Artefacts::from_environment().unwrap().filter).unwrap();
-    // Each callback costs a call into the VM, whether or not it does anything.
+    // Each callback costs a call into the VM, even if it does nothing.
     let needed = [
         "_initialize",
         "memory",
@@ -201,7 +201,7 @@ fn the_module_exports_what_envoy_needs_and_no_way_to_trap_it() {
         "proxy_on_vm_start",
     ];
     let mut exports = module::exports(&built).unwrap();
-    // What the linker says of the memory is no function.
+    // The linker's memory symbols are not functions.
     exports.retain(|name| !name.starts_with("__"));
     assert_eq!(exports, needed);
 }

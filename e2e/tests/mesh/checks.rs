@@ -1,4 +1,4 @@
-//! Istio's own tools have nothing to say against the files.
+//! Istio's own tools accept the files.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use credence_e2e::mesh::shipped;
 use credence_e2e::mesh::tools::Tools;
 
-/// Runs istioctl, and returns whether it was satisfied, and what it said.
+/// Runs istioctl, and returns whether it succeeded, and its output.
 fn istioctl(arguments: &[&str], files: &[&Path]) -> (bool, String) {
     let tools = Tools::from_environment().unwrap();
     let ran = Command::new(tools.istioctl)
@@ -23,7 +23,7 @@ fn istioctl(arguments: &[&str], files: &[&Path]) -> (bool, String) {
 fn istioctl_validates_every_file() {
     for file in shipped::all().unwrap() {
         let (is_valid, said) = istioctl(&["validate", "-f"], &[&file]);
-        // What it says about every EnvoyFilter there is.
+        // The warning about every EnvoyFilter.
         let is_usual = |line: &str| line.contains("EnvoyFilter exposes internal implementation details");
         let other = said
             .lines()
@@ -34,7 +34,7 @@ fn istioctl_validates_every_file() {
 
 #[test]
 #[ignore = "needs Istio: make test-mesh"]
-fn istioctl_would_have_found_a_mistake() {
+fn istioctl_finds_an_error() {
     let folder = tempfile::tempdir().unwrap();
     for (file, text, mistake) in [
         (
@@ -60,7 +60,7 @@ fn istioctl_would_have_found_a_mistake() {
 fn istioctl_analyzes_every_way_to_install_it_without_a_finding() {
     let files = shipped::all().unwrap();
     let named = |name: &str| files.iter().find(|file| file.ends_with(name)).unwrap().as_path();
-    // One WasmPlugin of that name in a namespace: these are alternatives.
+    // Only one WasmPlugin of that name can be in a namespace: these are alternatives.
     for protection in [
         "wasmplugin.yaml",
         "wasmplugin-shadow.yaml",

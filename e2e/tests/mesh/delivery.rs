@@ -1,4 +1,4 @@
-//! What istiod makes of the files at real proxies.
+//! istiod delivers the files to real proxies.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use credence_e2e::{Client, Failure, ISSUER, Reply, Request, waiting};
 
 use super::mesh;
 
-/// The gateway and the sidecar, each with the file that protects it.
+/// The gateway and the sidecar, each with its protecting file.
 fn places(mesh: &Mesh) -> [(&Proxy, &'static str); 2] {
     [
         (&mesh.gateway, "wasmplugin-gateway.yaml"),
@@ -21,15 +21,15 @@ fn places(mesh: &Mesh) -> [(&Proxy, &'static str); 2] {
     ]
 }
 
-/// Streams that ended for want of the permission to report as a filter.
+/// Streams that the control plane refused, because the identity may not report as a filter.
 const REFUSED: &str = r#"credence_grpc_refusals_total{code="UNAUTHENTICATED"}"#;
 
-/// As Istio's stand-in for a filter that it could not get answers.
+/// The answer of Istio's placeholder for a filter that it could not fetch.
 fn is_refused_by_istio(reply: &Reply) -> bool {
     reply.status == 403 && reply.text() == "RBAC: access denied"
 }
 
-/// What every file is for.
+/// The purpose of every file.
 fn assert_allows_only_what_was_delegated(mesh: &Mesh, proxy: &Proxy, file: &str) {
     let chain = mesh.mint("alice").unwrap();
     let reply = proxy
@@ -42,7 +42,7 @@ fn assert_allows_only_what_was_delegated(mesh: &Mesh, proxy: &Proxy, file: &str)
     assert_eq!(
         received.header("x-delegation-subject"),
         Some("alice"),
-        "{file}: not what the client made up"
+        "{file}: not the forged header"
     );
     assert_eq!(received.header("delegation-proof"), None, "{file}");
 
@@ -75,7 +75,8 @@ fn assert_learns_of_a_revocation(mesh: &Mesh, proxy: &Proxy, file: &str) {
         .unwrap();
 }
 
-/// Envoy has what the file sets: it bounds streams, which outlive their decision, and reads hosts without ports.
+/// Asserts that Envoy has the file's settings: a limit for streams, which outlive their decision, and hosts without
+/// ports.
 fn assert_sets_the_connection_manager(proxy: &Proxy, file: &str) {
     let listeners = proxy.admin_page("/config_dump?resource=dynamic_listeners").unwrap();
     for set in [
@@ -92,7 +93,7 @@ mod at_the_gateway_and_beside_the_service {
 
     #[test]
     #[ignore = "needs Istio: make test-mesh"]
-    fn what_was_delegated_is_allowed_and_nothing_else() {
+    fn only_delegated_requests_are_allowed() {
         let mesh = mesh();
         for (proxy, file) in places(&mesh) {
             assert_allows_only_what_was_delegated(&mesh, proxy, file);
@@ -135,7 +136,7 @@ mod at_the_gateway_and_beside_the_service {
         ] {
             let chain = mesh.mint(subject).unwrap();
             assert_eq!(proxy.send(&mesh.charge(&chain).unwrap()).unwrap().status, 200);
-            // What Istio's certificate says; behind it stands the address.
+            // The name in Istio's certificate, followed by the address.
             let is_of_the_workload = |record: &Record| matches!(&record.kind, Kind::Source { peer: Some(peer), .. } if peer.starts_with(name));
             let peers: Vec<_> = waiting::until("the record", || {
                 let records = mesh.records()?;
@@ -184,7 +185,7 @@ mod at_the_gateway_and_beside_the_service {
                     asked
                 });
                 let is_refused = |reply: &Reply| reply.reason().as_deref() == Some("tool_not_granted");
-                // Whatever happens, the other thread has to end: no panic before it is told to.
+                // The other thread must end in any case: no panic before it is told to stop.
                 let refused = mesh
                     .kubernetes
                     .apply(&edited)
@@ -216,15 +217,15 @@ mod a_module {
 
     #[test]
     #[ignore = "needs Istio: make test-mesh"]
-    fn that_can_not_be_had_denies_everything() {
+    fn that_cannot_be_fetched_denies_everything() {
         let mesh = mesh();
-        // A module all right, but one that does nothing.
+        // A valid module, but one that does nothing.
         mesh.modules.put("another.wasm", b"\0asm\x01\0\0\0".to_vec());
         for (proxy, file) in places(&mesh) {
             let chain = mesh.mint("alice").unwrap();
             for (name, why) in [
-                ("missing.wasm", "it is not there"),
-                ("another.wasm", "it is not the one of sha256"),
+                ("missing.wasm", "it does not exist"),
+                ("another.wasm", "its digest is not `sha256`"),
             ] {
                 let asked = mesh.modules.asked_for(name);
                 mesh.kubernetes
@@ -234,7 +235,7 @@ mod a_module {
                     .until_every_worker(why, || mesh.charge(&chain), is_refused_by_istio)
                     .unwrap();
                 let open = proxy.send(&Request::get("/healthz")).unwrap();
-                assert!(is_refused_by_istio(&open), "{file}, {why}: what is open to all too");
+                assert!(is_refused_by_istio(&open), "{file}, {why}: an open path too");
                 assert!(
                     mesh.modules.asked_for(name) > asked,
                     "{file}: the agent has asked for it"
@@ -268,7 +269,10 @@ mod shadow {
         let revoked = mesh.charge(&chain).unwrap();
         let counted = "wasmcustom.credence_shadow_decision.rule.charge.decision.deny.reason.revoked_principal";
         waiting::until("a revocation to be counted in shadow", || {
-            let received = proxy.send(&revoked)?.received().expect("everything is let through");
+            let received = proxy
+                .send(&revoked)?
+                .received()
+                .expect("shadow mode allows every request");
             assert_eq!(received.identity_headers(), [""; 0]);
             assert_eq!(received.header("delegation"), Some(chain.as_str()), "as it came");
             Ok((proxy.stat(counted)? > 0).then_some(()))
@@ -363,14 +367,14 @@ mod an_envoy_filter {
             Ok((refused()? > before).then_some(()))
         })
         .unwrap();
-        // What the file warns of, and tells how to find out.
+        // The file warns about this, and says how to detect it.
         assert_eq!(proxy.send(&bare().unwrap()).unwrap().status, 200);
 
         mesh.kubernetes.delete("EnvoyFilter", "payments", "credence").unwrap();
         with_the_plugin(&mesh);
     }
 
-    /// Leaves the service unprotected: what denies from then on is not the WasmPlugin's filter.
+    /// Removes the WasmPlugin, so that only the other filter can deny.
     fn without_the_plugin(mesh: &Mesh) {
         for (kind, name) in [("WasmPlugin", "credence"), ("EnvoyFilter", "credence-streams")] {
             mesh.kubernetes.delete(kind, "payments", name).unwrap();
@@ -414,7 +418,7 @@ mod a_workload {
 
     #[test]
     #[ignore = "needs Istio: make test-mesh"]
-    fn that_the_control_plane_does_not_know_for_a_filters_denies_for_want_of_revocations() {
+    fn that_the_control_plane_does_not_accept_as_a_filter_denies_without_revocations() {
         let mesh = mesh();
         let plugin = mesh
             .adapted(
@@ -438,7 +442,7 @@ mod a_workload {
         let before = refused().unwrap();
         let stranger = mesh.start_stranger().unwrap();
         let chain = mesh.mint("alice").unwrap();
-        // The filter's own 503, and not one of Envoy's.
+        // The filter's own 503, not Envoy's.
         let is_out_of_step = |reply: &Reply| reply.status == 503 && reply.reason().as_deref() == Some("not_ready");
         stranger
             .until_every_worker("a stranger to deny", || mesh.charge(&chain), is_out_of_step)

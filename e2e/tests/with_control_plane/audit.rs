@@ -1,4 +1,4 @@
-//! Every decision is accounted for, once, whatever happens to the control plane.
+//! Every decision is accounted for once, under any fault of the control plane.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn on(leaf: &str, records: &[Record]) -> Vec<Decision> {
         .collect()
 }
 
-/// Waits until that many decisions on the leaf are in the ledger, and returns all records.
+/// Waits until this many decisions on the leaf are in the ledger, and returns all records.
 fn until_recorded(stack: &Stack, leaf: &str, count: usize) -> Vec<Record> {
     waiting::until(format_args!("{count} decisions on {leaf} to be recorded"), || {
         let records = stack.records()?;
@@ -30,7 +30,7 @@ fn until_recorded(stack: &Stack, leaf: &str, count: usize) -> Vec<Record> {
     .unwrap()
 }
 
-/// Each source's records are numbered from 1 without a gap or a double.
+/// Asserts that each source's records are numbered from 1 without a gap or a duplicate.
 fn assert_numbered(records: &[Record]) {
     let mut last: BTreeMap<&str, u64> = BTreeMap::new();
     for record in records {
@@ -43,7 +43,7 @@ fn assert_numbered(records: &[Record]) {
 }
 
 #[test]
-fn what_is_recorded_adds_up_to_the_requests_that_were_answered() {
+fn records_add_up_to_the_answered_requests() {
     let stack = Stack::start(&StackOptions::quick()).unwrap();
     let chain = stack.mint("alice", &["--id", "leaf", "--tool", READ]).unwrap();
     let charges = stack.mint("alice", &["--id", "charges", "--tool", CHARGE]).unwrap();
@@ -115,7 +115,7 @@ fn with_more_rules(audit: &str) -> StackOptions {
         .replacing("default: deny", "default: allow")
 }
 
-/// Decisions by how they are recorded, rule, reason, decision and mode.
+/// Decisions by record kind, rule, reason, decision and mode.
 fn tally(records: &[Record]) -> BTreeMap<(&str, &str, &str, &str, &str), u64> {
     let mut tally = BTreeMap::new();
     for record in records {
@@ -139,7 +139,7 @@ fn tally(records: &[Record]) -> BTreeMap<(&str, &str, &str, &str, &str), u64> {
     tally
 }
 
-/// Begins requests on connections that are cut once they are in.
+/// Starts requests on connections, and closes these once Envoy has the requests.
 fn cut_off(stack: &Stack, request: &Request, times: u64) {
     let active = || stack.envoy.stat("http.ingress.downstream_rq_active");
     let before = active().unwrap();
@@ -159,7 +159,7 @@ fn cut_off(stack: &Stack, request: &Request, times: u64) {
 }
 
 #[test]
-fn whatever_becomes_of_a_request_it_is_an_event_or_a_count_and_never_both() {
+fn every_request_is_an_event_or_a_count_and_never_both() {
     let stack = Stack::start(&with_more_rules("{}")).unwrap();
     let chain = stack.mint("alice", &["--tool", READ]).unwrap();
     let charges = stack.mint("alice", &["--tool", CHARGE]).unwrap();
@@ -204,7 +204,7 @@ fn whatever_becomes_of_a_request_it_is_an_event_or_a_count_and_never_both() {
         ("event", "orders", "body_incomplete", "deny", "enforce", 5),
         ("event", "uploads", "delegated", "allow", "enforce", 5),
     ];
-    // There is more of it: it is by this path that the connections to each worker were found.
+    // There are more of them: the harness uses this path to find a connection to each worker.
     let public = tally[&("count", "health", "public", "allow", "enforce")];
     assert!(public >= 2 * rounds, "{public}");
     for (form, rule, reason, decision, mode, count) in expected {
@@ -253,14 +253,14 @@ fn a_chain_is_sent_once_for_each_time_that_it_is_verified_and_before_its_events(
     assert!(digests.iter().all(|digest| *digest == digests[0]));
     assert_ne!(on("other", &records)[0].chain_digest, digests[0]);
 
-    // A worker that has just started has verified nothing yet.
+    // A newly started worker has verified no chain yet.
     stack.restart_envoy().unwrap();
     send(&stack, 10);
     assert_eq!(chains(&until_recorded(&stack, "other", 40)).len(), 4);
 }
 
 #[test]
-fn events_say_what_was_answered_and_to_which_arguments_where_that_is_asked_for() {
+fn events_have_the_response_and_the_arguments_if_configured() {
     let options = with_more_rules("{arguments: full, response_status: true}");
     let stack = Stack::start(&options).unwrap();
     let mint = |id, tool| stack.mint("alice", &["--id", id, "--tool", tool]).unwrap();
@@ -288,7 +288,7 @@ fn events_say_what_was_answered_and_to_which_arguments_where_that_is_asked_for()
 fn an_event_does_not_wait_for_the_end_of_a_long_answer() {
     let stack = Stack::start(&with_more_rules("{response_status: true}")).unwrap();
     let chain = stack.mint("alice", &["--id", "leaf", "--tool", READ]).unwrap();
-    // The service answers with all that it was sent: more than fits between Envoy and a client that does not read.
+    // The service echoes the body: more than fits between Envoy and a client that does not read.
     let upload = Request::new("POST", "/v1/uploads/book").trailing(vec![b'x'; 20_000_000]);
     let upload = upload.header("content-length", "20000000").delegation(&chain);
     let mut client = Client::connect(stack.envoy.ingress()).unwrap();
@@ -301,7 +301,7 @@ fn an_event_does_not_wait_for_the_end_of_a_long_answer() {
 }
 
 #[test]
-fn of_a_flood_of_denials_on_one_chain_each_is_accounted_for_and_few_are_events() {
+fn each_denial_of_a_flood_on_one_chain_is_accounted_for_and_few_are_events() {
     let stack = Stack::start(&with_more_rules("{denials_per_second: 2}")).unwrap();
     let chain = stack.mint("alice", &["--id", "leaf", "--tool", CHARGE]).unwrap();
     let mut client = Client::connect(stack.envoy.ingress()).unwrap();
@@ -309,7 +309,7 @@ fn of_a_flood_of_denials_on_one_chain_each_is_accounted_for_and_few_are_events()
     for _ in 0..200 {
         assert_eq!(client.send(&book().delegation(&chain)).unwrap().status, 403);
     }
-    // That many seconds of the clock at most.
+    // At most this many seconds of the clock.
     let seconds = began.elapsed().as_secs() + 2;
     let records = stack.until_all_is_accounted_for().unwrap();
     let events = on("leaf", &records).len() as u64;
@@ -319,7 +319,7 @@ fn of_a_flood_of_denials_on_one_chain_each_is_accounted_for_and_few_are_events()
 }
 
 #[test]
-fn nothing_is_recorded_where_nothing_is_to_be() {
+fn nothing_is_recorded_with_record_none() {
     let stack = Stack::start(&with_more_rules("{record: none}")).unwrap();
     let chain = stack.mint("alice", &["--tool", READ]).unwrap();
     assert_eq!(stack.send(&book().delegation(&chain)).unwrap().status, 200);
@@ -341,7 +341,7 @@ fn a_control_plane_that_does_not_answer_delays_no_request_and_costs_no_evidence(
     stack.control_plane.suspend().unwrap();
     let mut slowest = Duration::ZERO;
     for client in &mut stack.envoy.connection_to_every_worker().unwrap() {
-        // More than fit into what may be in flight.
+        // More than may be in flight.
         for _ in 0..3_000 {
             let began = Instant::now();
             assert_eq!(client.send(&book().delegation(&chain)).unwrap().status, 200);
@@ -402,13 +402,13 @@ fn a_record_says_who_did_what_for_whom() {
         (decision.method.as_str(), decision.path_template.as_str()),
         ("POST", "/v1/accounts/{account}/charges")
     );
-    // 16 bytes of salt and 32 of digest; the arguments themselves nowhere.
+    // 16 bytes of salt and 32 of digest. The arguments themselves are in no record.
     assert_eq!(decision.arguments_hash.len(), 96);
     assert!(!format!("{records:?}").contains("very-secret-account"));
 }
 
 #[test]
-fn what_was_acknowledged_survives_a_crash_and_what_was_not_is_sent_again_once() {
+fn acknowledged_evidence_survives_a_crash_and_the_rest_is_sent_again_once() {
     let mut stack = Stack::start(&StackOptions::quick()).unwrap();
     let chain = |id| stack.mint("alice", &["--id", id, "--tool", READ]).unwrap();
     let (before, meanwhile) = (chain("before"), chain("meanwhile"));
@@ -444,7 +444,7 @@ fn what_was_acknowledged_survives_a_crash_and_what_was_not_is_sent_again_once() 
 }
 
 #[test]
-fn a_crash_in_the_middle_of_a_stream_of_decisions_costs_and_doubles_none() {
+fn a_crash_in_the_middle_of_a_stream_of_decisions_loses_and_duplicates_none() {
     let mut stack = Stack::start(&StackOptions::quick()).unwrap();
     let chain = stack.mint("alice", &["--id", "leaf", "--tool", READ]).unwrap();
     let mut client = Client::connect(stack.envoy.ingress()).unwrap();
@@ -453,7 +453,7 @@ fn a_crash_in_the_middle_of_a_stream_of_decisions_costs_and_doubles_none() {
         for _ in 0..400 {
             allowed += usize::from(client.send(&book().delegation(&chain)).unwrap().status == 200);
         }
-        // While batches are on their way.
+        // While batches are in flight.
         stack.control_plane.kill().unwrap();
         stack.control_plane.restart().unwrap();
         assert!(allowed > round * 400);

@@ -1,8 +1,8 @@
-//! A revocation that has returned has happened: no request that is sent after the answer is allowed, whatever fails.
+//! No request that is sent after the answer to a revocation is allowed, under any fault.
 //!
-//! Two Envoys follow one control plane, under load. Everything that can fail does, again and again, while callers revoke:
-//! each revocation is of a delegation of its own. Requests with the delegations that are being revoked, and with those that
-//! were, go to both Envoys all the time. One clock tells when a request was sent and when its revocation had returned.
+//! Two Envoys follow one control plane, under load. Every fault is caused again and again while callers revoke, each
+//! time another delegation. Requests with the delegations that are being revoked, and with revoked ones, go to both
+//! Envoys all the time. One clock records when a request was sent and when its revocation had returned.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use credence_e2e::operator::Operator;
 use credence_e2e::{Client, ISSUER, Request, Stack, StackOptions, waiting};
 
 #[test]
-fn holds_through_every_fault() {
+fn no_revoked_delegation_is_allowed_under_any_fault() {
     let seen = run(Watching::Filter, Waiting::Applied, 300);
     println!("{seen}");
     seen.assert_holds();
@@ -28,8 +28,8 @@ fn holds_through_every_fault() {
 
 #[test]
 #[ignore = "long: make soak runs it"]
-fn holds_through_every_fault_ten_thousand_times() {
-    // All requests leave evidence, which each start of a control plane reads: several shorter runs take less time.
+fn no_revoked_delegation_is_allowed_under_any_fault_ten_thousand_times() {
+    // All requests leave evidence, which a control plane reads at each start. So several shorter runs take less time.
     for _ in 0..2 {
         for watching in [Watching::Filter, Watching::Listener] {
             let seen = run(watching, Waiting::Applied, 2_500);
@@ -39,10 +39,10 @@ fn holds_through_every_fault_ten_thousand_times() {
     }
 }
 
-/// The check can fail: a revocation that waits for no filter is known to some of them only later.
+/// The check can fail: if a revocation waits for no filter, some filters learn of it later.
 #[test]
 #[ignore = "long: make soak runs it"]
-fn would_be_missed_without_waiting_for_the_filters() {
+fn without_waiting_for_the_filters_late_allows_are_found() {
     let seen = run(Watching::Filter, Waiting::Committed, 2_500);
     println!("{seen}");
     assert!(seen.late_allows > 0, "{seen}");
@@ -55,16 +55,16 @@ enum Waiting {
     Committed,
 }
 
-/// What came of it.
+/// The results.
 struct Seen {
     revocations: usize,
     /// Revoked while at least one worker allowed the delegation.
     were_allowed: usize,
-    /// Asked about after the return.
+    /// With a request after the return.
     were_asked: usize,
     requests: usize,
     late_allows: usize,
-    /// The longest time from a return to a request that was allowed.
+    /// The longest time from a return to an allowed request.
     latest: Duration,
     waits: Vec<Duration>,
     faults: usize,
@@ -74,7 +74,7 @@ impl Seen {
     #[track_caller]
     fn assert_holds(&self) {
         assert_eq!(self.late_allows, 0, "{self}");
-        // What nobody asks about shows nothing. While a fault lasts, no worker may be there to ask.
+        // A delegation without requests shows nothing. During a fault, no worker may be reachable.
         assert!(self.were_allowed * 2 > self.revocations, "{self}");
         assert!(self.were_asked * 10 > self.revocations * 9, "{self}");
     }
@@ -106,20 +106,20 @@ impl fmt::Display for Seen {
     }
 }
 
-/// One revocation, by the one clock.
+/// One revocation, on the common clock.
 struct Case {
     request: Request,
     returned: Option<Instant>,
     /// When the last request began.
     asked: Option<Instant>,
-    /// When those began that were allowed.
+    /// When the allowed ones began.
     allowed: Vec<Instant>,
 }
 
-/// What callers, clients and faults share.
+/// The state that callers, clients and faults share.
 struct Scene {
     cases: Mutex<Vec<Case>>,
-    /// Those that are being revoked, or were a moment ago.
+    /// Delegations that are being revoked, or were just revoked.
     present: Mutex<Vec<usize>>,
     waits: Mutex<Vec<Duration>>,
     requests: Mutex<usize>,
@@ -130,7 +130,7 @@ struct Scene {
     agent: Forger,
 }
 
-/// Revokes at least so many times, through every fault at least once.
+/// Revokes at least this many times, and causes every fault at least once.
 fn run(watching: Watching, waiting: Waiting, revocations: usize) -> Seen {
     let links = [Link::new().unwrap(), Link::new().unwrap()];
     let mut stack = Stack::start(&StackOptions {
@@ -157,7 +157,7 @@ fn run(watching: Watching, waiting: Waiting, revocations: usize) -> Seen {
         issuer,
         agent,
     };
-    // The longer run has no time to lose.
+    // The longer run needs short pauses.
     let pause = if revocations > 1_000 { BRIEF } else { BREATH };
     let faults = thread::scope(|scope| {
         let callers = (0..CALLERS).map(|_| Operator::of(&stack.control_plane).unwrap());
@@ -187,14 +187,14 @@ fn run(watching: Watching, waiting: Waiting, revocations: usize) -> Seen {
         while scene.waits().len() < revocations {
             chaos.cycle();
         }
-        // What is allowed much too late shows too.
+        // To also see requests that are allowed much too late.
         thread::sleep(MAX_STALENESS);
         chaos.faults
     });
     scene.seen(faults)
 }
 
-/// Ends the run even if something else has failed.
+/// Ends the run, also after a failure.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -218,7 +218,7 @@ impl Scene {
         self.is_done.load(Ordering::Relaxed)
     }
 
-    /// Takes one delegation back that the workers know, and waits as callers do.
+    /// Revokes one delegation that the workers have cached, and waits as callers do.
     fn revoke(&self, operator: &mut Operator) {
         let number = self.add();
         thread::sleep(KNOWN_AFTER);
@@ -231,7 +231,7 @@ impl Scene {
             match revoked {
                 Ok(revoked) => break revoked,
                 Err(_) if self.is_over() => return,
-                // Nobody is there to ask, or has not answered.
+                // No control plane is there, or it has not answered.
                 Err(_) => thread::sleep(KNOWN_AFTER),
             }
         };
@@ -258,7 +258,8 @@ impl Scene {
         number
     }
 
-    /// Sends requests over one connection at a time: with what is being revoked, and every third one with something that was.
+    /// Sends requests over one connection at a time: with delegations that are being revoked, and every third one with
+    /// a revoked one.
     fn ask(&self, ingress: &Mutex<SocketAddr>, first: usize) {
         let mut client = None;
         for turn in first.. {
@@ -271,7 +272,7 @@ impl Scene {
             };
             let address = *lock(ingress);
             let connected = client.take().map_or_else(|| Client::connect(address), Ok);
-            // An Envoy that was killed, or a listener that was replaced: the next one answers.
+            // Envoy was killed, or its listener was replaced. The next one answers.
             let Ok(mut connected) = connected else {
                 thread::sleep(KNOWN_AFTER);
                 continue;
@@ -329,7 +330,7 @@ impl Scene {
     }
 }
 
-/// What fails.
+/// The faults.
 struct Chaos<'a> {
     stack: &'a mut Stack,
     other: Envoy,
@@ -339,10 +340,10 @@ struct Chaos<'a> {
 }
 
 impl Chaos<'_> {
-    /// Everything once. A client that holds others up more than three times in ten minutes is refused for a minute, and all
-    /// of these are one: a control plane that is restarted has forgotten that.
+    /// Causes each fault once. The control plane refuses a client for a minute that delays others more than three times
+    /// in ten minutes, and all filters here are one client. A restarted control plane has forgotten that.
     fn cycle(&mut self) {
-        // For longer than a lease lasts, and for less.
+        // For longer than a lease, and for less.
         self.cut(0, MAX_STALENESS * 5 / 4);
         self.restart_envoy();
         self.restart_control_plane(false);
@@ -363,7 +364,7 @@ impl Chaos<'_> {
         self.recover();
     }
 
-    /// An echo is older than a lease when it comes.
+    /// A ping answer is older than a lease when it arrives.
     fn delay(&mut self, delay: Duration) {
         self.links[0].delay(delay);
         thread::sleep(2 * delay);
@@ -378,7 +379,7 @@ impl Chaos<'_> {
         self.recover();
     }
 
-    /// Killed: its filters give nothing up.
+    /// Killed: its filters cannot end their leases.
     fn restart_envoy(&mut self) {
         self.stack.restart_envoy_unsynced().unwrap();
         *lock(&self.scene.ingresses[0]) = self.stack.envoy.ingress();
@@ -407,7 +408,7 @@ impl Chaos<'_> {
         self.recover();
     }
 
-    /// A fault is over, and the next one is to find revocations flow again.
+    /// A fault is over. The next one starts once revocations are confirmed again.
     fn recover(&mut self) {
         self.faults += 1;
         let before = self.scene.waits().len();
@@ -426,7 +427,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Of [`StackOptions::quick`].
+/// As in [`StackOptions::quick`].
 const MAX_STALENESS: Duration = Duration::from_secs(2);
 const ENVOYS: usize = 2;
 const CALLERS: usize = 12;
@@ -434,7 +435,7 @@ const CALLERS: usize = 12;
 const CONNECTIONS: usize = 4;
 /// Enough for a request on each connection.
 const KNOWN_AFTER: Duration = Duration::from_millis(15);
-/// For how long after the return a delegation is still asked about more often than others.
+/// How long after the return a delegation is still used more often than others.
 const WATCHED_FOR: Duration = Duration::from_millis(50);
 const BETWEEN_REQUESTS: Duration = Duration::from_millis(2);
 /// Between a caller's revocations.

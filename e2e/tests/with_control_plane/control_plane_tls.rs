@@ -1,4 +1,4 @@
-//! Envoy and the control plane know each other by certificates, with the files of envoy-config/mtls.
+//! Envoy and the control plane authenticate each other by certificates, with the files of envoy-config/mtls.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,20 +18,20 @@ use tempfile::TempDir;
 const CLUSTER: &str = include_str!("../../../envoy-config/mtls/cluster.yaml");
 const CERTIFICATE: &str = include_str!("../../../envoy-config/mtls/certificate.yaml");
 const AUTHORITY: &str = include_str!("../../../envoy-config/mtls/authority.yaml");
-/// Where those look.
+/// The path in these files.
 const ETC: &str = "/etc/credence/envoy";
 
 const ENVOY: &str = "URI:spiffe://mesh.example/ns/shop/sa/gateway";
 const OPERATOR: &str = "URI:spiffe://mesh.example/ns/ops/sa/oncall";
 const CONTROL_PLANE: &str = "DNS:credence.example,IP:127.0.0.1";
 
-/// What the two sides read, below a folder of its own.
+/// The files of the two sides, in their own folder.
 struct Files {
     folder: TempDir,
 }
 
 impl Files {
-    /// Everything by the same authority; Envoy shows this certificate.
+    /// All by the same CA; Envoy presents this certificate.
     fn new(authority: &Authority, envoy: &Certificate) -> Self {
         let files = Self {
             folder: TempDir::with_prefix("credence-mtls-").unwrap(),
@@ -61,7 +61,7 @@ impl Files {
         self.folder.path().join(name)
     }
 
-    /// A file of envoy-config/mtls that looks here.
+    /// A file of envoy-config/mtls with this folder's path.
     fn place(&self, shipped: &str) -> String {
         shipped.replace(ETC, text(&self.at("envoy")))
     }
@@ -78,7 +78,7 @@ impl Files {
         fs::rename(self.at("serve/new"), self.at("serve/ca.crt")).unwrap();
     }
 
-    /// All at once, in the way of Kubernetes.
+    /// Replaces Envoy's files atomically, as Kubernetes does.
     fn envoy_has(&self, certificate: &Certificate, authorities: &[&Authority]) {
         let folder = self.at("envoy/tls");
         let version = format!("..{}", fs::read_dir(&folder).unwrap().count());
@@ -107,7 +107,7 @@ impl Files {
         options
     }
 
-    /// The same, but Envoy does not know of TLS.
+    /// The same, but Envoy does not use TLS.
     fn options_in_plain_text(&self, authority: &Authority) -> StackOptions {
         StackOptions {
             serve_options: vec!["--config".to_owned(), text(&self.at("serve.yaml")).to_owned()],
@@ -130,7 +130,7 @@ fn book(chain: &str) -> Request {
     Request::get("/v1/catalog/book").delegation(chain)
 }
 
-/// `credence revoke` as whoever has this certificate.
+/// `credence revoke` with this client certificate.
 fn revoke_as(stack: &Stack, certificate: &Certificate, subject: &str) -> Result<String, Failure> {
     let shown = [
         "--cert",
@@ -163,7 +163,7 @@ fn wait_for_metric(stack: &Stack, name: &str) {
 }
 
 #[test]
-fn the_shipped_cluster_is_one_that_envoy_takes() {
+fn envoy_accepts_the_shipped_cluster() {
     let authority = Authority::new().unwrap();
     let envoy = authority.issue("envoy", ENVOY).unwrap();
     let files = Files::new(&authority, &envoy);
@@ -206,7 +206,7 @@ fn an_envoy_with_its_certificate_follows_and_reports_but_may_not_revoke() {
 }
 
 #[test]
-fn the_commands_say_why_they_and_the_control_plane_can_not_agree() {
+fn the_commands_say_why_tls_to_the_control_plane_fails() {
     let (authority, other) = (Authority::new().unwrap(), Authority::new().unwrap());
     let envoy = authority.issue("envoy", ENVOY).unwrap();
     let files = Files::new(&authority, &envoy);
@@ -237,7 +237,7 @@ fn the_commands_say_why_they_and_the_control_plane_can_not_agree() {
 }
 
 #[test]
-fn an_envoy_that_can_not_show_a_good_certificate_denies_instead_of_allowing() {
+fn an_envoy_without_a_valid_certificate_denies() {
     let (authority, other) = (Authority::new().unwrap(), Authority::new().unwrap());
     let refused = |options: &StackOptions, reason: &str| {
         let options = StackOptions {
@@ -280,7 +280,7 @@ fn an_envoy_does_not_follow_an_impostor() {
     let envoy = authority.issue("envoy", ENVOY).unwrap();
     for impostor in [
         other.issue("other", CONTROL_PLANE).unwrap(),
-        // Somebody else of the same mesh.
+        // Another workload of the same mesh.
         authority
             .issue("neighbour", "DNS:neighbour.example,IP:127.0.0.1")
             .unwrap(),
@@ -338,9 +338,9 @@ fn certificates_and_authorities_are_rotated_under_load_without_a_wrong_decision(
                 })
             })
             .collect();
-        // Panics of this thread must not leave the others running.
+        // A panic of this thread must not leave the others running.
         let rotation = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            // Envoy counts each of its two secrets that changes; here it is always one.
+            // Envoy counts each changed secret of its two; here always one changes.
             let updates = || {
                 stack
                     .envoy
@@ -354,16 +354,16 @@ fn certificates_and_authorities_are_rotated_under_load_without_a_wrong_decision(
                 })
                 .unwrap();
             };
-            // Both sides believe both, ...
+            // Both sides trust both CAs, ...
             updated(&envoy, &[&old, &new]);
             files.serve_believes(&[&old, &new]);
             reloaded(1);
-            // ... then each shows a new one, ...
+            // ... then each presents a new certificate, ...
             let renewed = new.issue("renewed", ENVOY).unwrap();
             updated(&renewed, &[&old, &new]);
             files.serve_shows(&new.issue("control-plane", CONTROL_PLANE).unwrap());
             reloaded(2);
-            // ... then the old authority is gone, and with it what was opened under it.
+            // ... then the old CA is removed, and connections under it are closed.
             files.serve_believes(&[&new]);
             updated(&renewed, &[&new]);
             wait_for_metric(&stack, "credence_tls_withdrawn_connections_total{port=\"grpc\"}");
@@ -375,8 +375,8 @@ fn certificates_and_authorities_are_rotated_under_load_without_a_wrong_decision(
         assert!(sent > 100, "{sent} requests are no load");
     });
     let refused = revoke_as(&stack, &old.issue("operator", OPERATOR).unwrap(), "alice");
-    assert!(refused.is_err(), "the old authority still counts");
-    // They follow under the new certificates.
+    assert!(refused.is_err(), "the old CA is still trusted");
+    // The filters follow under the new certificates.
     let operator = new.issue("operator", OPERATOR).unwrap();
     revoke_under(&stack, &new, &operator, "alice").unwrap();
     for client in &mut stack.envoy.connection_to_every_worker().unwrap() {
@@ -387,7 +387,7 @@ fn certificates_and_authorities_are_rotated_under_load_without_a_wrong_decision(
     }
 }
 
-/// As [`revoke_as`], where another authority has signed what the control plane shows.
+/// As [`revoke_as`], if another CA has signed the control plane's certificate.
 fn revoke_under(
     stack: &Stack,
     authority: &Authority,

@@ -1,5 +1,5 @@
-//! A control plane that breaks off, resets, floods and talks nonsense traps no filter: the SDK has a panic for much of what a
-//! host may say, and none of it is within the control plane's reach.
+//! A control plane that closes, resets and floods streams and sends invalid data traps no filter. The SDK panics on
+//! many host results; the control plane can cause none of them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,37 +14,37 @@ use http::{HeaderMap, HeaderValue, Response};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-/// What is done to a stream of the filter's.
+/// What the server does to a filter's stream.
 #[derive(Clone, Copy, Debug)]
-enum Misdeed {
-    /// It ends before it has begun, with this status.
+enum Fault {
+    /// Ends it before it starts, with this status.
     End(u32),
     Reset,
-    /// It is refused as no gRPC server would, in bytes that are no text.
+    /// Refuses it as no gRPC server would, with bytes that are not UTF-8.
     NoGrpc,
     EmptyMessage,
     Garbage,
-    /// Far more than any message has.
+    /// Sends far more data than a message has.
     Flood,
-    /// A message, and the end right behind it.
+    /// Sends a message, and ends the stream at once.
     MessageAndEnd,
-    /// Trailers that are no text.
+    /// Sends trailers that are not UTF-8.
     Trailers,
-    /// The whole connection is closed.
+    /// Closes the whole connection.
     HangUp,
 }
 
-const MISDEEDS: [Misdeed; 10] = [
-    Misdeed::End(0),
-    Misdeed::End(9),
-    Misdeed::Reset,
-    Misdeed::NoGrpc,
-    Misdeed::EmptyMessage,
-    Misdeed::Garbage,
-    Misdeed::Flood,
-    Misdeed::MessageAndEnd,
-    Misdeed::Trailers,
-    Misdeed::HangUp,
+const FAULTS: [Fault; 10] = [
+    Fault::End(0),
+    Fault::End(9),
+    Fault::Reset,
+    Fault::NoGrpc,
+    Fault::EmptyMessage,
+    Fault::Garbage,
+    Fault::Flood,
+    Fault::MessageAndEnd,
+    Fault::Trailers,
+    Fault::HangUp,
 ];
 
 struct Hostile {
@@ -54,7 +54,7 @@ struct Hostile {
 }
 
 impl Hostile {
-    /// Each stream meets with the next misdeed, from the one of this number on.
+    /// Each stream gets the next fault, starting with this number.
     fn serve() -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -72,11 +72,11 @@ impl Hostile {
                     let mut connection = h2::server::handshake(connection).await.ok()?;
                     while let Some(Ok((request, respond))) = connection.accept().await {
                         let number = counter.fetch_add(1, Ordering::Relaxed);
-                        let misdeed = MISDEEDS[number % MISDEEDS.len()];
-                        if matches!(misdeed, Misdeed::HangUp) {
+                        let fault = FAULTS[number % FAULTS.len()];
+                        if matches!(fault, Fault::HangUp) {
                             return None;
                         }
-                        tokio::spawn(async move { misdeed.commit(request.into_body(), respond) });
+                        tokio::spawn(async move { fault.cause(request.into_body(), respond) });
                     }
                     Some(())
                 });
@@ -90,17 +90,17 @@ impl Hostile {
     }
 
     fn until_all_are_done(&self, times: usize) {
-        let wanted = self.done.load(Ordering::Relaxed) + times * MISDEEDS.len();
-        waiting::until("every misdeed", || {
+        let wanted = self.done.load(Ordering::Relaxed) + times * FAULTS.len();
+        waiting::until("every fault", || {
             Ok((self.done.load(Ordering::Relaxed) >= wanted).then_some(()))
         })
         .unwrap();
     }
 }
 
-impl Misdeed {
-    /// Of a stream that is gone already nothing more can be made.
-    fn commit(self, _request: RecvStream, mut respond: SendResponse<Bytes>) -> Option<()> {
+impl Fault {
+    /// Does nothing if the stream is already gone.
+    fn cause(self, _request: RecvStream, mut respond: SendResponse<Bytes>) -> Option<()> {
         let mut head = Response::new(());
         let headers = head.headers_mut();
         headers.insert("content-type", HeaderValue::from_static("application/grpc"));
@@ -147,13 +147,13 @@ fn send(
     }
     match trailers {
         Some(trailers) => out.send_trailers(trailers).ok()?,
-        // It stays open until the filter resets it: what is dropped ends.
+        // The stream stays open until the filter resets it: dropping it would end it.
         None => std::mem::forget(out),
     }
     Some(())
 }
 
-/// A trapped VM is replaced, and says so in Envoy's log.
+/// Envoy replaces a trapped VM, and logs it.
 #[track_caller]
 fn assert_never_trapped(stack: &Stack) {
     let log = stack.envoy.log();
@@ -171,7 +171,7 @@ fn healthy(stack: &Stack) -> Reply {
 }
 
 #[test]
-fn whatever_a_control_plane_does_to_its_streams_traps_no_filter() {
+fn a_misbehaving_control_plane_traps_no_filter() {
     let hostile = Hostile::serve();
     let stack = Stack::start(&StackOptions {
         control_plane_port: Some(hostile.address.port()),
@@ -191,9 +191,9 @@ fn whatever_a_control_plane_does_to_its_streams_traps_no_filter() {
     assert_never_trapped(&stack);
 }
 
-/// Envoy reports the close of a stream from within the call that opens it.
+/// Envoy reports the failure of a stream from within the call that opens it.
 #[test]
-fn streams_that_can_not_be_opened_trap_no_filter() {
+fn streams_that_cannot_be_opened_trap_no_filter() {
     let options = StackOptions {
         unsynced: true,
         ..StackOptions::default()

@@ -1,6 +1,6 @@
-//! Whoever the identity provider takes out of service is denied at the next request, in every worker.
+//! A user whom the identity provider disables is denied at the next request, in every worker.
 
-// Answers and tokens are JSON that this test knows the form of.
+// Answers and tokens are JSON whose structure this test knows.
 #![allow(clippy::disallowed_types)]
 
 use std::fs;
@@ -18,7 +18,7 @@ const PROVISIONER: &str = "the-token-that-users-are-provisioned-with";
 const TRANSMITTER: &str = "the-token-that-events-are-pushed-with";
 const PROVIDER: &str = "https://idp.example.com";
 
-/// One for all tests, with the folder of what it is configured with.
+/// Shared by all tests, with the folder of its configuration.
 static STACK: LazyLock<(Stack, TempDir)> = LazyLock::new(|| start().unwrap());
 
 fn stack() -> &'static Stack {
@@ -42,7 +42,7 @@ fn start() -> Result<(Stack, TempDir), Failure> {
         let digest: String = Sha256::digest(token).iter().map(|byte| format!("{byte:02x}")).collect();
         json!({"name": name, "sha256": digest, "roles": [role]})
     };
-    // YAML is what JSON is, too.
+    // JSON is valid YAML.
     let settings = json!({
         "access": {"tokens": [token("users", PROVISIONER, "provisioner"), token("events", TRANSMITTER, "transmitter")]},
         "scim": [{"name": "staff", "credentials": ["users"], "issuer": ISSUER}],
@@ -70,7 +70,7 @@ fn ask(token: &str, content_type: &str, method: &str, path: &str, body: String) 
         .unwrap()
 }
 
-/// Creates a user; to the path of him.
+/// Creates a user; returns the user's path.
 fn provision(name: &str) -> String {
     let user = json!({
         "schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"], "userName": name, "active": true,
@@ -91,18 +91,18 @@ fn book(chain: &str) -> Request {
     Request::get("/v1/catalog/book").delegation(chain)
 }
 
-/// Has every worker remember what was granted in the name, does this, and sees every worker deny.
+/// Makes every worker cache this subject's delegation, runs `action`, and checks that every worker denies.
 #[track_caller]
-fn assert_denied_everywhere_after(name: &str, reason: &str, deed: impl FnOnce()) {
+fn assert_denied_everywhere_after(name: &str, reason: &str, action: impl FnOnce()) {
     let chain = stack().mint(name, &["--tool", READ]).unwrap();
     let mut workers = stack().envoy.connection_to_every_worker().unwrap();
     for client in &mut workers {
         let reply = client.send(&book(&chain)).unwrap();
         assert_eq!(reply.status, 200, "{}", reply.text());
     }
-    deed();
+    action();
     for client in &mut workers {
-        let denied = waiting::until("what was granted to be denied", || {
+        let denied = waiting::until("the earlier delegation to be denied", || {
             let reply = client.send(&book(&chain))?;
             Ok((reply.status != 200).then_some(reply))
         });
@@ -135,7 +135,7 @@ fn a_user_deprovisioned_as_okta_does_it_is_denied_everywhere() {
 }
 
 #[test]
-fn a_session_that_the_provider_revokes_takes_what_was_granted_and_not_what_will_be() {
+fn a_session_that_the_provider_revokes_revokes_earlier_delegations_only() {
     assert_denied_everywhere_after("sam@example.com", "revoked_principal", || {
         let claims = json!({
             "iss": PROVIDER, "aud": "credence", "jti": "session-1", "iat": forge::now(),

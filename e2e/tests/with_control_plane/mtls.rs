@@ -1,11 +1,11 @@
-//! Delegations that are bound to a client certificate, behind listeners that ask for one in different ways.
+//! Delegations bound to a client certificate, behind listeners that request one in different ways.
 
 use std::sync::LazyLock;
 
 use credence_e2e::tls::{self, Authority, Certificate};
 use credence_e2e::{Failure, Reply, Request, Stack, StackOptions};
 
-/// Counts where `x5t#S256` does.
+/// Accepts `x5t#S256`.
 const BY_DIGEST: &str = "/v1/by-digest";
 /// With `peer_validated: true`.
 const BY_ID: &str = "/v1/by-id";
@@ -14,22 +14,22 @@ const AGENT: &str = "spiffe://mesh.example/ns/pay/sa/agent";
 
 struct Mesh {
     stack: Stack,
-    /// The agent's.
+    /// The agent's certificate.
     agent: Certificate,
-    /// A later one of the same agent.
+    /// A later certificate of the same agent.
     renewed: Certificate,
     /// Another workload's.
     other: Certificate,
     /// One without a SPIFFE ID.
     nameless: Certificate,
-    /// One that says it is the agent's, by the stranger.
+    /// One with the agent's name, signed by the stranger.
     impostor: Certificate,
     authority: Authority,
-    /// Nobody believes this one.
+    /// A CA that no listener trusts.
     _stranger: Authority,
 }
 
-/// One for all tests; it ends with the process.
+/// Shared by all tests; it stops with the process.
 fn mesh() -> &'static Mesh {
     static MESH: LazyLock<Mesh> = LazyLock::new(|| Mesh::start().unwrap());
     &MESH
@@ -70,7 +70,7 @@ impl Mesh {
         self.delegation(&["--holder-spiffe-id", AGENT])
     }
 
-    /// Asks a listener for a path with this certificate.
+    /// Sends a request for a path to a listener, with this certificate.
     fn ask(
         &self,
         listener: &str,
@@ -82,7 +82,7 @@ impl Mesh {
         tls::send(address, client, &Request::get(path).delegation(delegation))
     }
 
-    /// The reason of the refusal, or `allowed`.
+    /// The reason of the denial, or `allowed`.
     #[track_caller]
     fn answer(&self, listener: &str, path: &str, client: Option<&Certificate>, delegation: &str) -> String {
         let reply = self.ask(listener, path, client, delegation).unwrap();
@@ -143,7 +143,7 @@ fn the_certificate_with_the_digest_that_the_delegation_names_is_its_holders() {
     let bound = mesh.bound_to(&mesh.agent);
     for path in [BY_DIGEST, BY_ID] {
         assert_eq!(mesh.answer("requires", path, Some(&mesh.agent), &bound), "allowed");
-        // The same workload, but not the certificate.
+        // The same workload, with another certificate.
         assert_eq!(mesh.answer("requires", path, Some(&mesh.renewed), &bound), MISMATCH);
         assert_eq!(mesh.answer("requires", path, Some(&mesh.other), &bound), MISMATCH);
         assert_eq!(
@@ -172,7 +172,7 @@ fn every_certificate_with_the_spiffe_id_that_the_delegation_names_is_its_holders
 }
 
 #[test]
-fn a_spiffe_id_alone_does_not_count_where_nobody_says_that_certificates_are_validated() {
+fn a_spiffe_id_alone_does_not_count_without_peer_validated() {
     let mesh = mesh();
     let bound = mesh.bound_to_id();
     assert_eq!(mesh.answer("requires", BY_DIGEST, Some(&mesh.agent), &bound), MISMATCH);
@@ -229,7 +229,7 @@ fn without_a_certificate_there_is_no_holder() {
     }
 }
 
-/// What docs/reference/configuration.md says of authorities rests on it: the filter cannot see that there are several.
+/// docs/reference/configuration.md relies on this: the filter cannot see that there are several.
 #[test]
 fn envoy_tells_filters_the_first_uri_of_several() {
     let mesh = mesh();

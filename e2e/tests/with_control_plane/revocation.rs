@@ -1,4 +1,4 @@
-//! What is revoked is denied: at once, on every worker, and whatever happens to the control plane.
+//! Revoked delegations are denied at once, on every worker, under any fault of the control plane.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use credence_e2e::assertions::assert_denied;
 use credence_e2e::grants::READ;
 use credence_e2e::{Client, Failure, ISSUER, Reply, Request, Stack, StackOptions, waiting};
 
-/// One for all tests that leave the control plane alone; it ends with the process.
+/// Shared by all tests that leave the control plane alone; it stops with the process.
 fn stack() -> &'static Stack {
     static STACK: LazyLock<Stack> = LazyLock::new(|| Stack::start(&StackOptions::quick()).unwrap());
     &STACK
@@ -24,7 +24,7 @@ fn assert_allowed(reply: &Reply) {
     assert_eq!((reply.status, reply.reason()), (200, None), "{}", reply.text());
 }
 
-/// Has every worker remember the chain, revokes, and sees every worker deny the next request.
+/// Makes every worker cache the chain, revokes, and checks that every worker denies the next request.
 fn assert_revoked_at_once(chain: &str, what: &[&str], reason: &str) {
     let mut workers = stack().envoy.connection_to_every_worker().unwrap();
     for client in &mut workers {
@@ -40,7 +40,7 @@ mod a_revocation {
     use super::*;
 
     #[test]
-    fn of_a_principal_voids_what_was_granted_and_not_what_will_be() {
+    fn of_a_principal_revokes_earlier_delegations_only() {
         let chain = stack().mint("bob", &["--tool", READ]).unwrap();
         assert_revoked_at_once(
             &chain,
@@ -70,13 +70,13 @@ mod a_revocation {
     }
 
     #[test]
-    fn that_disables_a_principal_lasts_until_he_is_enabled() {
+    fn that_disables_a_principal_lasts_until_it_is_enabled() {
         let name = ["principal", "--issuer", ISSUER, "--subject", "dora"];
         let disable = [&name[..], &["--disable"]].concat();
         let chain = stack().mint("dora", &["--tool", READ]).unwrap();
         assert_revoked_at_once(&chain, &disable, "disabled_principal");
         stack().revoke(&[&name[..], &["--enable"]].concat()).unwrap();
-        // What was granted before stays void.
+        // Delegations from before stay invalid.
         assert_denied(&stack().send(&book(&chain)).unwrap(), 401, "revoked_principal");
     }
 
@@ -88,7 +88,7 @@ mod a_revocation {
         assert_revoked_at_once(&one, &["delegation", "--chain", &one], "revoked_delegation");
         assert_allowed(&stack().send(&book(&two)).unwrap());
         assert_allowed(&stack().send(&book(&root)).unwrap());
-        // And that of the root takes all that was derived from it.
+        // Revoking the root revokes all that was derived from it.
         assert_revoked_at_once(
             &two,
             &["delegation", "--chain", &two, "--token", "1"],
@@ -97,7 +97,7 @@ mod a_revocation {
     }
 
     #[test]
-    fn of_a_delegation_that_took_over_the_id_of_another_leaves_that_one() {
+    fn of_a_delegation_that_reuses_the_id_of_another_leaves_that_one() {
         let root = |id| {
             stack()
                 .mint("grace", &["--tool", READ, "--max-depth", "1", "--id", id])
@@ -117,7 +117,7 @@ mod a_revocation {
     }
 
     #[test]
-    fn of_a_key_voids_every_chain_it_occurs_in() {
+    fn of_a_key_revokes_every_chain_with_that_key() {
         let helper = stack().credence.keygen("leaked").unwrap();
         let root = stack().mint("erin", &["--tool", READ, "--max-depth", "2"]).unwrap();
         let chain = stack().derive(&root, &helper, &["--same-tools"]).unwrap();
@@ -126,7 +126,7 @@ mod a_revocation {
     }
 
     #[test]
-    fn of_an_issuer_voids_what_it_issued_up_to_then() {
+    fn of_an_issuer_revokes_what_it_issued_until_then() {
         let stack = Stack::start(&StackOptions::quick()).unwrap();
         let a_minute_ago = (credence_e2e::forge::now() - 60).to_string();
         let old = stack
@@ -147,7 +147,7 @@ mod a_control_plane {
     use super::*;
 
     #[test]
-    fn that_crashes_is_missed_after_max_staleness_and_has_forgotten_nothing() {
+    fn that_crashes_stops_the_filters_after_max_staleness_and_keeps_all_revocations() {
         let mut stack = Stack::start(&StackOptions::quick()).unwrap();
         let bob = stack.mint("bob", &["--tool", READ]).unwrap();
         let alice = stack.mint("alice", &["--tool", READ]).unwrap();
@@ -158,7 +158,7 @@ mod a_control_plane {
             .unwrap();
         stack.control_plane.kill().unwrap();
         let begin = Instant::now();
-        // Both a moment after the crash and until the lease ends: what is revoked is denied.
+        // Just after the crash and until the lease ends, revoked delegations are denied.
         assert_denied(&stack.send(&book(&bob)).unwrap(), 401, "revoked_principal");
         assert_allowed(&stack.send(&book(&alice)).unwrap());
         stack.wait_until_stale().unwrap();
@@ -166,7 +166,7 @@ mod a_control_plane {
         let reply = stack.send(&book(&alice)).unwrap();
         assert_denied(&reply, 503, "stale");
         assert_eq!(reply.header("retry-after"), Some("1"));
-        // What needs no delegation needs no control plane.
+        // An open path needs no control plane.
         assert_allowed(&stack.send(&Request::get("/healthz")).unwrap());
 
         stack.control_plane.restart().unwrap();
@@ -176,7 +176,7 @@ mod a_control_plane {
             assert_denied(&client.send(&book(&bob)).unwrap(), 401, "revoked_principal");
         }
 
-        // The streams that came back carry what is revoked from now on.
+        // The reconnected streams carry new revocations.
         stack
             .revoke(&["principal", "--issuer", ISSUER, "--subject", "alice"])
             .unwrap();
@@ -184,7 +184,7 @@ mod a_control_plane {
             assert_denied(&client.send(&book(&alice)).unwrap(), 401, "revoked_principal");
         }
 
-        // And an Envoy that has seen nothing of all this learns it before it decides.
+        // A new Envoy learns all revocations before it decides.
         stack.restart_envoy().unwrap();
         for client in &mut stack.envoy.connection_to_every_worker().unwrap() {
             assert_denied(&client.send(&book(&bob)).unwrap(), 401, "revoked_principal");
@@ -193,8 +193,8 @@ mod a_control_plane {
     }
 
     #[test]
-    fn that_is_restarted_as_planned_costs_no_request() {
-        // Filters that have met nobody for 2.5 s may wait for another 5 before they try again.
+    fn that_is_restarted_as_planned_denies_no_request() {
+        // A filter that fails to connect for 2.5 s may wait for another 5 s before it retries.
         let options = StackOptions {
             serve_options: ["--drain-promise", "9s", "--max-staleness", "2s"]
                 .map(str::to_owned)
@@ -221,10 +221,10 @@ mod a_control_plane {
             });
             let status = stack.control_plane.stop().unwrap();
             assert!(status.success(), "{status}");
-            // Longer than filters would believe a control plane that is merely silent.
+            // Longer than filters would trust a silent control plane.
             thread::sleep(Duration::from_millis(2_500));
             stack.control_plane.restart().unwrap();
-            // Returns once the promise is over.
+            // Returns once the drain promise has ended.
             stack
                 .revoke(&["principal", "--issuer", ISSUER, "--subject", "bob"])
                 .unwrap();
@@ -241,7 +241,7 @@ mod a_control_plane {
     }
 
     #[test]
-    fn of_another_log_is_never_believed() {
+    fn with_another_log_is_never_trusted() {
         let options = StackOptions {
             log_id: Some("f".repeat(32)),
             unsynced: true,

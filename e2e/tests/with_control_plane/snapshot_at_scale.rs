@@ -1,4 +1,4 @@
-//! A large revocation log is taken in beside the requests, and counts from the moment it is complete.
+//! A large revocation log is loaded while requests continue, and takes effect once it is complete.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use credence_e2e::grants::READ;
 use credence_e2e::stand_in::{Log, StandIn};
 use credence_e2e::{Client, Reply, Request, Stack, waiting};
 
-/// The most that the project promises to take of a VM's memory for a million subjects: while one log is loaded, and while
-/// another takes its place.
+/// The project's promise: the most memory of a VM for a million subjects, while one log is loaded, and while another
+/// replaces it.
 const MOST_MIB: u64 = 96;
 
-/// The growth of a VM's memory per subject that this is.
+/// The same per subject.
 const MOST_BYTES: u64 = (MOST_MIB << 20) / 1_000_000;
 
 const LOAD_LIMIT: Duration = Duration::from_secs(5);
@@ -20,25 +20,25 @@ const LOAD_LIMIT: Duration = Duration::from_secs(5);
 #[track_caller]
 fn assert_within_limits(figures: &Figures) {
     assert!(figures.load <= LOAD_LIMIT && figures.resync <= LOAD_LIMIT, "{figures}");
-    // With a MiB for what has nothing to do with it.
+    // Plus a MiB for unrelated memory.
     let limit = MOST_BYTES * figures.subjects + (1 << 20);
     assert!(figures.growth <= limit && figures.resync_growth <= limit, "{figures}");
 }
 
 #[test]
-fn a_large_log_is_taken_in_within_time_and_memory() {
+fn a_large_log_is_loaded_within_the_time_and_memory_limits() {
     assert_within_limits(&measure(50_000).unwrap());
 }
 
 #[test]
 #[ignore = "long: make soak runs it"]
-fn a_million_subjects_are_taken_in_without_a_pause() {
+fn a_million_subjects_are_loaded_without_a_pause() {
     let runs: Vec<Figures> = (0..5).map(|_| measure(1_000_000).unwrap()).collect();
     for figures in &runs {
         println!("{figures}");
         assert_within_limits(figures);
     }
-    // Whatever else the machine does adds to it, never takes from it.
+    // Other load on the machine only adds to it.
     let longest = runs
         .iter()
         .map(|figures| figures.while_loading.without_waiting_for_a_core);
@@ -65,13 +65,13 @@ impl Scene {
         }
     }
 
-    /// A delegation of this person, from before any revocation.
+    /// A delegation of this subject, from before any revocation.
     fn mint(&self, subject: &str, options: &[&str]) -> Request {
         let options = [&["--epoch", "0", "--tool", READ], options].concat();
         Request::get("/v1/catalog/book").delegation(self.stack.mint(subject, &options).unwrap())
     }
 
-    /// What each worker answers.
+    /// Each worker's answer.
     fn ask(&mut self, request: &Request) -> Vec<Reply> {
         let ask = |client: &mut Client| client.send(request).unwrap();
         self.workers.iter_mut().map(ask).collect()
@@ -98,7 +98,7 @@ impl Scene {
 }
 
 #[test]
-fn the_view_before_counts_until_the_new_one_is_complete() {
+fn the_old_view_counts_until_the_new_one_is_complete() {
     let mut scene = Scene::of(Log::of_principals(1, 1_000));
     let revoked = scene.mint("user-7", &[]);
     let revoked_later = scene.mint("user-19999", &[]);

@@ -14,18 +14,18 @@ const READ_ANYTHING: &str = r#"{"catalog.read":{"item":{"constraint_type":"wildc
 const CHARGE_UP_TO_100: &str = "payments.charge={\"account\":{\"constraint_type\":\"exact\",\"value\":\"acme\"},\
                                 \"amount\":{\"constraint_type\":\"range\",\"min\":0,\"max\":100}}";
 
-/// Shows them all.
+/// Shows each case.
 pub(crate) fn show(stack: &Stack, screen: &mut Screen<impl Write>, expected: &mut Expectations) -> Result<(), Failure> {
     show_allowed(stack, screen, expected)?;
     show_denied(stack, screen, expected)
 }
 
 fn show_allowed(stack: &Stack, screen: &mut Screen<impl Write>, expected: &mut Expectations) -> Result<(), Failure> {
-    screen.heading("Alice lets her agent act")?;
+    screen.heading("Alice delegates to an agent")?;
     let root = stack.mint("alice", &["--id", "alice-root", "--tool", READ, "--max-depth", "2"])?;
-    // One connection is one worker, and each worker remembers for itself.
+    // One connection is one worker, and each worker has its own cache.
     let mut client = Client::connect(stack.envoy.ingress())?;
-    for name in ["root delegation", "the same again, remembered"] {
+    for name in ["root delegation", "the same again, from the cache"] {
         let reply = client.send(&book().delegation(&root))?;
         screen.case(name, &reply, &Outcome::delegated())?;
         expected.decision("alice-root", "delegated");
@@ -66,7 +66,7 @@ fn show_allowed(stack: &Stack, screen: &mut Screen<impl Write>, expected: &mut E
 }
 
 fn show_denied(stack: &Stack, screen: &mut Screen<impl Write>, expected: &mut Expectations) -> Result<(), Failure> {
-    screen.heading("What does not hold is denied")?;
+    screen.heading("Invalid delegations are denied")?;
     screen.case(
         "no delegation",
         &stack.send(&book())?,
@@ -128,7 +128,8 @@ fn show_denied(stack: &Stack, screen: &mut Screen<impl Write>, expected: &mut Ex
     screen.check(arrived == Some(0), format_args!("{AUDIENCE} never saw that header"))
 }
 
-/// A chain whose leaf, signed by the rightful holder, grants more than its parent does. `credence derive` refuses to.
+/// A chain whose leaf, signed by the rightful holder, grants more than its parent. `credence derive` refuses to make
+/// one.
 fn widened(stack: &Stack) -> Result<String, Failure> {
     let agent = Forger::from_file(&stack.agent.file)?;
     let narrow = r#"{"catalog.read":{"item":{"constraint_type":"exact","value":"pen"}}}"#;

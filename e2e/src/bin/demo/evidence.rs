@@ -1,4 +1,4 @@
-//! What the control plane has recorded of all this.
+//! The evidence that the control plane has recorded of the demo.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -8,12 +8,12 @@ use credence_e2e::{Failure, Stack, waiting};
 
 use crate::screen::Screen;
 
-/// The decisions that the demo has seen, and so the records that there must be.
+/// The decisions that the demo has seen. The ledger must hold a record of each.
 #[derive(Debug, Default)]
 pub(crate) struct Expectations {
-    /// Decisions on verified delegations: by the leaf's id and the reason, how many.
+    /// Decisions on verified delegations: count by the leaf's id and the reason.
     decisions: BTreeMap<(String, String), u64>,
-    /// Denials before any signature had verified: by the reason, how many at least.
+    /// Denials before any signature was verified: minimum count by the reason.
     aggregates: BTreeMap<String, u64>,
 }
 
@@ -41,12 +41,12 @@ pub(crate) fn show(stack: &Stack, screen: &mut Screen<impl Write>, expected: &Ex
 }
 
 impl Expectations {
-    /// A request was decided on a verified delegation whose last token has this id.
+    /// Expects the record of a decision on a verified delegation whose last token has this id.
     pub(crate) fn decision(&mut self, leaf: &str, reason: &str) {
         *self.decisions.entry((leaf.to_owned(), reason.to_owned())).or_default() += 1;
     }
 
-    /// A request was denied before any signature had verified.
+    /// Expects a denial before any signature was verified.
     pub(crate) fn aggregate(&mut self, reason: &str) {
         *self.aggregates.entry(reason.to_owned()).or_default() += 1;
     }
@@ -62,7 +62,7 @@ impl Expectations {
             *decisions.entry((leaf, decision.reason.clone())).or_default() += 1;
         }
         let aggregates = aggregates(records);
-        // Getting ready has sent requests too.
+        // Starting the stack has sent requests too.
         decisions.retain(|(leaf, _), _| leaf != Stack::PROBE);
         let mut lines = Vec::new();
         for (key @ (leaf, reason), count) in &self.decisions {
@@ -96,7 +96,7 @@ fn print(records: &[Record], screen: &mut Screen<impl Write>) -> Result<(), Fail
     ))?;
     let mut rows: Vec<Row> = records.iter().filter_map(Record::decision).map(Row::of).collect();
     rows.retain(|row| row.leaf != Stack::PROBE);
-    // The workers report in turns.
+    // Each worker reports on its own schedule.
     rows.sort_by(|one, other| one.time.cmp(&other.time));
     for alike in rows.chunk_by(Row::is_alike) {
         let [row, ..] = alike else { continue };
@@ -111,7 +111,9 @@ fn print(records: &[Record], screen: &mut Screen<impl Write>) -> Result<(), Fail
         ];
         screen.say(line(cells, alike.len()))?;
     }
-    screen.say("  Open to all, or denied before any signature had verified, and so counted only (the demo's own probing included):")?;
+    screen.say(
+        "  Only counted: open paths, and denials before any signature was verified (the demo's own probes included):",
+    )?;
     let counts = aggregates(records)
         .into_iter()
         .map(|(reason, count)| format!("{reason} {count}"));
@@ -128,10 +130,10 @@ fn aggregates(records: &[Record]) -> BTreeMap<String, u64> {
     counts
 }
 
-/// A decision as it is shown.
+/// A decision as the demo prints it.
 #[derive(Debug)]
 struct Row {
-    /// Of the day, UTC.
+    /// Time of day, UTC.
     time: String,
     decision: &'static str,
     reason: String,

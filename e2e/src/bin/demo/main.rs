@@ -1,7 +1,7 @@
-//! `make run`: watch a real Envoy allow, deny and stop allowing requests because of what a human signed and then
-//! revoked.
+//! `make run`: a real Envoy allows, denies and stops allowing requests, by the delegations that a person signed and
+//! then revoked.
 //!
-//! Exits 0 only if everything came out as it should. Leaves nothing running, not even after Ctrl-C.
+//! Exits 0 only if every case has the expected result. Leaves no process running, even after Ctrl-C.
 
 mod decisions;
 mod evidence;
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     match run(&mut screen) {
         Ok(()) if screen.is_all_well() => ExitCode::SUCCESS,
         Ok(()) => {
-            eprintln!("error: not everything came out as it should: see the lines marked WRONG");
+            eprintln!("error: some cases have an unexpected result: see the lines marked WRONG");
             ExitCode::FAILURE
         }
         Err(failure) => {
@@ -64,7 +64,7 @@ fn introduce(stack: &Stack, begin: Instant, screen: &mut Screen<impl io::Write>)
         envoy.admin()
     ))?;
     screen.say(format_args!(
-        "All are up and in step after {:.1} s.",
+        "All are ready after {:.1} s.",
         begin.elapsed().as_secs_f32()
     ))
 }

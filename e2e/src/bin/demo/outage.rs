@@ -1,4 +1,4 @@
-//! The control plane is lost: nobody is believed for long without it, and nothing revoked comes back with it.
+//! The control plane is down: filters soon deny all delegations, and no revocation is lost when it comes back.
 
 use std::io::Write;
 use std::time::Instant;
@@ -27,7 +27,7 @@ pub(crate) fn show(
     expected.aggregate("stale");
     screen.check(
         after < MAX_STALENESS + 1.0,
-        format_args!("believed for {after:.1} s more; max_staleness is 2 s here"),
+        format_args!("trusted for {after:.1} s more; max_staleness is 2 s here"),
     )?;
 
     stack.control_plane.restart()?;
@@ -42,7 +42,7 @@ pub(crate) fn show(
     expected.decision("carol-two", "delegated");
     screen.check(
         true,
-        format_args!("all workers were in step again {after:.1} s after it was ready"),
+        format_args!("all workers were connected again {after:.1} s after it was ready"),
     )?;
     for (name, id, chain, reason) in [
         (
@@ -68,5 +68,5 @@ pub(crate) fn show(
     Ok(stack)
 }
 
-/// Seconds, as `StackOptions::quick` has them.
+/// In seconds, as `StackOptions::quick` sets it.
 const MAX_STALENESS: f32 = 2.0;

@@ -1,4 +1,4 @@
-//! What was allowed stops being allowed, at once and everywhere.
+//! A revocation takes effect at once, in every worker.
 
 use std::io::Write;
 use std::time::Instant;
@@ -10,14 +10,14 @@ use crate::decisions::book;
 use crate::evidence::Expectations;
 use crate::screen::{Outcome, Screen, milliseconds};
 
-/// Delegations with what became of them.
+/// Delegations, by what was revoked of them.
 #[derive(Debug)]
 pub(crate) struct Revoked {
-    /// Of a principal who revoked everything.
+    /// Of a principal who was revoked altogether.
     pub(crate) of_principal: String,
-    /// The one that was revoked of two.
+    /// The revoked one of two delegations of a principal.
     pub(crate) sibling_revoked: String,
-    /// The other one.
+    /// The other one, which stays valid.
     pub(crate) sibling_kept: String,
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn show(
     screen: &mut Screen<impl Write>,
     expected: &mut Expectations,
 ) -> Result<Revoked, Failure> {
-    screen.heading("Bob takes everything back")?;
+    screen.heading("Bob revokes all of his delegations")?;
     let of_principal = stack.mint("bob", &["--id", "bob-root", "--tool", READ])?;
     let mut workers = stack.envoy.connection_to_every_worker()?;
     for (worker, client) in workers.iter_mut().enumerate() {
@@ -52,7 +52,7 @@ pub(crate) fn show(
         expected.decision("bob-root", "revoked_principal");
     }
 
-    screen.heading("Carol takes back one of two")?;
+    screen.heading("Carol revokes one of two delegations")?;
     let root = stack.mint("carol", &["--id", "carol-root", "--tool", READ, "--max-depth", "1"])?;
     let sibling = |id| stack.derive(&root, &stack.agent, &["--id", id, "--same-tools"]);
     let (sibling_revoked, sibling_kept) = (sibling("carol-one")?, sibling("carol-two")?);

@@ -1,4 +1,4 @@
-//! What the demo prints: a line for each case, aligned.
+//! The demo's output: one aligned line for each case.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use credence_e2e::{Failure, Reply};
 
-/// Prints, and remembers whether everything was as expected.
+/// Prints, and remembers whether every result was as expected.
 #[derive(Debug)]
 pub(crate) struct Screen<W> {
     out: W,
     is_all_well: bool,
 }
 
-/// How a request was decided, as far as its client can tell.
+/// How a request was decided, as its client sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// `allow` or `deny`.
     pub(crate) decision: &'static str,
-    /// The reason that clients are shown.
+    /// The reason as clients see it.
     pub(crate) reason: String,
     /// The HTTP status.
     pub(crate) status: u16,
@@ -31,7 +31,7 @@ impl<W: Write> Screen<W> {
         Self { out, is_all_well: true }
     }
 
-    /// Whether no case came out wrong.
+    /// Whether every case had the expected result.
     pub(crate) fn is_all_well(&self) -> bool {
         self.is_all_well
     }
@@ -49,7 +49,7 @@ impl<W: Write> Screen<W> {
         self.say(format_args!("\n{}", columns.trim_end()))
     }
 
-    /// Prints a case: how a request was decided, beside how it should have been.
+    /// Prints a case: the decision, beside the expected one.
     pub(crate) fn case(&mut self, name: &str, reply: &Reply, expected: &Outcome) -> Result<(), Failure> {
         let found = Outcome::of(reply);
         let mark = self.mark(found == *expected);
@@ -72,7 +72,7 @@ impl<W: Write> Screen<W> {
         }
     }
 
-    /// Prints something that was observed, and whether it is as it should be.
+    /// Prints an observation, and whether it is the expected one.
     pub(crate) fn check(&mut self, is_well: bool, words: impl Display) -> Result<(), Failure> {
         let mark = self.mark(is_well);
         self.say(format_args!("  {mark:<5} {words}"))
@@ -87,7 +87,7 @@ impl<W: Write> Screen<W> {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Let through because of a delegation.
+    /// Allowed by a delegation.
     pub(crate) fn delegated() -> Self {
         Self {
             decision: "allow",
@@ -96,7 +96,7 @@ impl Outcome {
         }
     }
 
-    /// Let through because its path is open to all.
+    /// Allowed because its path is open to all.
     pub(crate) fn public() -> Self {
         Self {
             decision: "allow",
@@ -105,7 +105,7 @@ impl Outcome {
         }
     }
 
-    /// Answered by the filter.
+    /// Denied by the filter.
     pub(crate) fn denied(reason: &str, status: u16) -> Self {
         Self {
             decision: "deny",
@@ -116,7 +116,8 @@ impl Outcome {
 
     fn of(reply: &Reply) -> Self {
         match reply.received() {
-            // The service is told on whose behalf it is asked, or nothing.
+            // The filter tells the service on whose behalf the agent asks; on an open path, it sends no identity
+            // headers.
             Some(received) if received.identity_headers().is_empty() => Self::public(),
             Some(_) => Self::delegated(),
             None => Self::denied(&reply.reason().unwrap_or_else(|| "-".to_owned()), reply.status),
@@ -124,7 +125,7 @@ impl Outcome {
     }
 }
 
-/// A time span as people compare them.
+/// A duration in milliseconds.
 pub(crate) fn milliseconds(span: Duration) -> String {
     format!("{:.1} ms", span.as_secs_f64() * 1_000.0)
 }

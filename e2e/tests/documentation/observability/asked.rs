@@ -1,16 +1,16 @@
-//! What operators are given to look at: the rules and the dashboard of envoy-config/observability.
+//! The rules and the dashboard of envoy-config/observability.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// envoy-config/observability.
+/// The path of envoy-config/observability.
 pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy-config/observability")
 }
 
-/// A rule: a series that is reckoned, or an alert.
+/// A recording rule or an alert.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Rule {
     pub(crate) record: Option<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Annotations {
     pub(crate) runbook_url: String,
 }
 
-/// An expression of the dashboard, the variables in it given values, and the label names of its legend.
+/// An expression of the dashboard with values for its variables, and the label names of its legend.
 #[derive(Debug)]
 pub(crate) struct Drawn {
     pub(crate) panel: String,
@@ -75,13 +75,13 @@ pub(crate) fn drawn() -> Vec<Drawn> {
     drawn
 }
 
-/// As Grafana sends it where everything is chosen.
+/// As Grafana sends it with "All" selected.
 fn with_values(expression: &str) -> String {
     let mut expression = expression.replace("$__rate_interval", "1m");
     for variable in ["$job", "$envoy", "$control_plane"] {
         expression = expression.replace(variable, ".*");
     }
-    assert!(!expression.contains('$'), "a variable that nobody knows: {expression}");
+    assert!(!expression.contains('$'), "an unknown variable: {expression}");
     expression
 }
 

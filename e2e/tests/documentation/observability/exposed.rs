@@ -1,4 +1,4 @@
-//! What there is to look at: the series that are shown to Prometheus, and their labels.
+//! The series that Prometheus scrapes, and their labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Exposed(BTreeMap<String, BTreeSet<String>>);
 
 impl Exposed {
-    /// Adds what a page in Prometheus's text form, or OpenMetrics, shows.
+    /// Adds the series of a page in Prometheus' text format, or OpenMetrics.
     pub(crate) fn add(&mut self, page: &str) {
         for line in page.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
             let end = line.find(['{', ' ']).unwrap_or(line.len());
             let (name, rest) = line.split_at(end);
             let labels = self.0.entry(name.to_owned()).or_default();
-            // A value may hold anything but an unescaped quote, so that every second piece is outside of values.
+            // Values contain no unescaped quotes, so every second piece is outside of values.
             let outside = rest
                 .strip_prefix('{')
                 .map(|rest| rest.split('"').step_by(2))
@@ -32,21 +32,21 @@ impl Exposed {
         self.0.entry(name.to_owned()).or_default().extend(labels);
     }
 
-    /// Adds all that another has.
+    /// Adds all series of another one.
     pub(crate) fn add_all(&mut self, other: &Self) {
         for (name, labels) in &other.0 {
             self.add_series(name, labels.iter().cloned());
         }
     }
 
-    /// The labels of a series; `None` if there is no such series.
+    /// The labels of a series; `None` if it does not exist.
     pub(crate) fn labels(&self, name: &str) -> Option<&BTreeSet<String>> {
         self.0.get(name)
     }
 }
 
 #[test]
-fn labels_are_read_whatever_their_values_hold() {
+fn labels_are_read_beside_any_value() {
     let mut exposed = Exposed::default();
     exposed.add("# TYPE a counter\na{x=\"1\",y=\"b=, {c}\"} 4\na{z=\"2\"} 1\nb 5\nc{} 6\n");
     let labels = |name: &str| {

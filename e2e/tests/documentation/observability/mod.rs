@@ -1,7 +1,7 @@
-//! What operators look at, and whether it is there: the alerts and the dashboard of envoy-config/observability name metrics and
-//! labels that a real Envoy with the filter and a real control plane show, and a real Prometheus draws them.
+//! The alerts and the dashboard of envoy-config/observability name metrics and labels that a real Envoy with the filter
+//! and a real control plane expose. A real Prometheus draws them.
 
-// Configurations are JSON that this test knows the form of.
+// Configurations are JSON whose structure this test knows.
 #![allow(clippy::disallowed_types)]
 
 mod asked;
@@ -30,10 +30,10 @@ use asked::{Drawn, Rule};
 use exposed::Exposed;
 use promql::Asked;
 
-/// Everything that the two sides show once each of its kinds has happened.
+/// All series of both sides, after an event of each kind.
 static EXPOSED: LazyLock<Exposed> = LazyLock::new(|| expose().unwrap());
 
-/// A metric whose labels appear with the first that there is to count.
+/// A metric whose labels appear with the first event.
 const APPEAR: [&str; 10] = [
     "credence_revocation_requests_total{",
     "credence_revocation_watch_ended_total{",
@@ -68,7 +68,7 @@ fn expose() -> Result<Exposed, Failure> {
         stack.control_plane.log_id(),
         None,
     )?);
-    // Nobody's statements, more than one a second.
+    // Unsigned statements, more than one a second.
     for _ in 0..20 {
         let statement = Request::post("/v1/revocations/statements").header("content-type", "application/jwt");
         stack.control_plane.send(&statement)?;
@@ -82,20 +82,20 @@ fn expose() -> Result<Exposed, Failure> {
     let page = page()?;
     exposed.add(&page);
     exposed.add(&refusing(&folder)?);
-    // What Prometheus makes itself, or puts on every series.
+    // Series and labels that Prometheus adds.
     exposed.add_series("up", []);
     exposed.add_series("ALERTS", ["alertname", "alertstate", "severity"].map(str::to_owned));
     Ok(exposed)
 }
 
-/// Envoy and a control plane, at which most of what can happen has happened.
+/// Envoy and a control plane, after most kinds of events.
 fn watched_stack(folder: &TempDir) -> Result<Stack, Failure> {
     let shadow = "rules:\n                              - {name: watched, match: {path: /v1/watched}, tool: catalog.read, proof: none, mode: shadow}\n";
     let digest: String = Sha256::digest("events")
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    // Nobody answers at these addresses.
+    // No server listens at these addresses.
     let settings = json!({
         "trust_anchors": [{
             "issuer": ISSUER, "asserts_subjects": true,
@@ -127,7 +127,7 @@ fn watched_stack(folder: &TempDir) -> Result<Stack, Failure> {
     Ok(stack)
 }
 
-/// What a control plane shows that speaks TLS, and refuses whoever comes without either.
+/// The metrics of a control plane with TLS that refuses clients without TLS or without a credential.
 fn refusing(folder: &TempDir) -> Result<String, Failure> {
     let authority = credence_e2e::tls::Authority::new()?;
     let own = authority.issue("control-plane", "DNS:credence.example,IP:127.0.0.1")?;
@@ -145,10 +145,10 @@ fn refusing(folder: &TempDir) -> Result<String, Failure> {
         &[],
         Some(authority.certificate().to_owned()),
     )?;
-    // Neither has a credential, and the other does not even speak TLS.
+    // Neither has a credential, and the second has no TLS.
     let _ = Subscriber::open_and_wait(control_plane.grpc(), control_plane.log_id(), None).map(|mut it| it.wait());
     let _ = Client::connect(control_plane.http())?.send(&Request::get("/healthz"));
-    waiting::until("what was refused to be counted", || {
+    waiting::until("the refusals to be counted", || {
         let page = control_plane.send(&Request::get("/metrics"))?.text();
         let is_complete = [
             "credence_grpc_refusals_total{",
@@ -160,10 +160,10 @@ fn refusing(folder: &TempDir) -> Result<String, Failure> {
     })
 }
 
-/// A verifier key of C2SP tlog-cosignature for a witness that there is not.
+/// A verifier key of C2SP tlog-cosignature for a witness that does not exist.
 fn witness_key() -> String {
     let name = "witness.example/w1";
-    // RFC 8032, section 5.1: the base point, whose secret nobody knows.
+    // RFC 8032, section 5.1: the base point, whose secret key is unknown.
     let key = [&[4, 0x58], &[0x66; 31][..]].concat();
     let hash = Sha256::digest([name.as_bytes(), b"\n", &key].concat());
     let id: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
@@ -176,18 +176,18 @@ fn write(folder: &TempDir, name: &str, text: &str) -> Result<String, Failure> {
     Ok(file.display().to_string())
 }
 
-/// What is wrong with an expression: metrics and labels that nobody shows.
+/// The errors of an expression: metrics and labels that no series has.
 fn unknown(expr: &str, legend: &[String], exposed: &Exposed) -> Vec<String> {
     let asked = Asked::read(expr);
     let mut wrong = Vec::new();
     let mut known: BTreeSet<String> = EVERYWHERE.iter().map(|label| (*label).to_owned()).collect();
     for (metric, labels) in &asked.selectors {
-        // Chosen by `__name__`, as it has another's name in it. Another test asks Prometheus for it.
+        // Selected by `__name__`, because it contains another metric's name. Another test sends it to Prometheus.
         if metric.is_empty() {
             continue;
         }
         let Some(shown) = exposed.labels(metric) else {
-            wrong.push(format!("nobody shows {metric}"));
+            wrong.push(format!("no series is named {metric}"));
             continue;
         };
         known.extend(shown.iter().cloned());
@@ -205,10 +205,10 @@ fn unknown(expr: &str, legend: &[String], exposed: &Exposed) -> Vec<String> {
     wrong
 }
 
-/// What Prometheus puts on every series that it scrapes.
+/// Labels that Prometheus adds to every scraped series.
 const EVERYWHERE: [&str; 2] = ["job", "instance"];
 
-/// Adds the series that the rules make, with the labels that those are made of.
+/// Adds the series of the recording rules, with the labels that they keep.
 fn with_recorded(rules: &[Rule]) -> Exposed {
     let mut all = Exposed::default();
     all.add_all(&EXPOSED);
@@ -221,7 +221,7 @@ fn with_recorded(rules: &[Rule]) -> Exposed {
 }
 
 #[test]
-fn every_metric_and_label_that_a_rule_names_is_there() {
+fn every_metric_and_label_that_a_rule_names_exists() {
     let rules = asked::rules();
     let all = with_recorded(&rules);
     let wrong: Vec<String> = rules
@@ -236,7 +236,7 @@ fn every_metric_and_label_that_a_rule_names_is_there() {
 }
 
 #[test]
-fn every_metric_and_label_that_the_dashboard_names_is_there() {
+fn every_metric_and_label_that_the_dashboard_names_exists() {
     let all = with_recorded(&asked::rules());
     let wrong: Vec<String> = asked::drawn()
         .into_iter()
@@ -259,7 +259,10 @@ fn every_alert_has_a_section_of_the_runbook_and_tests_of_both_kinds() {
     for Rule { alert, annotations, .. } in asked::rules() {
         let Some(alert) = alert else { continue };
         let section = format!("\n### {alert}\n");
-        assert!(runbook.contains(&section), "docs/operate/alerts.md has no section {alert}");
+        assert!(
+            runbook.contains(&section),
+            "docs/operate/alerts.md has no section {alert}"
+        );
         assert_eq!(
             annotations.runbook_url,
             format!("docs/operate/alerts.md#{}", alert.to_lowercase())
@@ -269,18 +272,21 @@ fn every_alert_has_a_section_of_the_runbook_and_tests_of_both_kinds() {
         let name = tests
             .lines()
             .any(|line| line.contains("- name:") && line.contains(&alert));
-        assert!(name, "no test is named after {alert}");
+        assert!(name, "no test has the name of {alert}");
         alerts.insert(alert);
     }
-    // And no section is of an alert that is gone.
+    // And each section has an alert.
     for section in runbook.lines().filter_map(|line| line.strip_prefix("### ")) {
-        assert!(alerts.contains(section), "docs/operate/alerts.md: there is no alert {section}");
+        assert!(
+            alerts.contains(section),
+            "docs/operate/alerts.md: there is no alert {section}"
+        );
     }
-    // Each test that has an alert fire also says when it does not.
+    // Each test in which an alert fires also checks when it does not.
     for test in tests.split("  - name: ").skip(1).filter(|test| test.contains("ALERTS")) {
         let name = test.lines().next().unwrap_or_default();
         let is_silent = test.contains("exp_samples: []}") || name.contains("not even known");
-        assert!(is_silent, "{name}: when does it not fire?");
+        assert!(is_silent, "{name}: check when it does not fire, too");
     }
 }
 
@@ -297,7 +303,7 @@ fn tool(name: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn every_expression_of_the_dashboard_is_one() {
+fn every_expression_of_the_dashboard_is_valid_promql() {
     let Some(promtool) = tool("promtool") else {
         return;
     };
@@ -317,7 +323,7 @@ fn every_expression_of_the_dashboard_is_one() {
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
 }
 
-/// A Prometheus that runs the shipped configuration, against these two, every second.
+/// A Prometheus with the shipped configuration that scrapes these two every second.
 fn prometheus(program: &Path, stack: &Stack, folder: &TempDir) -> Result<(Process, String), Failure> {
     let shipped = fs::read_to_string(asked::folder().join("prometheus.yml")).map_err(Failure::of("reading"))?;
     let rules = asked::folder().join("rules");
@@ -344,7 +350,7 @@ fn prometheus(program: &Path, stack: &Stack, folder: &TempDir) -> Result<(Proces
     Ok((process, format!("http://{address}")))
 }
 
-/// What Prometheus answers, a line a series.
+/// Prometheus' answer, one line for each series.
 fn ask(promtool: &Path, server: &str, expr: &str) -> Result<Vec<String>, Failure> {
     let ran = Command::new(promtool)
         .args(["query", "instant", "--", server, expr])
@@ -363,7 +369,7 @@ fn ask(promtool: &Path, server: &str, expr: &str) -> Result<Vec<String>, Failure
 }
 
 #[test]
-fn a_real_prometheus_draws_the_dashboard_and_raises_no_alert_for_nothing() {
+fn a_real_prometheus_draws_the_dashboard_and_raises_no_false_alert() {
     let (Some(program), Some(promtool)) = (tool("prometheus"), tool("promtool")) else {
         return;
     };
@@ -372,7 +378,7 @@ fn a_real_prometheus_draws_the_dashboard_and_raises_no_alert_for_nothing() {
     let chain = stack.mint("alice", &["--tool", READ]).unwrap();
     let (_prometheus, server) = prometheus(&program, &stack, &folder).unwrap();
     let mut client = Client::connect(stack.envoy.ingress()).unwrap();
-    waiting::until("Prometheus to have reckoned what is denied", || {
+    waiting::until("Prometheus to have evaluated the rule of denials", || {
         client.send(&Request::get("/v1/catalog/book").delegation(&chain))?;
         let answer = ask(&promtool, &server, "credence:denied:ratio_rate5m or vector(-1)");
         Ok(answer
@@ -386,7 +392,7 @@ fn a_real_prometheus_draws_the_dashboard_and_raises_no_alert_for_nothing() {
     assert_eq!(reloads.len(), 1, "{reloads:#?}");
     let firing = ask(&promtool, &server, r#"ALERTS{alertstate="firing"}"#).unwrap();
     assert!(firing.is_empty(), "{firing:#?}");
-    // An expression that it does not understand is an error; one that has no series yet is not.
+    // An invalid expression is an error; one without series is not.
     let (mut drawn, mut empty) = (0, Vec::new());
     for Drawn { panel, expr, .. } in asked::drawn() {
         if expr.contains("label_values") {

@@ -1,11 +1,11 @@
-//! Which metrics and labels a PromQL expression names. Whether it is one is promtool's to say; this reads what promtool takes.
+//! The metrics and labels that a PromQL expression names. promtool checks the syntax; this reads what promtool accepts.
 
-/// What an expression asks for.
+/// The names in an expression.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
-    /// Each metric with the labels that it is selected by.
+    /// Each metric with the labels that select it.
     pub(crate) selectors: Vec<(String, Vec<String>)>,
-    /// Labels by which series are put together or matched: `by (…)`, `on (…)` and the like.
+    /// Labels that group or match series: `by (…)`, `on (…)` and the like.
     pub(crate) grouping: Vec<String>,
 }
 
@@ -45,7 +45,7 @@ const KEYWORDS: [&str; 10] = [
     "and", "or", "unless", "offset", "bool", "sum", "min", "max", "inf", "nan",
 ];
 
-/// What is left of the expression.
+/// The rest of the expression.
 struct Rest<'a>(&'a str);
 
 impl<'a> Rest<'a> {
@@ -65,7 +65,7 @@ impl<'a> Rest<'a> {
         self.0 = self.0.split_once(end).map_or("", |(_, rest)| rest);
     }
 
-    /// A text between quotes. None of ours has one within.
+    /// A text between quotes. Our expressions have no escaped quotes.
     fn text(&mut self, quote: char) {
         self.0 = &self.0[1..];
         self.until(quote);
@@ -99,7 +99,7 @@ impl<'a> Rest<'a> {
 }
 
 #[test]
-fn metrics_and_labels_are_told_from_all_else() {
+fn metrics_and_labels_are_told_from_other_names() {
     let asked = Asked::read(
         r#"sum by (job, le) (rate(a_total{x=~"b{c}|d",y!="e"}[5m] offset 15m)) / on (job) (b > 1e6) and f unless time() - g:h"#,
     );

@@ -1,4 +1,4 @@
-//! A disk that is full, or that cannot be written.
+//! A full or read-only disk below the ledger.
 
 use credence_e2e::control_plane::ControlPlane;
 use credence_e2e::operator::Operator;
@@ -9,18 +9,18 @@ use tempfile::TempDir;
 
 use super::{Reporters, SLOW, assert_complete, program};
 
-/// A control plane whose ledger has a small disk of its own; `None` where there can be no such disk.
+/// A control plane whose ledger is on a small disk; `None` if the system does not allow one.
 fn on_a_small_disk() -> Option<(TempDir, SmallDisk, ControlPlane)> {
     let folder = tempfile::tempdir().unwrap();
     let mut control_plane = ControlPlane::start(&program(), folder.path(), &["--ledger-reserve=0".to_owned()]).unwrap();
     control_plane.kill().unwrap();
-    let ledger = control_plane.data_folder().join("ledger");
+    let ledger = control_plane.data_dir().join("ledger");
     let disk = SmallDisk::over(&ledger, DISK_MIB, folder.path()).unwrap()?;
     control_plane.upgrade_to(&disk.program(&program()).unwrap());
     Some((folder, disk, control_plane))
 }
 
-/// Where one looks in such a case, and what one does meanwhile.
+/// The reports of the fault, and the service meanwhile.
 fn assert_trouble_shows_and_revocations_go_on(control_plane: &ControlPlane, reporters: &Reporters, word: &str) {
     let refused_before: Vec<usize> = reporters
         .0
@@ -28,7 +28,7 @@ fn assert_trouble_shows_and_revocations_go_on(control_plane: &ControlPlane, repo
         .map(|(_, reporter)| reporter.told().refusals.len())
         .collect();
     waiting::until("/readyz to say that evidence is refused, and why", || {
-        // After a start, nobody may be listening yet.
+        // After a start, it may not be listening yet.
         let Ok(reply) = control_plane.send(&Request::get("/readyz")) else {
             return Ok(None);
         };
@@ -46,7 +46,7 @@ fn assert_trouble_shows_and_revocations_go_on(control_plane: &ControlPlane, repo
     .unwrap();
     let mut operator = Operator::of(control_plane).unwrap();
     for number in 0..20 {
-        operator.commit(&format!("somebody-{number}")).unwrap();
+        operator.commit(&format!("subject-{number}")).unwrap();
     }
     for ((label, reporter), before) in reporters.0.iter().zip(refused_before) {
         waiting::until(format_args!("{label} to be refused"), || {
@@ -58,7 +58,7 @@ fn assert_trouble_shows_and_revocations_go_on(control_plane: &ControlPlane, repo
     }
 }
 
-/// As soon as it can, and with everything that was ever acknowledged.
+/// It recovers by itself, with all acknowledged evidence.
 fn assert_recovers(mut control_plane: ControlPlane, reporters: Reporters) {
     control_plane.wait_until_ready().unwrap();
     reporters.until_acknowledged_again();
@@ -71,14 +71,14 @@ fn assert_recovers(mut control_plane: ControlPlane, reporters: Reporters) {
 }
 
 #[test]
-fn that_is_full_refuses_evidence_until_there_is_room() {
+fn a_full_disk_refuses_evidence_until_there_is_space() {
     let Some((_folder, disk, mut control_plane)) = on_a_small_disk() else {
         return;
     };
     control_plane.restart().unwrap();
     let reporters = Reporters::start(&control_plane, SOURCES, SLOW);
     reporters.until_acknowledged_again();
-    // More than once: what a refused write has left behind must not be in the way of the next.
+    // Repeatedly: a refused write must leave nothing behind that blocks the next one.
     for _ in 0..3 {
         disk.fill().unwrap();
         assert_trouble_shows_and_revocations_go_on(&control_plane, &reporters, "No space left on device");
@@ -90,7 +90,7 @@ fn that_is_full_refuses_evidence_until_there_is_room() {
 }
 
 #[test]
-fn that_is_full_when_it_is_killed_is_taken_up_again() {
+fn a_control_plane_that_is_killed_on_a_full_disk_recovers() {
     let Some((_folder, disk, mut control_plane)) = on_a_small_disk() else {
         return;
     };
@@ -107,27 +107,27 @@ fn that_is_full_when_it_is_killed_is_taken_up_again() {
 }
 
 #[test]
-fn that_revocations_share_has_room_left_for_them() {
+fn a_shared_disk_keeps_space_for_revocations() {
     let folder = tempfile::tempdir().unwrap();
     let mut control_plane = ControlPlane::start(&program(), folder.path(), &[]).unwrap();
     control_plane.kill().unwrap();
-    let Some(disk) = SmallDisk::over(&control_plane.data_folder(), SHARED_MIB, folder.path()).unwrap() else {
+    let Some(disk) = SmallDisk::over(&control_plane.data_dir(), SHARED_MIB, folder.path()).unwrap() else {
         return;
     };
     control_plane.upgrade_to(&disk.program(&program()).unwrap());
     control_plane.restart().unwrap();
     let reporters = Reporters::start(&control_plane, SOURCES, SLOW);
     reporters.until_acknowledged_again();
-    // Half of what the ledger leaves free of such a disk.
+    // Half of the space that the ledger leaves free on such a disk.
     disk.fill_but(SHARED_MIB / 32).unwrap();
     assert_trouble_shows_and_revocations_go_on(&control_plane, &reporters, "--ledger-reserve");
     disk.free().unwrap();
     assert_recovers(control_plane, reporters);
 }
 
-/// As a file system does to itself when its disk fails it.
+/// As a file system does to itself when its disk fails.
 #[test]
-fn that_becomes_read_only_refuses_evidence_until_it_is_writable() {
+fn a_read_only_disk_refuses_evidence_until_it_is_writable() {
     refuses_for_a_while(
         "write,pwrite64,writev,pwritev,pwritev2,ftruncate,fallocate,fdatasync,fsync",
         "EROFS",
@@ -135,9 +135,9 @@ fn that_becomes_read_only_refuses_evidence_until_it_is_writable() {
     );
 }
 
-/// What was written before a sync that failed is not known to be on the disk, even if the next sync succeeds.
+/// After a failed sync, earlier writes may not be on the disk, even if the next sync succeeds.
 #[test]
-fn that_can_not_be_synced_refuses_evidence_until_it_can() {
+fn a_disk_that_cannot_sync_refuses_evidence_until_it_can() {
     refuses_for_a_while("fdatasync,fsync", "EIO", "Input/output error");
 }
 
@@ -151,7 +151,7 @@ fn refuses_for_a_while(calls: &str, error: &str, word: &str) {
             calls,
             &format!("error={error}"),
             (control_plane.id(), WRITER),
-            &control_plane.data_folder().join("ledger"),
+            &control_plane.data_dir().join("ledger"),
             folder.path(),
         )
         .unwrap();
@@ -164,7 +164,7 @@ fn refuses_for_a_while(calls: &str, error: &str, word: &str) {
 
 const SOURCES: usize = 2;
 const DISK_MIB: u32 = 32;
-/// With the room that the log keeps for itself.
+/// Includes the space that the log reserves.
 const SHARED_MIB: u32 = 128;
 /// The thread that writes the ledger.
 const WRITER: &str = "ledger";

@@ -1,4 +1,4 @@
-//! A control plane that is killed (`kill -9`) at random instants under load, again and again.
+//! A control plane that is killed (`kill -9`) at random times under load, again and again.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{env, fs, thread};
@@ -10,13 +10,13 @@ use credence_e2e::waiting;
 use super::{BUSY, Reporters, assert_complete, program};
 
 #[test]
-fn fifteen_of_them_lose_and_double_nothing() {
+fn fifteen_kills_lose_and_duplicate_nothing() {
     survive(15);
 }
 
 #[test]
 #[ignore = "takes a minute: 50 kills"]
-fn fifty_of_them_lose_and_double_nothing() {
+fn fifty_kills_lose_and_duplicate_nothing() {
     survive(50);
 }
 
@@ -31,7 +31,7 @@ fn survive(kills: usize) {
         thread::sleep(random.below(UNDER_LOAD));
         let before = reporters.acknowledged();
         control_plane.kill().unwrap();
-        // Some do not get far: a start reads the ledger, cuts its end off and makes anew what is made from it.
+        // Some starts end early: a start reads the ledger, truncates its end and rebuilds derived files.
         if kill % 3 == 2 {
             control_plane.restart_and_not_wait().unwrap();
             thread::sleep(random.below(STARTING));
@@ -43,13 +43,16 @@ fn survive(kills: usize) {
     }
     let sources = reporters.finish();
     let welcomes: u64 = sources.iter().map(|(_, told)| told.welcomes).sum();
-    assert!(welcomes > (SOURCES * kills) as u64, "each came back each time");
+    assert!(
+        welcomes > (SOURCES * kills) as u64,
+        "each source reconnected after each kill"
+    );
     assert_complete(&control_plane, &sources);
-    // And that is what is on the disk.
+    // And the disk has the same.
     control_plane.kill().unwrap();
     control_plane.restart().unwrap();
     assert_complete(&control_plane, &sources);
-    // A checkpoint that covers all is published within a second.
+    // A checkpoint of all entries follows within a second.
     let entries: u64 = sources.iter().map(|(_, told)| told.acknowledged).sum();
     waiting::until("a checkpoint of everything", || {
         Ok((checkpoints.latest_size() > entries).then_some(()))
@@ -64,7 +67,7 @@ fn survive(kills: usize) {
     );
 }
 
-/// SplitMix64. `CREDENCE_SEED` repeats a run, as far as two runs are alike.
+/// SplitMix64. `CREDENCE_SEED` repeats a run, as far as its timing repeats.
 struct Random(u64);
 
 impl Random {
@@ -88,5 +91,5 @@ impl Random {
 
 const SOURCES: usize = 8;
 const UNDER_LOAD: Duration = Duration::from_millis(400);
-/// About as long as a start takes.
+/// About the time of a start.
 const STARTING: Duration = Duration::from_millis(60);

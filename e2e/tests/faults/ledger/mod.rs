@@ -1,5 +1,5 @@
-//! Faults of the control plane and of the disk below its ledger: evidence that was acknowledged is there, in its order and
-//! once; the fault is reported; revocations and requests go on; and the ledger recovers without an operator.
+//! Faults of the control plane and of the disk below its ledger. Acknowledged evidence is there once and in order; the
+//! fault is reported; revocations and requests continue; and the ledger recovers without an operator.
 
 mod disk;
 mod kills;
@@ -17,7 +17,7 @@ fn program() -> PathBuf {
     Artefacts::from_environment().unwrap().credence
 }
 
-/// Sources that report side by side.
+/// Sources that report at the same time.
 struct Reporters(Vec<(String, Reporter)>);
 
 impl Reporters {
@@ -40,7 +40,7 @@ impl Reporters {
         self.0.iter().map(|(_, reporter)| reporter.told().acknowledged).sum()
     }
 
-    /// What each was told of, once all that it had to say was acknowledged and no promise was broken.
+    /// Ends them once all entries are acknowledged and checks that no promise was broken. Returns what each was told.
     fn finish(self) -> Vec<(String, Told)> {
         let finish = |(label, reporter): (String, Reporter)| {
             let told = reporter.finish().unwrap();
@@ -58,12 +58,12 @@ fn assert_complete(control_plane: &ControlPlane, sources: &[(String, Told)]) {
     }
 }
 
-/// A few thousand entries a second of each source.
+/// A few thousand entries a second for each source.
 const BUSY: Volume = Volume {
     entries: 5,
     pause: Duration::from_millis(5),
 };
-/// So few that it takes minutes to fill a few MiB.
+/// So few that they need minutes to fill a few MiB.
 const SLOW: Volume = Volume {
     entries: 2,
     pause: Duration::from_millis(50),

@@ -1,4 +1,4 @@
-//! A disk that takes its time, and a control plane that does.
+//! A slow disk below the ledger, and a control plane that hangs with it.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use credence_e2e::{Request, Stack, StackOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
-fn delays_no_request_and_the_evidence_comes_later() {
+fn a_slow_disk_delays_evidence_and_no_request() {
     let stack = Stack::start(&StackOptions::quick()).unwrap();
     let slow = Tracer::meddle(
         "fdatasync,fsync",
         "delay_enter=1s",
         (stack.control_plane.id(), "ledger"),
-        &stack.control_plane.data_folder().join("ledger"),
+        &stack.control_plane.data_dir().join("ledger"),
         stack.folder(),
     )
     .unwrap();
@@ -26,7 +26,7 @@ fn delays_no_request_and_the_evidence_comes_later() {
 }
 
 #[test]
-fn that_stops_the_control_plane_for_a_while_delays_no_request() {
+fn a_disk_that_stops_the_control_plane_delays_no_request() {
     let stack = Stack::start(&StackOptions::quick()).unwrap();
     let process = i32::try_from(stack.control_plane.id())
         .ok()
@@ -39,7 +39,7 @@ fn that_stops_the_control_plane_for_a_while_delays_no_request() {
     stack.until_all_is_accounted_for().unwrap();
 }
 
-/// For about as long as one sync takes, on every worker.
+/// For about the time of one sync, on every worker.
 fn slowest_of_many_requests(stack: &Stack) -> Duration {
     let chain = stack.mint("alice", &["--tool", READ]).unwrap();
     let request = Request::get("/v1/catalog/book").delegation(&chain);
