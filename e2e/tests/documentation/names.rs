@@ -1,14 +1,26 @@
-//! What the pages name is there: metrics, tests, benchmarks.
+//! Names in the pages exist: metrics, tests, benchmarks.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::process::Command;
+
+use credence_e2e::artefacts::Artefacts;
 
 use super::page::{Page, repository};
 
-/// These pages name a test by its file and then its name, each in backticks, in one row of a table: all names behind a
-/// file, up to the next file, are tests of it. Those behind `*soak*` are the ones that `make test` leaves out.
 #[test]
-fn the_tests_that_the_pages_name_are_there() {
+fn what_the_code_knows_is_what_the_reference_says() {
+    let credence = Artefacts::from_environment().unwrap().credence;
+    let mut script = Command::new("python3");
+    script.arg(repository().join("scripts/reference.py")).arg("--check");
+    let output = script.env("CREDENCE_BIN", credence).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// These pages name a test by its file and its name, each in backticks, in one row of a table. All names after a file,
+/// up to the next file, are tests in it. Tests after `*soak*` are those that `make test` does not run.
+#[test]
+fn the_tests_that_the_pages_name_exist() {
     let mut named = 0;
     let mut missing = Vec::new();
     for page in ["docs/internals/promises.md", "docs/internals/threat-model.md"].map(Page::read) {
@@ -60,11 +72,11 @@ fn the_metrics_that_the_pages_name_are_documented() {
             .text
             .split(|char: char| !(char.is_ascii_alphanumeric() || char == '_'))
         {
-            // With `_` at its end it is what several begin with.
+            // A name that ends with `_` is the prefix of several.
             let is_metric = word.starts_with("credence_")
                 && !word.ends_with('_')
                 && !OTHER_NAMES.iter().any(|other| word.starts_with(other));
-            // What Prometheus adds to a counter or a histogram.
+            // Suffixes that Prometheus adds to a counter or a histogram.
             let without = ["_total", "_bucket", "_sum", "_count"]
                 .iter()
                 .find_map(|end| word.strip_suffix(end));
@@ -77,7 +89,7 @@ fn the_metrics_that_the_pages_name_are_documented() {
 }
 
 #[test]
-fn the_benchmarks_that_the_pages_name_are_there() {
+fn the_benchmarks_that_the_pages_name_exist() {
     for page in Page::all() {
         for rest in page.text.split("BENCH=").skip(1) {
             let name: String = rest
@@ -93,8 +105,8 @@ fn the_benchmarks_that_the_pages_name_are_there() {
     }
 }
 
-/// The last column of a table in docs/operate/scale.md names the command, or says "the same", and then the members of what it
-/// prints.
+/// In docs/operate/scale.md, the last column of a table names the command, or says "the same", and then the members of
+/// its output.
 #[test]
 fn each_figure_names_the_member_that_its_benchmark_prints() {
     let page = Page::read("docs/operate/scale.md");
@@ -124,7 +136,7 @@ fn each_figure_names_the_member_that_its_benchmark_prints() {
     assert!(named > 20, "only {named} figures have a source");
 }
 
-/// The text of a benchmark, and of the programs that print what it passes on.
+/// The text of a benchmark, and of the programs whose output it passes on.
 fn programs_of(benchmark: &str) -> String {
     let read =
         |path: &str| fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -138,7 +150,7 @@ fn programs_of(benchmark: &str) -> String {
     script + &read(more)
 }
 
-/// Whether the test of this name, in this module if one is named, is left out unless it is asked for; `None` if there is none.
+/// Whether the test of this name, in this module if named, has `#[ignore]`; `None` if there is no such test.
 fn test(name: &str, text: &str) -> Option<bool> {
     let (module, name) = match name.rsplit_once("::") {
         Some((module, name)) => (Some(module), name),
@@ -157,7 +169,7 @@ fn test(name: &str, text: &str) -> Option<bool> {
     attributes.next().or_else(|| by_macro().then_some(false))
 }
 
-/// What begins like a metric and is none: what Envoy's access log calls a denial, and names of crates.
+/// Names that look like metrics: the detail of a denial in Envoy's access log, and crates.
 const OTHER_NAMES: &[&str] = &[
     "credence_control_plane",
     "credence_delegation_",

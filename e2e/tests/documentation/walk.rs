@@ -218,6 +218,7 @@ const WALK: &[&str] = &[
     "docs/operate/rotate.md",
     "docs/operate/backup.md",
     "docs/operate/upgrade.md",
+    "CONTRIBUTING.md",
 ];
 
 /// Its own network and process ids. Its processes end with `unshare`.
