@@ -343,7 +343,7 @@ fn values(url: &str, digest: &str, log_id: &str, anchor: &str) -> [Replacement; 
     let [log, key] = settings(log_id, anchor);
     [
         Replacement::once(
-            "url: oci://registry.example/credence/credence-filter:0.1.0",
+            "url: oci://registry.example/credence/credence-filter:0.2.0",
             format!("url: {url}"),
         ),
         Replacement::once(

@@ -23,7 +23,7 @@ fn a_registry_gives_back_the_same_digest_and_the_same_bytes() {
     let packed = Packed::of(&module());
     for layout in LAYOUTS {
         let digest = packed.digest(layout);
-        let tag = format!("{}/{layout}:0.1.0", registry.address);
+        let tag = format!("{}/{layout}:0.2.0", registry.address);
         registry.crane(&["push", &packed.path(layout), &tag]);
         assert_eq!(registry.crane(&["digest", &tag]).trim_ascii(), digest.as_bytes());
 
@@ -50,12 +50,12 @@ fn a_pulled_image_has_the_module_where_istio_looks_for_it() {
         registry.crane(&[
             "push",
             &packed.path(layout),
-            &format!("{}/{layout}:0.1.0", registry.address),
+            &format!("{}/{layout}:0.2.0", registry.address),
         ]);
     }
 
     // In the ordinary image, the file plugin.wasm.
-    let compat = format!("{}/compat:0.1.0", registry.address);
+    let compat = format!("{}/compat:0.2.0", registry.address);
     let file_system = packed.folder.path().join("file-system.tar");
     registry.crane(&["export", &compat, file_system.to_str().unwrap()]);
     let found = ran(Command::new("tar").arg("-xOf").arg(&file_system).arg("plugin.wasm"));
@@ -78,7 +78,7 @@ fn istio_fetches_both_layouts_by_the_printed_digests() {
     };
     let packed = Packed::of(&module());
     for layout in LAYOUTS {
-        let tag = format!("{}/{layout}:0.1.0", registry.address);
+        let tag = format!("{}/{layout}:0.2.0", registry.address);
         registry.crane(&["push", &packed.path(layout), &tag]);
         let digest = packed.digest(layout);
         let sha256 = &digest["sha256:".len()..];
