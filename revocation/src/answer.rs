@@ -1,16 +1,16 @@
-//! What a watch stream is told, with chunks and updates left encoded: they are encoded once for all streams.
+//! The messages to watch streams. Chunks and updates stay encoded, because they are encoded once for all streams.
 
 use bytes::Bytes;
 use credence_wire::v1;
 
-/// `credence.v1.WatchResponse` with chunks and updates left encoded: on the wire a message and bytes are the same.
+/// `credence.v1.WatchResponse` with encoded chunks and updates: on the wire, messages and bytes are the same.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct WatchAnswer {
     #[prost(oneof = "Outgoing", tags = "1, 2, 3, 4, 5, 6")]
     pub message: Option<Outgoing>,
 }
 
-/// What a stream is told.
+/// A message to a stream.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum Outgoing {
     #[prost(message, tag = "1")]

@@ -1,8 +1,8 @@
-//! The keys with which the filters of a node seal what they remember for each other (`CacheKeys` of the contract).
+//! The keys with which the filters of a node authenticate shared cache entries (`CacheKeys` of the contract).
 //!
-//! None is stored. Each is derived from the secret in the data folder, the node's name and the number of the period, so
-//! that every filter of a node is given the same, another node another, and a restarted control plane gives out those
-//! it had given out before.
+//! Keys are derived, not stored: from the secret in the data folder, the node's name and the number of the period. So
+//! every filter of a node gets the same keys, another node gets others, and a restarted control plane gives out the
+//! same keys again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use tokio::sync::watch;
 
 use credence_runtime::time::unix_seconds;
 
-/// Derives the keys, and says when they change.
+/// Derives the keys, and announces changes.
 #[derive(Clone)]
 pub(crate) struct CacheKeys {
     secret: Hmac<Sha256>,
-    /// Whole seconds, at least one.
+    /// In whole seconds, at least one.
     rotation: i64,
     period: Arc<watch::Sender<i64>>,
 }
@@ -27,7 +27,7 @@ pub(crate) struct CacheKeys {
 // === impl CacheKeys ===
 
 impl CacheKeys {
-    /// Keys that change every so often, whole seconds counted.
+    /// Keys that change at this interval, in whole seconds.
     pub(crate) fn new(secret: [u8; 32], rotation: Duration) -> Self {
         let rotation = i64::try_from(rotation.as_secs()).unwrap_or(i64::MAX).max(1);
         // RFC 2104: a key shorter than the hash's block is filled up with zeros.
@@ -43,7 +43,7 @@ impl CacheKeys {
         }
     }
 
-    /// Resolves whenever the keys have changed; what is there now counts as seen.
+    /// Resolves when the keys change. The present keys count as seen.
     pub(crate) fn rotations(&self) -> watch::Receiver<i64> {
         self.period.subscribe()
     }
@@ -57,7 +57,7 @@ impl CacheKeys {
     }
 
     fn derive(&self, node: &str, period: i64) -> Vec<u8> {
-        // What comes before the name has one length, so that no two inputs are the same bytes.
+        // The input before the name has a fixed length, so that no two inputs are the same bytes.
         let mac = self
             .secret
             .clone()
@@ -66,7 +66,7 @@ impl CacheKeys {
         mac.finalize().into_bytes().to_vec()
     }
 
-    /// Follows the wall clock, and tells the streams when a period ends.
+    /// Follows the wall clock, and notifies the streams when a period ends.
     pub(crate) async fn rotate(self) {
         loop {
             let now = unix_seconds();
@@ -76,7 +76,7 @@ impl CacheKeys {
                 tracing::debug!(period, "the keys of the filters' shared caches have been rotated");
             }
             let left = self.rotation - now.rem_euclid(self.rotation);
-            // Not longer, because the clock may be set meanwhile.
+            // The sleep is limited, because the clock may be set meanwhile.
             let left = Duration::from_secs(left.unsigned_abs()).min(LOOK_AGAIN);
             tokio::time::sleep(left).await;
         }
@@ -89,7 +89,7 @@ impl fmt::Debug for CacheKeys {
     }
 }
 
-/// Keeps these keys apart from any other use of the secret.
+/// Separates these keys from any other use of the secret.
 const CONTEXT: &[u8] = b"credence filter cache keys v1\0";
 
 /// How long a change of the wall clock may go unnoticed.
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_gets_the_same_key() {
+    fn another_node_or_log_gets_another_key() {
         let given = CacheKeys::new([7; 32], DAY).of("node", 20_000).current;
         assert_eq!(given.len(), 32);
         assert_eq!(

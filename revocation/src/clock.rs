@@ -1,31 +1,30 @@
-//! The log's own clock, by which revoked delegations are forgotten.
+//! The log's own clock, which decides when revoked delegations are forgotten.
 //!
 //! A delegation's id may be forgotten once every token that could carry it has expired. The wall clock must not decide
-//! that: set a year ahead for a minute, it would have everything forgotten that was revoked in the last 90 days. This
-//! clock begins where the last process left it, advances with the monotonic clock, and by nothing else. So:
+//! this: one minute with a clock that is a year ahead would forget all delegations. This clock starts where the last
+//! process left it, and advances only with the monotonic clock. So:
 //!
-//! - it never advances by more than the time that has really passed (while no process runs, it stands still);
-//! - a revocation is stamped with this clock or the wall clock, whichever is later;
-//! - it is forgotten when this clock has gone beyond the stamp by a lifetime and an allowance.
+//! - It never advances by more than the time that has really passed. It stands still while no process runs.
+//! - A revocation is stamped with this clock or the wall clock, whichever is later.
+//! - It is forgotten when this clock has passed the stamp by a lifetime and an allowance.
 //!
-//! Between the two, at least a lifetime and the allowance have really passed, independently of the wall clock before,
-//! between and after. What the clock loses while no process runs only lets ids be kept longer.
+//! Between the two, at least a lifetime and the allowance have really passed, whatever the wall clock shows at any
+//! time. Time that the clock loses while no process runs only keeps ids longer.
 //!
-//! **The lifetime may be raised** from one run to the next. An id that was forgotten under the shorter one could then
-//! be carried again, by a token that lives longer and was refused until now. So it is noted, before anything is
-//! forgotten, up to which stamp ids may be. All that was forgotten had been revoked before that stamp, and a token that
-//! carries it issued no later than the allowance after: one that lives no longer than what has really passed since then
-//! has expired. Filters are therefore told no longer lifetime than that ([`Forgetting::announced`]): at first the shorter one, then, second by
-//! second, more, up to the one that was configured.
+//! **The lifetime may be raised** from one run to the next. Then a token that lives longer, and was refused until now,
+//! could carry an id that was forgotten under the shorter lifetime. So before the log forgets anything, it notes the
+//! latest stamp of the ids to be forgotten. All of them were revoked before that stamp, and a token that carries one
+//! was issued at most the allowance after it. Such a token has expired if it lives no longer than the time that has
+//! passed since the stamp. So filters are told at most that lifetime ([`Forgetting::announced`]): first the shorter
+//! one, then more every second, up to the configured one.
 
 //!
-//! **What else is dated**: a token without `rev_epoch` is invalid if it was issued before its principal was last raised.
-//! Were that raise dated by a wall clock that has been set back, the token that it was to take away would seem younger
-//! than it. So revocations are dated by a clock that begins at the wall clock's time, but no earlier than this clock shows
-//! ([`LogClock::timestamps`]), and does not go back while the process runs. A process that is *started* with a slow wall
-//! clock can therefore date a raise too early only by as long as no control plane ran since the log was begun. The latest
-//! stamp in the log would be nearer, and is not believed: a wall clock that was years ahead for a minute would have every
-//! later raise revoke fresh tokens for years.
+//! **Dates of raises**: a token without `rev_epoch` is invalid if it was issued before the last raise of its principal.
+//! If a wall clock that was set back dated the raise, the token would seem newer than the raise. So revocations are
+//! dated by a clock that starts at the wall clock's time, but not before this clock ([`LogClock::timestamps`]), and
+//! never goes back while the process runs. A process that *starts* with a slow wall clock can date a raise too early,
+//! but only by the total time in which no control plane ran. The latest stamp in the log would be a closer bound, but
+//! is not used: if the wall clock was years ahead for a minute, every later raise would revoke fresh tokens for years.
 
 use std::time::Instant;
 
@@ -33,7 +32,7 @@ use std::time::Instant;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogClock {
     begun: Instant,
-    /// What it showed then, seconds since the Unix epoch.
+    /// The time that it showed then, seconds since the Unix epoch.
     showed: i64,
 }
 
@@ -41,19 +40,19 @@ pub(crate) struct LogClock {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Forgetting {
     pub clock: LogClock,
-    /// The longest a token may live, in seconds, as it is configured.
+    /// The longest configured lifetime of a token, in seconds.
     pub max_token_lifetime: u64,
-    /// What is noted of earlier runs; nothing in a log of which nothing was ever forgotten.
+    /// The note of earlier runs; none if this log has never forgotten anything.
     pub forgotten: Option<Forgotten>,
 }
 
-/// What may be forgotten, as it is noted.
+/// The note of what may be forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct Forgotten {
-    /// Every delegation that was stamped before this, seconds since the Unix epoch.
+    /// Every delegation with an earlier stamp, seconds since the Unix epoch.
     #[prost(int64, tag = "1")]
     pub(crate) before: i64,
-    /// What the log's clock showed then.
+    /// The log's clock at that time.
     #[prost(int64, tag = "2")]
     pub(crate) clock: i64,
 }
@@ -66,28 +65,29 @@ impl LogClock {
         Self { begun, showed: seconds }
     }
 
-    /// What a clock begins with, in seconds since the Unix epoch: with what was noted of it, if anything was.
+    /// The time at which a clock starts, in seconds since the Unix epoch: the noted time, if there is one.
     ///
-    /// Revocations before the first note were stamped by the wall clock alone. `last_seen` is the latest time in the log:
-    /// the clock begins no later than that.
+    /// Revocations before the first note were stamped by the wall clock alone. `last_seen` is the latest time in the
+    /// log; the clock starts at that time or earlier.
     pub(crate) fn beginning(noted: Option<i64>, wall: i64, last_seen: Option<i64>) -> i64 {
         noted.unwrap_or_else(|| last_seen.map_or(wall, |seen| seen.min(wall)))
     }
 
-    /// Seconds since the Unix epoch, as far as they are certain to have passed.
+    /// Seconds since the Unix epoch: a time that has certainly passed.
     pub(crate) fn at(&self, now: Instant) -> i64 {
         let passed = now.saturating_duration_since(self.begun).as_secs();
         self.showed.saturating_add(i64::try_from(passed).unwrap_or(i64::MAX))
     }
 
-    /// The clock by which revocations are dated: it shows the wall clock's time now, or this one's if that is later.
+    /// The clock that dates revocations. It starts at the wall clock's time, or at this clock's if that is later.
     pub(crate) fn timestamps(self, wall: i64, now: Instant) -> Self {
         let behind = self.at(now).saturating_sub(wall);
         if behind > NOTEWORTHY {
             tracing::warn!(
                 behind_s = behind,
-                "the wall clock is behind the log's own, by which revocations are dated until it has caught up. Set the \
-                 wall clock right; if it is, the log was begun with a clock that was ahead: start once with --reset-clock"
+                "the wall clock is behind the log's own clock, which dates revocations until the wall clock catches \
+                 up. Set the wall clock; if it is right, the log was created with a clock that was ahead: start once \
+                 with --reset-clock"
             );
         }
         Self {
@@ -96,8 +96,8 @@ impl LogClock {
         }
     }
 
-    /// What a revocation is stamped with. A wall clock that is set forward is believed: what is invalid too early is minted
-    /// anew.
+    /// The stamp of a revocation. A wall clock that is ahead is used: tokens that become invalid too early can be
+    /// minted again.
     pub(crate) fn stamp(&self, wall: i64, now: Instant) -> i64 {
         self.at(now).max(wall)
     }
@@ -106,7 +106,7 @@ impl LogClock {
 // === impl Forgetting ===
 
 impl Forgetting {
-    /// What may be forgotten now, to be noted before it is.
+    /// What may be forgotten now. It must be noted first.
     pub(crate) fn due(&self, now: Instant) -> Forgotten {
         let clock = self.clock.at(now);
         Forgotten {
@@ -117,8 +117,8 @@ impl Forgetting {
         }
     }
 
-    /// The longest lifetime, in seconds, of tokens that may be believed: no id that is forgotten could be carried by a
-    /// token that lives no longer. Never 0, which would say that nothing is forgotten.
+    /// The longest lifetime, in seconds, of accepted tokens: no token of this lifetime can carry a forgotten id. Never
+    /// 0, which would mean that nothing is forgotten.
     pub(crate) fn announced(&self, now: Instant) -> u64 {
         let Some(forgotten) = self.forgotten else {
             return self.max_token_lifetime;
@@ -135,7 +135,7 @@ impl Forgetting {
 // === impl Forgotten ===
 
 impl Forgotten {
-    /// Whether a delegation that was revoked then may be forgotten. One without a time never is.
+    /// Whether a delegation that was revoked at this time may be forgotten. One without a time is never forgotten.
     pub(crate) fn covers(&self, revoked_at: i64) -> bool {
         revoked_at != 0 && revoked_at < self.before
     }
@@ -145,11 +145,10 @@ fn seconds(lifetime: u64) -> i64 {
     i64::try_from(lifetime).unwrap_or(i64::MAX)
 }
 
-/// How far the clocks of those who issue and those who check tokens may be apart, on top of a token's lifetime, in
-/// seconds.
+/// The largest difference, in seconds, between the clocks of issuers and verifiers. Added to a token's lifetime.
 const CLOCK_ALLOWANCE: i64 = 300;
 
-/// Seconds by which clocks differ that are kept right.
+/// A difference, in seconds, at which a warning is logged.
 const NOTEWORTHY: i64 = 300;
 
 #[cfg(test)]
@@ -183,7 +182,7 @@ mod tests {
     #[test]
     fn however_the_wall_clock_jumps_nothing_is_forgotten_before_its_time_has_really_passed() {
         let begun = Instant::now();
-        // What the last process left, against the true time: as true, years behind and years ahead.
+        // The time at which the last process stopped: correct, years behind and years ahead.
         for left in [WALL, WALL - 3 * YEAR, WALL + 3 * YEAR] {
             let clock = LogClock::showing(left, begun);
             let forgetting = Forgetting {
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_time_is_never_forgotten() {
+    fn a_revocation_without_a_time_is_never_forgotten() {
         let begun = Instant::now();
         let forgetting = Forgetting {
             clock: LogClock::showing(WALL, begun),
@@ -227,7 +226,7 @@ mod tests {
             ..short
         };
         assert_eq!(long.announced(begun), LIFETIME);
-        // The last that was forgotten, in a token from before its revocation that lives for as long as is believed.
+        // The last forgotten id, in a token from before its revocation with the longest accepted lifetime.
         let revoked_at = forgotten.before - 1;
         for passed in [0, 1, LIFETIME, 9 * LIFETIME, 20 * LIFETIME] {
             let now = after(begun, passed);
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_without_a_clock_begins_no_later_than_what_it_has_seen() {
+    fn a_log_without_a_clock_starts_at_its_latest_time_or_earlier() {
         assert_eq!(LogClock::beginning(None, WALL, None), WALL);
         assert_eq!(LogClock::beginning(None, WALL + YEAR, Some(WALL)), WALL);
         assert_eq!(LogClock::beginning(None, WALL - YEAR, Some(WALL)), WALL - YEAR);
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn time_goes_on_though_the_wall_clock_is_set_back() {
+    fn time_continues_if_the_wall_clock_is_set_back() {
         let begun = Instant::now();
         let dates = LogClock::showing(0, begun).timestamps(1_000_000, begun);
         let minute = after(begun, 60);

@@ -1,7 +1,7 @@
-//! Keeps the log from growing beyond what it has to hold.
+//! Compacts the log, so that its file does not grow without limit.
 //!
-//! The writer does the work between two groups, a bounded step at a time: the state at one instant is stored in chunks,
-//! then takes the place of all groups up to there, which are then removed.
+//! The writer compacts between two groups, in bounded steps. It stores the state at one instant in chunks. Then the
+//! chunks replace all groups up to that instant, which are removed afterwards.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ pub(crate) struct Compactor {
     store: Arc<dyn LogStore>,
     histories: Histories,
     metrics: Arc<Metrics>,
-    /// The log is not compacted below this size, in bytes.
+    /// A log of at most this size, in bytes, is not compacted.
     above: u64,
     running: Option<Compaction>,
-    /// The next step, or the next look whether one is needed.
+    /// When the next step, or the next check, may happen.
     not_before: Instant,
 }
 
@@ -43,12 +43,13 @@ impl Compactor {
         }
     }
 
-    /// Begins to compact a log that is worth it.
+    /// Starts compacting if it is worth it.
     pub(crate) fn consider(&mut self, view: &LogView) {
         if self.running.is_some() || Instant::now() < self.not_before {
             return;
         }
-        // What was forgotten since the last compaction goes with the first compaction after another record.
+        // Delegations that were forgotten since the last compaction are removed by the first compaction after another
+        // record.
         if view.digests.head.seq == self.store.beginning().seq {
             return;
         }
@@ -63,7 +64,7 @@ impl Compactor {
         }
     }
 
-    /// When the next step can be done, if there is one.
+    /// When the next step is due, if there is one.
     pub(crate) fn next_step(&self) -> Option<Instant> {
         self.running.as_ref().map(|_| self.not_before)
     }
@@ -74,10 +75,10 @@ impl Compactor {
             return;
         };
         let begun = Instant::now();
-        // What is compacted away is not in the log any more for the histories to be filed from.
+        // The histories need the records that a compaction removes.
         if !running.cut.is_moved && !self.histories.is_durable(running.cut.head.seq) {
             if running.begun.elapsed() > HISTORIES_TIMEOUT {
-                self.fail(&"the histories are not filed up to the cut");
+                self.fail(&"the histories do not reach the cut yet");
             } else {
                 self.not_before = begun + LOOK_AGAIN;
             }
@@ -110,9 +111,9 @@ impl Compactor {
     }
 }
 
-/// Whether a log of so many `bytes` is to be compacted that has to hold only the `needed` ones: never below a size,
-/// and beyond it once a third of it is superseded. A start reads all of it, so that this bounds what it reads; and it
-/// bounds what compacting writes to twice what made it necessary.
+/// Whether to compact a log of `bytes` that needs only `needed` of them: above a minimum size, once a third of it is
+/// superseded. This limits what a start reads, because a start reads all of it. It also limits what compaction writes:
+/// at most twice the bytes that made it necessary.
 pub(crate) fn is_worth_compacting(bytes: u64, needed: u64, above: u64) -> bool {
     bytes > above && bytes - bytes / 3 > needed
 }

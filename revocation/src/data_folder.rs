@@ -1,18 +1,18 @@
 //! The data folder: created once and explicitly, used by one process at a time.
 //!
 //! ```text
-//! lock                     held while a control plane runs; says which
-//! log/state.redb           the revocation log and what is noted beside it (redb)
-//! log/reserve              room on the disk that is kept for the log
-//! log/histories.redb       what was done to each principal and why, made from the log (redb)
-//! log/audit-source-key     proves that an audit source was named by us
-//! log/filter-cache-secret  the keys of the filters' shared caches are derived from it
+//! lock                     held while a control plane runs; names it
+//! log/state.redb           the revocation log and its notes (redb)
+//! log/reserve              disk space that is reserved for the log
+//! log/histories.redb       each principal's history, made from the log (redb)
+//! log/audit-source-key     proves that this control plane named an audit source
+//! log/filter-cache-secret  the secret of the keys of the filters' shared caches
 //! ledger/                  segments of evidence (frames)
-//! identity/                users, and security events that have been seen (redb)
+//! identity/                users, and security events that were received (redb)
 //! ```
 //!
-//! `log/` is built aside and renamed into place, so that it is either whole or not there. Small files begin with a line
-//! that has a checksum ([`small_file`]): what is damaged is refused with the cure, and never read as another value.
+//! `log/` is created under another name and renamed, so that it is either complete or missing. Small files begin with a
+//! line that has a checksum ([`small_file`]). A damaged file is refused with the fix, and never read as another value.
 
 use std::fmt;
 use std::io;
@@ -57,7 +57,7 @@ pub enum DataFolderError {
         /// The log it holds.
         log_id: LogId,
     },
-    /// Something else lives here.
+    /// The folder holds other data.
     #[error(
         "{path} holds {found:?} but no log, so it is not initialised. Choose an empty folder, or restore the missing \
          `log` folder from a backup", path = path.display()
@@ -68,7 +68,7 @@ pub enum DataFolderError {
         /// One of the names in it.
         found: String,
     },
-    /// Another process has it, or the system refused to lock it.
+    /// Another process holds it, or the system refused to lock it.
     #[error(transparent)]
     Lock(#[from] FolderLockError),
     /// The log was written by another version.
@@ -79,23 +79,23 @@ pub enum DataFolderError {
     OtherLayout {
         /// The data folder.
         path: PathBuf,
-        /// What was found in it.
+        /// The layout that was found.
         found: String,
     },
     /// The log's file cannot be used.
     #[error("the revocation log: {0}")]
     Store(#[from] StoreError),
-    /// A file of ours is not there, or does not hold what we wrote.
+    /// A file of the folder is missing or damaged.
     #[error("{path} is {found}. {cure}", path = path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         found: &'static str,
-        /// What to do.
+        /// The fix.
         cure: &'static str,
     },
-    /// The system refused.
+    /// An error of the system.
     #[error(transparent)]
     Io(#[from] FileError),
 }
@@ -103,8 +103,8 @@ pub enum DataFolderError {
 // === impl DataFolder ===
 
 impl DataFolder {
-    /// Creates the log in a locked folder if `init` says so, and reads the folder's secrets. `now` is seconds since the
-    /// Unix epoch.
+    /// Creates the log in a locked folder if `init` is present, and reads the folder's secrets. `now` is in seconds
+    /// since the Unix epoch.
     pub(crate) fn open(lock: FolderLock, init: Option<InitOptions>, now: i64) -> Result<Self, DataFolderError> {
         let path = lock.path();
         let log = path.join(LOG);
@@ -153,7 +153,7 @@ impl DataFolder {
         &self.path
     }
 
-    /// What tells whether the path still leads to this folder, and to what is in it.
+    /// Watches that the path still leads to this folder and its contents.
     pub fn watch(&self) -> FolderWatch {
         self.watch.clone()
     }
@@ -175,7 +175,7 @@ impl DataFolder {
     }
 }
 
-/// Without its secrets.
+/// Prints no secrets.
 impl fmt::Debug for DataFolder {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -185,8 +185,8 @@ impl fmt::Debug for DataFolder {
     }
 }
 
-/// Locks the folder of a log. With `create` there need not be one yet. Where another process holds the lock, `standby`
-/// waits for it to end and receives the holder's name; without, that is an error.
+/// Locks the folder of a log. With `create`, the log may be missing. If another process holds the lock: with `standby`,
+/// calls it with the holder's name and waits for the holder to end; without, returns an error.
 pub fn take_lock(path: &Path, create: bool, standby: Option<&dyn Fn(&str)>) -> Result<FolderLock, DataFolderError> {
     if create {
         durable::create_folder(path).map_err(at(path))?;
@@ -202,7 +202,7 @@ pub fn take_lock(path: &Path, create: bool, standby: Option<&dyn Fn(&str)>) -> R
     Ok(FolderLock::take(path, standby)?)
 }
 
-/// A name in the folder that initialising would not expect: it may be other data.
+/// A name in the folder that an interrupted initialisation does not explain: it may be other data.
 fn stranger(path: &Path) -> io::Result<Option<String>> {
     let entries = match std::fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -223,7 +223,7 @@ fn stranger(path: &Path) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// Refuses the folder of a version that kept the log in files of its own.
+/// Refuses the folder of an earlier version, which kept the log in other files.
 fn refuse_other_layout(path: &Path) -> Result<(), DataFolderError> {
     let log = path.join(LOG);
     for name in OTHER_LAYOUTS {
@@ -269,7 +269,7 @@ fn random_secret() -> io::Result<[u8; 32]> {
     Ok(secret)
 }
 
-/// A new secret costs no more than that filters verify chains anew.
+/// A new secret only makes filters verify chains once more.
 fn read_or_make_cache_secret(log: &Path) -> Result<[u8; 32], DataFolderError> {
     let path = log.join(CACHE_SECRET);
     if !path.try_exists().map_err(at(&path))? {
@@ -279,11 +279,11 @@ fn read_or_make_cache_secret(log: &Path) -> Result<[u8; 32], DataFolderError> {
     read_secret(log, CACHE_SECRET, REMOVE_CACHE_SECRET)
 }
 
-/// Reads a secret, and says what to do where that cannot be.
+/// Reads a secret. The error names the fix.
 fn read_secret(log: &Path, name: &str, cure: &'static str) -> Result<[u8; 32], DataFolderError> {
     let path = log.join(name);
     let found = match small_file::read(log, name, 64) {
-        // An operator who replaces a secret writes no first line.
+        // A secret that an operator wrote has no first line.
         Ok(Some(secret)) => match secret.try_into() {
             Ok(secret) => return Ok(secret),
             Err(_) => "damaged: it does not hold 32 bytes",
@@ -291,7 +291,7 @@ fn read_secret(log: &Path, name: &str, cure: &'static str) -> Result<[u8; 32], D
         Err(SmallFileError::Damaged) => "damaged: its first line does not match its contents",
         Ok(None) => MISSING,
         Err(SmallFileError::Io(error)) if error.kind() == io::ErrorKind::FileTooLarge => {
-            "damaged: it is larger than any that was ever written"
+            "damaged: it is larger than any valid one"
         }
         Err(SmallFileError::Io(error)) => return Err(at(&path)(error).into()),
     };
@@ -302,9 +302,9 @@ const MISSING: &str = "missing";
 const RESTORE_FOLDER: &str = "Restore the data folder from a backup, and start once with --restored \
                               (docs/operate/backup.md#restore)";
 const RESTORE_SOURCE_KEY: &str = "Restore this file from a backup of this folder, or put 32 random bytes in its place: \
-                                  then audit sources that are open cannot go on, and begin anew; followers of the event \
-                                  stream get a snapshot, and positions given out before count as `claimed`";
-const REMOVE_CACHE_SECRET: &str = "Remove this file: a new one is made, and filters verify chains anew";
+                                  then open audit sources cannot continue, and start again; followers of the event \
+                                  stream get a snapshot, and earlier positions count as `claimed`";
+const REMOVE_CACHE_SECRET: &str = "Remove this file: a new one is made, and filters verify chains once more";
 const LOG: &str = "log";
 const LOG_ASIDE: &str = "log.initialising";
 const STATE: &str = "state.redb";
@@ -313,7 +313,7 @@ const SOURCE_KEY: &str = "audit-source-key";
 const CACHE_SECRET: &str = "filter-cache-secret";
 const LEDGER: &str = "ledger";
 const IDENTITY: &str = "identity";
-/// What versions before the database have in the log's folder.
+/// Files of earlier versions in the log's folder.
 const OTHER_LAYOUTS: [&str; 2] = ["revocations", "id"];
 
 #[cfg(test)]
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_secret_is_its_owners_and_stays() {
+    fn only_the_owner_can_read_the_cache_secret_and_it_stays() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let secret = open(folder.path(), INIT).unwrap().cache_secret;
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_secret_that_was_removed_is_made_anew_and_stays() {
+    fn a_removed_cache_secret_is_replaced_and_stays() {
         let folder = tempfile::tempdir().unwrap();
         let first = open(folder.path(), INIT).unwrap().cache_secret;
         std::fs::remove_file(folder.path().join(LOG).join(CACHE_SECRET)).unwrap();
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_of_a_secret_is_refused_with_the_cure() {
+    fn a_flipped_bit_of_a_secret_is_refused_with_the_fix() {
         let folder = tempfile::tempdir().unwrap();
         drop(open(folder.path(), INIT).unwrap());
         for name in [SOURCE_KEY, CACHE_SECRET] {
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_key_of_32_plain_bytes_is_believed() {
+    fn a_source_key_of_32_plain_bytes_is_accepted() {
         let folder = tempfile::tempdir().unwrap();
         drop(open(folder.path(), INIT).unwrap());
         std::fs::write(folder.path().join(LOG).join(SOURCE_KEY), [7; 32]).unwrap();
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_of_another_layout_is_refused_with_the_cure_and_left_alone() {
+    fn the_folder_of_another_layout_is_refused_with_the_fix_and_left_alone() {
         for name in OTHER_LAYOUTS {
             let folder = tempfile::tempdir().unwrap();
             std::fs::create_dir(folder.path().join(LOG)).unwrap();
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_folder_is_not_initialised() {
+    fn a_folder_with_other_data_is_not_initialised() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("thesis.txt"), "…").unwrap();
         assert!(matches!(

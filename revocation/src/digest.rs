@@ -1,4 +1,4 @@
-//! The chain over the log's history that tells a continued log from one restored from an old copy.
+//! The digest chain over the log's history. It distinguishes a continued log from one restored from an old copy.
 
 use sha2::{Digest as _, Sha256};
 
@@ -34,18 +34,18 @@ impl Digest {
         )
     }
 
-    /// The digest with which a log goes on under a new name after it was restored from a backup: no position of the old
-    /// name is one of the new.
+    /// The digest with which a restored log continues under a new name: no position of the old name is valid under the
+    /// new one.
     pub(crate) fn renamed(self, log_id: &LogId) -> Self {
         Self::start(log_id).after(&self.0)
     }
 
-    /// As it is stored, and on the wire.
+    /// Parses the stored form, which is also the wire form.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
 
-    /// Eight bytes that tell it from any other it could be mistaken for.
+    /// Eight bytes that identify it well enough.
     pub(crate) fn mark(&self) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         u64::from_be_bytes([a, b, c, d, e, f, g, h])

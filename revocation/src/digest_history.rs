@@ -1,25 +1,25 @@
-//! Which positions are this log's: what tells a client that has followed it from one that has followed another.
+//! Tells whether a client's position belongs to this log or to another copy.
 //!
-//! A client names its position by a sequence number and the digest of the history up to it. To know whether that
-//! history is ours takes the digest at that very number: two copies of a log, of which one was restored from a backup
-//! and continued, agree up to some number and nowhere after it. Eight bytes of each digest are kept for that, of the
-//! last four million positions. What is older cannot be told apart any more, and is refused: a snapshot would take
-//! from a client of the other copy what had been revoked there, unnoticed.
+//! A client names its position by a sequence number and the digest of the history up to it. Checking it takes the log's
+//! digest at that number: if a copy was restored from a backup and continued, two copies agree up to some number and
+//! nowhere after it. So eight bytes of each digest are kept, for the last four million positions. Older positions
+//! cannot be checked, and are refused: a snapshot could silently remove revocations that the client has from another
+//! copy.
 
 use std::collections::VecDeque;
 
 use crate::digest::{Digest, Head};
 use crate::log_id::LogId;
 
-/// The digests of the history, shortened, and the last one whole.
+/// The shortened digests of the history, and the last one in full.
 #[derive(Debug, Clone)]
 pub(crate) struct DigestHistory {
     pub(crate) head: Head,
-    /// Of the positions up to the head, the oldest first.
+    /// The shortened digests up to the head, oldest first.
     pub(crate) marks: VecDeque<u64>,
 }
 
-/// The client's position is none of this log's.
+/// The client's position does not belong to this log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignPosition {
     #[error(
@@ -33,8 +33,8 @@ pub enum ForeignPosition {
     )]
     Diverged { applied: u64 },
     #[error(
-        "you have applied entry {applied}, which is so old that this log cannot tell any more whether it was one of \
-         its own. Restart the client, so that it begins anew"
+        "you have applied entry {applied}, which is so old that this log can no longer tell whether it was one of \
+         its own. Restart the client, so that it starts from a snapshot"
     )]
     TooOld { applied: u64 },
 }
@@ -42,7 +42,7 @@ pub enum ForeignPosition {
 // === impl DigestHistory ===
 
 impl DigestHistory {
-    /// Of a log without a record.
+    /// For a log without records.
     pub(crate) fn start(log_id: &LogId) -> Self {
         Self::starting_at(Head {
             seq: 0,
@@ -50,7 +50,7 @@ impl DigestHistory {
         })
     }
 
-    /// Of a log of which no earlier position is known.
+    /// For a log that knows no earlier position.
     pub(crate) fn starting_at(head: Head) -> Self {
         Self {
             head,
@@ -58,7 +58,8 @@ impl DigestHistory {
         }
     }
 
-    /// Of a log of which the beginning was compacted away: `marks` are those up to `head`, the last one its own.
+    /// For a log whose beginning was compacted away: `marks` are the shortened digests up to `head`, with its own as
+    /// the last.
     pub(crate) fn resume(head: Head, marks: Vec<u64>) -> Result<Self, &'static str> {
         if marks.last() != Some(&head.digest.mark()) || marks.len() as u64 > head.seq + 1 {
             return Err("the compacted history does not end with its own digest");
@@ -81,7 +82,7 @@ impl DigestHistory {
         self.marks.push_back(digest.mark());
     }
 
-    /// Whether a position with this digest is one of this log's.
+    /// Checks that a position with this digest belongs to this log.
     pub(crate) fn check(&self, seq: u64, digest: &[u8]) -> Result<(), ForeignPosition> {
         let ours = self.mark(seq)?;
         match Digest::parse(digest) {
@@ -90,7 +91,7 @@ impl DigestHistory {
         }
     }
 
-    /// What is kept of the digest at a position.
+    /// The shortened digest at a position.
     pub(crate) fn mark(&self, applied: u64) -> Result<u64, ForeignPosition> {
         let head = self.head.seq;
         let after = head
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_oldest_mark_is_not_believed() {
+    fn a_position_before_the_oldest_mark_is_refused() {
         let (mut history, digests) = history_of(&LogId::random().unwrap(), MAX_MARKS as u64 - 1);
         assert_eq!(history.check(0, digests[0].as_bytes()), Ok(()));
         history.push(history.head.digest.after(b"one more"));
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_goes_on_from_its_marks() {
+    fn a_history_continues_from_its_marks() {
         let (history, digests) = history_of(&LogId::random().unwrap(), 9_000);
         let marks: Vec<_> = history.marks.iter().copied().skip(5_000).collect();
         let mut resumed = DigestHistory::resume(history.head, marks.clone()).unwrap();

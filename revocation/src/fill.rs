@@ -1,4 +1,4 @@
-//! Logs of any size in no time, for tests and benchmarks: what a million revocations would have left in a data folder.
+//! Creates large logs quickly, for tests and benchmarks: the data folder that a million revocations would leave.
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ use crate::subject::{Operation, Order, PrincipalName, Requester, Source};
 use credence_runtime::time::unix_seconds;
 use prost::Message as _;
 
-/// Initialises an empty data folder and raises so many principals of `issuer`, `user-0000000` and so on, `rounds` times
-/// each. Returns what went wrong, as a control plane's start would say it.
+/// Initialises an empty data folder and raises this many principals of `issuer`, `user-0000000` and so on, `rounds`
+/// times each. On failure, returns the message of a control plane's start.
 pub fn fill_log(data_folder: &Path, issuer: &str, principals: usize, rounds: usize) -> Result<(), String> {
     fill(data_folder, issuer, principals, rounds, |_, _| false).map(drop)
 }
 
-/// As [`fill_log`], with principals being raised again until one more group would have the file compacted: the longest
-/// log that a control plane may have to start with. Returns the number of its entries.
+/// As [`fill_log`], but raises principals until one more group would cause a compaction. This is the longest log with
+/// which a control plane may have to start. Returns the number of its entries.
 pub fn fill_log_to_the_brim(data_folder: &Path, issuer: &str, principals: usize) -> Result<u64, String> {
     let above = COMPACT_ABOVE_BYTES;
     fill(data_folder, issuer, principals, usize::MAX, |bytes, needed| {
@@ -29,7 +29,8 @@ pub fn fill_log_to_the_brim(data_folder: &Path, issuer: &str, principals: usize)
     })
 }
 
-/// Until `is_enough` says so of the bytes that the log would have with one more group, and those that it needs.
+/// Adds groups until `is_enough` returns true. Its arguments are the bytes of the log after one more group, and the
+/// bytes that it needs.
 fn fill(
     data_folder: &Path,
     issuer: &str,
@@ -79,7 +80,7 @@ fn fill(
             let group = Group::following(head, records, provenance);
             store.append(head, &group).map_err(|error| words(&error))?;
             head = group.head().unwrap_or(head);
-            // With one more group of that size.
+            // After one more group of that size.
             let bytes = 2 * store.bytes() - before;
             if is_enough(bytes, state.bytes + (seq + 1) * 8) {
                 return Ok(seq);
@@ -89,7 +90,7 @@ fn fill(
     Ok(seq)
 }
 
-/// What `limits.compact_above_bytes` is if nothing else is said.
+/// The default of `limits.compact_above_bytes`.
 const COMPACT_ABOVE_BYTES: u64 = 64 << 20;
 /// Records in one group.
 const GROUP: usize = 2_048;

@@ -1,8 +1,8 @@
-//! What was done to a principal, by whom and why: kept on disk, read on request.
+//! The history of each principal: which changes were made, by whom and why. Kept on disk, read on request.
 //!
-//! All of it is durable in the log first. This is an index behind it: a thread follows the log and files each group under
-//! its principals, so that a revocation never waits for it. After a crash it catches up from the log, which is compacted
-//! only up to where the index is durable. A file that does not continue the log is made anew.
+//! The log makes everything durable first. The histories are an index of it: a thread follows the log and files each
+//! group under its principals, so that no revocation waits for the index. After a crash, the thread catches up from the
+//! log, which is compacted only as far as the index is durable. A file that does not continue the log is rebuilt.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,13 +24,13 @@ use crate::store::group::Group;
 use crate::store::{FollowError, LogStore};
 use crate::subject::PrincipalName;
 
-/// One thing that was done to a principal, as it is kept and shown.
+/// A change of a principal, as stored and shown.
 #[derive(Clone, PartialEq, Eq, prost::Message, Serialize)]
 pub struct HistoryEntry {
     /// The record's number in the log.
     #[prost(uint64, tag = "1")]
     pub(crate) seq: u64,
-    /// What it came to.
+    /// The resulting epoch.
     #[prost(uint64, tag = "2")]
     epoch: u64,
     #[prost(bool, tag = "3")]
@@ -40,19 +40,19 @@ pub struct HistoryEntry {
     provenance: Provenance,
 }
 
-/// What is known of what was done to a principal.
+/// The known history of a principal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct History {
     /// Newest first.
     pub entries: Vec<HistoryEntry>,
-    /// What was recorded before this number is missing: the index was made anew when the log no longer had it.
+    /// Entries before this number are missing: the index was rebuilt after the log had compacted them away.
     pub complete_from: Option<u64>,
 }
 
 /// Why a history cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    #[error("the index of histories is behind the log; ask again in a moment")]
+    #[error("the index of histories is behind the log; try again in a moment")]
     Behind,
     #[error("the index of histories cannot be read: {0}")]
     Unreadable(String),
@@ -61,28 +61,28 @@ pub enum HistoryError {
 /// Reads histories. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Histories {
-    /// The index, and up to which record it goes; nothing while it cannot be read.
+    /// The index, and the last record in it; none while it cannot be read.
     index: watch::Sender<Option<(Arc<Database>, u64)>>,
     orders: Arc<(Mutex<Orders>, Condvar)>,
 }
 
-/// What the indexer is to do, and how far it has come.
+/// Orders for the indexer, and its progress.
 #[derive(Debug, Default)]
 struct Orders {
     /// The log has grown.
     file: bool,
-    /// The log does not grow any more.
+    /// The log no longer grows.
     end: bool,
-    /// Up to which record the index is durable.
+    /// The last record that is durable in the index.
     durable: u64,
 }
 
-/// Keeps the index.
+/// The thread that keeps the index.
 #[derive(Debug)]
 pub(crate) struct HistoryIndexer {
     path: PathBuf,
     folder: FolderWatch,
-    /// Entries kept for one principal.
+    /// The number of entries kept for one principal.
     kept: usize,
     store: Arc<dyn LogStore>,
     histories: Histories,
@@ -92,7 +92,7 @@ pub(crate) struct HistoryIndexer {
 // === impl Histories ===
 
 impl Histories {
-    /// The last entries of a principal, newest first, everything up to the record `head` included.
+    /// The latest entries of a principal, newest first, with all records up to `head`.
     pub(crate) async fn of(&self, name: &PrincipalName, head: u64, limit: usize) -> Result<History, HistoryError> {
         let mut index = self.index.subscribe();
         let caught_up = index.wait_for(|index| index.as_ref().is_some_and(|(_, indexed)| *indexed >= head));
@@ -118,7 +118,7 @@ impl Histories {
         self.order(|orders| orders.durable >= seq)
     }
 
-    /// The log does not grow any more.
+    /// The log no longer grows.
     pub(crate) fn end(&self) {
         self.order(|orders| orders.end = true);
     }
@@ -130,7 +130,7 @@ impl Histories {
         done
     }
 
-    /// Waits until there is such an order, but not for longer than this.
+    /// Waits for such an order, at most this long.
     fn wait(&self, at_most: Duration, is_one: impl Fn(&Orders) -> bool) {
         let (orders, changed) = &*self.orders;
         let orders = orders.lock().unwrap_or_else(PoisonError::into_inner);
@@ -158,7 +158,7 @@ fn row_of(bytes: &[u8]) -> Result<Row, redb::Error> {
 // === impl HistoryIndexer ===
 
 impl HistoryIndexer {
-    /// Of the log in `store`. The file lies at `path`, in the folder that is watched.
+    /// An indexer of the log in `store`. The file is at `path`, in the watched folder.
     pub(crate) fn new(
         path: PathBuf,
         folder: FolderWatch,
@@ -181,7 +181,7 @@ impl HistoryIndexer {
         (indexer, histories)
     }
 
-    /// Works until the log has ended.
+    /// Runs until the log has ended.
     pub(crate) fn run(self) {
         let mut pause = FIRST_PAUSE;
         while let Err(error) = self.follow(&mut pause) {
@@ -191,7 +191,7 @@ impl HistoryIndexer {
             tracing::error!(
                 %error,
                 again_in = ?pause,
-                "the index of histories cannot be kept; revocations go on, but the log is not compacted"
+                "the index of histories cannot be kept; revocations continue, but the log is not compacted"
             );
             self.histories.wait(pause, |orders| orders.end);
             if self.histories.order(|orders| orders.end) {
@@ -239,13 +239,13 @@ impl HistoryIndexer {
                 }
                 let at_most = if unsynced { SYNC_INTERVAL } else { LONGEST_PAUSE };
                 self.histories.wait(at_most, |orders| orders.file || orders.end);
-                // Groups that come soon after one another share a transaction.
+                // Groups that arrive close together share a transaction.
                 std::thread::sleep(GATHERING);
             }
         }
     }
 
-    /// Opens the index, or begins one.
+    /// Opens the index, or creates one.
     fn open(&self) -> Result<(Database, Filed), IndexError> {
         match self.open_file() {
             Ok((database, filed)) => match self.store.follow(filed.head()?, 1) {
@@ -276,7 +276,7 @@ impl HistoryIndexer {
         Ok((database, filed))
     }
 
-    /// Notes from where on the histories are complete: it is said with each.
+    /// Notes from which record on the histories are complete. Each history includes this.
     fn begin(&self, database: &Database) -> Result<Filed, redb::Error> {
         let Head { seq, digest } = self.store.beginning();
         let filed = Filed {
@@ -294,14 +294,14 @@ impl HistoryIndexer {
         tracing::warn!(
             why,
             path = %self.path.display(),
-            "the index of histories is made anew from the log; what the log was compacted of is missing in it"
+            "the index of histories is rebuilt from the log; entries that the log was compacted of are missing in it"
         );
     }
 
     fn file(&self, database: &Database, groups: Vec<Group>, filed: Filed) -> Result<Filed, redb::Error> {
         let last = groups.last().and_then(Group::head);
         let mut entries: Vec<_> = groups.into_iter().flat_map(entries_of).collect();
-        // In the order of the file: neighbours share pages.
+        // In the order of the file, because neighbours share pages.
         entries.sort_by(|(one, _), (two, _)| one.cmp(two));
         let mut transaction = database.begin_write()?;
         transaction.set_durability(Durability::None)?;
@@ -341,7 +341,7 @@ impl HistoryIndexer {
 fn sync(database: &Database) -> Result<(), redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
-    // Costs a little here, and saves going through the whole file after a crash.
+    // Costs a little here, and saves a scan of the whole file after a crash.
     transaction.set_quick_repair(true);
     transaction.commit()?;
     Ok(())
@@ -368,7 +368,7 @@ fn prepare(transaction: &WriteTransaction) -> Result<(), redb::Error> {
     Ok(())
 }
 
-/// What a group says about principals, each by the key of its row.
+/// The entries of a group about principals, each with the key of its row.
 fn entries_of(group: Group) -> impl Iterator<Item = (Vec<u8>, HistoryEntry)> {
     let records = (group.first_seq..).zip(group.records).zip(group.provenance);
     records.filter_map(|((seq, encoded), provenance)| {
@@ -385,19 +385,19 @@ fn entries_of(group: Group) -> impl Iterator<Item = (Vec<u8>, HistoryEntry)> {
     })
 }
 
-/// Whether it is what the file holds, and not the disk, that is wrong.
+/// Whether the contents of the file are wrong, and not the disk.
 fn is_of_contents(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
-/// A principal's row: the oldest entry first.
+/// A principal's row, the oldest entry first.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Row {
     #[prost(message, repeated, tag = "1")]
     entries: Vec<HistoryEntry>,
 }
 
-/// How far the index goes.
+/// The progress of the index.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Filed {
     #[prost(uint64, tag = "1")]
@@ -419,7 +419,7 @@ impl Filed {
     }
 }
 
-/// Why the index cannot be kept at the moment.
+/// Why the index cannot be kept now.
 #[derive(Debug, thiserror::Error)]
 enum IndexError {
     #[error(transparent)]
@@ -437,7 +437,7 @@ const FILED: TableDefinition<'_, (), &[u8]> = TableDefinition::new("filed");
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long records gather before they are filed together.
 const GATHERING: Duration = Duration::from_millis(10);
-/// How often what was filed is made durable. The log has it; a crash costs filing it again.
+/// How often filed entries become durable. After a crash they are filed again from the log.
 const SYNC_INTERVAL: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);

@@ -1,10 +1,10 @@
-//! Which filters may still be fresh, and what each of them has applied. A revocation is confirmed once every one of them
-//! has applied it.
+//! Tracks which filters may still be fresh, and what each has applied. A revocation is confirmed once each of them has
+//! applied it.
 //!
-//! A filter's lease runs from the moment it sent a ping whose echo came behind every update. A stream that was echoed
-//! therefore owes each later update until its client has applied it, has given its lease up, or the lease is over for
-//! certain; whether the stream has ended does not matter, since its client may live. A stream that was never echoed owes
-//! nothing, nor does a client that confirms nothing.
+//! A filter's lease starts when it sends a ping whose echo comes after every update. So a stream that was echoed owes
+//! each later update until its client applies it or gives up its lease, or the lease has certainly ended. It makes no
+//! difference whether the stream has ended, because its client may be alive. A stream that was never echoed owes
+//! nothing, and neither does a client that does not confirm.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 use crate::stalls::Stalls;
 use credence_runtime::client_limits::Client;
 
-/// The leases of one process's streams. Cheap to clone; all clones are one.
+/// The leases of one process's streams. Clones share the same leases.
 #[derive(Debug, Clone)]
 pub struct Leases(Arc<Shared>);
 
@@ -25,14 +25,14 @@ pub struct Leases(Arc<Shared>);
 struct Shared {
     max_staleness: Duration,
     table: Mutex<LeaseTable>,
-    /// Every filter that has a lease has applied the log up to here.
+    /// Every filter with a lease has applied the log up to this entry.
     confirmed: watch::Sender<u64>,
-    /// Wakes what ends leases.
+    /// Wakes the task that ends leases.
     published: Notify,
     metrics: Arc<Metrics>,
 }
 
-/// One stream's part. Once it is dropped, the stream has ended, and owes what it owed.
+/// The lease of one stream. When dropped, the stream has ended, and still owes what it owed.
 #[derive(Debug)]
 pub(crate) struct StreamLease {
     leases: Leases,
@@ -40,49 +40,49 @@ pub(crate) struct StreamLease {
     refused: Arc<Notify>,
 }
 
-/// What a client says of itself as it comes.
+/// A client's data at the start of its stream.
 #[derive(Debug, Default)]
 pub(crate) struct StreamStart {
-    /// The entry of the log up to which it has applied everything.
+    /// The last entry that the client has applied.
     pub(crate) applied: u64,
     /// The digest of this stream's secret.
     pub(crate) digest: Option<SecretDigest>,
-    /// Digests of the secrets it has shown: of earlier streams of its own.
+    /// Digests of the secrets of its own earlier streams, which it has shown.
     pub(crate) earlier: Vec<SecretDigest>,
-    /// What it calls itself.
+    /// Its node's name.
     pub(crate) node: String,
 }
 
-/// A client whose streams have begun to lag.
+/// A client whose streams have started to lag.
 #[derive(Debug, Default)]
 struct Stalled {
     streams: u64,
-    /// What one of them calls itself.
+    /// The node's name of one of its streams.
     node: String,
     is_refused: bool,
 }
 
 pub(crate) type SecretDigest = [u8; 32];
 
-/// What becomes of a ping.
+/// The decision about a ping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Echo {
-    /// It is answered now.
+    /// The ping is answered now.
     Granted,
-    /// There is more to be sent first.
+    /// Updates must be sent first.
     Behind,
-    /// Not before the client has caught up.
+    /// The ping is not answered until the client has caught up.
     Withheld,
 }
 
-/// How far a revocation has come.
+/// The progress of a revocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Progress {
-    /// Filters that may be fresh and have applied it.
+    /// The number of filters that may be fresh and have applied it.
     pub(crate) applied: usize,
-    /// Filters that may be fresh and have not, as far as is known.
+    /// The number of filters that may be fresh and, as far as is known, have not applied it.
     pub(crate) unknown: usize,
-    /// How long it takes at the most until none of these is fresh. Zero if the revocation is confirmed.
+    /// How long until none of these is fresh, at most. Zero if the revocation is confirmed.
     #[serde(rename = "left_ms", serialize_with = "as_milliseconds")]
     pub left: Duration,
 }
@@ -94,19 +94,19 @@ struct LeaseTable {
     head: u64,
     /// Entries that were published less than [`APPLY_TIMEOUT`] ago.
     published: VecDeque<Published>,
-    /// When it was last looked which streams lag, or when that became necessary.
+    /// When streams were last checked for lag, or when a check became necessary.
     looked_at: Option<Instant>,
-    /// The last entry before those: by now it should have been applied.
+    /// The last entry before those: it should have been applied by now.
     due: u64,
     next: LeaseId,
     leases: HashMap<LeaseId, Lease>,
     by_digest: HashMap<SecretDigest, LeaseId>,
-    /// Those whose filters may be fresh, by what they have applied.
+    /// Leases whose filters may be fresh, by their last applied entry.
     active_by_applied: BTreeSet<(u64, LeaseId)>,
-    /// Leases whose streams have ended.
+    /// The number of leases whose streams have ended.
     ended: usize,
     max_ended: usize,
-    /// The lease that those beyond `max_ended` are merged into, and when it began.
+    /// The lease into which those beyond `max_ended` are merged, and when it began.
     unattributed: Option<(LeaseId, Instant)>,
     stalls: Stalls,
 }
@@ -115,31 +115,31 @@ struct LeaseTable {
 struct Published {
     seq: u64,
     at: Instant,
-    /// It has been given more time, since this process stood still.
+    /// It has been given more time, because this process stood still.
     is_excused: bool,
 }
 
 #[derive(Debug)]
 struct Lease {
-    /// None: of an earlier process, or merged from more leases than are told apart.
+    /// None if the lease is from an earlier process, or merged.
     client: Option<Client>,
     digest: Option<SecretDigest>,
     applied: u64,
-    /// When the client is stale for certain, if it is not already.
+    /// When the client is certainly stale, unless it is already.
     over_at: Option<Instant>,
-    /// The stream has ended if there is none.
+    /// None if the stream has ended.
     refused: Option<Arc<Notify>>,
-    /// It has let the present delay be noted.
+    /// The present delay was already counted.
     is_noted: bool,
-    /// What the client calls itself.
+    /// The client's node name.
     node: String,
 }
 
 // === impl Leases ===
 
 impl Leases {
-    /// Leases of `max_staleness`, of a log that reaches to `head`. Filters of earlier processes may be fresh for
-    /// `inherited`. At most `max_ended` leases of streams that have ended are told apart.
+    /// Leases of `max_staleness`, for a log that ends at `head`. Filters of earlier processes may be fresh for
+    /// `inherited`. At most `max_ended` leases of ended streams are tracked one by one.
     pub fn new(
         max_staleness: Duration,
         inherited: Duration,
@@ -167,23 +167,23 @@ impl Leases {
         }))
     }
 
-    /// The longest that a filter may stay fresh without an echo.
+    /// The longest time that a filter may stay fresh without an echo.
     pub(crate) fn max_staleness(&self) -> Duration {
         self.0.max_staleness
     }
 
-    /// The log reaches to `head` now, and every stream can read that far.
+    /// The log now ends at `head`, and every stream can read up to it.
     pub(crate) fn publish(&self, head: u64, now: Instant) {
         self.change(|table| table.publish(head, now));
         self.0.published.notify_one();
     }
 
-    /// For how long a client is refused because it has held up others.
+    /// How long a client is still refused because it delayed revocations.
     pub(crate) fn refused(&self, client: &Client, now: Instant) -> Option<Duration> {
         self.table().stalls.refused(client, now)
     }
 
-    /// A stream begins. It owes what its client's earlier streams owe.
+    /// Starts a stream's lease. It takes over what the client's earlier streams owe.
     pub(crate) fn begin(&self, client: &Client, start: StreamStart) -> StreamLease {
         let refused = Arc::new(Notify::new());
         StreamLease {
@@ -193,32 +193,32 @@ impl Leases {
         }
     }
 
-    /// Resolves once every filter that has a lease has applied the log up to `seq`.
+    /// Resolves once every filter with a lease has applied the log up to `seq`.
     pub async fn confirmed(&self, seq: u64) {
         let mut confirmed = self.0.confirmed.subscribe();
-        // The sender lives as long as this does.
+        // The sender lives as long as `self`.
         let _ = confirmed.wait_for(|confirmed| *confirmed >= seq).await;
     }
 
-    /// How far the entry `seq` has come.
+    /// The progress of the entry `seq`.
     pub fn progress(&self, seq: u64, now: Instant) -> Progress {
         self.table().progress(seq, now)
     }
 
-    /// Ends leases as their time comes, and notes which clients lag.
+    /// Ends leases in time, and notes which clients lag.
     pub async fn run(self) {
         loop {
             if self.expire(Instant::now()) {
                 tokio::time::sleep(EXPIRE_INTERVAL).await;
             } else {
                 let published = self.0.published.notified();
-                // What has ended and owes nothing goes even if nothing is published.
+                // Ended leases that owe nothing are removed even if nothing is published.
                 let _ = tokio::time::timeout(APPLY_TIMEOUT, published).await;
             }
         }
     }
 
-    /// Says whether any stream lags.
+    /// Returns whether any stream lags.
     fn expire(&self, now: Instant) -> bool {
         let (stalled, lags) = self.change(|table| (table.expire(now), table.laggards(table.head).next().is_some()));
         for (client, stalled) in stalled {
@@ -230,7 +230,7 @@ impl Leases {
                 node = stalled.node,
                 streams = stalled.streams,
                 is_refused = stalled.is_refused,
-                "filters have not applied a revocation within {} ms: revocations are confirmed late, by {:?} at most",
+                "filters have not applied a revocation within {} ms: confirmations are delayed by at most {:?}",
                 APPLY_TIMEOUT.as_millis(),
                 with_allowance(self.0.max_staleness) + APPLY_TIMEOUT
             );
@@ -238,7 +238,7 @@ impl Leases {
         lags
     }
 
-    /// Changes the table, and then tells waiters what is confirmed.
+    /// Changes the table, and then notifies waiters.
     fn change<T>(&self, change: impl FnOnce(&mut LeaseTable) -> T) -> T {
         let mut table = self.table();
         let result = change(&mut table);
@@ -250,7 +250,7 @@ impl Leases {
     }
 
     fn table(&self) -> MutexGuard<'_, LeaseTable> {
-        // A panic here leaves no half-made change behind.
+        // A panic here leaves no partial change behind.
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -263,18 +263,18 @@ impl StreamLease {
         self.leases.change(|table| table.apply(self.id, seq));
     }
 
-    /// A ping has come, and updates up to `sent` have gone before the answer.
+    /// Handles a ping. Updates up to `sent` were sent before the answer.
     pub(crate) fn echo(&self, sent: u64, now: Instant) -> Echo {
         let lasts = with_allowance(self.leases.0.max_staleness);
         self.leases.table().echo(self.id, sent, now, lasts)
     }
 
-    /// The client has given its lease up.
+    /// The client has given up its lease.
     pub(crate) fn leave(&self) {
         self.leases.change(|table| table.release(self.id));
     }
 
-    /// Resolves once the stream is to be ended.
+    /// Resolves once the stream must be ended.
     pub(crate) async fn refused(&self) {
         self.refused.notified().await;
     }
@@ -297,7 +297,7 @@ impl LeaseTable {
             .map_or(self.head, |(applied, _)| self.head.min(*applied))
     }
 
-    /// Those that may be fresh and have not applied the entry `seq`.
+    /// The leases that may be fresh and have not applied the entry `seq`.
     fn laggards(&self, seq: u64) -> impl Iterator<Item = (LeaseId, &Lease)> {
         let behind = self.active_by_applied.range(..(seq, 0));
         behind.filter_map(|(_, id)| Some((*id, self.leases.get(id)?)))
@@ -317,7 +317,7 @@ impl LeaseTable {
             let Some(id) = self.by_digest.get(&earlier).copied() else {
                 continue;
             };
-            // A secret that was read on the way is of no use to another client.
+            // Another client cannot use a secret that it read in transit.
             let is_own = |earlier: &Lease| earlier.client == lease.client;
             if self.leases.get(&id).is_some_and(is_own)
                 && let Some(earlier) = self.remove(id)
@@ -348,7 +348,8 @@ impl LeaseTable {
     }
 
     fn echo(&mut self, id: LeaseId, sent: u64, now: Instant, lasts: Duration) -> Echo {
-        // What is confirmed stays so. What is due is settled by `look`, which knows whether this process has run.
+        // A confirmed revocation stays confirmed. `look` settles what is due, because it knows whether this process was
+        // running.
         let least = self.due.max(self.confirmed());
         let Some(lease) = self.leases.get_mut(&id) else {
             return Echo::Withheld;
@@ -364,7 +365,7 @@ impl LeaseTable {
         Echo::Granted
     }
 
-    /// The client is not fresh.
+    /// The client is not fresh any more.
     fn release(&mut self, id: LeaseId) {
         if let Some(lease) = self.leases.get_mut(&id) {
             lease.over_at = None;
@@ -383,7 +384,7 @@ impl LeaseTable {
             }
             Some(over_at) if self.ended > self.max_ended => {
                 self.remove(id);
-                // What is merged does not live on for as long as more is added: then another lease begins.
+                // A merged lease must end although more are added: after this time another one is started.
                 match self.unattributed {
                     Some((merged, begun)) if now < begun + max_staleness && self.leases.contains_key(&merged) => {
                         let merged = self.remove(merged);
@@ -399,7 +400,7 @@ impl LeaseTable {
         }
     }
 
-    /// Adds a lease of which no more is known than this.
+    /// Adds a lease about which nothing else is known.
     fn add_unattributed(&mut self, applied: u64, over_at: Instant) -> LeaseId {
         let lease = Lease {
             client: None,
@@ -437,7 +438,7 @@ impl LeaseTable {
     }
 
     fn publish(&mut self, head: u64, now: Instant) {
-        // While no stream lags, no look is due.
+        // While no stream lags, no check is due.
         if self.laggards(self.head).next().is_none() {
             self.looked_at = Some(now);
         }
@@ -458,8 +459,8 @@ impl LeaseTable {
         }
     }
 
-    /// If this process has not run for a while, what clients said meanwhile has not been read yet. They get their time anew,
-    /// once for each entry.
+    /// If this process did not run for a while, messages of clients are still unread. So each entry gets its time
+    /// again, once.
     fn excuse(&mut self, now: Instant) {
         let since = self.looked_at.replace(now).unwrap_or(now);
         if now.saturating_duration_since(since) > EXPIRE_INTERVAL + HICCUP {
@@ -470,7 +471,7 @@ impl LeaseTable {
         }
     }
 
-    /// Ends what is over. Returns the clients whose streams have begun to lag.
+    /// Ends leases whose time is over. Returns the clients whose streams have started to lag.
     fn expire(&mut self, now: Instant) -> HashMap<Client, Stalled> {
         self.excuse(now);
         self.let_fall_due(now);
@@ -506,8 +507,8 @@ impl LeaseTable {
         stalled
     }
 
-    /// Remembers who lags, and ends the streams of those that are refused for it: the ones that lag, and all of a client that
-    /// is refused already.
+    /// Records the stalls, and ends streams of refused clients: those that lag, or all of them if the client was
+    /// refused already.
     fn record_stalls(&mut self, stalled: &mut HashMap<Client, Stalled>, now: Instant) {
         let mut connected = HashMap::new();
         let open = self
@@ -547,7 +548,7 @@ impl LeaseTable {
                 None => unattributed += 1,
             }
             let over_at = lease.over_at.unwrap_or(now);
-            // What is over for certain is ended within a moment, and only then is the revocation confirmed.
+            // A lease that is over is ended a moment later, and only then is the revocation confirmed.
             left = left.max(over_at.saturating_duration_since(now).max(EXPIRE_INTERVAL));
         }
         Progress {
@@ -562,16 +563,16 @@ fn as_milliseconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<
     serializer.serialize_u64(duration.as_millis().try_into().unwrap_or(u64::MAX))
 }
 
-/// Clocks run at rates that differ by less than a hundredth.
+/// Adds 1 %: the rates of clocks differ by less.
 pub(crate) fn with_allowance(duration: Duration) -> Duration {
     duration + duration / 100
 }
 
 /// How long a client may leave an update unapplied and still be echoed.
 pub(crate) const APPLY_TIMEOUT: Duration = Duration::from_millis(500);
-/// How often it is looked which streams lag, while some do.
+/// How often lagging streams are checked.
 const EXPIRE_INTERVAL: Duration = Duration::from_millis(20);
-/// A look that is later than this says that this process did not run.
+/// If a check is later than this, this process was not running.
 const HICCUP: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

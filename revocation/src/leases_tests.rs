@@ -1,4 +1,4 @@
-//! Time is an argument here: `Scene` has a clock of its own.
+//! Tests pass the time as an argument: `Scene` has its own clock.
 
 use super::*;
 use crate::stalls::MIN_TOLERATED_STALLS;
@@ -6,12 +6,12 @@ use crate::stalls::MIN_TOLERATED_STALLS;
 /// S, the longest that a filter may stay fresh.
 const MAX_STALENESS: Duration = Duration::from_secs(5);
 
-/// S and what clocks may differ by.
+/// S, with the allowance for clock rates.
 const LEASE: Duration = Duration::from_millis(5_050);
 
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// The entries that the log has before each test begins.
+/// The entries in the log before each test.
 const HEAD: u64 = 7;
 
 struct Scene {
@@ -52,7 +52,7 @@ impl Scene {
         self.leases.begin(&client(name), start)
     }
 
-    /// Every update has been sent, and a ping has come.
+    /// Every update has been sent, and a ping arrives.
     fn echo(&self, stream: &StreamLease) -> Echo {
         stream.echo(self.head(), self.now)
     }
@@ -68,7 +68,7 @@ impl Scene {
         self.leases.table().head
     }
 
-    /// As time passes for a process that runs.
+    /// Passes time for a running process.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -77,7 +77,7 @@ impl Scene {
         }
     }
 
-    /// The process does not run for so long.
+    /// The process does not run for this time.
     fn stand_still(&mut self, time: Duration) {
         self.now += time;
         self.leases.expire(self.now);
@@ -85,7 +85,7 @@ impl Scene {
 
     fn is_confirmed(&self, seq: u64) -> bool {
         let confirmed = *self.leases.0.confirmed.borrow() >= seq;
-        assert_eq!(confirmed, self.progress(seq).left.is_zero(), "progress says otherwise");
+        assert_eq!(confirmed, self.progress(seq).left.is_zero(), "the progress differs");
         confirmed
     }
 
@@ -190,7 +190,7 @@ fn a_stream_whose_lease_is_over_owes_again_after_its_next_echo() {
 }
 
 #[test]
-fn a_client_that_returns_with_its_secret_takes_its_debt_over_with_what_it_has_applied() {
+fn a_client_that_returns_with_its_secret_takes_over_its_debt_with_what_it_has_applied() {
     for has_applied in [false, true] {
         let mut scene = Scene::new();
         let stream = scene.begin("a", Some(1), &[]);
@@ -215,7 +215,7 @@ fn a_client_that_returns_with_its_secret_takes_its_debt_over_with_what_it_has_ap
         );
         stream.apply(seq);
         assert!(scene.is_confirmed(seq));
-        // It was not echoed here, but may still be fresh by its earlier echo.
+        // It was not echoed here, but may still be fresh from an earlier echo.
         let next = scene.publish();
         assert!(!scene.is_confirmed(next));
         scene.pass(LEASE - MOMENT);
@@ -224,7 +224,7 @@ fn a_client_that_returns_with_its_secret_takes_its_debt_over_with_what_it_has_ap
 }
 
 #[test]
-fn what_a_client_has_applied_counts_though_it_starts_from_a_snapshot_again() {
+fn applied_entries_count_even_if_the_client_starts_from_a_snapshot_again() {
     let scene = Scene::new();
     let stream = scene.begin("a", Some(1), &[]);
     scene.echo(&stream);
@@ -247,7 +247,7 @@ fn a_stream_whose_client_has_returned_on_another_is_echoed_no_more() {
     let new = scene.begin("a", Some(2), &[1]);
     let seq = scene.publish();
     old.apply(seq);
-    assert!(!scene.is_confirmed(seq), "only the new one speaks for the client");
+    assert!(!scene.is_confirmed(seq), "only the new one counts for the client");
     assert_eq!(scene.echo(&old), Echo::Withheld);
     new.apply(seq);
     drop(old);
@@ -264,7 +264,7 @@ fn without_the_secret_a_return_releases_nothing() {
     drop(stream);
     let _none = scene.begin("a", Some(2), &[]);
     let _wrong = scene.begin("a", Some(3), &[9]);
-    // Its digest can be read on the way, but not what it is the digest of.
+    // An eavesdropper can read the digest, but not the secret.
     let copied = scene.begin("b", Some(1), &[]);
     copied.leave();
     let _returned = scene.begin("a", Some(4), &[1]);
@@ -304,7 +304,7 @@ fn a_client_that_leaves_an_update_unapplied_for_half_a_second_is_not_echoed_befo
 }
 
 #[test]
-fn what_is_confirmed_stays_confirmed_whoever_comes() {
+fn a_confirmed_revocation_stays_confirmed_when_clients_connect() {
     let scene = Scene::new();
     let newcomer = scene.leases.begin(&client("a"), StreamStart::default());
     assert!(scene.is_confirmed(HEAD));
@@ -327,7 +327,7 @@ fn nothing_is_confirmed_while_filters_of_earlier_processes_may_be_fresh() {
     assert_eq!(scene.progress(seq), Progress { applied, unknown, left });
     assert!(
         !scene.is_confirmed(HEAD),
-        "nor what they may not have applied of the past"
+        "nor earlier entries that they may not have applied"
     );
     scene.pass(Duration::from_secs(5));
     assert_eq!(scene.echo(&stream), Echo::Granted);
@@ -335,7 +335,7 @@ fn nothing_is_confirmed_while_filters_of_earlier_processes_may_be_fresh() {
     assert!(!scene.is_confirmed(seq));
     scene.pass(MOMENT);
     assert!(scene.is_confirmed(seq));
-    assert_eq!(scene.stalls(), 0, "no client of ours held it up");
+    assert_eq!(scene.stalls(), 0, "no client of this process held it up");
 }
 
 #[test]
@@ -352,9 +352,9 @@ fn more_ended_streams_than_are_told_apart_are_waited_for_as_one() {
     assert_eq!(
         scene.leases.table().leases.len(),
         3,
-        "the first two, and what is known of the others"
+        "the first two, and the others together"
     );
-    // Of those that are told apart, a client can return; of the others it makes no difference.
+    // A client can return for a lease that is tracked one by one. For the merged ones it makes no difference.
     for earlier in 1..=5 {
         scene.begin("a", Some(9), &[earlier]).leave();
     }
@@ -372,7 +372,7 @@ fn more_ended_streams_than_are_told_apart_are_waited_for_as_one() {
 }
 
 #[test]
-fn progress_counts_who_has_applied_it_of_whom_it_is_unknown_and_how_long_it_takes_at_the_most() {
+fn progress_counts_applied_and_unknown_filters_and_the_longest_wait() {
     let mut scene = Scene::new();
     let (one, _never_echoed) = (scene.fresh("a"), scene.begin("a", None, &[]));
     scene.pass(Duration::from_secs(1));
@@ -486,12 +486,12 @@ fn clients_are_not_blamed_for_the_time_in_which_this_process_does_not_run() {
     assert_eq!(scene.stalls(), 0);
     scene.pass(APPLY_TIMEOUT - MOMENT);
     assert_eq!(scene.echo(&stream), Echo::Granted);
-    // Once for each entry: it does not run again, and the entry is due.
+    // Only once for each entry: the process stands still again, and the entry is due.
     scene.stand_still(2 * APPLY_TIMEOUT);
     assert_eq!(scene.stalls(), 1);
     assert_eq!(scene.echo(&stream), Echo::Withheld);
     stream.apply(seq);
-    // What is published after a time without any is due as ever.
+    // An entry published after a quiet time is due as usual.
     scene.pass(Duration::from_secs(1));
     scene.stand_still(Duration::from_secs(1));
     scene.publish();
@@ -544,7 +544,7 @@ fn churn(scene: &mut Scene) {
 }
 
 #[tokio::test]
-async fn who_waits_is_told_once_the_last_has_applied_it() {
+async fn waiters_are_notified_once_the_last_filter_has_applied_it() {
     let scene = Scene::new();
     let (one, other) = (scene.fresh("a"), scene.fresh("b"));
     let seq = scene.publish();

@@ -1,17 +1,24 @@
 //! The revocation log: ordered, durable, streamed to every enforcement point.
 //!
-//! [`subject`] parses what can be revoked, [`state`] holds what is and [`plan`] says what an operation changes,
-//! [`digest`] chains the history, [`digest_history`] knows its positions and [`position`] proves them. [`store`] keeps the
-//! log on disk, [`log_view`] and [`snapshot`] are what streams read. [`log`] is the handle that the others have, and
-//! [`writer`] the one thread that writes; [`compaction`] and forgetting, by the log's own [`clock`], are done by it too.
-//! [`history`] files where each change comes from ([`provenance`]). [`service`] is the gRPC stream and [`answer`] what it is
-//! told. [`leases`] says when every filter has applied what was revoked, and [`stalls`] who has held that up. [`cache_keys`] is
-//! what the streams carry besides. [`restored`] is for backups. [`data_folder`] is where everything lies, and [`parts`] puts it
-//! all together.
+//! | module | its one job |
+//! |---|---|
+//! | [`subject`] | parses what can be revoked |
+//! | [`state`], [`plan`] | the state of every subject, and what an operation changes |
+//! | [`digest`], [`digest_history`], [`position`] | the digest chain, its known positions, and proofs of positions |
+//! | [`store`] | the log on disk |
+//! | [`log_view`], [`snapshot`] | what streams read |
+//! | [`log`], [`writer`] | the handle for all others, and the one thread that writes |
+//! | [`compaction`], [`clock`] | work of the writer: compaction, and forgetting by the log's own clock |
+//! | [`history`], [`provenance`] | the history of each principal, and where each change comes from |
+//! | [`service`], [`answer`] | the gRPC stream, and its messages |
+//! | [`leases`], [`stalls`] | which filters have applied a revocation, and which clients delayed it |
+//! | [`cache_keys`] | keys of the filters' shared caches |
+//! | [`restored`] | backups |
+//! | [`data_folder`], [`parts`] | the files, and how the parts start together |
 
 #![allow(
     missing_docs,
-    reason = "internal to the control plane: names that say all have no comment"
+    reason = "internal to the control plane: a name that explains itself needs no comment"
 )]
 
 mod answer;

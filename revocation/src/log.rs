@@ -1,4 +1,4 @@
-//! The revocation log, as everything but its writer sees it.
+//! The revocation log, for everything but its writer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -24,38 +24,38 @@ use crate::status::Knowledge;
 use crate::store::StoreError;
 use crate::subject::{Order, PrincipalName, SubjectName};
 
-/// The log as the services see it. Cheap to clone.
+/// The log for the services. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct RevocationLog {
     pub(crate) shared: Arc<Shared>,
     pub(crate) requests: SyncSender<Request>,
 }
 
-/// What a durable, broadcast operation came to.
+/// The result of a durable, broadcast operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// The record that made it so.
+    /// The record that put it in force.
     pub seq: u64,
-    /// The principal's epoch, where the operation was about a principal.
+    /// The principal's epoch, for operations on a principal.
     pub epoch: Option<u64>,
-    /// Whether that record is new.
+    /// Whether this operation added the record.
     pub changed: bool,
 }
 
-/// Why an operation was not acknowledged. Unless it says so, nothing has changed.
+/// Why an operation was not acknowledged. Unless the message says otherwise, nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum RevokeError {
-    #[error("the control plane is stopping; send the request again once it is back")]
+    #[error("the control plane is stopping; send the request again when it is back")]
     Stopping,
     #[error(
-        "the outcome is unknown, because the part that writes the revocation log has ended; send the request again \
-         once the control plane is back (repeating is harmless)"
+        "the outcome is unknown, because the writer of the revocation log has ended; send the request again \
+         when the control plane is back (repeating is harmless)"
     )]
     Unknown,
     #[error("too many revocations are waiting for the disk; send the request again")]
     Busy,
     #[error(
-        "the revocation could not be made durable, and is not acknowledged; it may or may not be in force, so send it \
+        "the revocation could not be made durable and is not acknowledged; it may or may not be in force, so send it \
          again. {0}"
     )]
     Storage(Arc<StoreError>),
@@ -67,7 +67,7 @@ pub enum RevokeError {
     Plan(#[from] PlanError),
 }
 
-/// What the handles share with the writer.
+/// What the handles and the writer share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) log_id: LogId,
@@ -89,7 +89,7 @@ pub(crate) enum Request {
         order: Order,
         answer: oneshot::Sender<Result<Receipt, RevokeError>>,
     },
-    /// Wakes the writer up so that it sees that it is to stop.
+    /// Wakes the writer, so that it notices the stop.
     Stop,
 }
 
@@ -100,7 +100,7 @@ impl RevocationLog {
         &self.shared.log_id
     }
 
-    /// Who may still be fresh, and what they have applied.
+    /// The leases of the filters, and what they have applied.
     pub fn leases(&self) -> &Leases {
         &self.shared.leases
     }
@@ -115,8 +115,8 @@ impl RevocationLog {
         self.shared.head.subscribe()
     }
 
-    /// Carries an order out. It is durable and broadcast when this returns `Ok`; [`Leases::confirmed`] says when every filter
-    /// has applied it.
+    /// Executes an order. It is durable and broadcast when this returns `Ok`. [`Leases::confirmed`] tells when every
+    /// filter has applied it.
     pub async fn perform(&self, order: Order) -> Result<Receipt, RevokeError> {
         if self.shared.stopping.load(Ordering::Acquire) {
             return Err(RevokeError::Stopping);
@@ -129,21 +129,21 @@ impl RevocationLog {
                 TrySendError::Disconnected(_) if self.shared.stopping.load(Ordering::Acquire) => RevokeError::Stopping,
                 TrySendError::Disconnected(_) => RevokeError::Unknown,
             })?;
-        // A writer that stops as planned answers the requests that still wait; only one that broke down does not.
+        // A writer that stops as planned answers the waiting requests. One that failed does not.
         answered.await.unwrap_or(Err(RevokeError::Unknown))
     }
 
-    /// Where a client goes on that has applied the log up to `applied`.
+    /// How a client continues that has applied the log up to `applied`.
     pub(crate) fn resume(&self, applied: Option<&v1::Position>) -> Result<Start, ForeignPosition> {
         self.shared.read().start(applied)
     }
 
-    /// Where a client goes on that shows this proof of its position, or none.
+    /// How a client continues that shows this proof of its position, or none.
     pub fn resume_at_proof(&self, seq: u64, proof: &[u8]) -> Result<Start, ForeignPosition> {
         self.shared.read().start_at_proof(seq, proof)
     }
 
-    /// What proves a position of this log, if it is still known.
+    /// The proof of a position, if the position is still known.
     pub fn proof_of(&self, seq: u64) -> Option<Vec<u8>> {
         self.shared.read().proof_of(seq)
     }
@@ -153,10 +153,10 @@ impl RevocationLog {
         self.shared.read().gave_out(position)
     }
 
-    /// At most `limit` updates after `seq`, and the head that they were read under.
+    /// At most `limit` updates after `seq`, and the head at that moment.
     pub fn updates_after(&self, seq: u64, limit: usize) -> Result<(Vec<Arc<v1::Update>>, u64), FellBehind> {
         let (updates, head) = self.encoded_updates_after(seq, limit)?;
-        // What we have encoded ourselves is an update.
+        // Updates encoded by this process can be decoded.
         let decoded = updates.into_iter().filter_map(|update| v1::Update::decode(update).ok());
         Ok((decoded.map(Arc::new).collect(), head))
     }
@@ -172,7 +172,7 @@ impl RevocationLog {
         self.shared.read().covers(seq)
     }
 
-    /// What `ask` makes of what the log knows at its head, whose sequence number it is given.
+    /// Calls `ask` with the state at the head and the head's sequence number.
     pub fn read<R>(&self, ask: impl FnOnce(Knowledge<'_>, u64) -> R) -> R {
         let view = self.shared.read();
         let knowledge = Knowledge {
@@ -182,9 +182,9 @@ impl RevocationLog {
         ask(knowledge, view.head())
     }
 
-    /// A snapshot from which the updates to the head are in memory. Thousands of clients that connect at once share
-    /// one; while it is made, revocations go on. A client that has applied more than it holds takes none of it, so that one
-    /// that is not of the head serves for a short time only.
+    /// A snapshot, such that the updates from it to the head are in memory. Thousands of clients that connect at once
+    /// share one. Revocations continue while it is made. It cannot serve a client that has applied more than it holds,
+    /// so one that is behind the head is used for a short time only.
     pub async fn snapshot(&self) -> Result<Arc<Snapshot>, tokio::task::JoinError> {
         let mut cached = self.shared.snapshot.lock().await;
         if let Some((snapshot, made)) = cached.as_ref()
@@ -193,7 +193,7 @@ impl RevocationLog {
         {
             return Ok(Arc::clone(snapshot));
         }
-        // Its memory is free for the next one, unless a stream still reads it.
+        // Frees its memory for the next one, unless a stream still reads it.
         *cached = None;
         let (position, state) = {
             let view = self.shared.read();
@@ -205,18 +205,18 @@ impl RevocationLog {
         Ok(snapshot)
     }
 
-    /// What is in force about a principal; one that was never named is at epoch 0.
+    /// The state of a principal. A principal that was never named is at epoch 0.
     pub fn principal(&self, name: &PrincipalName) -> SubjectState {
         let state = self.shared.read().state.get(SubjectName::Principal(name));
         state.unwrap_or_default()
     }
 
-    /// What was done to a principal, newest first.
+    /// The history of a principal, newest first.
     pub async fn history(&self, name: &PrincipalName, limit: usize) -> Result<History, HistoryError> {
         self.shared.histories.of(name, self.head(), limit).await
     }
 
-    /// The longest lifetime of a token that may be believed now, in seconds.
+    /// The longest lifetime of an accepted token now, in seconds.
     pub fn max_token_lifetime(&self) -> u64 {
         self.shared.forgetting.announced(Instant::now())
     }
@@ -224,11 +224,11 @@ impl RevocationLog {
     /// From now on nothing is acknowledged.
     pub(crate) fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
-        // A full queue keeps the writer awake, and it looks at the flag before each group.
+        // If the queue is full, the writer is awake, and checks the flag before each group.
         let _ = self.requests.try_send(Request::Stop);
     }
 
-    /// Why revocations are refused at the moment, if they are because of the disk.
+    /// Why revocations are refused because of the disk, if they are.
     pub fn fault(&self) -> Option<String> {
         self.shared.fault().clone()
     }
@@ -238,7 +238,7 @@ impl RevocationLog {
 
 impl Shared {
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, LogView> {
-        // Nothing panics while it holds the lock for writing; and if it did, the view is only ever appended to.
+        // No code panics while it holds the write lock. Even if it did, the view is only appended to.
         self.view.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -246,9 +246,9 @@ impl Shared {
         self.view.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Every stream can read up to `head`, and is told so.
+    /// Every stream can read up to `head`, and is notified.
     pub(crate) fn announce(&self, head: u64) {
-        // Before anything shows the entries: an echo behind them must not be granted without them.
+        // This comes before any stream sees the entries, so that no echo is granted without them.
         self.leases.publish(head, Instant::now());
         self.head.send_replace(head);
         self.histories.wake();
@@ -259,5 +259,6 @@ impl Shared {
     }
 }
 
-/// How often a snapshot is made at most, unless it is too old for the updates in memory. A million subjects take a second.
+/// The shortest time between two snapshots, unless one is too old for the updates in memory. A million subjects take a
+/// second.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(5);

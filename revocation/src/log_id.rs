@@ -12,7 +12,7 @@ pub struct LogId(String);
 // === impl LogId ===
 
 impl LogId {
-    /// The name as it stands in configurations and on the wire.
+    /// The name, as in configurations and on the wire.
     pub fn as_str(&self) -> &str {
         &self.0
     }

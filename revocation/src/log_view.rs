@@ -1,4 +1,4 @@
-//! What watch streams read: the state of every subject at the last durable record, and the latest updates.
+//! The data that watch streams read: the state of every subject at the last durable record, and the latest updates.
 
 use std::collections::VecDeque;
 
@@ -18,29 +18,29 @@ use crate::store::group::EncodedRecord;
 pub(crate) struct LogView {
     pub(crate) state: State,
     pub(crate) digests: DigestHistory,
-    /// The updates up to the head, encoded, as many as the bounds allow.
+    /// The encoded updates up to the head, within the limits.
     history: VecDeque<Bytes>,
     history_bytes: usize,
-    /// The end of the log that is being replayed, of which the history will be made.
+    /// The end of the log during replay, from which the history is made.
     replayed: VecDeque<(u64, Digest, Bytes)>,
     bounds: HistoryBounds,
-    /// Absent in tests and where nothing is given out.
+    /// Absent in tests, and if no positions are given out.
     key: Option<PositionKey>,
 }
 
-/// How much of the past is kept in memory.
+/// Limits of the history in memory.
 #[derive(Debug, Clone, Copy)]
 pub struct HistoryBounds {
     pub entries: usize,
     pub bytes: usize,
 }
 
-/// How a client gets from where it is to the head.
+/// How a client reaches the head from its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// By the updates after this sequence number.
+    /// With the updates after this sequence number.
     After(u64),
-    /// By a snapshot.
+    /// With a snapshot.
     Snapshot,
 }
 
@@ -63,12 +63,12 @@ impl LogView {
         }
     }
 
-    /// Has every position that is given out carry a proof.
+    /// Adds a proof to every position that is given out.
     pub(crate) fn proving(self, key: PositionKey) -> Self {
         Self { key: Some(key), ..self }
     }
 
-    /// Takes the next durable record in.
+    /// Adds the next durable record.
     pub(crate) fn append(&mut self, record: EncodedRecord) -> Result<(), &'static str> {
         let digest = self.digests.head.digest.after(&record.bytes);
         let seq = self.take(record.record, digest)?;
@@ -84,7 +84,7 @@ impl LogView {
         Ok(seq)
     }
 
-    /// Keeps the update for those who follow, and no more of the older ones than the bounds allow.
+    /// Keeps the update for followers, and drops old ones beyond the limits.
     fn remember(&mut self, seq: u64, digest: Digest, record: Bytes) {
         let update = EncodedUpdate {
             position: Some(position(Head { seq, digest }, self.key.as_ref())),
@@ -106,7 +106,7 @@ impl LogView {
         self.digests.head.seq
     }
 
-    /// Where a client that has applied the log up to `applied` goes on.
+    /// How a client continues that has applied the log up to `applied`.
     pub(crate) fn start(&self, applied: Option<&v1::Position>) -> Result<Start, ForeignPosition> {
         let Some(applied) = applied else {
             return Ok(Start::Snapshot);
@@ -115,8 +115,8 @@ impl LogView {
         Ok(self.start_after(applied.seq))
     }
 
-    /// Where a client resumes that presents only a position's [proof](Self::proof_of). Without one, or with one of a key
-    /// that was replaced since, its history is unknown.
+    /// How a client continues that shows only a position's [proof](Self::proof_of). Without a proof, or with one of a
+    /// replaced key, its history is unknown.
     pub(crate) fn start_at_proof(&self, seq: u64, proof: &[u8]) -> Result<Start, ForeignPosition> {
         let mark = self.digests.mark(seq);
         if let Err(ahead @ ForeignPosition::Ahead { .. }) = mark {
@@ -138,7 +138,7 @@ impl LogView {
         }
     }
 
-    /// What proves a position of this log, if it is still known.
+    /// The proof of a position, if the position is still known.
     pub(crate) fn proof_of(&self, seq: u64) -> Option<Vec<u8>> {
         Some(self.key.as_ref()?.prove_by_name(seq, self.digests.mark(seq).ok()?))
     }
@@ -158,12 +158,12 @@ impl LogView {
         Ok(self.history.iter().skip(skip).take(limit).cloned().collect())
     }
 
-    /// Whether a snapshot taken at `seq` is still good to start a new stream from: half of the history lies ahead.
+    /// Whether a snapshot at `seq` is still recent enough for a new stream: at least half of the history is after it.
     pub(crate) fn is_recent(&self, seq: u64) -> bool {
         self.covers(seq) && (self.head() - seq) as usize <= self.history.len() / 2
     }
 
-    /// The head, as clients are told it.
+    /// The head, as sent to clients.
     pub(crate) fn position(&self) -> v1::Position {
         position(self.digests.head, self.key.as_ref())
     }
@@ -173,24 +173,24 @@ impl LogView {
         seq <= self.head() && self.head() - seq <= self.history.len() as u64
     }
 
-    // A log that is being opened: first `restore`, then `begin`, then `replay`, and `end_replay` at last.
+    // To open a log, call `restore`, then `begin`, then `replay`, and finally `end_replay`.
 
-    /// Takes in a record of the state that the log begins with.
+    /// Adds a record of the state with which the log begins.
     pub(crate) fn restore(&mut self, seq: u64, record: v1::Record) -> Result<(), &'static str> {
         self.state.apply(seq, record)
     }
 
-    /// Knows these positions, and no others. Called after the state, and again where the log got another name.
+    /// Sets the known positions. Called after the state, and again where the log was renamed.
     pub(crate) fn begin(&mut self, digests: DigestHistory) {
         self.digests = digests;
-        // What came before is known by another name.
+        // Earlier records belong to another name.
         self.replayed.clear();
     }
 
-    /// Takes in the next record, and the digest of the history up to it.
+    /// Adds the next record, and the digest of the history up to it.
     pub(crate) fn replay(&mut self, record: EncodedRecord, digest: Digest) -> Result<(), &'static str> {
         let seq = self.take(record.record, digest)?;
-        // Most of a long log is never asked for as updates; only its end is encoded as such.
+        // Most updates of a long log are never requested; only the latest are encoded.
         self.replayed.push_back((seq, digest, record.bytes));
         if self.replayed.len() > self.bounds.entries {
             self.replayed.pop_front();
@@ -206,7 +206,7 @@ impl LogView {
     }
 }
 
-/// `credence.v1.Update` with its record left encoded: on the wire a message and bytes are the same.
+/// `credence.v1.Update` with an encoded record: on the wire, messages and bytes are the same.
 #[derive(Clone, PartialEq, prost::Message)]
 struct EncodedUpdate {
     #[prost(message, optional, tag = "1")]
@@ -264,12 +264,12 @@ pub(crate) mod tests {
         view
     }
 
-    /// Of a log of its own, with so many records, of which so many updates are kept.
+    /// The view of a new log with this many records, of which this many updates are kept.
     pub(crate) fn view_of(records: usize, entries: usize) -> LogView {
         view(&log_id(), records, entries)
     }
 
-    /// Where a client is that has followed a view like this one.
+    /// The position of a client that followed a view like this one.
     fn position_at(log_id: &LogId, seq: u64) -> v1::Position {
         view(log_id, seq as usize, 1).position()
     }
@@ -301,7 +301,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_position_with_another_history_is_foreign_even_where_only_a_snapshot_would_help() {
+    fn a_position_with_another_history_is_foreign_even_if_only_a_snapshot_would_help() {
         let log_id = log_id();
         let ours = view(&log_id, 10, 4);
         let mut theirs = LogView::new(

@@ -1,4 +1,4 @@
-//! What an operator can graph and alert on about revocations.
+//! The metrics of the revocation log.
 
 use credence_runtime::metrics::{Counters, Group, code_name, labels};
 use prometheus_client::metrics::counter::Counter;
@@ -6,7 +6,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// Low cardinality: no label ever holds something a client chose.
+/// No label holds a value that a client chose, so there are few series.
 #[derive(Debug)]
 pub struct Metrics {
     pub subscribers: Gauge,
@@ -53,7 +53,12 @@ impl Metrics {
             log_compactions: group.add("log_compactions", "Compactions"),
             log_compaction_failures: group.add("log_compaction_failures", "Failed compactions"),
             log_compaction_seconds: group.add_seconds("log_compaction", "Duration of a compaction", 0.01, 16),
-            log_compaction_pause_seconds: group.add_seconds("log_compaction_pause", "Longest pause in a compaction", 0.0001, 17),
+            log_compaction_pause_seconds: group.add_seconds(
+                "log_compaction_pause",
+                "Longest pause in a compaction",
+                0.0001,
+                17,
+            ),
             foreign_positions: group.add("foreign_positions", "Clients with another history, by evidence"),
             log_forgotten: group.add("log_forgotten_delegations", "Delegations forgotten after expiry"),
             log_clock_lag_seconds: group.add_in(Unit::Seconds, "log_clock_lag", "Log clock behind the wall clock"),
@@ -62,19 +67,20 @@ impl Metrics {
             history_dropped: group.add("history_dropped", "Entries beyond --history-kept"),
             history_failures: group.add("history_failures", "Failed updates of histories"),
         };
-        // A counter that appears with the first of its kind hides it from `increase()`.
+        // Creates the counters at 0: `increase()` would not see a counter that appears with the first event.
         for proven in [true, false] {
             metrics.foreign_position(proven).inc_by(0);
         }
         metrics
     }
 
-    /// Counts a client that knows a position which the log does not: `proven` if it proved that this log gave it out.
+    /// Counts a client with a position that the log does not have: `proven` if the client proved that this log gave it
+    /// out.
     pub fn count_foreign_position(&self, proven: bool) {
         self.foreign_position(proven).inc();
     }
 
-    /// Counts a watch stream that has ended, or that was refused.
+    /// Counts a watch stream that ended or was refused.
     pub fn count_watch_ended(&self, code: tonic::Code) {
         self.watch_ended
             .get_or_create(&labels([("code", code_name(code))]))

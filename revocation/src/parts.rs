@@ -1,4 +1,4 @@
-//! Puts the parts together: opens the log in a data folder, and starts all that works on it.
+//! Opens the log in a data folder, and starts all parts that work on it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,49 +26,50 @@ use crate::service::WatchService;
 use crate::store::{LogStore, Notes, StoreError};
 use crate::writer::{self, WriterOptions, milliseconds};
 
-/// How the log is opened and kept.
+/// The options of the log.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
-    /// Present to create a log in an empty data folder. Starting refuses if there is a log already, and refuses
-    /// without it if there is none: an emptied folder must never pass for a log without revocations.
+    /// Present to create a log in an empty data folder. The start refuses it if there is a log, and requires it if
+    /// there is none: an emptied folder must never pass for a log without revocations.
     pub init: Option<InitOptions>,
-    /// The `log_id` of a log that was restored from a backup: it gets another, and a floor of now. Refused where the
-    /// folder holds another log, so that it happens once.
+    /// The `log_id` of a log that was restored from a backup. It gets a new `log_id`, and a not-before time of now.
+    /// Refused if the folder holds another log, so that it happens only once.
     pub restored: Option<String>,
-    /// Whether the log's own clock begins anew at the wall clock.
+    /// Whether to reset the log's own clock to the wall clock.
     pub reset_clock: bool,
-    /// The longest that a filter may stay fresh without an echo of its pings: 2 s to 60 s, in whole milliseconds. No
-    /// revocation is confirmed later than this after the last echo of a filter that has not applied it.
+    /// The longest time that a filter may stay fresh without an echo of its pings: 2 s to 60 s, in whole milliseconds.
+    /// A revocation is confirmed at most this long after the last echo of a filter that has not applied it.
     pub max_staleness: Duration,
-    /// How long filters stay fresh after a planned stop; at most 10 s. The successor takes revocations at once, and confirms
-    /// none for as long after its own start. Zero promises nothing.
+    /// How long filters stay fresh after a planned stop; at most 10 s. The successor accepts revocations at once, and
+    /// confirms none for this long after its own start. Zero means not at all.
     pub drain_promise: Duration,
-    /// How often the keys change with which the filters of a node seal what they remember for each other; 1 s to 30
-    /// days, in whole seconds. What was sealed is believed for one to two of these spans.
+    /// How often the keys of the filters' shared caches change: 1 s to 30 days, in whole seconds. An entry is accepted
+    /// for one to two of these periods.
     pub cache_key_rotation: Duration,
-    /// The longest a token may live (`exp - iat`) that filters believe: 60 s to 366 days, in whole seconds. The log forgets
-    /// a revoked delegation this long, and five minutes, after its revocation; filters are told, and must not be
-    /// configured to believe tokens that live longer.
+    /// The longest lifetime (`exp - iat`) of accepted tokens: 60 s to 366 days, in whole seconds. The log forgets a
+    /// revoked delegation after this time and five minutes. Filters are told this limit, and must not be configured to
+    /// accept tokens that live longer.
     pub max_token_lifetime: Duration,
-    /// Watch streams at a time; the next one gets RESOURCE_EXHAUSTED.
+    /// The largest number of watch streams. The next one gets RESOURCE_EXHAUSTED.
     pub max_subscribers: usize,
-    /// Revocation updates kept in memory for streams to resume from. A client that is further behind gets a
-    /// snapshot; a stream that falls further behind is ended with RESOURCE_EXHAUSTED.
+    /// Updates kept in memory, from which streams resume. A client that is further behind gets a snapshot. A stream
+    /// that falls further behind ends with RESOURCE_EXHAUSTED.
     pub updates: HistoryBounds,
-    /// Revoked subjects in the log. Single delegations and keys may use nine tenths of it, so that principals still
-    /// find room; an issuer's floor is never refused, and a known subject can always be revoked again.
+    /// The largest number of revoked subjects in the log. Single delegations and keys may use nine tenths of it, so
+    /// that principals still find room. An issuer's not-before time is never refused, and a known subject can always be
+    /// revoked again.
     pub max_subjects: usize,
-    /// Bytes of the log's file below which it is not compacted. Beyond, it is as soon as it has twice the size of what
-    /// it has to hold.
+    /// The log's file is not compacted below this many bytes. Above, it is compacted once it has one and a half times
+    /// the size that it needs.
     pub compact_above_bytes: u64,
-    /// Entries of each principal's history that are kept, the latest.
+    /// The latest entries that are kept of each principal's history.
     pub history_kept: usize,
 }
 
 // === impl LogOptions ===
 
 impl Default for LogOptions {
-    /// Leases of 5 s, a promise of 10 s, daily cache keys, tokens that live up to 90 days, and no initialisation.
+    /// Leases of 5 s, a drain promise of 10 s, daily cache keys, tokens of up to 90 days, and no initialisation.
     fn default() -> Self {
         Self {
             init: None,
@@ -107,7 +108,7 @@ pub enum OpenLogError {
     Thread(std::io::Error),
 }
 
-/// A log that was read, and on which nothing works yet.
+/// A log that was read, before its parts are started.
 #[derive(Debug)]
 pub struct OpenedLog {
     folder: DataFolder,
@@ -116,20 +117,20 @@ pub struct OpenedLog {
     forgetting: Forgetting,
     /// How long filters of earlier processes may be fresh.
     inherited: Duration,
-    /// Earlier processes had ended by then.
+    /// The earlier processes had ended by then.
     begun: Instant,
     options: LogOptions,
 }
 
-/// A log at work.
+/// A running log.
 #[derive(Debug)]
 pub struct StartedLog {
     pub log: RevocationLog,
     /// Serves the filters' streams.
     pub watch: WatchService,
-    /// Is to be stopped before anything else.
+    /// Must be stopped before anything else.
     pub writer: Threads,
-    /// Is to be dropped after everything else, so that its lock is released when nothing writes any more.
+    /// Must be dropped last, so that the lock is released when nothing writes any more.
     pub folder: DataFolder,
 }
 
@@ -166,8 +167,8 @@ impl OpenedLog {
         if !inherited.is_zero() {
             tracing::info!(
                 at_most = ?inherited,
-                "revocations are taken at once, and confirmed once no filter can live any more on what an earlier control \
-                 plane said"
+                "revocations are accepted at once, and confirmed when the filters' leases from earlier control planes \
+                 have ended"
             );
         }
         Ok(Self {
@@ -190,7 +191,7 @@ impl OpenedLog {
         &self.folder
     }
 
-    /// Starts to write and to serve streams, for which there are so many places.
+    /// Starts the writer, and serves this many streams.
     pub fn start(
         self,
         places: Places,
@@ -244,7 +245,7 @@ impl OpenedLog {
     }
 }
 
-/// For how long filters may be fresh once this process has ended.
+/// How long filters may be fresh once this process has ended.
 fn lasting(options: &LogOptions) -> Duration {
     with_allowance(options.max_staleness.max(options.drain_promise))
 }

@@ -1,27 +1,27 @@
-//! What an operation would change about the state. Pure: time and chance come in as arguments.
+//! What an operation would change about the state. Pure: time and randomness are arguments.
 
 use credence_wire::v1;
 
 use crate::state::{EPOCH_LIMIT, State, SubjectState};
 use crate::subject::{Operation, Source};
 
-/// What an operation comes to.
+/// The effect of an operation.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Plan {
     /// The subject's new state, to be appended to the log.
     Change { record: v1::Record, epoch: Option<u64> },
-    /// It is so already, since this record.
+    /// This record already has the effect.
     Nothing { seq: u64, epoch: Option<u64> },
 }
 
-/// Why an operation cannot be done.
+/// Why an operation is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     #[error(
         "the principal's epoch cannot be raised beyond 2^53; disable the principal's keys or raise its issuer's floor"
     )]
     EpochExhausted,
-    #[error("the principal is not disabled, nor known at all; there is nothing to enable")]
+    #[error("the principal is unknown and not disabled; there is nothing to enable")]
     NothingToEnable,
     #[error(
         "this raises the principal's epoch from {from}, but the epoch is {current}: look it up and name the present one"
@@ -46,19 +46,19 @@ pub enum PlanError {
     TooManySubjects { held: usize, limit: usize },
 }
 
-/// How many subjects the log may hold. The last tenth is kept for principals, and floors are never refused: so that
-/// the emergency measures which a full log calls for find room in it.
+/// The largest number of subjects in the log. The last tenth is reserved for principals, and not-before times are never
+/// refused, so that a full log has room for emergency measures.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
     pub(crate) max_subjects: usize,
-    /// Subjects that are about to be added.
+    /// Subjects that other operations are about to add.
     pub(crate) planned: usize,
 }
 
 // === impl State ===
 
 impl State {
-    /// What `operation`, asked for by `source`, changes. `room` bounds the log, `random` is what an epoch grows by, and
+    /// What `operation`, requested by `source`, changes. `room` limits the log, `random` is the step of an epoch, and
     /// `now` is in seconds since the Unix epoch, by a clock that is never set back.
     pub(crate) fn plan(
         &self,
@@ -73,7 +73,7 @@ impl State {
         let unchanged = |epoch| Ok(Plan::Nothing { seq: before.seq, epoch });
         let disabled_by = match operation {
             Operation::Raise { from, .. } => match *from {
-                // It has been raised from there already: a statement that arrives twice does nothing twice.
+                // It was already raised from there: a statement that arrives twice has an effect once.
                 Some(from) if from < before.epoch => return unchanged(Some(before.epoch)),
                 Some(from) if from != before.epoch => {
                     return Err(PlanError::OtherEpoch {
@@ -84,8 +84,8 @@ impl State {
                 _ => before.disabled_by,
             },
             Operation::Disable(_) => before.disabled_by | source.disabler(),
-            // An operator may have mistyped the name. An identity provider enables each user that it reports as active, and
-            // few of them were ever disabled.
+            // An operator may have mistyped the name. An identity provider enables each user that it reports as active,
+            // and few of them were ever disabled.
             Operation::Enable(_) if known.is_none() && source == Source::Operator => {
                 return Err(PlanError::NothingToEnable);
             }
@@ -118,8 +118,8 @@ impl State {
         if known.is_none() && held + room.planned >= limit {
             return Err(PlanError::TooManySubjects { held, limit });
         }
-        // A step of 1 to 2^32: too many to try in the lifetime of a token, few enough that a principal can be raised two
-        // million times.
+        // A step of 1 to 2^32: too many to guess in a token's lifetime, few enough to raise a principal two million
+        // times.
         let epoch = before.epoch.saturating_add(u64::from(random) + 1);
         if epoch >= EPOCH_LIMIT {
             return Err(PlanError::EpochExhausted);
@@ -127,7 +127,7 @@ impl State {
         let raised = SubjectState {
             epoch,
             disabled_by,
-            // A clock that was set back must not revive roots issued before an earlier raise.
+            // A clock that was set back must not make roots valid again that were issued before an earlier raise.
             ..at(now.max(before.time))
         };
         Ok(change(operation, &raised, Some(epoch)))
@@ -148,8 +148,8 @@ fn change(operation: &Operation, after: &SubjectState, epoch: Option<u64>) -> Pl
     }
 }
 
-/// Seconds that an issuer floor may lie ahead of our clock. A floor in milliseconds, by mistake, would void every
-/// root of the issuer for fifty thousand years.
+/// How far an issuer's not-before time may be ahead of the clock, in seconds. One given in milliseconds by error would
+/// revoke every root of the issuer for fifty thousand years.
 const MAX_FLOOR_AHEAD: i64 = 300;
 
 #[cfg(test)]
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn repeating_what_is_already_so_changes_nothing_and_names_the_record() {
+    fn repeating_an_operation_changes_nothing_and_names_the_record() {
         let key = Thumbprint::parse(&"A".repeat(43)).unwrap();
         let delegation = DelegationName::parse(alice(), Vec::new(), "jti".to_owned()).unwrap();
         let operations = [
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_planned_beside_an_operation_takes_up_room_too() {
+    fn subjects_planned_by_other_operations_take_up_room_too() {
         let room = Room {
             max_subjects: 2,
             planned: 2,
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operator_disabled_no_identity_provider_enables() {
+    fn an_identity_provider_cannot_enable_what_an_operator_disabled() {
         let mut state = State::default();
         performed_by(&mut state, Source::Provisioning, &Operation::Disable(alice()));
         let both = principal(&performed_by(&mut state, OPERATOR, &Operation::Disable(alice())));

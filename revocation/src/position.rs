@@ -1,8 +1,8 @@
-//! Positions that a client can prove to have been given by this log.
+//! Proofs that this log gave out a position.
 //!
-//! After a restore of the data folder from a backup nothing in the folder tells that it is an old copy; the clients do, which
-//! have seen more. But what a client says it has seen, it may make up. So each position that is given out carries a proof,
-//! which clients hand back with it: a MAC under a key of the data folder, which its backups have too.
+//! After a restore from a backup, nothing in the data folder shows that it is an old copy. But clients that have seen
+//! more know it. A client could invent a position, so each position that is given out carries a proof, which clients
+//! send back: a MAC under a key of the data folder, which its backups hold too.
 
 use credence_wire::v1;
 use hmac::{Hmac, KeyInit, Mac as _};
@@ -11,14 +11,14 @@ use sha2::Sha256;
 use crate::digest::Digest;
 use crate::log_id::LogId;
 
-/// Makes and checks the proofs of one log.
+/// Makes and verifies the proofs of one log.
 #[derive(Clone)]
 pub(crate) struct PositionKey(Hmac<Sha256>);
 
-/// What proves one position.
+/// The proof of one position.
 pub(crate) type PositionProof = [u8; 16];
 
-/// Tells a proof that was made with another key from one of another history.
+/// Distinguishes a proof by another key from one of another history.
 pub(crate) type KeyId = [u8; 4];
 
 // === impl PositionKey ===
@@ -40,17 +40,17 @@ impl PositionKey {
         beginning_of(self.0.clone())
     }
 
-    /// `mark` is the digest's, of which as much is kept of every position.
+    /// `mark` is the shortened digest, which is kept for every position.
     pub(crate) fn prove(&self, seq: u64, mark: u64) -> PositionProof {
         beginning_of(self.of(seq, mark))
     }
 
-    /// A proof of a position that is shown by its number alone: it begins with the key's [id](Self::id).
+    /// A proof for a position that is shown by its number alone. It begins with the key's [id](Self::id).
     pub(crate) fn prove_by_name(&self, seq: u64, mark: u64) -> Vec<u8> {
         [self.id().as_slice(), &self.prove(seq, mark)].concat()
     }
 
-    /// Whether the position was given out by this log, as far as the client can prove it.
+    /// Whether the proof shows that this log gave out the position.
     pub(crate) fn accepts(&self, position: &v1::Position) -> bool {
         let Some(digest) = Digest::parse(&position.digest) else {
             return false;
@@ -78,7 +78,7 @@ impl std::fmt::Debug for PositionKey {
     }
 }
 
-/// Keeps these MACs apart from any other use of the key.
+/// Separates these MACs from any other use of the key.
 const CONTEXT: &[u8] = b"credence log position v1\0";
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_given_out_is_accepted() {
+    fn only_positions_that_were_given_out_are_accepted() {
         let log_id = LogId::random().unwrap();
         let key = PositionKey::new([7; 32], &log_id);
         let digest = Digest::start(&log_id);

@@ -1,10 +1,10 @@
-//! Where a record comes from: what stands beside it in the log, outside the digest that filters check.
+//! Where a record comes from. It is stored beside the record, outside of the digest that filters check.
 
 use serde::Serialize;
 
 use crate::subject::Order;
 
-/// Who asked for a change, when and why. Durable in the same group as the change.
+/// Who requested a change, when and why. Durable in the same group as the change.
 #[derive(Clone, PartialEq, Eq, prost::Message, Serialize)]
 pub(crate) struct Provenance {
     /// By the wall clock, seconds since the Unix epoch.

@@ -1,10 +1,10 @@
-//! Declares that the log was restored from a backup, and may have forgotten what came after it.
+//! Declares that the log was restored from a backup, and may lack later revocations.
 //!
-//! A filter that saw more than the backup refuses it, but one that begins anew has nothing to compare with. So the log
-//! gets another name, which no filter believes until it is configured, and a floor of now: every root that was issued
-//! before is revoked, with every chain under it, so that nothing of what was forgotten can be presented.
+//! A filter that saw more than the backup refuses the log, but a new filter has nothing to compare with. So the log
+//! gets another name, which no filter accepts until it is configured. It also gets a not-before time of now: every root
+//! issued earlier is revoked, with every chain under it. So the lost revocations cannot be evaded.
 //!
-//! Name and floor are one group of the log, so that a declaration counts whole or not at all.
+//! Both are one group of the log, so that a declaration takes effect completely or not at all.
 
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
@@ -17,22 +17,22 @@ use crate::store::{AppendError, LogStore, StoreError};
 /// Why the log cannot be declared restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// Another log than the one that is declared restored.
+    /// The declaration names another log.
     #[error(
-        "the data folder holds log {log_id}, and --restored names {named}. If that one was declared restored already, it \
-         is called {log_id} since: start without --restored"
+        "the data folder holds log {log_id}, and --restored names {named}. If that one was declared restored already, \
+         it is now called {log_id}: start without --restored"
     )]
     OtherLog {
-        /// Which log was named.
+        /// The named log.
         named: String,
-        /// The log that is there.
+        /// The log in the folder.
         log_id: LogId,
     },
-    /// The floor of a restored log would come to lie too early, or far too late.
+    /// The not-before time would be too early, or far too late.
     #[error(
-        "the wall clock is {behind} seconds behind what the log has seen, so that it is not known up to when roots are \
-         revoked. Set the wall clock right. If it is, the log's times are from a clock that was ahead: begin a new log with \
-         --init in an empty folder"
+        "the wall clock is {behind} seconds behind the latest time in the log, so the time up to which roots must be \
+         revoked is unknown. Set the wall clock. If it is right, the log's times are from a clock that was ahead: \
+         create a new log with --init in an empty folder"
     )]
     ClockBehind {
         /// Seconds.
@@ -41,12 +41,13 @@ pub enum RestoreError {
     /// The log cannot be read or written.
     #[error("the revocation log: {0}")]
     Store(#[from] StoreError),
-    /// The system refused.
+    /// An error of the system.
     #[error("giving the restored log another name: {0}")]
     System(#[from] std::io::Error),
 }
 
-/// Gives the log, which is called `named`, another name and a floor of `now` (seconds since the Unix epoch).
+/// Gives the log, which must be called `named`, another name, and a not-before time of `now` (seconds since the Unix
+/// epoch).
 pub(crate) fn declare(store: &dyn LogStore, named: &str, now: i64) -> Result<(), RestoreError> {
     let old = store.log_id();
     if named != old.as_str() {
@@ -76,13 +77,13 @@ pub(crate) fn declare(store: &dyn LogStore, named: &str, now: i64) -> Result<(),
         %log_id,
         floor,
         "the log was declared restored: it has another log_id, and every root token issued before now is revoked. Set \
-         control_plane.log_id of every filter to the new one, have delegations minted anew, revoke again what was revoked \
-         since the backup, and start without --restored from now on"
+         control_plane.log_id of every filter to the new one, have delegations minted anew, revoke again what was \
+         revoked since the backup, and start without --restored from now on"
     );
     Ok(())
 }
 
-/// By how many seconds the wall clock may be behind what the log has seen, for the floor to be put there.
+/// By how many seconds the wall clock may be behind the latest time in the log.
 const MAX_BEHIND: i64 = 3_600;
 
 #[cfg(test)]
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_log_has_another_name_a_floor_and_all_it_had() {
+    fn a_restored_log_has_another_name_a_not_before_time_and_all_it_had() {
         let folder = tempfile::tempdir().unwrap();
         let store = log(folder.path());
         let before = view(&store).digests.head;
@@ -141,7 +142,7 @@ mod tests {
             view.updates_after(0, 9).is_err(),
             "an update with a position of the old name"
         );
-        assert_eq!(store.follow(before, 9).unwrap().len(), 1, "histories go on");
+        assert_eq!(store.follow(before, 9).unwrap().len(), 1, "histories continue");
         assert!(matches!(
             declare(&store, old.as_str(), NOW),
             Err(RestoreError::OtherLog { .. })
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_is_no_earlier_than_what_the_log_has_seen_and_a_clock_that_is_far_behind_is_refused() {
+    fn the_not_before_time_is_not_before_the_logs_times_and_a_clock_far_behind_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let store = log(folder.path());
         let log_id = store.log_id().to_string();
@@ -160,7 +161,7 @@ mod tests {
             })
             .unwrap();
         let refused = declare(&store, &log_id, NOW - MAX_BEHIND - 1).unwrap_err();
-        assert!(refused.to_string().contains("Set the wall clock right"), "{refused}");
+        assert!(refused.to_string().contains("Set the wall clock"), "{refused}");
         declare(&store, &log_id, NOW - MAX_BEHIND).unwrap();
         assert_eq!(view(&store).state.log_floor, Some(NOW));
     }

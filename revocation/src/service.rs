@@ -1,9 +1,9 @@
 //! `RevocationService.Watch`: one stream for each enforcement-point VM.
 //!
-//! Each stream has one task that does all its writing, so that the order on the wire is the order of these lines: a
-//! pong is written only after every update up to the head that it names.
+//! One task writes each stream, so that messages go out in the order of this code: a pong is written only after every
+//! update up to the head that it names.
 //!
-//! What a stream owes to callers that wait for a revocation is in [`Leases`](crate::leases).
+//! [`Leases`](crate::leases) tracks what a stream owes to callers that wait for a revocation.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ use credence_runtime::throttle::Throttle;
 pub struct WatchService {
     pub(crate) log: RevocationLog,
     pub(crate) cache_keys: CacheKeys,
-    /// How many streams there may be.
+    /// The limit on the number of streams.
     pub(crate) places: Places,
     pub(crate) timeouts: Timeouts,
     pub(crate) phase: PhaseWatch,
@@ -52,7 +52,7 @@ impl StreamMethod for WatchService {
     const SERVICE: &'static str = SERVICE_NAME;
     const METHOD: &'static str = "Watch";
     type Incoming = v1::WatchRequest;
-    /// What was encoded once goes to each stream as it is.
+    /// Messages that were encoded once go to each stream unchanged.
     type Outgoing = WatchAnswer;
 
     fn open(&self, request: Request<Streaming<v1::WatchRequest>>) -> Result<Response<Responses<WatchAnswer>>, Status> {
@@ -112,12 +112,12 @@ struct WatchStream {
     head: watch::Receiver<u64>,
     cache_keys: CacheKeys,
     rotations: watch::Receiver<i64>,
-    /// What the client calls its node; empty before its hello.
+    /// The client's node name; empty before its hello.
     node: String,
-    /// Who the client is, as far as it has shown that.
+    /// The client, as far as it is authenticated.
     client: Client,
     silence_timeout: Duration,
-    /// Of a client that confirms what it has applied.
+    /// The lease of a client that confirms what it has applied.
     lease: Option<StreamLease>,
     inbound: Streaming<v1::WatchRequest>,
     outbox: Outbox<WatchAnswer>,
@@ -126,7 +126,7 @@ struct WatchStream {
     foreign: Arc<ForeignPositions>,
 }
 
-/// Keeps claims from filling the log, and those without a proof from hiding the others.
+/// Limits log lines about claims, and keeps claims without a proof from hiding the others.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignPositions {
     proven: Throttle,
@@ -142,7 +142,7 @@ impl ForeignPositions {
     }
 }
 
-/// What the client still has to be given before it lives on updates.
+/// The part of a snapshot that the client must still pull before it receives updates.
 struct Pulling {
     snapshot: Arc<Snapshot>,
     next: u32,
@@ -155,7 +155,7 @@ impl WatchStream {
         let watched = async {
             let hello = tokio::time::timeout(hello_timeout, self.hello())
                 .await
-                .map_err(|_| Ended::With(Status::deadline_exceeded("no hello came")))??;
+                .map_err(|_| Ended::With(Status::deadline_exceeded("no hello arrived in time")))??;
             self.node.clone_from(&hello.node);
             let (pulling, sent) = self.welcome(&hello).await?;
             self.serve(pulling, sent).await
@@ -176,7 +176,8 @@ impl WatchStream {
         }
     }
 
-    /// Answers the hello. Returns the snapshot to be pulled and the sequence number the client will then be at.
+    /// Answers the hello. Returns the snapshot to be pulled, and the sequence number that the client will then have
+    /// reached.
     async fn welcome(&mut self, hello: &v1::WatchHello) -> Result<(Option<Pulling>, u64), Ended> {
         let log_id = self.log.log_id().as_str();
         if hello.log_id != log_id {
@@ -220,9 +221,9 @@ impl WatchStream {
         Ok((pulling.filter(|pulling| pulling.snapshot.len() > 0), sent))
     }
 
-    /// A client that knows more of this log than it does itself may be the only witness of a backup that was put in its
-    /// place. It is one if it can prove that the position was given out by this log; what it only claims, every client
-    /// that may watch can claim. Neither changes anything here: both are counted and written down.
+    /// A client that knows more of this log than the log itself may be the only witness of a restored backup. It is one
+    /// if it proves that this log gave out the position; any client with access can claim a position. Neither has an
+    /// effect here: both are counted and logged.
     fn refuse(&self, foreign: &ForeignPosition, applied: Option<&v1::Position>) -> Ended {
         if !matches!(foreign, ForeignPosition::TooOld { .. }) {
             let proven = applied.is_some_and(|applied| self.log.gave_out(applied));
@@ -237,9 +238,9 @@ impl WatchStream {
                         credential,
                         ?address,
                         found = %foreign,
-                        "clients have positions that this log gave out and does not know any more: the data folder was \
-                         restored from a backup, or two control planes use copies of it, and revocations are forgotten; \
-                         restart with --restored {} (docs/operate/backup.md#restore)",
+                        "clients have positions that this log gave out and no longer knows: the data folder was \
+                         restored from a backup, or two control planes use copies of it, and revocations are \
+                         forgotten; restart with --restored {} (docs/operate/backup.md#restore)",
                         self.log.log_id()
                     );
                 } else {
@@ -259,7 +260,7 @@ impl WatchStream {
 
     async fn serve(&mut self, mut pulling: Option<Pulling>, mut sent: u64) -> Result<std::convert::Infallible, Ended> {
         let mut has_echoed = false;
-        // The latest ping that is not answered before the client has caught up.
+        // The latest ping that is answered only after the client has caught up.
         let mut withheld = None;
         let mut silent_at = tokio::time::Instant::now() + self.silence_timeout;
         loop {
@@ -280,7 +281,7 @@ impl WatchStream {
                 }
             }
             tokio::select! {
-                // A message that has arrived is a sign of life, however late this looks.
+                // A message that has arrived is a sign of life, even if this loop sees it late.
                 biased;
                 promise = self.phase.draining() => {
                     let Some(promise) = promise else { return Err(Ended::Quietly) };
@@ -314,16 +315,16 @@ impl WatchStream {
                         }
                         _ => {
                             return Err(out_of_order(
-                                "after hello come pings and pulls, and from a client that confirms, what it has applied of \
-                                 what it was sent",
+                                "after hello, send pings and pulls and, from a client that confirms, what it has \
+                                 applied of what it was sent",
                             ));
                         }
                     }
                 }
                 changed = self.head.changed() => {
                     changed.map_err(|_| Ended::Quietly)?;
-                    // A snapshot lasts no longer than the updates that lead on from it: otherwise clients that never
-                    // come to an end would each hold another one in memory.
+                    // A snapshot is kept only as long as the updates after it are in memory. Otherwise each client that
+                    // never finishes would hold another one in memory.
                     if let Some(pulling) = &pulling && !self.log.covers(pulling.snapshot.seq) {
                         return Err(fell_behind());
                     }
@@ -339,7 +340,7 @@ impl WatchStream {
         }
     }
 
-    /// Whether a ping is answered now, behind the updates up to `sent`.
+    /// Whether a ping is answered now, after the updates up to `sent`.
     fn echo(&self, sent: u64) -> Echo {
         let lease = self.lease.as_ref();
         lease.map_or(Echo::Granted, |lease| lease.echo(sent, Instant::now()))
@@ -349,7 +350,7 @@ impl WatchStream {
         self.send(Outgoing::Pong(v1::Pong { id, head })).await
     }
 
-    /// Writes every update after `sent` and returns the head they reach.
+    /// Writes every update after `sent`, and returns the last sequence number.
     async fn catch_up(&mut self, mut sent: u64) -> Result<u64, Ended> {
         loop {
             let (updates, head) = self
@@ -371,7 +372,7 @@ impl WatchStream {
             return Err(out_of_order("no snapshot is being pulled"));
         };
         if pull.index != pulling.next {
-            return Err(out_of_order("chunks are pulled one after the other, from 0"));
+            return Err(out_of_order("pull chunks one after the other, from 0"));
         }
         let Some(chunk) = pulling.snapshot.chunk(pull.index) else {
             return Err(out_of_order("the snapshot has no such chunk"));
@@ -382,7 +383,7 @@ impl WatchStream {
         Ok(more.then_some(pulling))
     }
 
-    /// The keys of the client's node as they are now.
+    /// The present keys of the client's node.
     fn present_keys(&mut self) -> v1::CacheKeys {
         let period = *self.rotations.borrow_and_update();
         self.cache_keys.of(&self.node, period)
@@ -393,10 +394,10 @@ impl WatchStream {
     }
 }
 
-/// What a client says of itself; `applied` is where it goes on.
+/// The client's data at the start; `applied` is where it continues.
 fn stream_start(hello: &v1::WatchHello, applied: u64) -> Result<StreamStart, Ended> {
     if hello.earlier_secrets.len() > MAX_EARLIER_SECRETS {
-        return Err(out_of_order("a hello shows at most 8 secrets of earlier streams"));
+        return Err(out_of_order("a hello has at most 8 secrets of earlier streams"));
     }
     let digest_of = |secret: &Vec<u8>| Sha256::digest(secret).into();
     Ok(StreamStart {
@@ -407,7 +408,7 @@ fn stream_start(hello: &v1::WatchHello, applied: u64) -> Result<StreamStart, End
     })
 }
 
-/// Resolves once the client is refused for what it does to others.
+/// Resolves once the client is refused because it delays others.
 async fn refused(lease: Option<&StreamLease>) {
     match lease {
         Some(lease) => lease.refused().await,
@@ -417,8 +418,8 @@ async fn refused(lease: Option<&StreamLease>) {
 
 fn holds_others_up(left: Duration) -> Status {
     Status::resource_exhausted(format!(
-        "filters of this credential and address have held up revocations again and again, by leaving updates unapplied; they \
-         are refused for {} s more",
+        "filters of this credential and address have delayed revocations repeatedly, by leaving updates unapplied; \
+         they are refused for {} s more",
         left.as_secs().max(1)
     ))
 }
@@ -431,7 +432,7 @@ fn fell_behind() -> Ended {
 
 fn silent(limit: Duration) -> Ended {
     Ended::With(Status::deadline_exceeded(format!(
-        "no ping and no pull came for {} s, so that the place is given to others; connect again, and ping at least once a \
+        "no ping and no pull arrived for {} s, so the stream is ended; connect again, and ping at least once a \
          second",
         limit.as_secs_f32()
     )))
@@ -443,5 +444,5 @@ fn out_of_order(expected: &str) -> Ended {
 
 /// Updates read from the history under one lock.
 const UPDATES_AT_A_TIME: usize = 64;
-/// Earlier streams that one hello names.
+/// The largest number of earlier streams in one hello.
 const MAX_EARLIER_SECRETS: usize = 8;

@@ -1,4 +1,4 @@
-//! A whole state in chunks, encoded once for every stream that starts from it.
+//! The whole state in chunks, encoded once for every stream that starts from it.
 
 use bytes::Bytes;
 use credence_wire::v1;
@@ -6,7 +6,7 @@ use prost::Message as _;
 
 use crate::state::FrozenState;
 
-/// The chunks, and the position that a client has reached with them.
+/// The chunks, and the position of a client that has applied them.
 #[derive(Debug)]
 pub struct Snapshot {
     pub seq: u64,
@@ -59,13 +59,13 @@ impl Snapshot {
         self.chunks.get(index as usize)
     }
 
-    /// What every chunk holds, one after the other.
+    /// The records of all chunks, in order.
     pub fn records(&self) -> impl Iterator<Item = Result<Vec<v1::Record>, prost::DecodeError>> {
         let decode = |bytes: &Bytes| v1::SnapshotChunk::decode(bytes.clone()).map(|chunk| chunk.records);
         self.chunks.iter().map(decode)
     }
 
-    /// How many chunks there are.
+    /// The number of chunks.
     pub(crate) fn len(&self) -> u32 {
         self.chunks.len() as u32
     }

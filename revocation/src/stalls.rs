@@ -1,21 +1,21 @@
-//! Limits for clients whose filters hold up revocations again and again: they are refused for a while.
+//! Refuses, for a while, clients whose filters delay revocations repeatedly.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use credence_runtime::client_limits::Client;
 
-/// What each client has done lately.
+/// The recent stalls of each client.
 #[derive(Debug, Default)]
 pub(super) struct Stalls {
-    /// What a client does within this time counts once: one delay of its own, or of the machine that it is on.
+    /// Stalls of a client within this time count once: they have one cause, in the client or its machine.
     window: Duration,
     records: HashMap<Client, Record>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Record {
-    /// How often.
+    /// The number of stalls.
     times: u32,
     last: Instant,
     refused_until: Instant,
@@ -27,7 +27,7 @@ impl Stalls {
         Self { window, records }
     }
 
-    /// A filter of this client has held up a revocation, and so many of its filters are connected.
+    /// A filter of this client has delayed a revocation. `connected` is the number of its connected filters.
     pub(super) fn record_stall(&mut self, client: &Client, connected: usize, now: Instant) {
         self.records
             .retain(|_, record| now < record.refused_until.max(record.last) + FORGOTTEN_AFTER);
@@ -55,23 +55,23 @@ impl Stalls {
         }
     }
 
-    /// For how long the client is refused from now on, if it is.
+    /// How long the client is still refused, if it is.
     pub(super) fn refused(&self, client: &Client, now: Instant) -> Option<Duration> {
         let until = self.records.get(client)?.refused_until;
         (now < until).then(|| until - now)
     }
 }
 
-/// So many within [`FORGOTTEN_AFTER`] are an accident: proxies are killed, machines are overloaded.
+/// This many within [`FORGOTTEN_AFTER`] are tolerated: proxies are killed, and machines are overloaded.
 pub(super) const MIN_TOLERATED_STALLS: u32 = 3;
-/// And one for so many filters that are connected: thousands may come from one address, and share a credential.
+/// Plus one for this many connected filters: thousands may come from one address, and share a credential.
 const FILTERS_PER_STALL: usize = 10;
-/// Up to so many.
+/// Up to this many.
 const MAX_TOLERATED: u32 = 20;
-/// The next one costs this, and each further one twice as much as the one before, up to about an hour.
+/// The next stall costs this time, and each further one twice as much as the one before, up to about an hour.
 pub(super) const MIN_REFUSAL: Duration = Duration::from_secs(60);
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
-/// Clients that are remembered: those that did so last.
+/// The number of remembered clients: those with the latest stalls.
 const MAX_CLIENTS: usize = 4096;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The state of every subject in little memory, so that it can be frozen while it goes on changing.
+//! The state of every subject in little memory. It can be frozen while it continues to change.
 //!
-//! The subjects are spread over shards that are shared until they change: to freeze them is to count references, and
-//! readers of the frozen ones block no writer. A subject that changes meanwhile costs one copy of its shard. An
-//! issuer's name is held once, however many subjects are named by it.
+//! The subjects are spread over shards, which are copied only when they change. Freezing counts references, and readers
+//! of a frozen state block no writer. A subject that changes meanwhile costs a copy of its shard. An issuer's name is
+//! stored once, however many subjects it has.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -22,38 +22,38 @@ pub(crate) struct State {
     hasher: RandomState,
     issuers: HashSet<Arc<str>>,
     pub(crate) subjects: usize,
-    /// About how many bytes a file takes that holds every subject once.
+    /// The approximate size of a file that holds every subject once.
     pub(crate) bytes: u64,
     /// Roots of every issuer with `iat` at or before this are revoked, seconds since the Unix epoch.
     pub(crate) log_floor: Option<i64>,
 }
 
-/// What is in force about a subject.
+/// The state of a subject.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SubjectState {
-    /// The record that made it so; 0 if there is none.
+    /// The record that put it in force; 0 if there is none.
     pub seq: u64,
-    /// Seconds since the Unix epoch; 0 if there is none: when a principal was raised or a delegation revoked, or up to when an
-    /// issuer's roots are revoked.
+    /// Seconds since the Unix epoch; 0 if there is none: when the principal was raised or the delegation revoked, or
+    /// the issuer's not-before time.
     pub time: i64,
     /// A principal's.
     pub epoch: u64,
-    /// Bits of [`Source::disabler`](crate::subject::Source::disabler); the principal is disabled while there are any.
+    /// Bits of [`Source::disabler`](crate::subject::Source::disabler). The principal is disabled while any bit is set.
     pub disabled_by: u32,
 }
 
-/// The state as it was at one instant.
+/// The state at one instant.
 #[derive(Debug, Clone)]
 pub(crate) struct FrozenState {
     shards: Vec<Arc<Shard>>,
-    /// Without the log's floor.
+    /// Without the log's not-before time.
     pub(crate) subjects: usize,
     log_floor: Option<i64>,
 }
 
 type Shard = HashMap<Key, SubjectState, RandomState>;
 
-/// A name as it is kept: the subject's record without the issuer, and without what can change.
+/// The stored name of a subject: its record without the issuer, and without what can change.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     issuer: Arc<str>,
@@ -64,7 +64,7 @@ struct Key {
 // === impl State ===
 
 impl State {
-    /// Takes a durable record in. The error says why a log that holds it is not ours.
+    /// Applies a durable record. On error, tells why the log is invalid.
     pub(crate) fn apply(&mut self, seq: u64, record: v1::Record) -> Result<(), &'static str> {
         let since = |time| SubjectState {
             seq,
@@ -77,7 +77,7 @@ impl State {
         {
             Subject::Principal(state) => {
                 let name = state.principal.ok_or("a principal's state without the principal")?;
-                let name = PrincipalName::try_from(name).map_err(|_| "a principal that cannot be one")?;
+                let name = PrincipalName::try_from(name).map_err(|_| "an invalid principal")?;
                 if state.epoch >= EPOCH_LIMIT {
                     return Err("an epoch of 2^53 or more");
                 }
@@ -92,18 +92,18 @@ impl State {
                 self.put(SubjectName::Principal(&name), value);
             }
             Subject::Key(key) => {
-                let thumbprint = Thumbprint::parse(&key.thumbprint).ok_or("a key that is no thumbprint")?;
+                let thumbprint = Thumbprint::parse(&key.thumbprint).ok_or("a key that is not a thumbprint")?;
                 self.put_once(SubjectName::Key(&thumbprint), since(0));
             }
             Subject::IssuerFloor(floor) => {
-                let issuer = Issuer::parse(floor.issuer).map_err(|_| "an issuer that cannot be one")?;
+                let issuer = Issuer::parse(floor.issuer).map_err(|_| "an invalid issuer")?;
                 self.put(SubjectName::Issuer(&issuer), since(floor.issued_up_to));
             }
             Subject::Delegation(delegation) => {
                 let principal = delegation.principal.ok_or("a delegation without its principal")?;
                 let name = PrincipalName::try_from(principal)
                     .and_then(|principal| DelegationName::parse(principal, delegation.under, delegation.id))
-                    .map_err(|_| "a delegation that cannot be one")?;
+                    .map_err(|_| "an invalid delegation")?;
                 self.put_once(SubjectName::Delegation(&name), since(delegation.revoked_at));
             }
             Subject::LogFloor(floor) => self.log_floor = self.log_floor.max(Some(floor.issued_up_to)),
@@ -111,7 +111,7 @@ impl State {
         Ok(())
     }
 
-    /// What is in force about a subject; nothing if it was never named.
+    /// The state of a subject; none if it was never named.
     pub(crate) fn get(&self, name: SubjectName<'_>) -> Option<SubjectState> {
         let (issuer, rest) = key_parts(name);
         let key = Key {
@@ -121,14 +121,14 @@ impl State {
         self.shards.get(self.shard_of(&key))?.get(&key).copied()
     }
 
-    /// The first record about a subject stays: a caller that asks again is told its number.
+    /// Keeps the first record about a subject: repeated requests return its number.
     fn put_once(&mut self, name: SubjectName<'_>, state: SubjectState) {
         if self.get(name).is_none() {
             self.put(name, state);
         }
     }
 
-    /// Replaces what is there.
+    /// Replaces the state.
     fn put(&mut self, name: SubjectName<'_>, state: SubjectState) {
         let (issuer, rest) = key_parts(name);
         let issuer = match self.issuers.get(issuer.as_str()) {
@@ -151,14 +151,14 @@ impl State {
         }
     }
 
-    /// Removes the delegations of some shards for which `is_over` says so of the time of their revocation. Returns how
-    /// many there were. Numbers of shards beyond [`State::SHARDS`] name none.
+    /// Removes delegations from some shards, if `is_over` returns true for the time of their revocation. Returns how
+    /// many were removed. Shard numbers from [`State::SHARDS`] on are ignored.
     pub(crate) fn forget(&mut self, shards: std::ops::Range<usize>, is_over: impl Fn(i64) -> bool) -> usize {
         let over = |key: &Key, state: &SubjectState| is_over(state.time) && key.is(DELEGATION);
         let mut gone = Vec::new();
         let end = shards.end.min(self.shards.len());
         for shard in self.shards.get_mut(shards.start.min(end)..end).unwrap_or_default() {
-            // Looks first, so that a shard in which all is to stay is not copied.
+            // Checks first, so that a shard is copied only if it changes.
             if shard.iter().any(|(key, state)| over(key, state)) {
                 let shard = Arc::make_mut(shard);
                 gone.extend(shard.extract_if(|key, state| over(key, state)).map(|(key, _)| key));
@@ -169,7 +169,7 @@ impl State {
         for key in gone {
             self.subjects -= 1;
             self.bytes -= key.stored_bytes();
-            // The set's own, and this one.
+            // Only the set and this key refer to it.
             if Arc::strong_count(&key.issuer) == 2 {
                 self.issuers.remove(&key.issuer);
             }
@@ -197,12 +197,12 @@ impl State {
         if key.is(ISSUER_FLOOR) {
             return FLOORS;
         }
-        // The map inside the shard goes by the lower and the highest bits of the same hash.
+        // The map inside the shard uses the lower and the highest bits of the same hash.
         let hash = self.hasher.hash_one(key) >> 16;
         (hash as u32 as usize) % Self::SHARDS
     }
 
-    /// A million subjects are two hundred a shard, which nearly fill a map of 256 places.
+    /// A million subjects are two hundred per shard, which nearly fills a map of 256 places.
     pub(crate) const SHARDS: usize = 5_000;
 }
 
@@ -224,8 +224,8 @@ impl Default for State {
 // === impl FrozenState ===
 
 impl FrozenState {
-    /// Records that, applied to nothing, give this state, each with its sequence number. Only the log's own floor has
-    /// none, and comes first; then issuers' floors: they are few and void the most.
+    /// Records that build this state from an empty one, each with its sequence number. The log's own not-before time
+    /// comes first, without a number; then those of issuers: they are few, and revoke the most.
     pub(crate) fn into_records(self) -> impl Iterator<Item = (u64, v1::Record)> + Send {
         let log_floor = self.log_floor.map(|issued_up_to| v1::Record {
             subject: Some(Subject::LogFloor(v1::LogFloor { issued_up_to })),
@@ -246,7 +246,7 @@ impl FrozenState {
 // === impl SubjectState ===
 
 impl SubjectState {
-    /// The record that says so of the subject.
+    /// The record with this state of the subject.
     pub(crate) fn record(&self, mut subject: Subject) -> v1::Record {
         match &mut subject {
             Subject::Principal(principal) => {
@@ -267,7 +267,7 @@ impl SubjectState {
 
 impl Key {
     fn record(&self, state: &SubjectState) -> v1::Record {
-        // What was encoded here can be decoded.
+        // A value encoded here can be decoded.
         let mut record = v1::Record::decode(&*self.rest).unwrap_or_default();
         if let Some(issuer) = record.subject.as_mut().and_then(issuer_of) {
             *issuer = self.issuer.to_string();
@@ -305,11 +305,11 @@ fn issuer_of(subject: &mut Subject) -> Option<&mut String> {
 const ISSUER_FLOOR: u8 = 3 << 3 | 2;
 const DELEGATION: u8 = 4 << 3 | 2;
 
-/// The shard of all issuers' floors.
+/// The shard of all issuers' not-before times.
 const FLOORS: usize = 0;
-/// Numbers, tags and lengths beside a subject's name in a file.
+/// The size of numbers, tags and lengths beside a subject's name in a file.
 const STORED_OVERHEAD: u64 = 30;
-/// Epochs stay below this: they travel as JSON numbers, which are exact up to here.
+/// Epochs stay below this, because they travel as JSON numbers, which are exact up to here.
 pub(crate) const EPOCH_LIMIT: u64 = 1 << 53;
 
 #[cfg(test)]
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frozen_table_stays_as_it_was() {
+    fn a_frozen_state_does_not_change() {
         let mut table = State::default();
         let (known, new) = (principal("i", Some("known")), principal("i", Some("new")));
         let at_epoch = |epoch| SubjectState {

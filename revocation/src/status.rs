@@ -1,4 +1,4 @@
-//! Whether the log voids a delegation: the filters' rule, asked of the state at the head.
+//! Whether the log revokes a delegation: the filters' rule, applied to the state at the head.
 
 use credence_delegation::revocation::{DelegationPath, Memory, PrincipalState, RevocationView};
 use credence_delegation::{Thumbprint, UnixTime};
@@ -6,15 +6,15 @@ use credence_delegation::{Thumbprint, UnixTime};
 use crate::state::State;
 use crate::subject::{DelegationName, Issuer, PrincipalName, SubjectName};
 
-/// What the log knows at its head.
+/// The state at the head.
 #[derive(Debug, Clone, Copy)]
 pub struct Knowledge<'a> {
     pub(crate) state: &'a State,
-    /// The longest that a token may live, in seconds, for its revocation to be remembered as long.
+    /// The longest lifetime, in seconds, of a token whose revocation is remembered long enough.
     pub(crate) max_token_lifetime: u64,
 }
 
-/// A name that the log cannot hold has never been revoked; a request with such a name is refused before.
+/// A name that the log cannot hold was never revoked. Requests with such names are refused earlier.
 impl RevocationView for Knowledge<'_> {
     fn principal(&self, issuer: &str, subject: Option<&str>) -> PrincipalState {
         name(issuer, subject)

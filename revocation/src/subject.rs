@@ -1,10 +1,10 @@
-//! What can be revoked, parsed into types that cannot be wrong.
+//! What can be revoked, parsed into types that are always valid.
 
 use credence_delegation::Thumbprint;
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 
-/// A request to change the log, and whose it is.
+/// A request to change the log, and its requester.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
     pub operation: Operation,
@@ -13,21 +13,21 @@ pub struct Order {
     pub reason: Option<String>,
 }
 
-/// Who asks for a change.
+/// The requester of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requester {
     pub source: Source,
-    /// The name that the configuration gives the credential, the realm or the transmitter; for a statement, the
-    /// thumbprint of the key that signed it.
+    /// The configured name of the credential, the realm or the transmitter; for a statement, the thumbprint of the key
+    /// that signed it.
     pub name: String,
 }
 
-/// Where a change comes from.
+/// The source of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// A caller with a token or certificate for the operator API.
     Operator = 1,
-    /// A statement that the principal, or the issuer on its behalf, has signed.
+    /// A statement signed by the principal, or by the issuer on its behalf.
     Statement = 2,
     /// The identity provider, by SCIM (RFC 7644).
     Provisioning = 4,
@@ -35,24 +35,24 @@ pub enum Source {
     SecurityEvent = 8,
 }
 
-/// What changes.
+/// An operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// Voids everything granted under the principal's present epoch; where `from` is given, only if that is the
-    /// present epoch.
+    /// Revokes everything granted under the principal's present epoch. If `from` is given, only if that is the present
+    /// epoch.
     Raise {
         principal: PrincipalName,
         from: Option<u64>,
     },
-    /// Raises, and voids everything until the same source asks for an enable.
+    /// Raises, and revokes everything until the same source enables the principal.
     Disable(PrincipalName),
-    /// Raises, and lifts the disables of the same source; an operator's lifts all.
+    /// Raises, and removes the disables of the same source; an operator removes all.
     Enable(PrincipalName),
-    /// Voids every chain the key occurs in.
+    /// Revokes every chain in which the key occurs.
     RevokeKey(Thumbprint),
-    /// Voids every root token of the issuer with `iat` at or before this instant, seconds since the Unix epoch.
+    /// Revokes every root token of the issuer with `iat` at or before this instant, seconds since the Unix epoch.
     RaiseIssuerFloor { issuer: Issuer, issued_up_to: i64 },
-    /// Voids one token and everything derived from it.
+    /// Revokes one token and everything derived from it.
     RevokeDelegation(DelegationName),
 }
 
@@ -60,25 +60,25 @@ pub enum Operation {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Issuer(String);
 
-/// The pair of root issuer and, where the issuer asserts one, root subject (`sub`, 1 to 256 bytes).
+/// A root issuer and, if the issuer asserts one, a root subject (`sub`, 1 to 256 bytes).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PrincipalName {
     issuer: Issuer,
     subject: Option<String>,
 }
 
-/// A token's `jti` (1 to 256 bytes), scoped to its root's principal so that no principal can revoke another's, and to the
-/// tokens above it where they are named: a holder chooses the `jti` of the tokens below its own, and may choose one that a token
-/// elsewhere has.
+/// A token's `jti` (1 to 256 bytes), scoped to its root's principal, so that a principal cannot revoke another's
+/// tokens. It is also scoped to the tokens above, if they are named: a holder chooses the `jti` of derived tokens, and
+/// may copy one that another token has.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DelegationName {
     principal: PrincipalName,
-    /// The `jti` of the tokens above it, root first. Empty: the id counts wherever it occurs.
+    /// The `jti` of the tokens above it, root first. If empty, the id counts wherever it occurs.
     under: Vec<String>,
     id: String,
 }
 
-/// What can be revoked, by its name.
+/// A subject's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SubjectName<'a> {
     Principal(&'a PrincipalName),
@@ -87,7 +87,7 @@ pub(crate) enum SubjectName<'a> {
     Delegation(&'a DelegationName),
 }
 
-/// Why something cannot be the name of a subject.
+/// Why a value is not a valid subject name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
     #[error("an issuer has 1 to {MAX_ISSUER_BYTES} bytes")]
@@ -101,14 +101,14 @@ pub enum SubjectError {
     Thumbprint,
     #[error("a delegation's id (jti) has 1 to {MAX_ID_BYTES} bytes")]
     DelegationId,
-    #[error("a delegation hangs under at most {MAX_UNDER} others (under); a chain has no more")]
+    #[error("a delegation has at most {MAX_UNDER} tokens above it (under), because a chain has no more")]
     TooManyAbove,
 }
 
 // === impl SubjectName ===
 
 impl SubjectName<'_> {
-    /// As records name it, without anything that can change.
+    /// As in records, without anything that can change.
     pub(crate) fn to_wire(self) -> Subject {
         match self {
             Self::Principal(name) => Subject::Principal(v1::PrincipalState {
@@ -135,7 +135,7 @@ impl SubjectName<'_> {
 // === impl Operation ===
 
 impl Operation {
-    /// What the operation is about.
+    /// The subject of the operation.
     pub(crate) fn subject(&self) -> SubjectName<'_> {
         match self {
             Self::Raise { principal, .. } | Self::Disable(principal) | Self::Enable(principal) => {
@@ -147,7 +147,7 @@ impl Operation {
         }
     }
 
-    /// Whose tokens the operation concerns; a key may occur in those of any issuer.
+    /// The issuer whose tokens the operation concerns. None for a key, which may occur in those of any issuer.
     pub fn issuer(&self) -> Option<&Issuer> {
         match self.subject() {
             SubjectName::Principal(name) => Some(&name.issuer),
@@ -157,7 +157,7 @@ impl Operation {
         }
     }
 
-    /// What the operation does, for logs and metrics.
+    /// The operation's name, for logs and metrics.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Raise { .. } => "raise",
@@ -173,7 +173,7 @@ impl Operation {
 // === impl Source ===
 
 impl Source {
-    /// For logs, the history and metrics.
+    /// The source's name, for logs, the history and metrics.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Operator => "operator",
@@ -186,7 +186,7 @@ impl Source {
     /// Every source, in the order of their bits.
     pub(crate) const ALL: [Self; 4] = [Self::Operator, Self::Statement, Self::Provisioning, Self::SecurityEvent];
 
-    /// The names of the sources that `SubjectState.disabled_by` has.
+    /// The names of the sources in `SubjectState.disabled_by`.
     pub fn disablers(disabled_by: u32) -> Vec<&'static str> {
         let disablers = Self::ALL
             .into_iter()
@@ -194,7 +194,7 @@ impl Source {
         disablers.map(Self::name).collect()
     }
 
-    /// The bit of `SubjectState.disabled_by` that is this source's.
+    /// The bit of this source in `SubjectState.disabled_by`.
     pub(crate) fn disabler(self) -> u32 {
         self as u32
     }
@@ -260,7 +260,7 @@ impl TryFrom<v1::Principal> for PrincipalName {
 // === impl DelegationName ===
 
 impl DelegationName {
-    /// `under` names the tokens above it, root first; empty, the id counts wherever it occurs.
+    /// `under` names the tokens above it, root first. If empty, the id counts wherever it occurs.
     pub fn parse(principal: PrincipalName, under: Vec<String>, id: String) -> Result<Self, SubjectError> {
         if under.len() > MAX_UNDER {
             return Err(SubjectError::TooManyAbove);
@@ -272,14 +272,14 @@ impl DelegationName {
     }
 }
 
-/// Any text, control characters too: code that shows a name has to escape it.
+/// Any text, with control characters too: code that shows a name must escape it.
 fn fits(text: &str, limit: usize) -> bool {
     !text.is_empty() && text.len() <= limit
 }
 
-// A record of the largest names stays well below the 64 KiB of a snapshot chunk.
+// A record with the largest names stays well below the 64 KiB of a snapshot chunk.
 const MAX_ISSUER_BYTES: usize = 2048;
-// What tokens may carry: each that can be presented can be revoked.
+// The limits of tokens: every token that can be presented can be revoked.
 const MAX_SUBJECT_BYTES: usize = 256;
 const MAX_ID_BYTES: usize = 256;
 // A chain has at most nine tokens.
@@ -292,7 +292,7 @@ mod tests {
     const THUMBPRINT: &str = "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs";
 
     #[test]
-    fn whatever_a_token_may_carry_can_be_revoked() {
+    fn every_name_that_a_token_may_carry_can_be_revoked() {
         for name in [
             "x".repeat(256),
             "é".repeat(128),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_chain_has_above_a_token_is_refused() {
+    fn more_tokens_above_than_a_chain_has_are_refused() {
         let parse = |under: Vec<String>| {
             let principal = PrincipalName::parse("https://id".to_owned(), None).unwrap();
             DelegationName::parse(principal, under, "leaf".to_owned())

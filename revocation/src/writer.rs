@@ -1,11 +1,11 @@
-//! The one thread that writes the revocation log.
+//! The only thread that writes the revocation log.
 //!
-//! Requests queue to it. It plans a group of them, stores the group in one transaction, publishes it to the [`LogView`]
-//! that streams read, wakes the streams, and only then answers. An answer therefore means: durable, and on its way to every
-//! live subscriber, ahead of any pong they will get. [`Leases`](crate::leases::Leases) say when all have applied it.
+//! Requests queue for it. It plans a group of them, stores the group in one transaction, publishes it to the
+//! [`LogView`] that streams read, wakes the streams, and only then answers. So an answer means: durable, and sent to
+//! every live subscriber before any later pong. [`Leases`](crate::leases::Leases) tells when all have applied it.
 //!
-//! Between groups it does what else is to be written: it seals the last group, compacts the log, keeps the log's clock,
-//! and forgets what is over.
+//! Between groups it does other writes: it seals the last group, compacts the log, saves the log's clock, and forgets
+//! expired delegations.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,24 +35,24 @@ use crate::store::group::{EncodedRecord, Group};
 use crate::store::{AppendError, FollowError, LogStore, Notes, StoreError};
 use crate::subject::{Operation, Order};
 
-/// How the writer is started.
+/// The options of the writer.
 #[derive(Debug)]
 pub(crate) struct WriterOptions {
     pub(crate) max_subjects: usize,
     /// Nothing is acknowledged once this is another folder.
     pub(crate) folder: FolderWatch,
     pub(crate) leases: Leases,
-    /// From when on filters may be fresh for no longer than this after the process has ended.
+    /// From when on filters may be fresh for at most this long after the process has ended.
     pub(crate) leases_from: (Instant, Duration),
     pub(crate) forgetting: Forgetting,
-    /// The log is not compacted below this size, in bytes.
+    /// A log of at most this size, in bytes, is not compacted.
     pub(crate) compact_above: u64,
     pub(crate) history_path: PathBuf,
-    /// Entries of each principal's history that are kept.
+    /// The number of entries kept of each principal's history.
     pub(crate) history_kept: usize,
 }
 
-/// Starts the writer over an opened log, and the thread that keeps the histories.
+/// Starts the writer for an opened log, and the thread that keeps the histories.
 pub(crate) fn start(
     store: Arc<dyn LogStore>,
     mut view: LogView,
@@ -71,8 +71,8 @@ pub(crate) fn start(
         tracing::warn!(
             configured_s = forgetting.max_token_lifetime,
             announced_s = announced,
-            "--max-token-lifetime was raised; filters are told a shorter one until no token can carry a delegation that \
-             was forgotten before. Clients learn of it as they reconnect"
+            "--max-token-lifetime was raised; filters are told a shorter one until no token can carry a delegation \
+             that was forgotten before. Clients learn the present one when they reconnect"
         );
     }
     let (indexer, histories) = HistoryIndexer::new(
@@ -141,7 +141,7 @@ pub(crate) fn start(
             alarm.raise(failure);
         }
     };
-    // The writer's own, then the one that keeps the histories.
+    // The writer's thread, then the one that keeps the histories.
     let threads = vec![
         spawn("revocation-log", Box::new(write))?,
         spawn("log-history", Box::new(index))?,
@@ -150,9 +150,8 @@ pub(crate) fn start(
     Ok((log, Threads::new(threads, move || told.stop())))
 }
 
-/// Notes what the log's clock shows and what is due to be forgotten, and from now on `leases` if there are any. Returns
-/// what may be forgotten: nothing if it could not be noted, since a longer lifetime would be believed too early after a
-/// restart.
+/// Notes the log's clock, what is due to be forgotten, and `leases` if present. Returns what may be forgotten. That is
+/// nothing if the note failed, because after a restart a longer lifetime would be accepted too early.
 fn note_time(store: &dyn LogStore, forgetting: &mut Forgetting, leases: Option<Duration>) -> Option<Forgotten> {
     let due = forgetting.due(Instant::now());
     let forgotten = match forgetting.forgotten {
@@ -173,24 +172,24 @@ fn note_time(store: &dyn LogStore, forgetting: &mut Forgetting, leases: Option<D
         Err(error) => {
             tracing::warn!(
                 %error,
-                "the log's clock could not be noted; nothing is forgotten until it can, and after a restart ids are kept \
-                 longer"
+                "the log's clock could not be saved; nothing is forgotten until it is, and after a restart ids are \
+                 kept longer"
             );
             None
         }
     }
 }
 
-/// As it is noted.
+/// The form in which it is noted.
 pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The writer cannot go on: its own plan was refused, its folder is lost, or its file lacks what was acknowledged.
+/// The writer cannot continue: its own plan was refused, its folder is lost, or its file lacks acknowledged records.
 #[derive(Debug)]
 struct CannotGoOn;
 
-/// What the thread owns.
+/// The state of the thread.
 struct Writing {
     store: Arc<dyn LogStore>,
     shared: Arc<Shared>,
@@ -198,18 +197,18 @@ struct Writing {
     max_subjects: usize,
     folder: FolderWatch,
     alarm: Alarm,
-    /// What revocations are dated by.
+    /// The clock that dates revocations.
     dates: LogClock,
     forgetting: Forgetting,
-    /// What is still to be noted of the leases, and when.
+    /// The note about leases that is still to be written, and when.
     leases_from: Option<(Instant, Duration)>,
     /// The store may have a group that the view lacks.
     is_behind: bool,
     compactor: Compactor,
     seal_at: Option<Instant>,
-    /// When the clock is noted next.
+    /// When the clock is saved next.
     round_at: Instant,
-    /// The first of the table's shards that is looked through next for what may be forgotten.
+    /// The first of the shards to be searched next for delegations to forget.
     forget_next: usize,
 }
 
@@ -231,7 +230,8 @@ impl Writing {
             }
             match request {
                 Some(Request::Perform { order, answer }) => {
-                    // They touch different subjects, so that each can be planned against the durable state.
+                    // The operations of a group touch different subjects, so that each can be planned against the
+                    // durable state.
                     let touches = |group: &[Waiting], operation: &Operation| {
                         group
                             .iter()
@@ -259,7 +259,7 @@ impl Writing {
         }
     }
 
-    /// The next request, if one comes before something else is due.
+    /// The next request, unless other work is due first.
     fn wait(&self, queue: &Receiver<Request>) -> Option<Request> {
         let due = [self.seal_at, self.compactor.next_step(), Some(self.round_at)];
         let due = due.into_iter().flatten().min().unwrap_or(self.round_at);
@@ -273,7 +273,7 @@ impl Writing {
         }
     }
 
-    /// Work that may wait for so long because requests are there.
+    /// Does work that may wait for this long because of requests.
     fn do_what_is_due(&mut self, delay: Duration) -> Result<(), CannotGoOn> {
         let now = Instant::now();
         if self.seal_at.is_some_and(|seal_at| seal_at <= now) {
@@ -305,7 +305,7 @@ impl Writing {
         Ok(())
     }
 
-    /// What a planned stop still writes.
+    /// The last writes of a planned stop.
     fn finish(&mut self) {
         note_time(&*self.store, &mut self.forgetting, None);
         self.seal();
@@ -318,7 +318,7 @@ impl Writing {
     }
 
     fn perform(&mut self, group: Vec<Waiting>) -> Result<(), CannotGoOn> {
-        // What is in force already is acknowledged without being written.
+        // State that is already in force is acknowledged without a write.
         if let Err(lost) = self.folder.check() {
             return Err(self.lose_folder(&lost, group));
         }
@@ -384,7 +384,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Takes in what the store has beyond the view: groups of which the outcome was not known.
+    /// Adds groups that the store has and the view lacks, because their outcome was unknown.
     fn catch_up(&mut self) -> Result<Result<(), StoreError>, CannotGoOn> {
         loop {
             let after = self.shared.read().digests.head;
@@ -404,13 +404,13 @@ impl Writing {
                     return Ok(Err(error));
                 }
                 Err(FollowError::NotContinued) => {
-                    return Err(self.give_up("its file lacks what was acknowledged".to_owned()));
+                    return Err(self.give_up("its file lacks acknowledged records".to_owned()));
                 }
             }
         }
     }
 
-    /// Does not acknowledge what the store has not taken.
+    /// Refuses requests that the store has not taken.
     fn refuse(&self, waiting: Vec<Waiting>, error: StoreError) {
         *self.shared.fault() = Some(error.to_string());
         self.metrics.log_writable.set(0);
@@ -421,7 +421,7 @@ impl Writing {
         }
     }
 
-    /// Acknowledges nothing, and has the process end: only the operator knows which folder is the right one.
+    /// Acknowledges nothing, and ends the process: only the operator knows which folder is the right one.
     fn lose_folder(&self, lost: &FolderLost, waiting: Vec<Waiting>) -> CannotGoOn {
         *self.shared.fault() = Some(lost.to_string());
         self.metrics.log_writable.set(0);
@@ -436,9 +436,9 @@ impl Writing {
     fn give_up(&self, reason: String) -> CannotGoOn {
         tracing::error!(
             reason,
-            "the revocation log cannot go on; no revocation is accepted until a restart"
+            "the revocation log cannot continue; no revocation is accepted until a restart"
         );
-        *self.shared.fault() = Some(format!("the revocation log cannot go on: {reason}"));
+        *self.shared.fault() = Some(format!("the revocation log cannot continue: {reason}"));
         CannotGoOn
     }
 
@@ -453,14 +453,14 @@ impl Writing {
         Ok(view.state.plan(&order.operation, order.by.source, now, random, room)?)
     }
 
-    /// Makes durable records readable and wakes the streams.
+    /// Makes durable records readable, and wakes the streams.
     fn publish(&mut self, records: Vec<EncodedRecord>) -> Result<(), CannotGoOn> {
         let mut view = self.shared.write();
         let appended = records.into_iter().try_for_each(|record| view.append(record));
         let head = view.head();
         drop(view);
         self.shared.announce(head);
-        // Our own plan was just stored. A state that refuses it is a bug; go no further on it.
+        // Our own plan was just stored. If the state refuses it, that is a bug, and the writer must stop.
         appended.map_err(|reason| self.give_up(format!("it refused its own record: {reason}")))?;
         *self.shared.fault() = None;
         self.metrics.log_writable.set(1);
@@ -485,8 +485,8 @@ impl Writing {
             ]))
             .inc();
         let said = result.as_ref().map(|receipt| receipt.seq).map_err(ToString::to_string);
-        // Before the log line, which must not come between a durable revocation and its acknowledgement. The caller may
-        // have gone; what is durable stays so.
+        // This comes before the log line, which must not delay the acknowledgement of a durable revocation. The caller
+        // may have gone; the revocation stays durable.
         let _ = answer.send(result);
         match said {
             Ok(seq) => tracing::info!(
@@ -501,8 +501,8 @@ impl Writing {
         }
     }
 
-    /// Looks through a part of the subjects for delegations of which every token has expired. All have their turn
-    /// within an hour.
+    /// Searches a part of the subjects for delegations whose tokens have all expired. Every subject has its turn within
+    /// an hour.
     fn forget(&mut self, due: Forgotten) {
         let clock = self.forgetting.clock;
         let shards = self.forget_next..self.forget_next + SHARDS_AT_A_TIME;
@@ -526,7 +526,7 @@ impl Writing {
     }
 }
 
-/// Answers the requests that still wait: none of them was done.
+/// Answers the waiting requests, of which none was executed.
 fn turn_away(first: Option<Request>, queue: &Receiver<Request>) {
     for request in first.into_iter().chain(queue.try_iter()) {
         if let Request::Perform { answer, .. } = request {
@@ -536,19 +536,19 @@ fn turn_away(first: Option<Request>, queue: &Receiver<Request>) {
     }
 }
 
-/// Requests that may wait for the disk; the next one is refused as busy.
+/// Requests that may wait for the disk. The next one is refused as busy.
 const QUEUE: usize = 4096;
 /// Operations that become durable with one sync.
 const MAX_GROUP: usize = 256;
-/// After the last group: within the second in which damage to the file's header can still take that group away.
+/// How long after the last group it is sealed. Until then, damage to the file's header can remove that group.
 const SEAL_AFTER: Duration = Duration::from_millis(100);
-/// How often it is looked whether the store can be read again.
+/// How often the writer tries to read the store again.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long steps of a compaction wait while requests are there.
 const LONGEST_DELAY: Duration = Duration::from_millis(50);
-/// How often the clock is noted and some of what is over is forgotten.
+/// How often the clock is saved and some delegations are forgotten.
 const ROUND: Duration = Duration::from_secs(60);
-/// Shards of the table that are looked through each minute: all of them within the hour.
+/// Shards searched each minute: all of them within an hour.
 const SHARDS_AT_A_TIME: usize = State::SHARDS / 60 + 1;
 
 #[cfg(test)]

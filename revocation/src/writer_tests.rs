@@ -13,7 +13,7 @@ use crate::store::embedded::tests::Failing;
 use crate::store::embedded::{self, EmbeddedStore};
 use crate::subject::{PrincipalName, Requester, Source};
 
-/// A log that is written, in a folder of its own.
+/// A log with its writer, in its own folder.
 struct Running {
     store: Arc<EmbeddedStore>,
     log: RevocationLog,
@@ -67,7 +67,7 @@ impl Running {
         }
     }
 
-    /// The next transaction is a group.
+    /// Waits until the time is noted: the next transaction is then a group.
     async fn have_noted_the_time(&self) {
         while self.store.notes().leases_ms == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -114,7 +114,7 @@ const ALL: HistoryBounds = HistoryBounds {
 const NOW: i64 = 1_800_000_000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_acknowledged_and_the_time_are_there_after_a_stop() {
+async fn acknowledged_revocations_and_the_time_are_kept_after_a_stop() {
     let folder = tempfile::tempdir().unwrap();
     let running = Running::start(&folder);
     for user in ["alice", "bob", "alice"] {
@@ -148,13 +148,13 @@ async fn a_revocation_that_could_not_be_stored_is_refused_and_the_next_one_is_ta
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revocation_whose_outcome_was_not_known_comes_into_force_by_itself() {
+async fn a_revocation_with_an_unknown_outcome_comes_into_force_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     let running = Running::start(&folder);
     running.have_noted_the_time().await;
     running.store.fail_next(Failing::Absent);
     running.raise("alice").await.unwrap_err();
-    // The file was just opened anew, so that it cannot be read once more at once.
+    // The file was just reopened, so that it cannot be read once more at once.
     running.store.fail_next(Failing::Present);
     running.raise("bob").await.unwrap_err();
     assert_eq!(running.log.head(), 0);
@@ -165,7 +165,7 @@ async fn a_revocation_whose_outcome_was_not_known_comes_into_force_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_is_compacted_behind_its_histories_which_lose_nothing() {
+async fn a_log_is_compacted_up_to_its_histories_which_lose_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let running = Running::start_with(&folder, 1);
     while running.metrics.log_compactions.get() == 0 {
@@ -182,7 +182,7 @@ async fn a_log_is_compacted_behind_its_histories_which_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_index_that_is_lost_damaged_or_anothers_is_made_anew_and_says_what_is_missing() {
+async fn a_missing_damaged_or_foreign_index_is_rebuilt_and_names_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let running = Running::start_with(&folder, 1);
     while running.metrics.log_compactions.get() == 0 {
@@ -214,7 +214,7 @@ async fn an_index_that_is_lost_damaged_or_anothers_is_made_anew_and_says_what_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn histories_go_on_in_a_log_that_was_declared_restored() {
+async fn histories_continue_in_a_log_that_was_declared_restored() {
     let folder = tempfile::tempdir().unwrap();
     let running = Running::start(&folder);
     running.raise("alice").await.unwrap();

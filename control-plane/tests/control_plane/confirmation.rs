@@ -292,7 +292,7 @@ async fn a_client_that_holds_revocations_up_again_and_again_is_refused_and_no_ot
         } else {
             let (code, text) = stream.refusal().await;
             assert_eq!(code, Code::ResourceExhausted);
-            assert!(text.contains("held up revocations"), "{text}");
+            assert!(text.contains("delayed revocations"), "{text}");
         }
     }
     let refused = stalling().await.err().unwrap();

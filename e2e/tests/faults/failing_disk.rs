@@ -23,7 +23,7 @@ fn a_full_disk_takes_revocations_in_the_space_reserved_for_them() {
     let load = load_of(&stack, &["alice", "bob", "carol"]);
     let mut operator = Operator::of(&stack.control_plane).unwrap();
     operator.commit("subject").unwrap();
-    let words = "room on the disk is kept for revocations";
+    let words = "reserved disk space for revocations";
     waiting::until("room to be kept", || {
         Ok(stack.control_plane.log().contains(words).then_some(()))
     })

@@ -1,6 +1,6 @@
-//! What a compacted log begins with: the state at one position, and the marks of the positions before it.
+//! The beginning of a compacted log: the state at one position, and the shortened digests of the positions before it.
 //!
-//! Both are stored in chunks of a bounded size. A note says how many chunks there are, and makes them count.
+//! Both are stored in bounded chunks. A note has the number of chunks, and puts them in force.
 
 use std::collections::VecDeque;
 
@@ -11,22 +11,22 @@ use crate::digest::{Digest, Head};
 use crate::digest_history::DigestHistory;
 use crate::state::FrozenState;
 
-/// The log at one instant, on its way into the place of the groups up to there.
+/// The log at one instant, which will replace the groups up to that instant.
 pub(crate) struct Cut {
     pub(crate) head: Head,
     records: Box<dyn Iterator<Item = (u64, v1::Record)> + Send>,
     marks: VecDeque<u64>,
-    /// So far.
+    /// The number of chunks so far.
     chunks: u32,
-    /// Bytes of the chunks so far.
+    /// The bytes of the chunks so far.
     pub(crate) bytes: u64,
-    /// Bytes of the log that the chunks take the place of.
+    /// The bytes of the log that the chunks replace.
     pub(crate) replaced_bytes: u64,
-    /// The chunks count.
+    /// Whether the chunks are in force.
     pub(crate) is_moved: bool,
 }
 
-/// Which chunks the log begins with.
+/// The chunks with which the log begins.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Beginning {
     #[prost(uint64, tag = "1")]
@@ -37,15 +37,15 @@ pub(crate) struct Beginning {
     pub(crate) chunks: u32,
 }
 
-/// A part of what the log begins with.
+/// A part of the log's beginning.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Chunk {
     #[prost(message, repeated, tag = "1")]
     pub(crate) records: Vec<v1::Record>,
-    /// The number that each once had.
+    /// The number of each record.
     #[prost(uint64, repeated, tag = "2")]
     pub(crate) seqs: Vec<u64>,
-    /// The oldest first.
+    /// The shortened digests, oldest first.
     #[prost(fixed64, repeated, tag = "3")]
     pub(crate) marks: Vec<u64>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Chunk {
 // === impl Cut ===
 
 impl Cut {
-    /// Of a log that takes so many bytes now.
+    /// For a log that now takes this many bytes.
     pub(crate) fn new(state: FrozenState, digests: DigestHistory, replaced_bytes: u64) -> Self {
         Self {
             head: digests.head,
@@ -66,7 +66,7 @@ impl Cut {
         }
     }
 
-    /// The next chunk, encoded, and its number.
+    /// The next encoded chunk, and its number.
     pub(crate) fn next_chunk(&mut self) -> Option<(u32, Vec<u8>)> {
         let mut chunk = Chunk::default();
         let mut room = CHUNK_BYTES;
@@ -89,7 +89,7 @@ impl Cut {
         Some((index, encoded))
     }
 
-    /// What makes the chunks so far count.
+    /// The note that puts the chunks so far in force.
     pub(crate) fn beginning(&self) -> Beginning {
         Beginning {
             chunks: self.chunks,
@@ -101,7 +101,7 @@ impl Cut {
 // === impl Beginning ===
 
 impl Beginning {
-    /// Of a log that has no state at this position, and knows none before it.
+    /// For a log without state at this position, and without earlier positions.
     pub(crate) fn at(head: Head) -> Self {
         Self {
             seq: head.seq,
@@ -116,8 +116,8 @@ impl Beginning {
     }
 }
 
-/// What goes into one chunk. redb stores a value in a power of two of bytes: with its last record, the chunk's tags and its
-/// key, it stays below 256 KiB.
+/// The size of one chunk. redb stores a value in a power of two of bytes: with its last record, the chunk's tags and
+/// its key, a chunk stays below 256 KiB.
 const CHUNK_BYTES: usize = 250 << 10;
 /// A record's tag and length in the chunk, and its number.
 const RECORD_OVERHEAD: usize = 12;

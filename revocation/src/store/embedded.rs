@@ -6,12 +6,12 @@
 //! notes      layout, log_id, beginning (which chunks count), notes (see `Notes`)
 //! ```
 //!
-//! A group is one transaction with one sync. redb keeps two roots in its header, and a flipped bit there has it go back
-//! to the older one. So the root is written once more ([`LogStore::seal`]) when there is time: until then damage to the
-//! header can take the last group away, and no other.
+//! A group is one transaction with one sync. redb keeps two roots in its header. After a flipped bit there, it may use
+//! the older one. So the root is written once more ([`LogStore::seal`]) when there is time. Until then, damage to the
+//! header can remove the last group, but no other.
 //!
-//! After an error redb writes nothing more, and whether the group is in the file is not known. The file is then opened
-//! anew, at most once a second, and read.
+//! After an error redb writes nothing more, and it is unknown whether the group is in the file. The file is then opened
+//! again, at most once a second, and read.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
@@ -50,17 +50,17 @@ pub(crate) struct EmbeddedStore {
 
 #[derive(Debug)]
 struct File {
-    /// Nothing after an error.
+    /// None after an error.
     database: Option<Database>,
-    /// That error.
+    /// The error.
     why_closed: String,
-    /// That error was a full disk.
+    /// Whether the error was a full disk.
     is_full: bool,
-    /// When the file was last opened after an error.
+    /// When the file was last reopened after an error.
     reopened: Option<Instant>,
 }
 
-/// What of the file is at hand.
+/// Facts about the file, in memory.
 #[derive(Debug, Clone)]
 struct Known {
     log_id: LogId,
@@ -70,8 +70,8 @@ struct Known {
     bytes: u64,
 }
 
-/// Makes the file of a new log. A `floor`, in seconds since the Unix epoch, becomes its first record, which voids every
-/// root issued up to then.
+/// Creates the file of a new log. A `floor`, in seconds since the Unix epoch, becomes its first record, which revokes
+/// every root issued up to then.
 pub(crate) fn create(path: &Path, log_id: &LogId, floor: Option<i64>) -> Result<(), StoreError> {
     let failed = |error| failure(path, error);
     let start = Head {
@@ -104,7 +104,7 @@ pub(crate) fn create(path: &Path, log_id: &LogId, floor: Option<i64>) -> Result<
 // === impl EmbeddedStore ===
 
 impl EmbeddedStore {
-    /// Opens a file that [`create`] has made. It is opened anew only while `folder` is where it was.
+    /// Opens a file made by [`create`]. It is reopened only while `folder` is in its place.
     pub(crate) fn open(path: &Path, folder: FolderWatch) -> Result<Self, StoreError> {
         let failed = |error| failure(path, error);
         let database = database::open_existing(path, CACHE_BYTES).map_err(failed)?;
@@ -127,7 +127,7 @@ impl EmbeddedStore {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        // Each change is one assignment.
+        // Each change is one assignment, so a panic leaves nothing inconsistent.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -135,7 +135,7 @@ impl EmbeddedStore {
         self.with_database(|database| work(&database.begin_read()?))
     }
 
-    /// One transaction, durable on return. After an error the file is closed.
+    /// Runs one transaction, durable on return. An error closes the file.
     fn write<T>(&self, work: impl FnOnce(&WriteTransaction) -> Result<T, Error>) -> Result<T, StoreError> {
         let written = self.with_database(|database| {
             let transaction = database.begin_write()?;
@@ -159,7 +159,7 @@ impl EmbeddedStore {
         }
     }
 
-    /// If a full disk has closed the file, frees the reserve, and lets the file be opened again at once.
+    /// If a full disk closed the file, frees the reserve, and allows reopening at once.
     fn release_reserve(&self) -> bool {
         let mut file = self.file.write().unwrap_or_else(PoisonError::into_inner);
         let is_released = file.is_full && self.reserve.release();
@@ -176,7 +176,7 @@ impl EmbeddedStore {
         database::guarded(|| work(database)).map_err(|error| failure(&self.path, error))
     }
 
-    /// Opens the file again if an error has closed it.
+    /// Opens the file again if an error closed it.
     fn reopen(&self) -> Result<(), StoreError> {
         if self
             .file
@@ -203,7 +203,7 @@ impl EmbeddedStore {
         check_layout(&self.path, &database)?;
         let found = read_known(&database).map_err(failed)?;
         let mut known = self.known();
-        tracing::warn!(path = %self.path.display(), seq = found.head.seq, "the revocation log was opened again after an error");
+        tracing::warn!(path = %self.path.display(), seq = found.head.seq, "reopened the revocation log after an error");
         *known = Known {
             bytes: known.bytes,
             ..found
@@ -231,7 +231,7 @@ impl EmbeddedStore {
         Ok(())
     }
 
-    /// Removes some of what the beginning has taken the place of. Returns whether there is more.
+    /// Removes some of the data that the beginning replaced. Returns whether there is more.
     fn clear(&self) -> Result<bool, StoreError> {
         let cut = self.known().beginning.seq;
         self.write(|transaction| {
@@ -304,7 +304,7 @@ impl LogStore for EmbeddedStore {
             for row in transaction.open_table(GROUPS)?.range(after.seq + 1..)? {
                 let (first_seq, group) = row?;
                 let Ok(group) = Group::decode(first_seq.value(), group.value(), head) else {
-                    // The first group tells whether the position is one of the log's.
+                    // The first group shows whether the position belongs to the log.
                     return match groups.is_empty() {
                         true => Ok(None),
                         false => Err(damaged("the records do not continue this log's history")),
@@ -317,7 +317,7 @@ impl LogStore for EmbeddedStore {
                     break;
                 }
             }
-            // As of the same transaction: what is known of the log may still lack its last group.
+            // From the same transaction, because the facts in memory may lack the last group.
             let is_position = !groups.is_empty() || last_head(transaction, beginning)? == after;
             Ok(is_position.then_some(groups))
         })?;
@@ -330,7 +330,7 @@ impl LogStore for EmbeddedStore {
 
     fn compact(&self, cut: &mut Cut) -> Result<bool, StoreError> {
         let seq = cut.head.seq;
-        // Chunks have the position as their key: these would replace the ones that count.
+        // The position is the key of the chunks: these would replace the ones in force.
         if !cut.is_moved && seq <= self.known().beginning.seq {
             return Ok(false);
         }
@@ -427,8 +427,8 @@ fn read_known(database: &Database) -> Result<Known, Error> {
         Ok(Known {
             log_id: log_id
                 .and_then(|log_id| LogId::parse(&log_id))
-                .ok_or_else(|| damaged("it does not say what the log is called"))?,
-            notes: notes.map_err(|_| damaged("its notes are not what a control plane writes"))?,
+                .ok_or_else(|| damaged("it has no log_id"))?,
+            notes: notes.map_err(|_| damaged("its notes cannot be read"))?,
             beginning,
             head,
             bytes: 0,
@@ -448,7 +448,7 @@ fn last_head(transaction: &ReadTransaction, beginning: Head) -> Result<Head, Err
 
 fn read_beginning(transaction: &ReadTransaction) -> Result<Beginning, Error> {
     let row = required_row(transaction, BEGINNING_ROW)?;
-    Beginning::decode(row.as_slice()).map_err(|_| damaged("it does not say where the log begins"))
+    Beginning::decode(row.as_slice()).map_err(|_| damaged("it does not record where the log begins"))
 }
 
 fn required_row(transaction: &ReadTransaction, name: &str) -> Result<Vec<u8>, Error> {
@@ -457,7 +457,7 @@ fn required_row(transaction: &ReadTransaction, name: &str) -> Result<Vec<u8>, Er
         .ok_or_else(|| damaged("a note is missing"))
 }
 
-/// Returns the last position, and about how many bytes the log takes.
+/// Returns the last position, and the approximate size of the log.
 fn replay_all(transaction: &ReadTransaction, view: &mut LogView) -> Result<(Head, u64), Error> {
     let (mut bytes, mut chunks, mut marks) = (0, 0, Vec::new());
     let beginning = read_beginning(transaction)?;
@@ -466,10 +466,10 @@ fn replay_all(transaction: &ReadTransaction, view: &mut LogView) -> Result<(Head
     for row in transaction.open_table(BEGINNING)?.range(rows)? {
         let chunk = row?.1;
         bytes += chunk.value().len() as u64;
-        let chunk = Chunk::decode(chunk.value())
-            .map_err(|_| damaged("a row that does not hold a part of the log's beginning"))?;
+        let chunk =
+            Chunk::decode(chunk.value()).map_err(|_| damaged("a row that is not a part of the log's beginning"))?;
         if chunk.seqs.len() != chunk.records.len() {
-            return Err(damaged("a part of the log's beginning that is not whole"));
+            return Err(damaged("a part of the log's beginning that is not complete"));
         }
         for (seq, record) in chunk.seqs.into_iter().zip(chunk.records) {
             view.restore(seq, record).map_err(damaged)?;
@@ -478,7 +478,7 @@ fn replay_all(transaction: &ReadTransaction, view: &mut LogView) -> Result<(Head
         chunks += 1;
     }
     if chunks != beginning.chunks {
-        return Err(damaged("the compacted beginning of the log is not whole"));
+        return Err(damaged("the compacted beginning of the log is not complete"));
     }
     view.begin(match marks.is_empty() {
         true => DigestHistory::starting_at(head),
@@ -529,9 +529,9 @@ const LAYOUT: u32 = 1;
 const RESERVE: &str = "reserve";
 const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
 const CACHE_BYTES: usize = 8 << 20;
-/// What a row takes beside its value, about.
+/// The approximate size of a row beside its value.
 const ROW_BYTES: u64 = 24;
-/// What is removed in one transaction. Each row counts for some more, because it may change pages of its own.
+/// The size of what one transaction removes. Each row counts for more, because it may change pages of its own.
 const CLEARED_BYTES: usize = 4 << 20;
 const CLEARED_ROW_BYTES: usize = 8 << 10;
 

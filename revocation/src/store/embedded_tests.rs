@@ -13,11 +13,11 @@ use crate::subject::{Operation, Order, Requester, Source};
 /// How a transaction fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failing {
-    /// There is no room for it.
+    /// The disk is full.
     Full,
-    /// It is not in the file afterwards.
+    /// The transaction is not in the file afterwards.
     Absent,
-    /// The sync fails, but it is in the file afterwards.
+    /// The sync fails, but the transaction is in the file afterwards.
     Present,
 }
 
@@ -40,14 +40,14 @@ impl EmbeddedStore {
     }
 }
 
-/// A log in a folder of its own, with the view of all that was acknowledged.
+/// A log in its own folder, with the view of everything acknowledged.
 struct Log {
     folder: TempDir,
     store: EmbeddedStore,
     view: LogView,
 }
 
-/// What a log is known by: its last position, its subjects and its floor.
+/// The compared state of a log: its last position, its number of subjects and its not-before time.
 type Contents = (Head, usize, Option<i64>);
 
 const ALL: HistoryBounds = HistoryBounds {
@@ -76,7 +76,7 @@ impl Log {
         self.view.digests.head
     }
 
-    /// A group of so many records, each about a key of its own.
+    /// A group of this many records, each about another key.
     fn next(&self, records: u64) -> Group {
         let head = self.head();
         let records = (1..=records).map(|nth| nth_key(head.seq + nth)).collect();
@@ -116,7 +116,7 @@ impl Log {
         contents(&self.view)
     }
 
-    /// What a process finds that starts now.
+    /// The state that a new process finds.
     fn found(&self) -> Contents {
         found_in(&std::fs::read(self.path()).unwrap()).unwrap()
     }
@@ -146,7 +146,7 @@ fn found_in(file: &[u8]) -> Result<Contents, StoreError> {
     Ok(contents(&read(&open(&path_in(&folder))?)?))
 }
 
-/// A group of so many delegations, each revoked at another second from 1 on.
+/// A group of this many delegations, revoked at the seconds from 1 on.
 pub(crate) fn delegations(after: Head, count: i64) -> Group {
     let revoked = |revoked_at: i64| {
         let principal = v1::Principal {
@@ -167,7 +167,7 @@ pub(crate) fn delegations(after: Head, count: i64) -> Group {
     Group::following(after, (1..=count).map(revoked).collect(), Vec::new())
 }
 
-/// The key that is revoked as record number `seq`: each is another.
+/// The key that record number `seq` revokes. Each is another one.
 fn nth_key(seq: u64) -> EncodedRecord {
     let mut thumbprint = [0; 32];
     thumbprint[..8].copy_from_slice(&seq.to_be_bytes());
@@ -179,7 +179,7 @@ fn nth_key(seq: u64) -> EncodedRecord {
 }
 
 #[test]
-fn a_new_log_begins_with_its_floor() {
+fn a_new_log_begins_with_its_not_before_time() {
     for floor in [Some(77), None] {
         let folder = tempfile::tempdir().unwrap();
         create(&path_in(&folder), &LogId::random().unwrap(), floor).unwrap();
@@ -189,7 +189,7 @@ fn a_new_log_begins_with_its_floor() {
 }
 
 #[test]
-fn what_was_appended_and_noted_is_found_at_the_next_start() {
+fn groups_and_notes_are_found_at_the_next_start() {
     let mut log = Log::of(2);
     log.raise(1);
     log.raise(300);
@@ -237,7 +237,7 @@ fn a_log_is_followed_from_its_own_positions_only() {
 }
 
 #[test]
-fn who_follows_at_once_is_never_ahead_of_the_log() {
+fn a_concurrent_follower_is_never_ahead_of_the_log() {
     let mut log = Log::of(0);
     let groups: Vec<Group> = (0..300)
         .map(|_| {
@@ -265,7 +265,7 @@ fn who_follows_at_once_is_never_ahead_of_the_log() {
 }
 
 #[test]
-fn what_stands_beside_a_record_is_read_with_it() {
+fn the_provenance_of_a_record_is_read_with_it() {
     let log = Log::of(2);
     let order = Order {
         operation: Operation::RevokeKey(Thumbprint::parse(&"A".repeat(43)).unwrap()),
@@ -285,7 +285,7 @@ fn what_stands_beside_a_record_is_read_with_it() {
 }
 
 #[test]
-fn a_row_that_does_not_continue_the_history_is_refused_by_whoever_reads_it() {
+fn a_row_that_does_not_continue_the_history_is_refused_by_every_reader() {
     let mut log = Log::of(2);
     let after = log.head();
     log.raise(2);
@@ -328,8 +328,8 @@ fn a_missing_file_is_not_made() {
     assert!(!path_in(&folder).exists());
 }
 
-/// Flips bits of a sealed file, those of the header that are `of_header` apart and of the rest `of_rest`. Returns how often
-/// it was refused.
+/// Flips every `of_header`th bit of a sealed file's header, and every `of_rest`th bit of the rest. Returns how often
+/// the file was refused.
 fn flip(of_header: usize, of_rest: usize) -> usize {
     let mut log = Log::of(100);
     log.compact();
@@ -396,7 +396,7 @@ fn a_group_whose_transaction_failed_is_acknowledged_only_if_it_is_in_the_file() 
 }
 
 #[test]
-fn the_file_is_opened_anew_once_a_second_and_until_then_an_outcome_may_be_unknown() {
+fn the_file_is_reopened_once_a_second_and_until_then_an_outcome_may_be_unknown() {
     let mut log = Log::of(3);
     let fail = |log: &Log, failing| {
         log.store.fail_next(failing);
@@ -441,9 +441,9 @@ fn the_reserve_saves_a_revocation_from_a_full_disk_that_a_note_has_met_first() {
         };
         fail_note();
         match is_opened_between {
-            // Opened again for a note that fails too: closed until a second has passed.
+            // Reopened for a note that fails too: closed until a second has passed.
             true => fail_note(),
-            // Opened again for the revocation, which fails too.
+            // Reopened for the revocation, which fails too.
             false => log.store.fail_next(Failing::Full),
         }
         log.raise(1);
@@ -472,7 +472,7 @@ fn a_crash_after_any_step_of_a_compaction_loses_nothing() {
     assert!(steps.iter().filter(|is_moved| **is_moved).count() > 1, "{steps:?}");
 }
 
-/// Delegations are forgotten without a record, so that the log may be worth compacting again at the same position.
+/// Delegations are forgotten without a record, so the log may be worth compacting again at the same position.
 #[test]
 fn a_log_is_not_compacted_at_or_before_the_position_where_it_begins() {
     let mut log = Log::of(0);
@@ -489,7 +489,7 @@ fn a_log_is_not_compacted_at_or_before_the_position_where_it_begins() {
     let expected = in_force(&mut log.view);
     for steps in 1..5 {
         log.reopen();
-        // Another process: it goes through the subjects in another order.
+        // Another process goes through the subjects in another order.
         log.view = read(&log.store).unwrap();
         assert_eq!(in_force(&mut log.view), expected);
         let mut again = log.cut();
@@ -578,7 +578,7 @@ fn a_compacted_log_that_lacks_a_part_is_refused() {
         })
         .unwrap();
     let refused = read(&log.store).unwrap_err().to_string();
-    assert!(refused.contains("not whole"), "{refused}");
+    assert!(refused.contains("not complete"), "{refused}");
 }
 
 #[test]
@@ -596,7 +596,7 @@ fn a_part_of_a_compacted_log_that_lacks_a_records_number_is_refused() {
         })
         .unwrap();
     let refused = read(&log.store).unwrap_err().to_string();
-    assert!(refused.contains("not whole"), "{refused}");
+    assert!(refused.contains("not complete"), "{refused}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Records that become durable together, as they are stored.
+//! The stored form of records that become durable together.
 
 use bytes::Bytes;
 use credence_wire::v1;
@@ -7,7 +7,7 @@ use prost::Message as _;
 use crate::digest::{Digest, Head};
 use crate::log_id::LogId;
 
-/// A record with the bytes that the digest chain runs over.
+/// A record, with the bytes that the digest chain covers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EncodedRecord {
     pub(crate) record: v1::Record,
@@ -18,12 +18,13 @@ pub(crate) struct EncodedRecord {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Group {
     pub(crate) first_seq: u64,
-    /// The log goes on under this name from here; see [`restored`](crate::restored).
+    /// The name under which the log continues from here; see [`restored`](crate::restored).
     pub(crate) renamed: Option<LogId>,
     pub(crate) records: Vec<EncodedRecord>,
     /// The digest after each record.
     pub(crate) digests: Vec<Digest>,
-    /// Where each record comes from: an encoded [`Provenance`](crate::provenance::Provenance). Empty for the log's own floor.
+    /// Where each record comes from: an encoded [`Provenance`](crate::provenance::Provenance). Empty for the log's own
+    /// not-before time.
     pub(crate) provenance: Vec<Bytes>,
 }
 
@@ -35,7 +36,7 @@ impl Group {
         Self::chained(after, None, records, provenance)
     }
 
-    /// The group with which a restored log goes on under another name.
+    /// The group with which a restored log continues under another name.
     pub(crate) fn renaming(after: Head, log_id: LogId, record: EncodedRecord) -> Self {
         Self::chained(after, Some(log_id), vec![record], Vec::new())
     }
@@ -56,7 +57,7 @@ impl Group {
         group
     }
 
-    /// The position before the first record, under the name that the log has from here on.
+    /// The position before the first record, under the log's name from here on.
     pub(crate) fn begins_at(&self, after: Head) -> Head {
         Head {
             seq: after.seq,
@@ -90,10 +91,10 @@ impl Group {
 
     /// Reads a group, and checks that it continues `after`.
     pub(crate) fn decode(first_seq: u64, bytes: &[u8], after: Head) -> Result<Self, &'static str> {
-        // Once, so that records and provenance share its memory.
+        // Copied once, so that records and provenance share its memory.
         let stored = StoredGroup::decode(Bytes::copy_from_slice(bytes)).map_err(|_| NO_GROUP)?;
         if first_seq != after.seq + 1 {
-            return Err("the records do not follow the ones before them");
+            return Err("the records do not continue the previous ones");
         }
         let renamed = match stored.log_id {
             Some(log_id) => Some(LogId::parse(&log_id).ok_or("a log_id of impossible form")?),
@@ -117,7 +118,7 @@ impl Group {
     }
 }
 
-/// The position that a stored group ends at, as it says itself.
+/// The last position of a stored group, without checks.
 pub(crate) fn stored_head(first_seq: u64, bytes: &[u8]) -> Result<Head, &'static str> {
     let stored = StoredGroup::decode(bytes).map_err(|_| NO_GROUP)?;
     let digest = Digest::parse(&stored.digest).ok_or("a digest of impossible length")?;
@@ -138,13 +139,13 @@ impl From<v1::Record> for EncodedRecord {
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct StoredGroup {
-    /// Encoded `credence.v1.Record`s: kept as bytes, for the digest runs over them.
+    /// Encoded `credence.v1.Record`s. Kept as bytes, because the digest covers them.
     #[prost(bytes = "bytes", repeated, tag = "1")]
     records: Vec<Bytes>,
     /// The chain's digest after the last of them.
     #[prost(bytes = "vec", tag = "2")]
     digest: Vec<u8>,
-    /// Encoded [`Provenance`](crate::provenance::Provenance)s: a start reads none of them.
+    /// Encoded [`Provenance`](crate::provenance::Provenance)s. A start does not read them.
     #[prost(bytes = "bytes", repeated, tag = "3")]
     provenance: Vec<Bytes>,
     #[prost(string, optional, tag = "4")]
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_read_only_behind_the_history_that_it_continues() {
+    fn a_group_is_read_only_after_the_history_that_it_continues() {
         let start = start();
         let first = Group::following(start, vec![key("A"), key("E")], Vec::new());
         let after = first.head().unwrap();

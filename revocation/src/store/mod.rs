@@ -1,6 +1,6 @@
-//! Where the log is kept: groups of records in a chain of digests, the compacted beginning before them, and a few notes.
+//! The store of the log: groups of records in a digest chain, the compacted beginning before them, and a few notes.
 //!
-//! [`LogStore`] is what the rest of the log needs of a store. [`embedded`] keeps all of it in one redb file.
+//! [`LogStore`] is the interface of a store. [`embedded`] keeps everything in one redb file.
 
 pub(crate) mod beginning;
 pub(crate) mod embedded;
@@ -19,43 +19,43 @@ use crate::log_view::LogView;
 use beginning::Cut;
 use group::Group;
 
-/// Keeps a log. Only one thread appends and compacts; any may follow.
+/// Stores a log. Only one thread appends and compacts; any thread may follow.
 pub(crate) trait LogStore: Debug + Send + Sync {
-    /// Hands everything to `view`, and checks the chain of digests over all of it.
+    /// Passes everything to `view`, and checks the whole digest chain.
     fn replay(&self, view: &mut LogView) -> Result<(), StoreError>;
 
     /// Appends a group if the log ends at `after`. The group is durable on return.
     fn append(&self, after: Head, group: &Group) -> Result<(), AppendError>;
 
-    /// The groups after a position: at least one unless it is the last, and about `limit` records. Checks that they
-    /// continue the history of that position.
+    /// The groups after a position: about `limit` records, and at least one group unless the position is the last.
+    /// Checks that they continue the history of that position.
     fn follow(&self, after: Head, limit: usize) -> Result<Vec<Group>, FollowError>;
 
-    /// Where the groups begin.
+    /// The position at which the groups begin.
     fn beginning(&self) -> Head;
 
-    /// Does the next bounded part of putting `cut` into the place of the groups up to it. Returns whether more is left to
-    /// do. After an error the log is what it was. A cut that is not after the beginning is ignored.
+    /// Runs the next bounded step of replacing the groups up to `cut`. Returns whether more steps are left. After an
+    /// error the log is unchanged. A cut that is not after the beginning is ignored.
     fn compact(&self, cut: &mut Cut) -> Result<bool, StoreError>;
 
     /// The log's name.
     fn log_id(&self) -> LogId;
 
-    /// What is noted besides the groups.
+    /// The notes beside the groups.
     fn notes(&self) -> Notes;
 
     /// Durable on return.
     fn write_notes(&self, notes: Notes) -> Result<(), StoreError>;
 
-    /// Protects the last group as well as those before it against damage, and keeps room on the disk for those to come.
-    /// Called when there is time.
+    /// Protects the last group against damage like those before it, and reserves disk space for later groups. Called
+    /// when there is time.
     fn seal(&self) -> Result<(), StoreError>;
 
-    /// About how many bytes the log takes.
+    /// The approximate size of the log.
     fn bytes(&self) -> u64;
 }
 
-/// What is noted beside the groups, in the same store.
+/// The notes beside the groups, in the same store.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct Notes {
     /// The log's own clock, in seconds since the Unix epoch; see [`clock`](crate::clock).
@@ -64,7 +64,7 @@ pub(crate) struct Notes {
     /// Which delegations may have been forgotten.
     #[prost(message, optional, tag = "2")]
     pub(crate) forgotten: Option<Forgotten>,
-    /// For how many milliseconds filters may be fresh after this process has ended.
+    /// How long filters may be fresh after this process has ended, in milliseconds.
     #[prost(uint64, tag = "3")]
     pub(crate) leases_ms: u64,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Notes {
 /// Why the store cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The file does not hold what was written.
+    /// The file is damaged.
     #[error(
         "{path} is damaged: {found}. Restore the data folder from a backup, and start once with --restored \
          (docs/operate/backup.md#restore)", path = path.display()
@@ -80,10 +80,10 @@ pub enum StoreError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         found: String,
     },
-    /// The file is of another version of Credence.
+    /// Another version of Credence wrote the file.
     #[error(
         "{path} has layout {found}, and this version reads layout {expected} only. Use the version that wrote it, or \
          start with --init in an empty folder", path = path.display()
@@ -93,24 +93,24 @@ pub enum StoreError {
         path: PathBuf,
         /// Its layout.
         found: String,
-        /// The one that can be read.
+        /// The layout of this version.
         expected: u32,
     },
     /// The system or the database refused.
     #[error(
         "{path} cannot be read or written: {error}. Free disk space, raise a limit on file sizes (ulimit -f), or repair the \
-         volume; it is tried again by itself", path = path.display()
+         volume; it is retried automatically", path = path.display()
     )]
     Database {
         /// The file.
         path: PathBuf,
-        /// What was said.
+        /// The error.
         error: redb::Error,
     },
-    /// The file was closed after an error, and was opened less than a second ago.
-    #[error("{why} (the file is opened again in a second)")]
+    /// The file was closed after an error, and was last opened less than a second ago.
+    #[error("{why} (the file is reopened within a second)")]
     Closed {
-        /// What the error was.
+        /// The error.
         why: String,
     },
 }
@@ -118,10 +118,10 @@ pub enum StoreError {
 /// Why a group was not appended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AppendError {
-    /// The log does not have it.
+    /// The log does not have the group.
     #[error(transparent)]
     NotDone(StoreError),
-    /// The log may have it: [`LogStore::follow`] tells, once it succeeds.
+    /// The log may have the group: [`LogStore::follow`] tells, once it succeeds.
     #[error(transparent)]
     Unknown(StoreError),
 }
@@ -129,7 +129,7 @@ pub(crate) enum AppendError {
 /// Why a log cannot be followed from a position.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FollowError {
-    #[error("the position is none of this log's, or it was compacted away")]
+    #[error("the position does not belong to this log, or was compacted away")]
     NotContinued,
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -138,7 +138,7 @@ pub(crate) enum FollowError {
 // === impl StoreError ===
 
 impl StoreError {
-    /// Whether there was no room on the disk.
+    /// Whether the disk was full.
     fn is_full(&self) -> bool {
         matches!(
             self,

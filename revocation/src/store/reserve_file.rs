@@ -1,8 +1,8 @@
-//! Room on the disk that is kept for the log.
+//! Disk space that is reserved for the log.
 //!
-//! A database grows in large steps and writes its pages in no order, so that space cannot be allocated ahead of it.
-//! A file of this size lies beside it instead. Where the disk is full the file is removed, and revocations go on in the
-//! room that it leaves. It is made again once there is room for it.
+//! A database grows in large steps and writes its pages in any order, so space cannot be allocated for it ahead of
+//! time. Instead, a file of this size is kept beside it. If the disk is full, the file is removed, and revocations use
+//! its space. It is created again once there is room.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -16,14 +16,14 @@ use rustix::fs::{FallocateFlags, fallocate};
 pub(super) struct ReserveFile {
     path: PathBuf,
     is_kept: AtomicBool,
-    /// That the file could not be made.
+    /// Whether it was logged that the file could not be created.
     has_warned: AtomicBool,
 }
 
 // === impl ReserveFile ===
 
 impl ReserveFile {
-    /// A file that is yet to be made, or taken over from an earlier process.
+    /// A file that is yet to be created, or that an earlier process created.
     pub(super) fn new(path: PathBuf) -> Self {
         let is_kept = path.metadata().is_ok_and(|file| file.len() >= RESERVE_BYTES);
         Self {
@@ -33,7 +33,7 @@ impl ReserveFile {
         }
     }
 
-    /// Makes the file if it is missing.
+    /// Creates the file if it is missing.
     pub(super) fn keep(&self) {
         if self.is_kept.load(Ordering::Relaxed) {
             return;
@@ -42,13 +42,13 @@ impl ReserveFile {
             Ok(()) => {
                 self.is_kept.store(true, Ordering::Relaxed);
                 self.has_warned.store(false, Ordering::Relaxed);
-                tracing::info!(bytes = RESERVE_BYTES, "room on the disk is kept for revocations");
+                tracing::info!(bytes = RESERVE_BYTES, "reserved disk space for revocations");
             }
             Err(error) if !self.has_warned.swap(true, Ordering::Relaxed) => tracing::warn!(
                 %error,
                 path = %self.path.display(),
                 bytes = RESERVE_BYTES,
-                "no room on the disk can be kept for revocations at the moment: where the disk is full, they are refused"
+                "no disk space can be reserved for revocations now: if the disk gets full, they are refused"
             ),
             Err(_) => {}
         }
@@ -64,11 +64,11 @@ impl ReserveFile {
         fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES)
             .map_err(io::Error::from)
             .and_then(|()| file.sync_all())
-            // What there was room for is not kept from others.
+            // The incomplete file must not take space from others.
             .inspect_err(|_| drop(std::fs::remove_file(&self.path)))
     }
 
-    /// Gives the room free. False if there is none to give.
+    /// Frees the space. Returns false if there is none to free.
     pub(super) fn release(&self) -> bool {
         if !self.is_kept.swap(false, Ordering::Relaxed) {
             return false;
@@ -77,15 +77,16 @@ impl ReserveFile {
         match &released {
             Ok(()) => tracing::warn!(
                 bytes = RESERVE_BYTES,
-                "the disk is full: revocations use the room that was kept for them. Free some"
+                "the disk is full: revocations use the space that is reserved for them. Free disk space"
             ),
-            Err(error) => tracing::error!(%error, "the room that is kept for revocations could not be freed"),
+            Err(error) => tracing::error!(%error, "the disk space that is reserved for revocations could not be freed"),
         }
         released.is_ok()
     }
 }
 
-/// The largest group (256 of the largest records) writes up to 16 MiB: room for two of them, or for 100,000 small ones.
+/// The largest group (256 of the largest records) writes up to 16 MiB. There is space for two of them, or for 100,000
+/// small ones.
 const RESERVE_BYTES: u64 = 32 << 20;
 
 #[cfg(test)]
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_room_is_allocated_given_once_and_taken_back() {
+    fn the_space_is_reserved_freed_once_and_reserved_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("reserve");
         let reserve = ReserveFile::new(path.clone());
@@ -106,7 +107,7 @@ mod tests {
         assert!(!path.exists() && !reserve.release());
         reserve.keep();
         assert!(path.exists());
-        // By the next process, though the disk is full when it starts.
+        // By the next process, even if the disk is full when it starts.
         assert!(ReserveFile::new(path.clone()).release() && !path.exists());
     }
 }
