@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Has Envoy Gateway's own tool, egctl, validate the resources for it. The first time it builds egctl, which takes minutes.
+# Validates the resources for Envoy Gateway with its own tool, egctl. The first run builds egctl, which takes minutes.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -12,26 +12,26 @@ main() {
     egctl=$("$ROOT/scripts/setup-egctl.sh")
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
-    # As egctl's home: it reads what a cluster's user has set.
+    # egctl reads the user's configuration from there.
     export HOME=$scratch
     cd "$ROOT/envoy-config/envoy-gateway"
     local file
-    for file in *.yaml; do
+    for file in gateway.yaml credence.yaml credence-shadow.yaml from-http.yaml; do
         is_valid "$egctl" "$file"
     done
-    a_mistake_is_found "$egctl"
+    an_error_is_found "$egctl"
 }
 
-# It says what is wrong in its output only, whatever its exit code; that nothing is, in green, which no text of the file is.
+# egctl reports errors in its output only, not by its exit code. A valid file is a green OK, which no file contains.
 is_valid() {
     local said
     said=$("$1" experimental validate --file "$2" 2>&1) || true
-    [[ $said == *$'\e[32mOK\e[0m'* ]] || fail "egctl does not take $2:" "$said"
+    [[ $said == *$'\e[32mOK\e[0m'* ]] || fail "egctl refuses $2:" "$said"
 }
 
-a_mistake_is_found() {
+an_error_is_found() {
     sed 's/failOpen: false/failShut: true/' credence.yaml >"$scratch/wrong.yaml"
-    ! (is_valid "$1" "$scratch/wrong.yaml") 2>/dev/null || fail "egctl takes what is wrong"
+    ! (is_valid "$1" "$scratch/wrong.yaml") 2>/dev/null || fail "egctl accepts an invalid file"
 }
 
 main

@@ -255,47 +255,50 @@ mod shadow {
     #[ignore = "needs Istio: make test-mesh"]
     fn lets_pass_counts_and_records() {
         let mesh = mesh();
-        let proxy = &mesh.sidecar;
-        mesh.kubernetes
-            .apply(&mesh.adapted("wasmplugin-shadow.yaml", &[]).unwrap())
+        for (proxy, enforcing) in places(&mesh) {
+            let file = shadow_of(enforcing);
+            mesh.kubernetes.apply(&mesh.adapted(&file, &[]).unwrap()).unwrap();
+            let bare = || Ok(Request::post(CHARGES).header("x-delegation-subject", "root"));
+            proxy
+                .until_every_worker("shadow", bare, |reply| reply.status == 200)
+                .unwrap();
+
+            let subject = format!("in-shadow-of-{enforcing}");
+            let chain = mesh.mint(&subject).unwrap();
+            mesh.revoke(&subject).unwrap();
+            let revoked = mesh.charge(&chain).unwrap();
+            let counted = "wasmcustom.credence_shadow_decision.rule.charge.decision.deny.reason.revoked_principal";
+            waiting::until("a revocation to be counted in shadow", || {
+                let received = proxy
+                    .send(&revoked)?
+                    .received()
+                    .expect("shadow mode allows every request");
+                assert_eq!(received.identity_headers(), [""; 0], "{file}");
+                assert_eq!(
+                    received.header("delegation"),
+                    Some(chain.as_str()),
+                    "{file}: as it came"
+                );
+                Ok((proxy.stat(counted)? > 0).then_some(()))
+            })
             .unwrap();
-        let bare = || Ok(Request::post(CHARGES).header("x-delegation-subject", "root"));
-        proxy
-            .until_every_worker("shadow", bare, |reply| reply.status == 200)
+            waiting::until("the record", || {
+                let is_recorded = |record: &Record| {
+                    record.decision().is_some_and(|decision| {
+                        decision.principal.subject.as_deref() == Some(subject.as_str())
+                            && (decision.mode.as_str(), decision.decision.as_str()) == ("shadow", "deny")
+                    })
+                };
+                Ok(mesh.records()?.iter().any(is_recorded).then_some(()))
+            })
             .unwrap();
 
-        let chain = mesh.mint("in-shadow").unwrap();
-        mesh.revoke("in-shadow").unwrap();
-        let revoked = mesh.charge(&chain).unwrap();
-        let counted = "wasmcustom.credence_shadow_decision.rule.charge.decision.deny.reason.revoked_principal";
-        waiting::until("a revocation to be counted in shadow", || {
-            let received = proxy
-                .send(&revoked)?
-                .received()
-                .expect("shadow mode allows every request");
-            assert_eq!(received.identity_headers(), [""; 0]);
-            assert_eq!(received.header("delegation"), Some(chain.as_str()), "as it came");
-            Ok((proxy.stat(counted)? > 0).then_some(()))
-        })
-        .unwrap();
-        waiting::until("the record", || {
-            let is_recorded = |record: &Record| {
-                record.decision().is_some_and(|decision| {
-                    decision.principal.subject.as_deref() == Some("in-shadow")
-                        && (decision.mode.as_str(), decision.decision.as_str()) == ("shadow", "deny")
-                })
-            };
-            Ok(mesh.records()?.iter().any(is_recorded).then_some(()))
-        })
-        .unwrap();
-
-        mesh.kubernetes
-            .apply(&mesh.adapted("wasmplugin.yaml", &[]).unwrap())
-            .unwrap();
-        proxy
-            .until_every_worker("enforcement", bare, |reply| reply.status == 401)
-            .unwrap();
-        mesh.wait_until_proofs_count(proxy).unwrap();
+            mesh.kubernetes.apply(&mesh.adapted(enforcing, &[]).unwrap()).unwrap();
+            proxy
+                .until_every_worker("enforcement", bare, |reply| reply.status == 401)
+                .unwrap();
+            mesh.wait_until_proofs_count(proxy).unwrap();
+        }
     }
 
     #[test]
@@ -314,9 +317,18 @@ mod shadow {
                 .map(str::to_owned)
                 .collect::<Vec<String>>()
         };
-        let mut shadow = plugin("wasmplugin-shadow.yaml");
-        shadow.retain(|line| line != "    mode: shadow");
-        assert_eq!(shadow, plugin("wasmplugin.yaml"));
+        for enforcing in ["wasmplugin.yaml", "wasmplugin-gateway.yaml", WAYPOINT_FILE] {
+            let mut shadow = plugin(&shadow_of(enforcing));
+            let before = shadow.len();
+            shadow.retain(|line| line != "    mode: shadow");
+            assert_eq!(before - shadow.len(), 1, "{enforcing}");
+            assert_eq!(shadow, plugin(enforcing));
+        }
+    }
+
+    /// The file of the same plugin in shadow mode.
+    fn shadow_of(file: &str) -> String {
+        file.replace(".yaml", "-shadow.yaml")
     }
 }
 
