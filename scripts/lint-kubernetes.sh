@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Holds the manifests (as they stand, and as they are in an Istio mesh) and the chart of the control plane, and the resources for
-# Envoy Gateway, to what Kubernetes, the definitions of the others' resources and Helm themselves ask of them
-# (interop/kubernetes), and the settings and arguments that the chart makes to `credence`, which CREDENCE_BIN names.
+# Checks the manifests and the chart of the control plane, and the resources for Envoy Gateway, with the code of Kubernetes
+# and Helm and with published definitions (interop/kubernetes). Checks the chart's settings and arguments with `credence`,
+# which CREDENCE_BIN names.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 CHART=helm/credence-control-plane
-IN_A_MESH=istio/control-plane/pod.yaml
+ISTIO=istio/control-plane/settings.yaml
 
 main() {
     local prepared
@@ -21,8 +21,7 @@ main() {
     trap 'rm -rf "$scratch"' EXIT
     cd "$ROOT/envoy-config"
 
-    "$TOOL" check "$DEFINITIONS" kubernetes/*.yaml envoy-gateway/*.yaml
-    "$TOOL" applied "$DEFINITIONS" $IN_A_MESH kubernetes/*.yaml
+    "$TOOL" check "$DEFINITIONS" kubernetes/*.yaml $ISTIO envoy-gateway/{gateway,credence,credence-shadow,from-http}.yaml
     "$TOOL" chart "$DEFINITIONS" "$CHART"
     "$TOOL" same "$DEFINITIONS" "$CHART" "$CHART/ci/default-values.yaml" \
         kubernetes/{namespace,control-plane,servicemonitor}.yaml
@@ -34,7 +33,7 @@ main() {
 credence_takes_what_the_chart_makes() {
     local values settings=$scratch/settings/credence.yaml argument said
     local arguments
-    mkdir -p "$scratch"/{data,settings,operator,tls}
+    mkdir -p "$scratch"/{data,note,settings,operator,tls}
     (umask 077 && openssl rand -hex 32 >"$scratch/operator/token")
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=credence -days 1 \
         -keyout "$scratch/tls/tls.key" -out "$scratch/tls/tls.crt" 2>/dev/null
@@ -46,7 +45,7 @@ credence_takes_what_the_chart_makes() {
             echo '{}' >"$settings"
         fi
         "$CREDENCE_BIN" config check --control-plane "$settings" >/dev/null
-        sed -i "s:/etc/credence/tls:$scratch/tls:" "$settings"
+        sed -i "s:/etc/credence/tls:$scratch/tls:; s:/var/lib/credence-note:$scratch/note:" "$settings"
         arguments=()
         while read -r argument; do
             argument=${argument/\/var\/lib\/credence/$scratch/data}
@@ -73,22 +72,22 @@ errors_are_found() {
     refused kubernetes/podmonitor.yaml 's/podMetricsEndpoints:/podEndpoints:/' 'unknown field'
     refused $gateway 's/type: Image/type: HTTP/' 'If type is HTTP'
     refused $gateway 's/failOpen: false/failShut: true/' 'unknown field'
-    refused $IN_A_MESH 's/{name: istio-certificate, emptyDir/{name: another, emptyDir/' 'Not found: "istio-certificate"'
+    refused $kubernetes 's/{name: istio-certificate, emptyDir/{name: another, emptyDir/' 'Not found: "istio-certificate"'
+    refused $ISTIO 's/policyTypes: \[Egress\]/policyTypes: [Outgoing]/' 'policyTypes'
     refused_values 'settings: {acces: {}}' "additional properties 'acces' not allowed"
     refused_values 'extraArgs: [--init]' 'extraArgs'
     refused_values 'image: {digest: ""}' 'digest'
     refused_values 'drainPromise: 11s' 'drainPromise'
     refused_values 'maxStaleness: 1s' 'maxStaleness'
+    refused_values $'standby: {enabled: true}\nstorage: {accessMode: ReadWriteOncePod}' 'a ReadWriteOncePod volume is for one pod'
 }
 
 # refused FILE EXPRESSION SAID: the file, changed by sed's expression, is refused with this message.
 refused() {
     local said
-    local question=(check "$DEFINITIONS" "$scratch/wrong.yaml")
-    [ "$1" != $IN_A_MESH ] || question=(applied "$DEFINITIONS" "$scratch/wrong.yaml" kubernetes/control-plane.yaml)
     sed "$2" "$1" >"$scratch/wrong.yaml"
     ! cmp -s "$1" "$scratch/wrong.yaml" || fail "'$2' changes nothing in $1"
-    ! said=$("$TOOL" "${question[@]}" 2>&1) || fail "$1 with '$2' is accepted"
+    ! said=$("$TOOL" check "$DEFINITIONS" "$scratch/wrong.yaml" 2>&1) || fail "$1 with '$2' is accepted"
     [[ $said == *"$3"* ]] || fail "$1 with '$2' is refused with another message:" "$said"
 }
 
@@ -97,8 +96,8 @@ refused_values() {
     { cat "$CHART/ci/default-values.yaml" && echo; } | grep -v "^${1%%:*}:" >"$scratch/values.yaml"
     [ "${1%%:*}" = image ] && sed -i '/^  digest:/d' "$scratch/values.yaml"
     echo "$1" >>"$scratch/values.yaml"
-    ! said=$("$TOOL" settings "$CHART" "$scratch/values.yaml" 2>&1) || fail "the value $1 is taken for right"
-    [[ $said == *"$2"* ]] || fail "of the value $1 something else is said:" "$said"
+    ! said=$("$TOOL" settings "$CHART" "$scratch/values.yaml" 2>&1) || fail "the invalid value $1 is accepted"
+    [[ $said == *"$2"* ]] || fail "the value $1 is refused with another message:" "$said"
 }
 
 main

@@ -3,7 +3,6 @@
 //
 //	kubernetes check CRDS FILE...              what is wrong with these manifests
 //	kubernetes chart CRDS CHART                the same with the chart, for each of its ci/*-values.yaml
-//	kubernetes applied CRDS CHANGE FILE...     the same with these manifests once CHANGE was applied over them
 //	kubernetes same CRDS CHART VALUES FILE...  what differs between the rendered chart and these manifests
 //	kubernetes has CRDS CHART VALUES FILE...   the same; the chart may have more than they
 //	kubernetes settings CHART VALUES           the control plane's settings, as the rendered chart has them
@@ -41,12 +40,6 @@ func run(args []string) ([]string, error) {
 		}
 		_, problems, err := checkFiles(rules, args[2:])
 		return problems, err
-	case len(args) >= 4 && args[0] == "applied":
-		rules, err := readDefinitions(args[1])
-		if err != nil {
-			return nil, err
-		}
-		return checkApplied(rules, args[2], args[3:])
 	case len(args) == 3 && args[0] == "chart":
 		rules, err := readDefinitions(args[1])
 		if err != nil {

@@ -1,9 +1,9 @@
-//! The manifests of the control plane, as far as they say how `credence` is started and what of it is asked: with the real one.
-//! That Kubernetes takes them is `make lint-kubernetes`'s to say.
+//! The manifests of the control plane start the real `credence`, and probe it, as they say. `make lint-kubernetes` checks
+//! that Kubernetes accepts them.
 
 #![allow(clippy::disallowed_types)] // manifests of our own
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdout, Command};
 use std::time::{Duration, Instant};
 
 use crate::common::Workbench;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[test]
 fn the_first_start_ends_with_a_log_that_the_control_plane_then_serves() {
@@ -30,7 +30,7 @@ fn the_first_start_ends_with_a_log_that_the_control_plane_then_serves() {
             assert!(begin.elapsed() < Duration::from_secs(10), "{probe}");
         }
     }
-    let monitor = manifest("servicemonitor.yaml", "ServiceMonitor");
+    let monitor = manifest("kubernetes/servicemonitor.yaml", "ServiceMonitor");
     let endpoint = &monitor["spec"]["endpoints"][0];
     let (status, metrics) = running.get(text(&endpoint["port"]), text(&endpoint["path"]));
     assert_eq!(status, "200");
@@ -45,7 +45,7 @@ fn the_first_start_ends_with_a_log_that_the_control_plane_then_serves() {
     let revoke = ["revoke", "principal", "--issuer", "https://id.example.com"];
     bench.run(&[&revoke[..], &place].concat()).succeeded();
 
-    let set = manifest("control-plane.yaml", "StatefulSet");
+    let set = manifest("kubernetes/control-plane.yaml", "StatefulSet");
     let patience = set["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64();
     let asked = Instant::now();
     assert_eq!(running.stop(), 0);
@@ -95,6 +95,82 @@ fn every_option_is_one_of_the_documented_ones() {
                 "{name}"
             );
         }
+    }
+}
+
+/// To apply a file again, or in another order, must not undo another file.
+#[test]
+fn each_object_is_in_one_file_only() {
+    let mut owners: BTreeMap<[String; 3], Vec<&str>> = BTreeMap::new();
+    for file in [
+        "kubernetes/namespace.yaml",
+        "kubernetes/first-start.yaml",
+        "kubernetes/control-plane.yaml",
+        "kubernetes/servicemonitor.yaml",
+        "kubernetes/podmonitor.yaml",
+        "istio/control-plane/cluster.yaml",
+        "istio/control-plane/settings.yaml",
+        "istio/control-plane/sidecar.yaml",
+    ] {
+        for document in documents(file) {
+            let metadata = &document["metadata"];
+            let namespace = metadata["namespace"].as_str().unwrap_or_default();
+            let object = [text(&document["kind"]), namespace, text(&metadata["name"])];
+            owners.entry(object.map(str::to_owned)).or_default().push(file);
+        }
+    }
+    owners.retain(|_, files| files.len() > 1);
+    assert!(owners.is_empty(), "{owners:#?}");
+}
+
+#[test]
+fn the_settings_of_istio_replace_the_others_as_soon_as_they_exist() {
+    let set = manifest("kubernetes/control-plane.yaml", "StatefulSet");
+    let volumes = set["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
+    let settings = volumes.iter().find(|volume| volume["name"] == "settings").unwrap();
+    // The kubelet lets a later source replace the file of an earlier one, if no source has `items`.
+    assert_eq!(
+        settings["projected"]["sources"],
+        json!([
+            {"configMap": {"name": "credence-settings"}},
+            {"configMap": {"name": "credence-settings-istio", "optional": true}},
+        ])
+    );
+    let plain = manifest("kubernetes/control-plane.yaml", "ConfigMap");
+    let istio = manifest("istio/control-plane/settings.yaml", "ConfigMap");
+    assert_eq!(text(&plain["metadata"]["name"]), "credence-settings");
+    assert_eq!(text(&istio["metadata"]["name"]), "credence-settings-istio");
+    for map in [&plain, &istio] {
+        let files: Vec<_> = map["data"].as_object().unwrap().keys().collect();
+        assert_eq!(files, ["credence.yaml"]);
+    }
+
+    let bench = Workbench::new();
+    bench.file("istio.yaml", text(&istio["data"]["credence.yaml"]));
+    bench
+        .run(&["config", "check", "--control-plane", "istio.yaml"])
+        .succeeded();
+}
+
+/// The paths in the settings of Istio are those that the pod mounts and that Istio's agent writes to.
+#[test]
+fn the_certificate_of_istio_is_where_its_settings_look_for_it() {
+    let set = manifest("kubernetes/control-plane.yaml", "StatefulSet");
+    let template = &set["spec"]["template"];
+    let annotations = &template["metadata"]["annotations"];
+    let agent: Value = serde_saphyr::from_str(text(&annotations["proxy.istio.io/config"])).unwrap();
+    let folder = text(&agent["proxyMetadata"]["OUTPUT_CERTS"]);
+    let mounted: Value = serde_json::from_str(text(&annotations["sidecar.istio.io/userVolumeMount"])).unwrap();
+    assert_eq!(mounted[0]["mountPath"], folder);
+    let mounts = template["spec"]["containers"][0]["volumeMounts"].as_array().unwrap();
+    let mount = mounts.iter().find(|mount| mount["mountPath"] == folder).unwrap();
+    assert_eq!(mount["name"], mounted[0]["name"]);
+
+    let istio = manifest("istio/control-plane/settings.yaml", "ConfigMap");
+    let settings: Value = serde_saphyr::from_str(text(&istio["data"]["credence.yaml"])).unwrap();
+    for file in ["certificate", "key", "client_ca"] {
+        let path = text(&settings["tls"]["grpc"][file]);
+        assert_eq!(Path::new(path).parent(), Some(Path::new(folder)), "{file}");
     }
 }
 
@@ -202,7 +278,7 @@ struct Running {
 
 impl Container {
     fn of(file: &str, kind: &str, name: &str) -> Self {
-        let json = manifest(file, kind)["spec"]["template"]["spec"]["containers"][0].clone();
+        let json = manifest(&format!("kubernetes/{file}"), kind)["spec"]["template"]["spec"]["containers"][0].clone();
         assert_eq!(json["name"], name);
         let args = json["args"].as_array().unwrap().iter().map(|arg| text(arg).to_owned());
         Self {
@@ -220,6 +296,7 @@ impl Container {
                 "data" => "data",
                 "settings" => "settings",
                 "operator-token" => "operator",
+                "istio-certificate" => "istio",
                 other => panic!("no folder stands for the volume {other}"),
             });
             for arg in &mut args {
@@ -255,7 +332,7 @@ impl Running {
         let [http, grpc, probes] = [free_port(), free_port(), free_port()];
         let arguments = container.arguments(bench, [http, grpc, probes]);
         let mut child = bench.command(&strs(&arguments)).spawn().unwrap();
-        // Nobody reads it: that stops nothing.
+        // The control plane goes on if its log is not read.
         drop(child.stderr.take());
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut announced = |name: &str| {
@@ -321,28 +398,33 @@ impl Drop for Running {
     }
 }
 
-/// What the manifests mount: a fresh volume, the settings, and the operator's token as a Secret with `fsGroup` has it.
+/// What the manifests mount without Istio: a fresh volume, the settings, and the operator's token as a Secret with
+/// `fsGroup` has it.
 fn volumes() -> Workbench {
     let bench = Workbench::new();
-    for folder in ["data/lost+found", "settings", "operator"] {
+    for folder in ["data/lost+found", "settings", "operator", "istio"] {
         std::fs::create_dir_all(bench.path(folder)).unwrap();
     }
-    let settings = manifest("control-plane.yaml", "ConfigMap");
+    let settings = manifest("kubernetes/control-plane.yaml", "ConfigMap");
     bench.file("settings/credence.yaml", text(&settings["data"]["credence.yaml"]));
     bench.file("operator/token", &"0123456789abcdef".repeat(4));
     std::fs::set_permissions(bench.path("operator/token"), std::fs::Permissions::from_mode(0o440)).unwrap();
     bench
 }
 
-/// The one document of this kind.
+/// The only document of this kind in a file of envoy-config.
 fn manifest(file: &str, kind: &str) -> Value {
-    let text = std::fs::read_to_string(repository().join("envoy-config/kubernetes").join(file)).unwrap();
-    let documents = text
-        .split("\n---\n")
-        .map(|document| serde_saphyr::from_str::<Value>(document).unwrap());
-    let mut found: Vec<Value> = documents.filter(|document| document["kind"] == kind).collect();
-    assert_eq!(found.len(), 1, "{file} has so many of kind {kind}");
+    let mut found = documents(file);
+    found.retain(|document| document["kind"] == kind);
+    assert_eq!(found.len(), 1, "objects of kind {kind} in {file}");
     found.remove(0)
+}
+
+fn documents(file: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(repository().join("envoy-config").join(file)).unwrap();
+    text.split("\n---\n")
+        .map(|document| serde_saphyr::from_str::<Value>(document).unwrap())
+        .collect()
 }
 
 fn repository() -> PathBuf {

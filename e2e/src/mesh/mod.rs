@@ -410,8 +410,11 @@ fn control_plane_pod(certificates: &Path) -> Result<ControlPlanePod, Failure> {
     let entry = "        - name: payments\n          uri: \"spiffe://cluster.local/ns/payments/*\"\n          roles: [filter]\n";
     let ambient = entry.replace("payments", waypoint::NAMESPACE);
     let one_more = Replacement::once(entry, format!("{entry}{ambient}"));
-    let file = shipped::adapted("control-plane/pod.yaml", &[one_more])?;
-    ControlPlanePod::parse(&file.replace("/etc/credence/istio", &certificates.display().to_string()))
+    let manifest = shipped::read("../kubernetes/control-plane.yaml")?;
+    let settings = shipped::adapted("control-plane/settings.yaml", &[one_more])?;
+    let folder = certificates.display().to_string();
+    let with_certificates = |text: &str| text.replace("/etc/credence/istio", &folder);
+    ControlPlanePod::parse(&with_certificates(&manifest), &with_certificates(&settings))
 }
 
 /// The platform team's part: the service, the gateway and the route between them. The service's Sidecar is sidecar.yaml

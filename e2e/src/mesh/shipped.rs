@@ -48,6 +48,8 @@ pub fn all() -> Result<Vec<PathBuf>, Failure> {
         files.extend(entries.flatten().map(|entry| entry.path()));
     }
     files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+    // For Kustomize, not for Istio.
+    files.retain(|file| !file.ends_with("kustomization.yaml"));
     files.sort();
     Ok(files)
 }
@@ -56,40 +58,42 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy-config/istio")
 }
 
-/// The settings of Istio and of the control plane in control-plane/pod.yaml.
+/// What the pod of the control plane has in an Istio mesh.
 #[derive(Debug)]
 pub struct ControlPlanePod {
-    /// The agent's settings: `proxyMetadata` of the annotation `proxy.istio.io/config`.
+    /// The agent's settings: `proxyMetadata` of the annotation `proxy.istio.io/config` in
+    /// envoy-config/kubernetes/control-plane.yaml.
     pub environment: BTreeMap<String, String>,
-    /// `credence.yaml`, which `credence serve --config` reads.
+    /// `credence.yaml`, which `credence serve --config` reads, of control-plane/settings.yaml.
     pub settings: String,
 }
 
 impl ControlPlanePod {
-    /// Reads it from the file's text.
+    /// Reads it from the texts of the two files.
     ///
     /// # Errors
-    /// If the file has no such settings.
-    pub fn parse(yaml: &str) -> Result<Self, Failure> {
-        let failed = || "reading control-plane/pod.yaml";
-        let documents: Vec<Document> = serde_saphyr::from_multiple(yaml).map_err(Failure::of(failed()))?;
-        let mut settings = None;
-        let mut environment = None;
-        for document in documents {
-            if let Some(Data { settings: found }) = document.data {
-                settings = Some(found);
-            }
-            if let Some(template) = document.spec.and_then(|spec| spec.template) {
-                let annotation = template.metadata.annotations.config;
-                let config: ProxyConfig = serde_saphyr::from_str(&annotation).map_err(Failure::of(failed()))?;
-                environment = Some(config.proxy_metadata);
-            }
-        }
-        match (environment, settings) {
-            (Some(environment), Some(settings)) => Ok(Self { environment, settings }),
-            _ => Err(Failure::new("control-plane/pod.yaml has no pod, or no settings")),
-        }
+    /// If a file has no such settings.
+    pub fn parse(manifest: &str, settings: &str) -> Result<Self, Failure> {
+        let template = documents("kubernetes/control-plane.yaml", manifest)?
+            .into_iter()
+            .find_map(|document| document.spec?.template)
+            .ok_or_else(|| Failure::new("kubernetes/control-plane.yaml has no pod"))?;
+        let annotation = template.metadata.annotations.config;
+        let config: ProxyConfig =
+            serde_saphyr::from_str(&annotation).map_err(Failure::of("reading proxy.istio.io/config"))?;
+        let Data { settings } = documents("control-plane/settings.yaml", settings)?
+            .into_iter()
+            .find_map(|document| document.data)
+            .ok_or_else(|| Failure::new("control-plane/settings.yaml has no settings"))?;
+        Ok(Self {
+            environment: config.proxy_metadata,
+            settings,
+        })
     }
+}
+
+fn documents(name: &str, yaml: &str) -> Result<Vec<Document>, Failure> {
+    serde_saphyr::from_multiple(yaml).map_err(Failure::of(format_args!("reading {name}")))
 }
 
 #[derive(Deserialize)]

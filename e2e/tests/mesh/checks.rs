@@ -65,13 +65,21 @@ fn istioctl_analyzes_every_way_to_install_it_without_a_finding() {
         "wasmplugin.yaml",
         "wasmplugin-shadow.yaml",
         "wasmplugin-gateway.yaml",
+        "wasmplugin-gateway-shadow.yaml",
         "wasmplugin-waypoint.yaml",
+        "wasmplugin-waypoint-shadow.yaml",
         "envoyfilter.yaml",
     ] {
-        let together: Vec<&Path> = ["cluster.yaml", "outside.yaml", "pod.yaml", "sidecar.yaml", protection]
-            .into_iter()
-            .map(named)
-            .collect();
+        let together: Vec<&Path> = [
+            "cluster.yaml",
+            "outside.yaml",
+            "settings.yaml",
+            "sidecar.yaml",
+            protection,
+        ]
+        .into_iter()
+        .map(named)
+        .collect();
         let (is_sound, said) = istioctl(
             &["analyze", "--use-kube=false", "--failure-threshold", "Info"],
             &together,
