@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Runs what docs/ has its readers type for a cluster, with the real kubectl and helm, page after page as it is printed, against a
-# stand-in for a cluster (interop/cluster). The first time it builds both, which takes minutes. CREDENCE_BIN names `credence`.
+# Runs the commands for a cluster in docs/ as printed, page after page, with the real kubectl and helm, against a stand-in for
+# a cluster (interop/cluster). The first run builds both, which takes minutes. CREDENCE_BIN names `credence`.
 #
-# Not run are fences for the cluster's registry (e2e/tests/filter/module_image.rs pushes) and those that need a running pod.
+# It skips fences for the cluster's registry (e2e/tests/filter/module_image.rs pushes) and those that need a running pod.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 # In the order of an operator who installs all.
 PAGES=(operate/control-plane start/istio start/envoy-gateway)
-# What is in a cluster before Credence.
+# The namespaces before Credence is installed.
 NAMESPACES=(default payments istio-system envoy-gateway-system)
 
 main() {
@@ -24,7 +24,8 @@ main() {
     ln -s "$HOME_OF_TOOLS"/{kubectl,helm} "$scratch/bin/"
     ln -s "$CREDENCE_BIN" "$scratch/bin/credence"
     link_istioctl
-    ln -s "$ROOT/envoy-config" "$scratch/envoy-config"
+    # A copy, because commands edit files.
+    cp -R "$ROOT/envoy-config" "$scratch/envoy-config"
     cp "$ROOT/envoy-config/helm/credence-control-plane/ci/default-values.yaml" "$scratch/values.yaml"
     export PATH=$scratch/bin:$PATH KUBECONFIG=$scratch/kubeconfig HOME=$scratch/home
     cd "$scratch"
@@ -33,17 +34,19 @@ main() {
     for page in "${PAGES[@]}"; do
         run_page "docs/$page.md"
     done
-    a_mistake_is_found
+    istios_settings_stay
+    settings_reach_every_plugin
+    an_error_is_found
 }
 
-# Only `make test-mesh` builds it, and runs all that pages say of it.
+# Only `make test-mesh` builds istioctl, and runs its commands.
 link_istioctl() {
     local built
     built=$(find "$TOOLS/" -maxdepth 2 -path '*/interop-istio-*/istioctl' | head -n1)
     if [ -n "$built" ]; then
         ln -s "$built" "$scratch/bin/istioctl"
     else
-        say "Skipped: what the pages have istioctl do (make test-mesh builds it)"
+        say "Skipped: the commands of istioctl (make test-mesh builds it)"
         ln -s "$(type -P true)" "$scratch/bin/istioctl"
     fi
 }
@@ -51,7 +54,7 @@ link_istioctl() {
 run_page() {
     local begin fence
     rm -rf fences && mkdir fences
-    # Each into a file that is called as the line at which it begins.
+    # Each fence into a file whose name is the number of its first line.
     awk '/^ *```/ { inside = !inside; if (inside) { shell = $0 ~ /```sh$/; file = sprintf("fences/%05d", NR + 1) } next }
         inside && shell { print > file }' "$ROOT/$1"
     for fence in fences/*; do
@@ -84,12 +87,40 @@ end_cluster() {
     cluster=
 }
 
-a_mistake_is_found() {
+# The pages have applied the settings for Istio. A later apply of another file does not undo them.
+istios_settings_stay() {
+    kubectl apply -f envoy-config/kubernetes/control-plane.yaml >said 2>&1 || fail "control-plane.yaml cannot be applied" "$(cat said)"
+    kubectl -n credence get configmap credence-settings-istio -o yaml >said
+    grep -q 'client_ca: /etc/credence/istio' said || fail "control-plane.yaml removes the settings for Istio" "$(cat said)"
+}
+
+# Kustomize puts the settings of filter-settings into every plugin, and `credence` accepts the result.
+settings_reach_every_plugin() {
+    local folder=kustomize/envoy-config key digest kustomization place files
+    mkdir kustomize && cp -R "$ROOT/envoy-config" kustomize
+    key=$(credence keygen --out kustomize/issuer.jwk | sed 's/.*"x":"\([^"]*\)".*/\1/')
+    digest=$(printf '1%.0s' {1..64})
+    sed -i "s/^log_id: .*/log_id: fedcba9876543210fedcba9876543210/; s/x: [^}]*/x: $key/
+        s/credence-filter:[0-9.]*/credence-filter:other/; s/\"0\{64\}\"/\"$digest\"/" $folder/filter-settings/settings.yaml
+    for kustomization in "istio wasmplugin.yaml wasmplugin-gateway.yaml" "istio wasmplugin-waypoint.yaml" "istio envoyfilter.yaml" \
+        "istio wasmplugin-shadow.yaml wasmplugin-gateway-shadow.yaml" "istio wasmplugin-waypoint-shadow.yaml" \
+        "envoy-gateway gateway.yaml credence.yaml" "envoy-gateway credence-shadow.yaml"; do
+        read -r place files <<<"$kustomization"
+        printf 'resources: [%s]\ncomponents: [../filter-settings]\n' "${files// /, }" >"$folder/$place/kustomization.yaml"
+        kubectl kustomize "$folder/$place" >built.yaml || fail "Kustomize cannot build $kustomization"
+        grep -q 'log_id: fedcba9876543210fedcba9876543210' built.yaml || fail "$kustomization has another log_id" "$(cat built.yaml)"
+        ! grep -n 'log_id: 0123\|yYBm-rE6VHWP\|"000000\|credence-filter:[0-9]' built.yaml >said ||
+            fail "$kustomization keeps a value that settings.yaml has" "$(cat said)"
+        credence config check built.yaml >said 2>&1 || fail "$kustomization does not load" "$(cat said)"
+    done
+}
+
+an_error_is_found() {
     local wrong
     for wrong in "kubectl label namespace nowhere credence-filters=allowed" "kubectl -n payments get envoyextensionpolicys credence" \
         "kubectl -n credence rollout status statefulset/credence" "kubectl apply -f envoy-config/kubernetes/missing.yaml" \
         "helm upgrade other envoy-config/helm/credence-control-plane -n credence -f values.yaml"; do
-        ! $wrong >said 2>&1 || fail "'$wrong' is taken for right"
+        ! $wrong >said 2>&1 || fail "'$wrong' succeeds"
     done
 }
 

@@ -1,5 +1,6 @@
-// A stand-in for a cluster, as much of one as kubectl and helm ask for: it keeps what is applied, knows the kinds of
-// envoy-config, and calls every Job complete and every StatefulSet ready. It judges nothing: interop/kubernetes does.
+// A stand-in for a cluster, for kubectl and helm: it stores applied objects of the kinds of envoy-config, reports every Job
+// as complete and every StatefulSet as ready, and has a pod with a log for each. It validates nothing: interop/kubernetes
+// does.
 //
 //	cluster KUBECONFIG NAMESPACE...
 //
@@ -262,17 +263,25 @@ func (it *cluster) keep(path string, body object) (object, int) {
 		labels := object{"job-name": name}
 		body = merged(body, object{"spec": object{"selector": object{"matchLabels": labels}},
 			"status": object{"conditions": []object{{"type": "Complete", "status": "True"}}, "succeeded": 1}})
-		place := strings.Replace(strings.Replace(path, "/apis/batch/v1", "/api/v1", 1), "/jobs/", "/pods/", 1)
-		it.objects[place+"-0"] = object{"apiVersion": "v1", "kind": "Pod",
-			"metadata": object{"name": name + "-0", "namespace": text(body, "metadata", "namespace"), "labels": labels},
-			"spec":     object{"containers": []object{{"name": "credence"}}}, "status": object{"phase": "Succeeded"}}
+		it.addPod(strings.Replace(path, "/apis/batch/v1", "/api/v1", 1), body, labels, "first-start", "Succeeded")
 	case "StatefulSet":
 		body = merged(body, object{"spec": object{"updateStrategy": object{"type": "RollingUpdate"}},
 			"status": object{"observedGeneration": 1, "replicas": 1, "readyReplicas": 1, "updatedReplicas": 1,
 				"currentReplicas": 1, "currentRevision": "1", "updateRevision": "1"}})
+		it.addPod(strings.Replace(path, "/apis/apps/v1", "/api/v1", 1), body, object{}, "control-plane", "Running")
 	}
 	it.objects[path] = body
 	return body, http.StatusOK
+}
+
+// addPod adds the first pod of a Job or StatefulSet, with one container.
+func (it *cluster) addPod(path string, owner object, labels object, container, phase string) {
+	name := text(owner, "metadata", "name") + "-0"
+	namespace := text(owner, "metadata", "namespace")
+	folder, _, _ := strings.Cut(path, "/namespaces/")
+	it.objects[folder+"/namespaces/"+namespace+"/pods/"+name] = object{"apiVersion": "v1", "kind": "Pod",
+		"metadata": object{"name": name, "namespace": namespace, "labels": labels},
+		"spec":     object{"containers": []object{{"name": container}}}, "status": object{"phase": phase}}
 }
 
 // Of a kind, in a namespace or all, by labels and name; nil if no such kind is known.

@@ -341,7 +341,8 @@ fn examples() -> Vec<(String, Value)> {
     for folder in ["envoy-config", "envoy-config/istio"] {
         for entry in std::fs::read_dir(repository().join(folder)).unwrap() {
             let path = entry.unwrap().path();
-            if path.extension().is_some_and(|extension| extension == "yaml") {
+            let is_yaml = path.extension().is_some_and(|extension| extension == "yaml");
+            if is_yaml && !path.ends_with("kustomization.yaml") {
                 let text = std::fs::read_to_string(&path).unwrap();
                 let before = examples.len();
                 for document in text.split("\n---\n") {
