@@ -30,15 +30,31 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     built=$(scripts/cross-cargo.sh "$(cat /target)" build --locked --release -p credence) && \
     install -D "$built/release/credence" /out/credence
 
+# Of what volumes hold; distroless has no `mkdir`.
+RUN install -d -m 700 /out/private && install -d /out/public
+
 # libc, libgcc and certificates; no shell, no package manager.
-FROM gcr.io/distroless/cc-debian12:nonroot@sha256:9dac0a79194e45a7da0158a9c6da57b217585af0786db3845d1f0ec1a0dd182f
+FROM gcr.io/distroless/cc-debian12:nonroot@sha256:9dac0a79194e45a7da0158a9c6da57b217585af0786db3845d1f0ec1a0dd182f AS runtime
 LABEL org.opencontainers.image.title="Credence" \
       org.opencontainers.image.description="Control plane and tools of Credence" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /out/credence /usr/local/bin/credence
-# By number: Kubernetes, told runAsNonRoot, cannot tell who a name is.
+# Docker gives a new volume the owner and the mode of the folder that it is mounted on.
+COPY --from=build --chown=65532:65532 /out/private /var/lib/credence
+# By number: Kubernetes cannot check runAsNonRoot against a name.
 USER 65532:65532
-# HTTP, gRPC and probes; what is written down goes into a volume, nothing else is ever written.
+# HTTP, gRPC and probes. Files are written to volumes only.
 EXPOSE 7070 7071 7072
 ENTRYPOINT ["/usr/local/bin/credence"]
 CMD ["--help"]
+
+# The first start of docker-compose.yml: a script, so it has Debian's shell. Of the machine that builds, not for others.
+FROM runtime AS first-start
+COPY --from=build /usr/bin/dash /usr/local/bin/sh
+COPY --from=build --chown=65532:65532 /out/private /run/operator
+COPY --from=build --chown=65532:65532 /out/private /run/issuer
+COPY --from=build --chown=65532:65532 /out/public /run/settings
+ENTRYPOINT ["/usr/local/bin/sh"]
+
+# The last stage is what `docker build` builds.
+FROM runtime

@@ -2,13 +2,13 @@
 // wrong answer, and k6 ends with an error. It measures nothing: it shows that the pieces fit, and gives the dashboard something
 // to draw.
 //
-//   docker compose run --rm k6
+//   DELEGATION=$(docker compose run --rm -T mint) docker compose run --rm k6
 //   k6 run -e DELEGATION="$(credence mint …)" loadtest/k6/smoke.js
 //
 // ENVOY           where requests go; http://127.0.0.1:8080
 // CONTROL_PLANE   the control plane's HTTP API; http://127.0.0.1:7070
-// DELEGATION      a delegation that Envoy believes, for the tool catalog.read; without it only what is denied, and what is
-//                 public, is asked for
+// DELEGATION      a delegation that allows the tool catalog.read with the item "shoes", as `docker compose run --rm -T mint`
+//                 prints; without it, only requests that are denied or public
 // RATE, DURATION  requests a second, and for how long; 20, 15s
 import http from "k6/http";
 import { check, sleep } from "k6";
@@ -28,7 +28,7 @@ const CASES = [
 ];
 if (DELEGATION !== "") {
   CASES.push(
-    { name: "delegated", path: "/v1/catalog/book", delegation: DELEGATION, status: 200 },
+    { name: "delegated", path: "/v1/catalog/shoes", delegation: DELEGATION, status: 200 },
     // The same chain does not hold for another tool.
     { name: "another tool", method: "POST", path: "/v1/accounts/a1/charges?amount=1", delegation: DELEGATION, status: [401, 403] },
   );
