@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Runs the commands that docs/operate/control-plane.md prints for a server, on overlays of this machine's folders, and has
+# systemd check the unit that they install. `sudo` and `systemctl` are stand-ins: what they start has the unit's command and
+# user, but not its sandbox. CREDENCE_BIN names the program. Needs root, since the commands create a user.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+PAGE=docs/operate/control-plane.md
+OVERLAYS=(/etc /usr/local /var/lib)
+
+main() {
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    if ! have systemd-analyze; then
+        say "SKIPPED systemd's check of the unit: systemd-analyze is not installed"
+    elif ((EUID != 0)) || ! isolated true; then
+        say "SKIPPED the commands of $PAGE for a server: they need root, and overlay file systems in namespaces"
+    else
+        isolated run_commands >"$scratch/said" 2>&1 || fail "the commands of $PAGE for a server fail" "$(cat "$scratch/said")"
+    fi
+}
+
+# isolated COMMAND...: with overlays, and a network and process ids of its own.
+isolated() {
+    unshare --mount --net --pid --fork --kill-child --mount-proc "${BASH_SOURCE[0]}" inside "$scratch" "$@" 2>&1
+}
+
+inside() {
+    local folder
+    scratch=$1
+    shift
+    mount -t tmpfs tmpfs "$scratch"
+    for folder in "${OVERLAYS[@]}"; do
+        mkdir -p "$scratch/overlay$folder"/{upper,work}
+        mount -t overlay overlay -o "lowerdir=$folder,upperdir=$scratch/overlay$folder/upper,workdir=$scratch/overlay$folder/work" "$folder"
+    done
+    ip link set lo up
+    "$@"
+}
+
+run_commands() {
+    mkdir -p "$scratch"/{bin,target/release}
+    printf '%s\n' "$SUDO" >"$scratch/bin/sudo"
+    printf '%s\n' "$SYSTEMCTL" >"$scratch/bin/systemctl"
+    chmod +x "$scratch/bin"/*
+    ln -s "$CREDENCE_BIN" "$scratch/target/release/credence"
+    ln -s "$ROOT/envoy-config" "$scratch/envoy-config"
+    cd "$scratch"
+    awk '/^```/ { inside = 0 } inside; /^# On the server/ { inside = 1 }' "$ROOT/$PAGE" >commands
+    PATH=$scratch/bin:$PATH bash -ex -o pipefail commands
+}
+
+# shellcheck disable=SC2016 # the stand-in's own variables
+SUDO='#!/bin/sh
+[ "$1" = -u ] || exec "$@"
+user=$2
+shift 2
+exec setpriv --reuid "$user" --regid "$user" --clear-groups "$@"'
+
+# shellcheck disable=SC2016 # the stand-in's own variables
+SYSTEMCTL='#!/bin/sh
+unit=/etc/systemd/system/credence.service
+case $* in
+    # Of an unknown setting, systemd only warns.
+    daemon-reload) ! systemd-analyze verify $unit 2>&1 | grep -F credence.service ;;
+    "enable --now credence")
+        command=$(sed -n "/^ExecStart=/,/[^\\\\]$/ { s/^ExecStart=//; s/\\\\$//; p }" $unit | tr "\n" " ")
+        user=$(sed -n "s/^User=//p" $unit)
+        sudo -u "$user" sh -c "exec $command" & ;;
+    *) echo "the stand-in for systemctl does not know: $*" >&2; exit 1 ;;
+esac'
+
+if [ "${1-}" = inside ]; then
+    "$@"
+else
+    main
+fi
