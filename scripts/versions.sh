@@ -15,6 +15,9 @@ HADOLINT_SHA256_aarch64=9d810140051c6068d002202a420e5705ffa9fff42e7fc0f54e67f90e
 # cargo checks the digests of crates against the registry's index.
 CARGO_DENY_VERSION=0.20.2
 
+# The lists of crates of a release.
+CARGO_CYCLONEDX_VERSION=0.5.9
+
 # Mutation testing of key-tables/.
 CARGO_MUTANTS_VERSION=27.1.0
 
