@@ -1,4 +1,4 @@
-"""Counts product code, and finds the files that import each other in a circle.
+"""Counts product code and the documentation's words, and finds the files that import each other in a circle.
 
 A line counts unless it is blank, a comment, or part of a test. Product code is every .rs and .proto file outside the
 folders of NOT_PRODUCT, and outside a crate's tests/, benches/ and examples/; nor does a tool's output count, in generated/.
@@ -14,6 +14,9 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+
+sys.dont_write_bytecode = True  # leave nothing behind in the working tree
+import words
 
 NOT_PRODUCT = {"e2e", "fuzz", "interop", "loadtest", "scripts"}
 NOT_PRODUCT_FOLDERS = {"tests", "benches", "examples", "generated"}
@@ -349,6 +352,7 @@ def main():
         "control_plane_lines": lines[CONTROL_PLANE],
         "filter_shell_lines": lines[SHELL],
         "import_circles": len(found),
+        **words.counts(),
     }))
     if "--check" in sys.argv[1:] and found:
         sys.exit("error: files import each other in a circle (above); move what they share below both")
