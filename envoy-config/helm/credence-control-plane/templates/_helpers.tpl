@@ -1,23 +1,23 @@
-{{/* The name that everything begins with: the release's, short enough for the labels that Kubernetes makes of it. */}}
+{{/* The prefix of all names: the release's name, short enough for the labels that Kubernetes derives from it. */}}
 {{- define "credence.name" -}}
 {{- .Release.Name | trunc 36 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* By what the control plane's pod is known. It cannot change in the life of a StatefulSet. */}}
+{{/* The labels that select the control plane's pod. A StatefulSet cannot change them. */}}
 {{- define "credence.selector" -}}
 app: credence
 app.kubernetes.io/component: control-plane
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* Labels of a pod, but for the component: nothing that another version of the chart would restart it for. */}}
+{{/* Labels of a pod, except the component. None depends on the chart's version, which would restart the pod. */}}
 {{- define "credence.podLabels" -}}
 app: credence
 app.kubernetes.io/name: credence
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* Labels of everything else, but for the component. */}}
+{{/* Labels of all other objects, except the component. */}}
 {{- define "credence.labels" -}}
 {{ include "credence.podLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -25,7 +25,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 
-{{/* What `metadata` of everything begins with. */}}
+{{/* The common part of all `metadata`. */}}
 {{- define "credence.metadata" -}}
 namespace: {{ .Release.Namespace }}
 labels:
@@ -41,7 +41,7 @@ labels:
 {{- .Values.storage.existingClaim | default (printf "%s-data" (include "credence.name" .)) -}}
 {{- end -}}
 
-{{/* What the HTTP port speaks: HTTP or HTTPS. */}}
+{{/* The protocol of the HTTP port: HTTP or HTTPS. */}}
 {{- define "credence.scheme" -}}
 {{- if .Values.settingsSecret.name -}}
 {{- ternary "HTTPS" "HTTP" .Values.settingsSecret.httpOverTls -}}
@@ -52,22 +52,22 @@ HTTP
 {{- end -}}
 {{- end -}}
 
-{{/* How every pod of ours runs. */}}
+{{/* The security context of every pod. */}}
 {{- define "credence.podSecurity" -}}
 runAsNonRoot: true
-# The image's own.
+# The user of the image.
 runAsUser: 65532
 runAsGroup: 65532
-# The volume becomes writable, and the Secrets readable, by this group.
+# This group can write to the volume and read the Secrets.
 fsGroup: 65532
-# Not every file of the ledger at every start.
+# Do not change every file of the ledger at every start.
 fsGroupChangePolicy: OnRootMismatch
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
 {{- define "credence.containerSecurity" -}}
 allowPrivilegeEscalation: false
-# It writes to its volume only.
+# The process writes only to its volume.
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
