@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A text of the complete configuration (none: all of it), what takes its place, the path of the error, and its message.
+/// A text of the complete configuration (empty: all of it), its replacement, the path of the error, and its message.
 type Case = (&'static str, &'static str, &'static str, &'static str);
 
 #[test]

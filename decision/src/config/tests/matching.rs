@@ -1,4 +1,4 @@
-//! What `match` and `paths` may say.
+//! The fields of `match` and `paths`.
 
 use super::*;
 use crate::arguments::ArgumentMapping;
@@ -57,7 +57,7 @@ fn a_query_member_that_the_match_fixes_needs_no_argument() {
     .unwrap();
     assert_eq!(arguments_of(&policy, 1).ignored_query, ["version"]);
 
-    // What the match leaves open is read, or let through on purpose.
+    // Query members that the match leaves open must be arguments, or be ignored explicitly.
     let present = r#""path": "/v1/catalog/{item}", "query": {"lang": {"present": true}}"#;
     let path = r#""path": "/v1/catalog/{item}""#;
     for (found, written) in [
@@ -87,7 +87,7 @@ fn paths_are_read_as_strictly_as_configured() {
 }
 
 #[test]
-fn a_mistake_in_a_match_is_reported_with_its_place_and_cure() {
+fn an_error_in_a_match_is_reported_with_its_place_and_cure() {
     let headers = |test: &str| format!(r#""methods": ["GET"], "headers": {{{test}}}"#);
     let query = |test: &str| format!(r#""methods": ["GET"], "query": {{{test}}}"#);
     let many = (0..17).map(|number| format!(r#""x-{number}": {{"absent": true}}"#));
@@ -289,14 +289,14 @@ fn arguments_of(policy: &Policy, rule: usize) -> &ArgumentMapping {
 fn one_mistake(replacements: &[(&str, &str)], path: &str, message: &str) {
     let error = Policy::parse(with(replacements).as_bytes()).expect_err(path);
     let [problem] = &error.problems[..] else {
-        panic!("{path}: one mistake, but found\n{error}")
+        panic!("{path}: expected one error, found\n{error}")
     };
     assert_eq!(problem.path, path, "{problem}");
     assert!(problem.message.contains(message), "{problem}");
 }
 
 #[test]
-fn names_that_only_resemble_each_other_may_stand_side_by_side() {
+fn similar_names_are_allowed_together() {
     let path = r#""path": "/v1/catalog/{item}""#;
     let item = r#""item": {"path": "item"}"#;
     for (found, written) in [

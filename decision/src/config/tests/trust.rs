@@ -1,4 +1,4 @@
-//! Whom a configuration believes: every form of a trust anchor, and every mistake in one.
+//! Trust anchors: every form of one, and every error in one.
 
 use credence_delegation::{Algorithm, KeyType, PublicKey, SigningKey};
 
@@ -89,7 +89,7 @@ fn keys_of_a_set_that_are_for_something_else_are_noted_and_not_used() {
 }
 
 #[test]
-fn a_mistake_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
+fn an_error_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
     let one = key(KeyType::Ed25519, 1);
     let two = key(KeyType::Ed25519, 2);
     let (jwk, other) = (one.to_jwk(), two.to_jwk());
@@ -222,7 +222,7 @@ fn a_mistake_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
     for (anchors, path, message) in cases {
         let error = load(anchors).expect_err(&format!("{anchors:?} should be refused"));
         let [problem] = &error.problems[..] else {
-            panic!("{anchors:?}: one mistake, but found\n{error}")
+            panic!("{anchors:?}: expected one error, found\n{error}")
         };
         assert_eq!(&problem.path, path, "{problem}");
         assert!(problem.message.contains(message), "{message} is not in {problem}");
@@ -230,7 +230,7 @@ fn a_mistake_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
 }
 
 #[test]
-fn a_key_whose_private_half_is_printed_is_refused_wherever_it_stands() {
+fn a_key_whose_private_half_is_published_is_refused_anywhere() {
     let printed = PublicKey::from_jwk_text(PRINTED.as_bytes()).unwrap();
     let (good, did) = (key(KeyType::Ed25519, 1).to_jwk(), printed.to_did_key());
     for (anchor, path) in [
@@ -243,7 +243,7 @@ fn a_key_whose_private_half_is_printed_is_refused_wherever_it_stands() {
     ] {
         let error = load(&[anchor]).unwrap_err();
         let [problem] = &error.problems[..] else {
-            panic!("one mistake, but found\n{error}")
+            panic!("expected one error, found\n{error}")
         };
         assert_eq!(problem.path, path);
         assert!(
@@ -261,13 +261,13 @@ fn a_key_whose_private_half_is_printed_is_refused_wherever_it_stands() {
 
 #[test]
 fn the_key_of_our_own_files_is_noted() {
-    let policy = load(&[anchor(&format!(r#""jwk":{NOBODYS}"#))]).unwrap();
+    let policy = load(&[anchor(&format!(r#""jwk":{SAMPLE_KEY}"#))]).unwrap();
     let [note] = policy.notes.as_slice() else {
         panic!("{:?}", policy.notes)
     };
     assert_eq!(note.path, "trust_anchors[0].jwk");
     assert!(
-        note.message.contains("nobody's") && note.message.contains("put your issuer's own public key here"),
+        note.message.contains("Credence's own files") && note.message.contains("put your issuer's own public key here"),
         "{note}"
     );
 }
@@ -275,8 +275,8 @@ fn the_key_of_our_own_files_is_noted() {
 /// RFC 8037, appendix A.
 const PRINTED: &str = r#"{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
 
-/// As in envoy-config.
-const NOBODYS: &str = r#"{"kty":"OKP","crv":"Ed25519","x":"yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc"}"#;
+/// The key in envoy-config.
+const SAMPLE_KEY: &str = r#"{"kty":"OKP","crv":"Ed25519","x":"yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc"}"#;
 
 #[test]
 fn the_keys_of_one_issuer_are_counted_together() {
@@ -293,7 +293,7 @@ fn the_keys_of_one_issuer_are_counted_together() {
 
     let error = load(&[set(1..5), set(5..4 + most)]).unwrap_err();
     let [problem] = &error.problems[..] else {
-        panic!("said once, but found\n{error}")
+        panic!("expected one error, found\n{error}")
     };
     assert_eq!(
         problem.path,
@@ -311,18 +311,18 @@ fn keys_that_no_token_could_name_are_refused_where_they_are_too_many_to_be_tried
         let set = |keys: Vec<String>| anchor(&format!(r#""jwks":{{"keys":[{}]}},{algorithms}"#, keys.join(",")));
         let named = |number: u8| with_id(&key(kind, number), &number.to_string());
 
-        // As many as are tried, each of an entry of its own; and of another issuer as many again.
+        // As many as are tried, each in its own entry; and as many again of another issuer.
         let few: Vec<_> = (1..=limit).map(singly).collect();
         let other = few.iter().map(|entry| entry.replace(ISSUER, "https://other.example"));
         load(&few.iter().cloned().chain(other).collect::<Vec<_>>()).unwrap();
         let error = load(&(1..=limit + 1).map(singly).collect::<Vec<_>>()).unwrap_err();
         let [problem] = &error.problems[..] else {
-            panic!("said once, but found\n{error}")
+            panic!("expected one error, found\n{error}")
         };
         assert_eq!(problem.path, format!("trust_anchors[{limit}].jwk"));
         assert!(problem.message.contains("without `kid`"), "{problem}");
 
-        // Named, and in one more set: a note, since tokens have to name them.
+        // With key ids, and in one more set: a note, since tokens must have a `kid`.
         let policy = load(&[set((1..=limit + 1).map(named).collect())]).unwrap();
         let notes: Vec<_> = policy.notes.iter().map(ToString::to_string).collect();
         assert!(
