@@ -388,7 +388,7 @@ async fn a_subject_that_names_no_principal_is_refused() {
         ),
         (
             json!({"format": "iss_sub", "iss": "https://okta.example.com", "sub": "x".repeat(257)}),
-            "no principal",
+            "not a valid principal",
         ),
     ] {
         let mut token = claims("a", SESSION_REVOKED);
@@ -404,7 +404,7 @@ async fn a_subject_that_names_no_principal_is_refused() {
     token.as_object_mut().unwrap().remove("sub_id");
     token["events"][SESSION_REVOKED] = json!({});
     let description = refused(&server, &signer.token(&token), "invalid_request").await;
-    assert!(description.contains("whom the event is about"), "{description}");
+    assert!(description.contains("the event has no subject"), "{description}");
     assert_eq!(principal(&server, "alice").await, None);
 }
 
