@@ -55,7 +55,7 @@ pub struct StatusSettings {
 // === impl RateSettings ===
 
 impl RateSettings {
-    /// What one client may hold of what all clients share.
+    /// The shares of one client in shared limits.
     pub(crate) fn shares(&self) -> Shares {
         Shares {
             credential_percent: self.credential_share_percent,

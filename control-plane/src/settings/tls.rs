@@ -1,4 +1,4 @@
-//! `tls` of the configuration file.
+//! `tls` in the configuration file.
 
 use std::path::PathBuf;
 
