@@ -123,7 +123,7 @@ fn purposeful(token: &str, refusal: &Refusal) -> Option<String> {
 fn fault(refusal: &Refusal) -> String {
     match (&refusal.key, &refusal.token) {
         (Some(KeyError::Private(_)), _) => "a private key in place of the public one".to_owned(),
-        (Some(KeyError::Purpose { member, .. }), _) => format!("a key whose \"{member}\" is for something else"),
+        (Some(KeyError::Purpose { member, .. }), _) => format!("a key whose \"{member}\" is for another purpose"),
         (Some(KeyError::Unusable(key_type)), _) => format!("a key that is no point of {key_type}"),
         (Some(error), _) => error.to_string(),
         (None, Cause::KeyUnknown) => "a kid that no key of its set has".to_owned(),

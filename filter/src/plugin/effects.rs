@@ -86,7 +86,7 @@ impl<H: Host> Effects<H> {
         forged.try_for_each(|name| self.host.remove_header(HeaderMap::RequestHeaders, name))
     }
 
-    /// Removes the trailers that a service could mistake for a header that the decision depends on.
+    /// Removes the trailers that a service could take for a header that the decision depends on.
     pub(super) fn strip_trailers(&self) -> Result<(), TrailerError> {
         let serialized = self.host.header_map(HeaderMap::RequestTrailers)?;
         for name in self.policy.removed_trailers.find(&serialized)? {

@@ -118,7 +118,7 @@ fn an_error_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
         (
             &[of_did(&set(&[&jwk]))],
             "trust_anchors[0].jwks",
-            "one key, the one that its name is made of; leave `jwks` out",
+            "only the key in its name; leave `jwks` out",
         ),
         (
             &[of_did(&format!(r#""jwk":{other}"#))],
@@ -160,13 +160,13 @@ fn an_error_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
         (
             &[anchor(&format!(r#""jwk":{}"#, p256.to_jwk()))],
             "trust_anchors[0].jwk",
-            "no listed algorithm fits this P-256 key, so that no signature by it would ever count; write \
+            "no listed algorithm fits this P-256 key, so no signature by it would ever verify; write \
              `algorithms: [ES256]`",
         ),
         (
             &[anchor(&format!(r#""jwk":{jwk},"algorithms":["ES256","ES256K"]"#))],
             "trust_anchors[0].jwk",
-            "fits this Ed25519 key, so that no signature by it would ever count; write `algorithms: [Ed25519]`",
+            "fits this Ed25519 key, so no signature by it would ever verify; write `algorithms: [Ed25519]`",
         ),
         (
             &[of_did(r#""algorithms":["ES256K"]"#)],
@@ -179,7 +179,7 @@ fn an_error_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
                 set(&[&jwk, &p256.to_jwk(), &secp256k1])
             ))],
             "trust_anchors[0].jwks.keys[2]",
-            "fits this secp256k1 key, so that no signature by it would ever count; write \
+            "fits this secp256k1 key, so no signature by it would ever verify; write \
              `algorithms: [EdDSA, ES256, ES256K]`",
         ),
         (
@@ -207,7 +207,7 @@ fn an_error_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
                 anchor(&set(&[&with_id(&two, "a")])),
             ],
             "trust_anchors[1].jwks.keys[0]",
-            "another key of this `kid` at trust_anchors[0].jwks.keys[0]",
+            "another key with this `kid` at trust_anchors[0].jwks.keys[0]",
         ),
         (
             &[
@@ -215,7 +215,7 @@ fn an_error_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
                 anchor(&format!(r#""jwk":{other}"#)),
             ],
             "trust_anchors[1].asserts_subjects",
-            "false here, but true at trust_anchors[0], so that the principal would depend on which of the issuer's \
+            "false here, but true at trust_anchors[0], so the principal would depend on which of the issuer's \
              keys signed; write the same",
         ),
     ];
@@ -328,7 +328,7 @@ fn keys_that_no_token_could_name_are_refused_where_they_are_too_many_to_be_tried
         assert!(
             notes
                 .iter()
-                .any(|note| note.contains("whose header has no `kid` is denied")),
+                .any(|note| note.contains("a token without `kid` in its header is denied")),
             "{notes:?}"
         );
         let policy = load(&[set((1..=limit).map(named).collect())]).unwrap();
