@@ -32,7 +32,7 @@ pub(crate) struct Api {
     pub(crate) seen: Arc<Seen>,
     pub(crate) reader: LedgerReader,
     pub(crate) publisher: Arc<Publisher<LedgerReader>>,
-    /// Who may read the published ledger.
+    /// The callers that may read the published ledger.
     pub(crate) tiles: TileAccess,
     pub(crate) intake: Intake,
     pub(crate) access: AccessControl,

@@ -22,7 +22,7 @@ pub struct AccessSettings {
     pub grpc: Option<GrpcAccess>,
 }
 
-/// Who may follow revocations and report decisions on the gRPC port.
+/// The clients that may follow revocations and report decisions on the gRPC port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GrpcAccess {
@@ -95,7 +95,7 @@ pub enum CertificateSubject {
     Dns(#[schemars(extend("pattern" = SUBJECT_NAME))] String),
 }
 
-/// What a credential is good for; docs/operate/control-plane.md has the table.
+/// A role of a credential; docs/operate/control-plane.md has the permissions of each.
 #[derive(
     Debug,
     Clone,

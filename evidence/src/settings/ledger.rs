@@ -28,7 +28,7 @@ pub struct LedgerSettings {
     pub witnesses: Vec<WitnessSettings>,
 }
 
-/// Who may read the checkpoint, the tiles and the sealed entries.
+/// The callers that may read the checkpoint, the tiles and the sealed entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TileAccess {

@@ -39,7 +39,7 @@ pub struct OtlpSettings {
     pub ca: Option<PathBuf>,
 }
 
-/// How a collector is spoken to.
+/// The protocol of a collector.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OtlpProtocol {
@@ -50,7 +50,7 @@ pub enum OtlpProtocol {
     Http,
 }
 
-/// Header fields, whose values are secrets.
+/// Header fields. Their values are secrets.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct OtlpHeaders(pub BTreeMap<String, String>);
 
