@@ -29,7 +29,7 @@ impl Cursors {
     /// process still holds its lock.
     pub(crate) fn open(ledger_folder: &Path, folder: FolderWatch) -> Result<Self, Error> {
         let path = ledger_folder.join(FILE);
-        let until = Instant::now() + LOCK_PATIENCE;
+        let until = Instant::now() + LOCK_TIMEOUT;
         loop {
             match DatabaseFile::open(&path, CACHE_BYTES, folder.clone(), prepare) {
                 Err(Error::DatabaseAlreadyOpen) if Instant::now() < until => {
@@ -106,7 +106,7 @@ const SOURCES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("sources"
 const OTLP: &str = "otlp";
 const REVERIFICATION: &str = "reverification";
 const CACHE_BYTES: usize = 8 << 20;
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {

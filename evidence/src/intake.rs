@@ -32,7 +32,7 @@ pub struct Intake {
     /// The limits of one encoded batch.
     pub bounds: BatchBounds,
     /// How long a batch may wait for memory.
-    pub patience: Duration,
+    pub send_timeout: Duration,
     pub phase: PhaseWatch,
 }
 
@@ -105,7 +105,7 @@ impl Intake {
             reporter.caller.as_deref(),
             &mut SeenOfLate::default(),
         )?;
-        let room = tokio::time::timeout(self.patience, self.room(&reporter.client(), &batch))
+        let room = tokio::time::timeout(self.send_timeout, self.room(&reporter.client(), &batch))
             .await
             .map_err(|_| NotTaken::NoRoom)?;
         let generation = self.present(&source, reporter).await?;
@@ -308,7 +308,7 @@ mod tests {
                         entries: 10,
                         bytes: 1 << 16,
                     },
-                    patience: Duration::from_secs(10),
+                    send_timeout: Duration::from_secs(10),
                     phase: lifecycle.watch(),
                 },
                 reporter: Reporter {

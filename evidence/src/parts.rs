@@ -261,7 +261,7 @@ impl OpenedEvidence {
             tickets: TicketKey::new(options.source_key),
             memory: Turns::new(memory, options.credential_share_percent),
             bounds: limits.batch,
-            patience: options.timeouts.send,
+            send_timeout: options.timeouts.send,
             phase: phase.clone(),
         };
         let report = ReportService {
@@ -363,7 +363,7 @@ fn open_ledger(options: &EvidenceOptions) -> Result<(Ledger, LedgerIdentity), St
     let (mut ledger, opened) =
         Ledger::open(&options.ledger_folder, ledger_options).map_err(|error| error.to_string())?;
     ledger.leave_free(limits.reserve_bytes);
-    ledger.share_out(limits.principal_share);
+    ledger.limit_shares(limits.principal_share);
     if let Some(TornTail { offset, bytes }) = opened.torn {
         tracing::warn!(
             file = "ledger",

@@ -54,7 +54,7 @@ impl StreamMethod for ReportService {
         }
         let address = request.remote_addr().map(|peer| peer.to_string()).unwrap_or_default();
         let name = request.extensions().get::<PeerName>().map(|name| name.0.clone());
-        let (outbox, responses) = outbox(self.intake.phase.clone(), self.intake.patience);
+        let (outbox, responses) = outbox(self.intake.phase.clone(), self.intake.send_timeout);
         let mut stream = ReportStream {
             intake: self.intake.clone(),
             hello_timeout: self.hello_timeout,

@@ -730,7 +730,7 @@ mod tests {
             published: None,
         };
         let (mut ledger, _) = Ledger::open(folder, options).unwrap();
-        ledger.share_out(1);
+        ledger.limit_shares(1);
         let awaited = ledger.awaited().iter().map(SourceName::to_string).collect();
         let reader = ledger.reader();
         let (handle, writer) = start(

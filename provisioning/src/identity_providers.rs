@@ -121,7 +121,7 @@ async fn opened<T: Send + 'static>(
     open: impl Fn(&Path) -> Result<T, redb::Error> + Send + 'static,
 ) -> Result<T, IdentityError> {
     let opening = tokio::task::spawn_blocking(move || {
-        let until = Instant::now() + LOCK_PATIENCE;
+        let until = Instant::now() + LOCK_TIMEOUT;
         loop {
             match open(&path) {
                 Err(redb::Error::DatabaseAlreadyOpen) if Instant::now() < until => {
@@ -147,4 +147,4 @@ async fn opened<T: Send + 'static>(
 
 const USERS: &str = "users";
 const EVENTS: &str = "security-events";
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);

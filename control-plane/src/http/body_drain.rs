@@ -38,10 +38,10 @@ pub(crate) struct Leftovers(mpsc::Sender<Incoming>);
 
 /// The leftovers of a connection, and a future that must run on the connection's task. It reads a body only after the
 /// head of the answer was sent, so that hyper does not ask for the body first (RFC 9110 section 10.1.1).
-pub(crate) fn leftovers(patience: Duration) -> (Leftovers, impl Future<Output = ()> + Send) {
+pub(crate) fn leftovers(timeout: Duration) -> (Leftovers, impl Future<Output = ()> + Send) {
     // A connection has one request at a time: the next begins after the last one's body.
     let (sender, bodies) = mpsc::channel(1);
-    (Leftovers(sender), drop_all(bodies, patience))
+    (Leftovers(sender), drop_all(bodies, timeout))
 }
 
 // === impl Kept ===
@@ -120,10 +120,10 @@ impl Leftovers {
 }
 
 /// Ends with the connection.
-async fn drop_all(mut bodies: mpsc::Receiver<Incoming>, patience: Duration) {
+async fn drop_all(mut bodies: mpsc::Receiver<Incoming>, timeout: Duration) {
     while let Some(body) = bodies.recv().await {
         // If the body exceeds the limits, it is dropped unread, and hyper closes the connection.
-        let _ = tokio::time::timeout(patience, drop_frames(body)).await;
+        let _ = tokio::time::timeout(timeout, drop_frames(body)).await;
     }
 }
 

@@ -18,7 +18,7 @@ use super::problem::Problem;
 use crate::tls::Peer;
 
 /// For open routes: counts the request against the client's address.
-pub(crate) async fn limit_strangers(
+pub(crate) async fn limit_anonymous(
     State(api): State<Arc<Api>>,
     Extension(peer): Extension<Peer>,
     mut request: Request,
@@ -41,7 +41,7 @@ impl Api {
     /// Counts a request against its address.
     pub(crate) fn limit_address(&self, address: IpAddr) -> Result<(), Problem> {
         self.rates
-            .strangers
+            .anonymous
             .take(&Network::of(address), Instant::now())
             .map_err(|wait| self.too_many(ADDRESS, wait))
     }

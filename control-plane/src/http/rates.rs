@@ -14,7 +14,7 @@ use credence_runtime::client_limits::Network;
 #[derive(Debug)]
 pub(crate) struct Rates {
     pub(super) credentials: Table<String>,
-    pub(super) strangers: Table<Network>,
+    pub(super) anonymous: Table<Network>,
     statements_of: Table<Network>,
     statements: Table<()>,
 }
@@ -48,7 +48,7 @@ struct Rate {
 impl Rates {
     pub(crate) fn new(settings: &RateSettings, now: Instant) -> Self {
         let room = settings.counted_apart;
-        let strangers = Rate::new(
+        let anonymous = Rate::new(
             settings.unauthenticated_requests_per_second,
             settings.unauthenticated_burst,
         );
@@ -58,7 +58,7 @@ impl Rates {
         );
         Self {
             credentials: Table::new(Rate::new(settings.requests_per_second, settings.burst), room, now),
-            strangers: Table::new(strangers, room, now),
+            anonymous: Table::new(anonymous, room, now),
             statements_of: Table::new(Rate::new(each, each), room, now),
             statements: Table::new(Rate::new(all, all), 1, now),
         }

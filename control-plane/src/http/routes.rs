@@ -68,7 +68,7 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
     };
     let open = open.route_layer(middleware::from_fn_with_state(
         Arc::clone(&api),
-        rate_limits::limit_strangers,
+        rate_limits::limit_anonymous,
     ));
     Router::new()
         .merge(requiring(Permission::Watch, &api, watching))

@@ -29,7 +29,7 @@ pub(crate) struct Peer {
 struct Presented {
     certificate: Arc<PeerCertificate>,
     /// Becomes false when the certificate expires, or no configured authority has signed it.
-    stands: watch::Receiver<bool>,
+    is_valid: watch::Receiver<bool>,
 }
 
 // === impl Peer ===
@@ -77,8 +77,8 @@ impl Peer {
         }) else {
             return;
         };
-        let (standing, stands) = watch::channel(true);
-        self.presented = Some(Presented { certificate, stands });
+        let (validity, is_valid) = watch::channel(true);
+        self.presented = Some(Presented { certificate, is_valid });
         let connection = self.connection.clone();
         let mut changes = port.changes();
         let withdrawn = port.metrics.withdrawn.clone();
@@ -87,10 +87,10 @@ impl Peer {
             tokio::select! {
                 () = withdrawal(&mut changes, &chain, expires) => {}
                 // The connection has ended.
-                () = standing.closed() => return,
+                () = validity.closed() => return,
             }
             withdrawn.get_or_create(&label).inc();
-            standing.send_replace(false);
+            validity.send_replace(false);
             // Streams end first, with a status.
             tokio::time::sleep(CUT_DELAY).await;
             if let Some(connection) = connection.upgrade() {
@@ -102,14 +102,14 @@ impl Peer {
     /// The peer's certificate, if it is still valid.
     pub(crate) fn certificate(&self) -> Option<&Arc<PeerCertificate>> {
         let presented = self.presented.as_ref()?;
-        (*presented.stands.borrow()).then_some(&presented.certificate)
+        (*presented.is_valid.borrow()).then_some(&presented.certificate)
     }
 
     /// Resolves once the certificate becomes invalid; never, if there is none.
     pub(crate) async fn withdrawn(&mut self) {
         match &mut self.presented {
             // An error means that the watcher has ended.
-            Some(presented) => drop(presented.stands.wait_for(|stands| !stands).await.map(drop)),
+            Some(presented) => drop(presented.is_valid.wait_for(|is_valid| !is_valid).await.map(drop)),
             None => std::future::pending().await,
         }
     }

@@ -94,7 +94,7 @@ pub(crate) struct Checker<'c> {
     /// Chains that were looked up without success, and were not presented since.
     unknown: HashSet<[u8; 32]>,
     /// Mismatches that were already recorded.
-    told: HashSet<(String, [u8; 32], DifferenceKind)>,
+    reported: HashSet<(String, [u8; 32], DifferenceKind)>,
     told_of_source: HashSet<String>,
 }
 
@@ -143,7 +143,7 @@ impl<'c> Checker<'c> {
             our_anchors: anchors.digest(),
             anchors_of: progress.anchors_of,
             unknown: HashSet::new(),
-            told: HashSet::new(),
+            reported: HashSet::new(),
             told_of_source: HashSet::new(),
         }
     }
@@ -179,7 +179,7 @@ impl<'c> Checker<'c> {
             .map_err(StepError::Read)?;
         if !findings.mismatches.is_empty() {
             record(findings.mismatches.clone()).map_err(|error| {
-                self.forget_told(&findings.mismatches);
+                self.forget_reported(&findings.mismatches);
                 StepError::Record(error)
             })?;
         }
@@ -213,8 +213,8 @@ impl<'c> Checker<'c> {
     }
 
     /// These mismatches were not recorded after all, and are reported when they are found again.
-    fn forget_told(&mut self, mismatches: &[Mismatch]) {
-        self.told.retain(|(source, digest, _)| {
+    fn forget_reported(&mut self, mismatches: &[Mismatch]) {
+        self.reported.retain(|(source, digest, _)| {
             let is_of = |mismatch: &Mismatch| mismatch.source == *source && mismatch.chain_digest == digest;
             !mismatches.iter().any(is_of)
         });
@@ -337,7 +337,7 @@ impl<'c> Checker<'c> {
         } else {
             *findings.differences.entry(difference.kind).or_default() += 1;
         }
-        if remember(&mut self.told, (source.to_owned(), digest, difference.kind)) {
+        if remember(&mut self.reported, (source.to_owned(), digest, difference.kind)) {
             findings.mismatches.push(Mismatch {
                 source: source.to_owned(),
                 chain_digest: digest.to_vec(),
@@ -371,14 +371,14 @@ fn digest_of(event: &EventView<'_>) -> Option<[u8; 32]> {
 
 /// Returns whether it is new. The memory is bounded: when it is full, all of it is forgotten, and mismatches may be
 /// reported again.
-fn remember<T: std::hash::Hash + Eq>(told: &mut HashSet<T>, what: T) -> bool {
-    if told.contains(&what) {
+fn remember<T: std::hash::Hash + Eq>(reported: &mut HashSet<T>, what: T) -> bool {
+    if reported.contains(&what) {
         return false;
     }
-    if told.len() >= TOLD {
-        told.clear();
+    if reported.len() >= MAX_REPORTED {
+        reported.clear();
     }
-    told.insert(what)
+    reported.insert(what)
 }
 
 /// The number of sources whose anchors are remembered.
@@ -391,7 +391,7 @@ const MISSES: usize = 32;
 const FOUND_BYTES: usize = 8 << 20;
 
 /// The number of reported mismatches that are remembered.
-const TOLD: usize = 65_536;
+const MAX_REPORTED: usize = 65_536;
 
 #[cfg(test)]
 mod tests {
@@ -562,7 +562,7 @@ mod tests {
     const AT_ONCE: usize = 3;
 
     #[derive(Default)]
-    struct Told {
+    struct Outcome {
         mismatches: Vec<Mismatch>,
         matched: u64,
         unchecked: u64,
@@ -574,21 +574,21 @@ mod tests {
     }
 
     /// Checks one block and notes the results. Returns false if there is none.
-    fn step(checker: &mut Checker<'_>, memory: &Memory, told: &mut Told) -> Result<bool, StepError> {
+    fn step(checker: &mut Checker<'_>, memory: &Memory, outcome: &mut Outcome) -> Result<bool, StepError> {
         let found = checker.step(memory, |mismatches| {
-            if told.failures > 0 {
-                told.failures -= 1;
+            if outcome.failures > 0 {
+                outcome.failures -= 1;
                 return Err(ReportError::Stopping);
             }
-            told.mismatches.extend(mismatches);
+            outcome.mismatches.extend(mismatches);
             Ok(())
         })?;
         let Some(findings) = found else { return Ok(false) };
-        told.matched += findings.matched;
-        told.unchecked += findings.unchecked;
-        told.other_anchors += findings.other_anchors;
-        told.differences.extend(findings.differences);
-        told.through = checker.next();
+        outcome.matched += findings.matched;
+        outcome.unchecked += findings.unchecked;
+        outcome.other_anchors += findings.other_anchors;
+        outcome.differences.extend(findings.differences);
+        outcome.through = checker.next();
         Ok(true)
     }
 
@@ -601,12 +601,12 @@ mod tests {
     }
 
     /// Checks everything under the anchors of issuer key 1.
-    fn follow(memory: &Memory) -> Told {
+    fn follow(memory: &Memory) -> Outcome {
         let anchors = anchors(1);
-        let mut told = Told::default();
+        let mut outcome = Outcome::default();
         let mut checker = Checker::new(&anchors, from(0), 1 << 20);
-        while step(&mut checker, memory, &mut told).unwrap() {}
-        told
+        while step(&mut checker, memory, &mut outcome).unwrap() {}
+        outcome
     }
 
     #[test]
@@ -640,9 +640,9 @@ mod tests {
         memory.report(of(&|event| {
             (event.mode, event.tool) = (v1::Mode::Shadow.into(), "delete".to_owned())
         }));
-        let told = follow(&memory);
-        assert_eq!(told.mismatches, []);
-        assert_eq!((told.matched, told.unchecked), (7, 0));
+        let outcome = follow(&memory);
+        assert_eq!(outcome.mismatches, []);
+        assert_eq!((outcome.matched, outcome.unchecked), (7, 0));
     }
 
     #[test]
@@ -668,15 +668,15 @@ mod tests {
                 memory.report(event);
             }
             memory.report(event(&honest));
-            let told = follow(&memory);
-            let [mismatch] = told.mismatches.as_slice() else {
-                panic!("{kind}: {:?}", told.mismatches)
+            let outcome = follow(&memory);
+            let [mismatch] = outcome.mismatches.as_slice() else {
+                panic!("{kind}: {:?}", outcome.mismatches)
             };
             assert!(mismatch.reason.starts_with(&format!("{kind}: ")), "{mismatch:?}");
             assert_eq!((mismatch.source.as_str(), mismatch.other_anchors), ("source", false));
             assert_eq!(mismatch.chain_digest, chain_digest(&honest));
-            let counted: u64 = told.differences.iter().map(|(_, count)| count).sum();
-            assert_eq!((counted, told.matched), (5, 1), "{kind}");
+            let counted: u64 = outcome.differences.iter().map(|(_, count)| count).sum();
+            assert_eq!((counted, outcome.matched), (5, 1), "{kind}");
         }
     }
 
@@ -686,9 +686,12 @@ mod tests {
         let mut memory = Memory::presenting(&forged);
         memory.start(&anchors(1));
         memory.report(event(&forged));
-        let told = follow(&memory);
-        assert_eq!((told.mismatches[0].step.as_str(), told.mismatches.len()), ("3b", 1));
-        assert!(!told.mismatches[0].other_anchors);
+        let outcome = follow(&memory);
+        assert_eq!(
+            (outcome.mismatches[0].step.as_str(), outcome.mismatches.len()),
+            ("3b", 1)
+        );
+        assert!(!outcome.mismatches[0].other_anchors);
     }
 
     #[test]
@@ -699,9 +702,9 @@ mod tests {
         memory.present(&theirs);
         memory.report(event(&theirs));
         memory.report(event(&theirs));
-        let told = follow(&memory);
-        assert_eq!((told.other_anchors, told.differences.len()), (2, 0));
-        assert!(told.mismatches[0].other_anchors && told.mismatches.len() == 1);
+        let outcome = follow(&memory);
+        assert_eq!((outcome.other_anchors, outcome.differences.len()), (2, 0));
+        assert!(outcome.mismatches[0].other_anchors && outcome.mismatches.len() == 1);
     }
 
     #[test]
@@ -713,9 +716,9 @@ mod tests {
         let mut event = event(&honest);
         event.tool = "delete".to_owned();
         memory.report(event);
-        let told = follow(&memory);
-        assert!(!told.mismatches[0].other_anchors);
-        assert_eq!(told.differences, [(DifferenceKind::Tool, 1)]);
+        let outcome = follow(&memory);
+        assert!(!outcome.mismatches[0].other_anchors);
+        assert_eq!(outcome.differences, [(DifferenceKind::Tool, 1)]);
     }
 
     #[test]
@@ -726,14 +729,14 @@ mod tests {
         memory.report(event(&forged));
         let anchors = anchors(1);
         let mut checker = Checker::new(&anchors, Progress::default(), 1 << 20);
-        let mut told = Told::default();
-        assert!(step(&mut checker, &memory, &mut told).unwrap());
-        assert_eq!((told.unchecked, told.mismatches.len()), (2, 0));
+        let mut outcome = Outcome::default();
+        assert!(step(&mut checker, &memory, &mut outcome).unwrap());
+        assert_eq!((outcome.unchecked, outcome.mismatches.len()), (2, 0));
         checker.trusts("source", &anchors.digest());
         memory.report(event(&forged));
-        assert!(step(&mut checker, &memory, &mut told).unwrap());
-        assert_eq!((told.unchecked, told.mismatches.len()), (2, 1));
-        assert!(!told.mismatches[0].other_anchors);
+        assert!(step(&mut checker, &memory, &mut outcome).unwrap());
+        assert_eq!((outcome.unchecked, outcome.mismatches.len()), (2, 1));
+        assert!(!outcome.mismatches[0].other_anchors);
         assert_eq!(checker.progress().anchors_of["source"], Some(anchors.digest()));
     }
 
@@ -745,8 +748,8 @@ mod tests {
             chain_digest: Vec::new(),
             ..event("never presented")
         });
-        let told = follow(&memory);
-        assert_eq!((told.unchecked, told.mismatches.len()), (2, 0));
+        let outcome = follow(&memory);
+        assert_eq!((outcome.unchecked, outcome.mismatches.len()), (2, 0));
     }
 
     #[test]
@@ -764,22 +767,22 @@ mod tests {
         let mut memory = Memory::default();
         memory.report(event(&honest));
         let anchors = anchors(1);
-        let mut told = Told::default();
+        let mut outcome = Outcome::default();
         // Room for the verdicts of about two chains.
         let mut checker = Checker::new(&anchors, from(0), 1);
-        while step(&mut checker, &memory, &mut told).unwrap() {}
-        assert_eq!((told.unchecked, told.matched), (1, 0));
+        while step(&mut checker, &memory, &mut outcome).unwrap() {}
+        assert_eq!((outcome.unchecked, outcome.matched), (1, 0));
         memory.present(&honest);
         memory.earlier.push(honest.clone());
         for other in 5..12 {
             memory.present(&chain(other));
         }
-        while step(&mut checker, &memory, &mut told).unwrap() {}
+        while step(&mut checker, &memory, &mut outcome).unwrap() {}
         let mut lie = event(&honest);
         lie.tool = "delete".to_owned();
         memory.report(lie);
-        while step(&mut checker, &memory, &mut told).unwrap() {}
-        assert_eq!((told.unchecked, told.mismatches.len()), (1, 1));
+        while step(&mut checker, &memory, &mut outcome).unwrap() {}
+        assert_eq!((outcome.unchecked, outcome.mismatches.len()), (1, 1));
     }
 
     #[test]
@@ -792,14 +795,14 @@ mod tests {
         lie.tool = "delete".to_owned();
         memory.report(lie.clone());
         let anchors = anchors(1);
-        let mut told = Told::default();
+        let mut outcome = Outcome::default();
         let mut checker = Checker::new(&anchors, from(0), 1 << 20);
-        while step(&mut checker, &memory, &mut told).unwrap() {}
-        assert_eq!((told.unchecked, told.mismatches.len()), (1, 0));
+        while step(&mut checker, &memory, &mut outcome).unwrap() {}
+        assert_eq!((outcome.unchecked, outcome.mismatches.len()), (1, 0));
         memory.is_unreadable = false;
         memory.report(lie);
-        while step(&mut checker, &memory, &mut told).unwrap() {}
-        assert_eq!((told.unchecked, told.mismatches.len()), (1, 1));
+        while step(&mut checker, &memory, &mut outcome).unwrap() {}
+        assert_eq!((outcome.unchecked, outcome.mismatches.len()), (1, 1));
     }
 
     #[test]
@@ -848,20 +851,20 @@ mod tests {
         memory.report(event);
         let anchors = anchors(1);
         let mut checker = Checker::new(&anchors, from(0), 1 << 20);
-        let mut told = Told {
+        let mut outcome = Outcome {
             failures: 2,
-            ..Told::default()
+            ..Outcome::default()
         };
         for _ in 0..2 {
             assert!(matches!(
-                step(&mut checker, &memory, &mut told),
+                step(&mut checker, &memory, &mut outcome),
                 Err(StepError::Record(ReportError::Stopping))
             ));
-            assert_eq!(told.through, 0);
+            assert_eq!(outcome.through, 0);
         }
-        assert!(step(&mut checker, &memory, &mut told).unwrap());
-        assert!(!step(&mut checker, &memory, &mut told).unwrap());
-        assert_eq!((told.mismatches.len(), told.through), (1, 2));
+        assert!(step(&mut checker, &memory, &mut outcome).unwrap());
+        assert!(!step(&mut checker, &memory, &mut outcome).unwrap());
+        assert_eq!((outcome.mismatches.len(), outcome.through), (1, 2));
     }
 
     #[test]
@@ -873,14 +876,14 @@ mod tests {
             memory.report(event(&honest));
         }
         let anchors = anchors(1);
-        let mut told = Told::default();
+        let mut outcome = Outcome::default();
         let mut checker = Checker::new(&anchors, from(4), 1 << 20);
-        while step(&mut checker, &memory, &mut told).unwrap() {}
-        assert_eq!((told.matched, told.through), (3, 7));
+        while step(&mut checker, &memory, &mut outcome).unwrap() {}
+        assert_eq!((outcome.matched, outcome.through), (3, 7));
         memory.first = 6;
-        let mut told = Told::default();
+        let mut outcome = Outcome::default();
         let mut checker = Checker::new(&anchors, from(4), 1 << 20);
-        while step(&mut checker, &memory, &mut told).unwrap() {}
-        assert_eq!((told.matched, told.through), (1, 7));
+        while step(&mut checker, &memory, &mut outcome).unwrap() {}
+        assert_eq!((outcome.matched, outcome.through), (1, 7));
     }
 }

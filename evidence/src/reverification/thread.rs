@@ -304,12 +304,14 @@ mod tests {
             cursors: Some(Arc::clone(&cursors)),
             metrics,
         };
-        let (told, telling) = mpsc::channel();
+        let (reported, reports) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let mut has_panicked = false;
             let mut record = |mismatches: Vec<Mismatch>| {
                 assert!(std::mem::replace(&mut has_panicked, true), "on purpose");
-                mismatches.into_iter().for_each(|mismatch| told.send(mismatch).unwrap());
+                mismatches
+                    .into_iter()
+                    .for_each(|mismatch| reported.send(mismatch).unwrap());
                 Ok(())
             };
             let mut returned = HashMap::new();
@@ -317,11 +319,11 @@ mod tests {
                 reverification.follow(&mut record, &mut returned);
             });
         });
-        let mismatch = telling.recv_timeout(Duration::from_secs(30)).unwrap();
+        let mismatch = reports.recv_timeout(Duration::from_secs(30)).unwrap();
         assert_eq!((mismatch.step.as_str(), mismatch.other_anchors), ("3b", false));
         handover.stop();
         thread.join().unwrap();
-        assert_eq!(telling.try_iter().count(), 0, "once");
+        assert_eq!(reports.try_iter().count(), 0, "once");
         let stopped = cursors.progress().unwrap();
         assert_eq!(stopped.next, 3);
         assert_eq!(stopped.anchors_of[&SOURCE.to_string()], Some(anchors().digest()));

@@ -161,7 +161,7 @@ fn shared(folder: &Path, percent: u8) -> Ledger {
     };
     let options = LedgerOptions { retention, ..options() };
     let mut ledger = try_open(folder, options).unwrap().0;
-    ledger.share_out(percent);
+    ledger.limit_shares(percent);
     ledger
 }
 
