@@ -158,7 +158,7 @@ fn a_client_that_leaves_owes_nothing_until_its_next_echo() {
 }
 
 #[test]
-fn a_lease_is_over_a_hundredth_more_than_max_staleness_after_the_last_echo_whether_the_stream_has_ended_or_not() {
+fn a_lease_ends_max_staleness_and_one_percent_after_the_last_echo_even_if_the_stream_has_ended() {
     for ends in [false, true] {
         let mut scene = Scene::new();
         let mut stream = Some(scene.fresh("a"));
@@ -283,7 +283,7 @@ fn a_ping_is_not_echoed_before_every_update_was_sent() {
 }
 
 #[test]
-fn a_client_that_leaves_an_update_unapplied_for_half_a_second_is_not_echoed_before_it_has_caught_up() {
+fn a_client_with_an_update_unapplied_for_half_a_second_gets_no_echo_until_it_has_caught_up() {
     let mut scene = Scene::new();
     let stream = scene.fresh("a");
     let begun = scene.now;
