@@ -333,7 +333,7 @@ fn keys_that_no_token_could_name_are_refused_where_they_are_too_many_to_be_tried
         );
         let policy = load(&[set((1..=limit).map(named).collect())]).unwrap();
         let notes: Vec<_> = policy.notes.iter().map(ToString::to_string).collect();
-        assert!(!notes.iter().any(|note| note.contains("no `kid`")), "{notes:?}");
+        assert!(!notes.iter().any(|note| note.contains("without `kid`")), "{notes:?}");
     }
 }
 
