@@ -95,8 +95,8 @@ impl Settings {
             return Err(SettingsError::at(
                 "access",
                 "no filter could follow revocations: the gRPC port requires credentials, because of client_ca in \
-                 tls.grpc or access.certificates, but no credential has the role filter, no issuers, and a form that \
-                 the port accepts. Add such an entry to access.certificates, with client_ca in tls.grpc, or to \
+                 tls.grpc or access.certificates, but no credential with the role filter and without issuers can be \
+                 used there. Add such an entry to access.certificates, with client_ca in tls.grpc, or to \
                  access.tokens; or set access.grpc: open, if only the mesh can reach the port",
             ));
         }

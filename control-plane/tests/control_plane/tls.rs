@@ -435,7 +435,7 @@ async fn an_expired_certificate_ends_its_streams() {
     watcher.welcome().await;
     let (code, message) = watcher.refusal().await;
     assert_eq!(code, Code::PermissionDenied);
-    assert!(message.contains("has ended"), "{message}");
+    assert!(message.contains("has expired"), "{message}");
 }
 
 #[tokio::test]

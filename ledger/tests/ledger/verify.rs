@@ -167,7 +167,7 @@ fn data_that_is_missing_without_a_note_is_found() {
     let all = std::fs::read(keys(folder.path())).unwrap();
     let keys_cut_off = copy(folder.path());
     std::fs::write(keys(keys_cut_off.path()), &all[..64]).unwrap();
-    assert!(named(keys_cut_off.path(), &keys(keys_cut_off.path())).contains("it is not there"));
+    assert!(named(keys_cut_off.path(), &keys(keys_cut_off.path())).contains("it is missing"));
     let key_zeroed = copy(folder.path());
     let mut zeroed = all.clone();
     zeroed[64..128].fill(0);
@@ -276,7 +276,7 @@ fn an_incomplete_erasure_is_reported_and_is_no_damage() {
         let entry = entry.unwrap();
         std::fs::copy(entry.path(), folder.path().join("index").join(entry.file_name())).unwrap();
     }
-    assert!(!check(folder.path()).problems.is_empty(), "rows of what was erased");
+    assert!(!check(folder.path()).problems.is_empty(), "rows of erased records");
     let pending = folder.path().join(format!("erasing-{}", erased.key));
     std::fs::write(&pending, []).unwrap();
     let found = check(folder.path());
