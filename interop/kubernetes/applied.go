@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// checkApplied looks at what is there once a file was applied over manifests: its documents are merged into what has their
-// kind and name, or added.
+// checkApplied checks the objects after a file was applied over manifests: each document is merged into the object of
+// its kind and name, or added.
 func checkApplied(rules *definitions, file string, manifests []string) ([]string, error) {
 	var objects []*unstructured.Unstructured
 	for _, path := range manifests {
@@ -47,7 +47,7 @@ func checkApplied(rules *definitions, file string, manifests []string) ([]string
 	return problems, nil
 }
 
-// apply merges lists as `kubectl apply` does: by what their items are called.
+// apply merges lists as `kubectl apply` does: by their items' names.
 func apply(change *unstructured.Unstructured, objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	for _, object := range objects {
 		if !isSame(object, change) {

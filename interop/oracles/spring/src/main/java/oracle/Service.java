@@ -44,7 +44,7 @@ public final class Service {
         tomcat.getConnector().setProperty("allowedTrailerHeaders", TRAILERS);
         Context context = tomcat.addContext("", folder.getPath());
 
-        // X-Forwarded-Host, X-Forwarded-Prefix and Forwarded are believed, as behind a proxy.
+        // Trusts X-Forwarded-Host, X-Forwarded-Prefix and Forwarded, as behind a proxy.
         FilterDef definition = new FilterDef();
         definition.setFilterName("forwarded");
         definition.setFilterClass(ForwardedHeaderFilter.class.getName());
@@ -165,7 +165,7 @@ public final class Service {
 
         void readBody() {
             try {
-                // Parameters of a form are read from the body, which is then gone.
+                // Reading a form's parameters consumes the body.
                 call(request, "getParameterMap");
                 java.io.InputStream body = (java.io.InputStream) call(request, "getInputStream");
                 body.skip(Long.MAX_VALUE);
