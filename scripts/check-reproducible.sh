@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks that the same sources give the same filter module, and the same OCI image layouts of it, wherever they lie: builds
-# all here and from a copy in another folder, whose name is longer and has a space in it, and compares. The copy is built
-# from nothing, which takes minutes.
+# Checks that the same sources in another folder give the same filter module and the same OCI image layouts: builds all
+# here and from a copy in another folder, whose name is longer and contains a space, and compares. The copy is built
+# from scratch, which takes minutes.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -32,7 +32,7 @@ main() {
 
 MODULE=credence-filter.wasm
 
-# What is built or installed, not written.
+# Built or installed files, not sources.
 LEFT_OUT=(.git .tools .state try build target fuzz/target loadtest/noop/target loadtest/calls/target e2e/neighbour/target)
 
 main

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Runs what docs/ has its readers type for a cluster, with the real kubectl and helm, page after page as it is printed, against a
-# stand-in for a cluster (interop/cluster). The first time it builds both, which takes minutes. CREDENCE_BIN names `credence`.
+# Runs the commands for a cluster in docs/ with the real kubectl and helm, page after page as printed, against a
+# stand-in for a cluster (interop/cluster). The first run builds both, which takes minutes. CREDENCE_BIN names
+# `credence`.
 #
-# Not run are fences for the cluster's registry (e2e/tests/filter/module_image.rs pushes) and those that need a running pod.
+# It skips commands for the cluster's registry (e2e/tests/filter/module_image.rs pushes) and those that need a running
+# pod.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-# In the order of an operator who installs all.
+# In the order of an operator who installs everything.
 PAGES=(operate/control-plane start/istio start/envoy-gateway)
-# What is in a cluster before Credence.
+# Namespaces that exist before Credence.
 NAMESPACES=(default payments istio-system envoy-gateway-system)
 
 main() {
@@ -36,14 +38,14 @@ main() {
     a_mistake_is_found
 }
 
-# Only `make test-mesh` builds it, and runs all that pages say of it.
+# Only `make test-mesh` builds it, and runs all of its commands in the pages.
 link_istioctl() {
     local built
     built=$(find "$TOOLS/" -maxdepth 2 -path '*/interop-istio-*/istioctl' | head -n1)
     if [ -n "$built" ]; then
         ln -s "$built" "$scratch/bin/istioctl"
     else
-        say "Skipped: what the pages have istioctl do (make test-mesh builds it)"
+        say "Skipped: the istioctl commands of the pages (make test-mesh builds it)"
         ln -s "$(type -P true)" "$scratch/bin/istioctl"
     fi
 }
@@ -51,7 +53,7 @@ link_istioctl() {
 run_page() {
     local begin fence
     rm -rf fences && mkdir fences
-    # Each into a file that is called as the line at which it begins.
+    # Writes each into a file that is named by its first line's number.
     awk '/^ *```/ { inside = !inside; if (inside) { shell = $0 ~ /```sh$/; file = sprintf("fences/%05d", NR + 1) } next }
         inside && shell { print > file }' "$ROOT/$1"
     for fence in fences/*; do
@@ -89,7 +91,7 @@ a_mistake_is_found() {
     for wrong in "kubectl label namespace nowhere credence-filters=allowed" "kubectl -n payments get envoyextensionpolicys credence" \
         "kubectl -n credence rollout status statefulset/credence" "kubectl apply -f envoy-config/kubernetes/missing.yaml" \
         "helm upgrade other envoy-config/helm/credence-control-plane -n credence -f values.yaml"; do
-        ! $wrong >said 2>&1 || fail "'$wrong' is taken for right"
+        ! $wrong >said 2>&1 || fail "'$wrong' is accepted"
     done
 }
 

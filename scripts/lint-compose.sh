@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Has docker-compose read docker-compose.yml: it refuses what it does not know.
+# Has docker-compose read docker-compose.yml: it refuses unknown fields.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Has Envoy Gateway's own tool, egctl, validate the resources for it. The first time it builds egctl, which takes minutes.
+# Has Envoy Gateway's own tool, egctl, validate the resources for it. The first run builds egctl, which takes minutes.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -12,7 +12,7 @@ main() {
     egctl=$("$ROOT/scripts/setup-egctl.sh")
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
-    # As egctl's home: it reads what a cluster's user has set.
+    # Its own home: egctl reads the settings of a cluster's user.
     export HOME=$scratch
     cd "$ROOT/envoy-config/envoy-gateway"
     local file
@@ -22,16 +22,17 @@ main() {
     a_mistake_is_found "$egctl"
 }
 
-# It says what is wrong in its output only, whatever its exit code; that nothing is, in green, which no text of the file is.
+# egctl reports errors only in its output, with any exit code. It prints OK in green, which no text of the file
+# contains.
 is_valid() {
     local said
     said=$("$1" experimental validate --file "$2" 2>&1) || true
-    [[ $said == *$'\e[32mOK\e[0m'* ]] || fail "egctl does not take $2:" "$said"
+    [[ $said == *$'\e[32mOK\e[0m'* ]] || fail "egctl does not accept $2:" "$said"
 }
 
 a_mistake_is_found() {
     sed 's/failOpen: false/failShut: true/' credence.yaml >"$scratch/wrong.yaml"
-    ! (is_valid "$1" "$scratch/wrong.yaml") 2>/dev/null || fail "egctl takes what is wrong"
+    ! (is_valid "$1" "$scratch/wrong.yaml") 2>/dev/null || fail "egctl accepts an invalid file"
 }
 
 main

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Holds the manifests (as they stand, and as they are in an Istio mesh) and the chart of the control plane, and the resources for
-# Envoy Gateway, to what Kubernetes, the definitions of the others' resources and Helm themselves ask of them
-# (interop/kubernetes), and the settings and arguments that the chart makes to `credence`, which CREDENCE_BIN names.
+# Validates the control plane's manifests (plain and in an Istio mesh) and its chart, and the resources for Envoy
+# Gateway, with Kubernetes', the custom resource definitions' and Helm's own checks (interop/kubernetes). Checks the
+# chart's settings and arguments with `credence`, which CREDENCE_BIN names.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -10,7 +10,7 @@ IN_A_MESH=istio/control-plane/pod.yaml
 
 main() {
     local prepared
-    require openssl openssl "making what the control plane is started with"
+    require openssl openssl "making the control plane's keys and certificates"
     prepared=$("$ROOT/scripts/setup-interop.sh" kubernetes)
     case $prepared in
     skipped*) return ;;
@@ -40,7 +40,7 @@ credence_takes_what_the_chart_makes() {
         -keyout "$scratch/tls/tls.key" -out "$scratch/tls/tls.crt" 2>/dev/null
     cp "$scratch/tls/tls.crt" "$scratch/tls/ca.crt"
     for values in "$CHART"/ci/*-values.yaml; do
-        # Where a Secret has the settings there are none.
+        # If a Secret has the settings, there are none.
         if ! "$TOOL" settings "$CHART" "$values" >"$settings" 2>"$scratch/said"; then
             grep -q 'the chart has no \*core.ConfigMap' "$scratch/said" || fail "$values cannot be rendered" "$(cat "$scratch/said")"
             echo '{}' >"$settings"
@@ -53,9 +53,9 @@ credence_takes_what_the_chart_makes() {
             argument=${argument/\/etc\/credence\/settings/$scratch/settings}
             arguments+=("${argument/\/run\/credence\/operator/$scratch/operator}")
         done < <("$TOOL" arguments "$CHART" "$values")
-        # It understands them all, and stops at the empty folder.
+        # It accepts all arguments, and stops at the empty folder.
         said=$("$CREDENCE_BIN" "${arguments[@]}" 2>&1) || true
-        [[ $said == *"start once with --init"* ]] || fail "credence does not take the arguments of $values" "$said"
+        [[ $said == *"start once with --init"* ]] || fail "credence does not accept the arguments of $values" "$said"
     done
 }
 
@@ -97,8 +97,8 @@ refused_values() {
     { cat "$CHART/ci/default-values.yaml" && echo; } | grep -v "^${1%%:*}:" >"$scratch/values.yaml"
     [ "${1%%:*}" = image ] && sed -i '/^  digest:/d' "$scratch/values.yaml"
     echo "$1" >>"$scratch/values.yaml"
-    ! said=$("$TOOL" settings "$CHART" "$scratch/values.yaml" 2>&1) || fail "the value $1 is taken for right"
-    [[ $said == *"$2"* ]] || fail "of the value $1 something else is said:" "$said"
+    ! said=$("$TOOL" settings "$CHART" "$scratch/values.yaml" 2>&1) || fail "the value $1 is accepted"
+    [[ $said == *"$2"* ]] || fail "the value $1 is refused with another message:" "$said"
 }
 
 main
