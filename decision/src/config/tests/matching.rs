@@ -187,48 +187,48 @@ fn an_error_in_a_match_is_reported_with_its_place_and_cure() {
         ),
     ];
     for (written, place, message) in cases {
-        one_mistake(
+        assert_one_error(
             &[(r#""methods": ["GET"]"#, &written)],
             &format!("rules[1].match.{place}"),
             message,
         );
     }
     let path = r#""path": "/healthz""#;
-    one_mistake(
+    assert_one_error(
         &[(path, r#""path": "/{id:uuid}""#)],
         "rules[2].match.path",
         "`uuid` is no type of a capture",
     );
-    one_mistake(&[(path, r#""path": "/a%2Fb""#)], "rules[2].match.path", "encoded slash");
+    assert_one_error(&[(path, r#""path": "/a%2Fb""#)], "rules[2].match.path", "encoded slash");
     let deny = r#""default": "deny""#;
-    one_mistake(
+    assert_one_error(
         &[(deny, r#""paths": {"allow": ["dot_segment"]}"#)],
         "paths.allow[0]",
         "unknown variant `dot_segment`, expected one of `encoded_slash`, `path_parameter`, `empty_segment`, \
          `letter_case`, `trailing_slash`, `format_suffix`",
     );
-    one_mistake(
+    assert_one_error(
         &[(deny, r#""paths": {"allow": ["empty_segment", "empty_segment"]}"#)],
         "paths.allow[1]",
         "listed twice",
     );
-    one_mistake(
+    assert_one_error(
         &[(deny, r#""hosts": {"allow": ["port", "trailing_dot", "port"]}"#)],
         "hosts.allow[2]",
         "listed twice",
     );
-    one_mistake(
+    assert_one_error(
         &[(deny, r#""hosts": {"allow": ["any"]}"#)],
         "hosts.allow[0]",
         "unknown variant `any`, expected `port` or `trailing_dot`",
     );
     let proof = r#""proof": "none""#;
-    one_mistake(
+    assert_one_error(
         &[(proof, r#""proof": "none", "clusters": []"#)],
         "rules[1].clusters",
         "an empty list matches nothing",
     );
-    one_mistake(
+    assert_one_error(
         &[(proof, r#""proof": "none", "clusters": ["a b"]"#)],
         "rules[1].clusters[0]",
         "`a b` is not usable",
@@ -286,7 +286,7 @@ fn arguments_of(policy: &Policy, rule: usize) -> &ArgumentMapping {
     &requirement.as_ref().expect("the rule is not public").arguments
 }
 
-fn one_mistake(replacements: &[(&str, &str)], path: &str, message: &str) {
+fn assert_one_error(replacements: &[(&str, &str)], path: &str, message: &str) {
     let error = Policy::parse(with(replacements).as_bytes()).expect_err(path);
     let [problem] = &error.problems[..] else {
         panic!("{path}: expected one error, found\n{error}")

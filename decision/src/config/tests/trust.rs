@@ -8,7 +8,7 @@ use credence_delegation::trust::MAX_KEYS_PER_ISSUER;
 const ISSUER: &str = "https://id.example.com";
 
 #[test]
-fn a_key_given_singly_is_tried_whatever_key_id_a_token_names() {
+fn a_single_key_is_tried_for_any_key_id_of_a_token() {
     let jwk = with_id(&key(KeyType::Ed25519, 1), "a");
     let policy = load(&[anchor(&format!(r#""jwk":{jwk}"#))]).unwrap();
     let [anchor] = &anchors(&policy)[..] else {
