@@ -1,4 +1,4 @@
-//! What a chain is granted under a rule: worked out for the first request, and the same for those that follow.
+//! The grant of a chain under a rule: computed for the first request, and reused for the following ones.
 
 use std::cell::OnceCell;
 
@@ -7,18 +7,18 @@ use credence_delegation::VerifiedChain;
 use crate::agent::Agent;
 use crate::identity_headers::{Identity, MAX_VALUE_BYTES};
 
-/// What every allowed request of one chain, by one agent, under one rule has in common.
+/// The common part of all allowed requests of one chain, by one agent, under one rule.
 #[derive(Debug)]
 pub struct Grant {
     rule_index: usize,
     agent: Agent,
-    /// Who the service behind us is told is asking.
+    /// The identity that the service receives.
     pub identity: Identity,
     evidence: OnceCell<Box<[u8]>>,
 }
 
 impl Grant {
-    /// What `agent` is granted under the rule of this number.
+    /// The grant of `agent` under the rule with this index.
     pub fn new(rule_index: usize, agent: Agent, identity: Identity) -> Self {
         Self {
             rule_index,
@@ -28,12 +28,12 @@ impl Grant {
         }
     }
 
-    /// Whether this is what `agent` is granted under the rule of this number.
+    /// Whether this is the grant of `agent` under the rule with this index.
     pub fn is_of(&self, rule_index: usize, agent: Agent) -> bool {
         self.rule_index == rule_index && self.agent == agent
     }
 
-    /// What the events of all these requests have in common, encoded; `encode` does it the first time.
+    /// The common part of the events of these requests, encoded. `encode` runs the first time.
     pub fn evidence(&self, encode: impl FnOnce(&mut Vec<u8>)) -> &[u8] {
         self.evidence.get_or_init(|| {
             let mut encoded = Vec::with_capacity(USUAL_EVIDENCE_BYTES);
@@ -42,7 +42,7 @@ impl Grant {
         })
     }
 
-    /// Bytes that a grant of this chain may take in memory: what a cache has to reckon with.
+    /// The memory that a grant of this chain may need, for the accounting of caches.
     pub fn bytes(chain: &VerifiedChain) -> usize {
         let principal = chain.principal();
         let subject = principal.subject.as_deref().unwrap_or_default();

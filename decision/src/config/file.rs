@@ -1,7 +1,7 @@
-//! The configuration as it is written: names and JSON types, nothing else. `super::compile` gives it meaning.
+//! The configuration file: names and JSON types only. `super::compile` interprets it.
 //!
-//! Unknown and repeated fields are refused everywhere. So is `null`, by `super::read`: a template that was meant to fill in
-//! `hosts:` and did not must not mean "every host".
+//! Unknown and duplicate fields are refused everywhere. `super::read` also refuses `null`: if a template fails to fill
+//! in `hosts:`, that must not mean "every host".
 
 #[cfg(feature = "tools")]
 use std::collections::BTreeMap;
