@@ -84,7 +84,7 @@ fn a_configuration_that_the_filter_loads_is_valid() {
 #[test]
 fn errors_are_refused_by_the_filter_and_by_the_schema() {
     let schema = Schema::printed();
-    let mistakes = [
+    let errors = [
         // Names.
         ("/colour", json!("red")),
         ("/trust_anchors/0/key", json!({})),
@@ -164,7 +164,7 @@ fn errors_are_refused_by_the_filter_and_by_the_schema() {
         ("/rules/1/tool", json!("a")),
         ("/rules/1/proof", json!("none")),
     ];
-    for (pointer, value) in mistakes {
+    for (pointer, value) in errors {
         let changed = with(pointer, value.clone());
         assert!(
             Policy::parse(changed.to_string().as_bytes()).is_err(),

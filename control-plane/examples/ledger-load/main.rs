@@ -38,7 +38,7 @@ fn main() -> Result<(), Failure> {
         ),
         ["check", folder, sources @ ..] => check::check(folder.as_ref(), sources),
         _ => Err("ledger-load send ADDRESS SOURCES RATE WARM_UP SECONDS, or \
-                  ledger-load check DATA_FOLDER SOURCE=THROUGH..."
+                  ledger-load check DATA_DIR SOURCE=THROUGH..."
             .into()),
     }
 }
