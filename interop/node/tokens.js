@@ -58,7 +58,7 @@ function grant(holder, tools, depth, maxDepth) {
   };
 }
 
-/** Section 4.6: of the JWS signing input, that is of all before the signature. */
+/** Section 4.6: of the JWS signing input, which is everything before the signature. */
 function tokenHash(token) {
   return createHash("sha256").update(token.slice(0, token.lastIndexOf("."))).digest("base64url");
 }

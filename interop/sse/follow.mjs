@@ -17,7 +17,7 @@ const FOLLOWERS_FROM_THE_BEGINNING = 3;
 const FOLLOWERS_FROM_NOW = 3;
 /** Milliseconds between two cuts of every connection, at most. */
 const LONGEST_PEACE = 600;
-/** Milliseconds that the revocations are spread over. */
+/** The milliseconds over which the revocations are spread. */
 const DURATION = 12_000;
 const DEADLINE = 120_000;
 
@@ -150,7 +150,7 @@ async function restart() {
   server = await serve(port, []);
 }
 
-/** Revokes a delegation of this id. No filter is there to wait for. */
+/** Revokes a delegation of this id. There is no filter to wait for. */
 async function revoke(id) {
   const body = JSON.stringify({ delegation: { issuer: "https://id.example.com", subject: "alice", id } });
   const response = await fetch(`http://127.0.0.1:${port}/v1/revocations?wait=committed`, {
