@@ -448,13 +448,13 @@ fn a_refused_client_that_stalls_on_another_stream_loses_all_of_them() {
             stream.apply(seq);
         }
         scene.pass(APPLY_TIMEOUT);
-        let is_refused = scene.leases.refused(&client("a"), scene.now).is_some();
-        assert_eq!(is_refused, stalling >= MIN_TOLERATED_STALLS as usize);
+        let client_is_refused = scene.leases.refused(&client("a"), scene.now).is_some();
+        assert_eq!(client_is_refused, stalling >= MIN_TOLERATED_STALLS as usize);
         for (number, stream) in streams.iter().enumerate() {
             let was_refused = stalling > MIN_TOLERATED_STALLS as usize;
             assert_eq!(
                 is_refused(stream),
-                (is_refused && number <= stalling) || was_refused,
+                (client_is_refused && number <= stalling) || was_refused,
                 "{stalling}: {number}"
             );
         }

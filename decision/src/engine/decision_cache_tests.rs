@@ -323,7 +323,7 @@ fn the_decision_cache_never_changes_a_decision() {
         state ^= state << 17;
         usize::try_from(state % below as u64).unwrap()
     };
-    let mut was_cached = 0;
+    let mut cached = 0;
     for step in 0..20_000 {
         if draw(30) == 0 {
             let (what, value) = (draw(9), draw(4));
@@ -363,7 +363,7 @@ fn the_decision_cache_never_changes_a_decision() {
         let found = seen(&mut engine, &mut world, &request, has_body);
         assert_eq!(found.0, expected.0, "step {step}: {request:?}");
         assert!(!expected.1);
-        was_cached += usize::from(found.1);
+        cached += usize::from(found.1);
     }
-    assert!(was_cached > 1_000, "{was_cached}");
+    assert!(cached > 1_000, "{cached}");
 }
