@@ -80,7 +80,7 @@ async fn a_missing_parameter_counts_as_the_worst_case() {
 
 /// A holder chooses the ids of the tokens that it derives, and may reuse that of another root.
 #[tokio::test]
-async fn a_delegation_that_is_named_by_those_above_it_is_revoked_there_and_nowhere_else() {
+async fn a_delegation_named_with_the_ids_above_it_is_revoked_only_there() {
     let place = Place::new();
     let server = place.start().await;
     let under =
