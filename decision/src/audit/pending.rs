@@ -87,7 +87,7 @@ impl<K: Ord + Copy> Pending<K> {
         }
     }
 
-    /// Requests that are older than [`ASKED_AFTER`] and may have been answered: at most `most`, and the next ones the
+    /// Requests that are older than `ASKED_AFTER` and may have been answered: at most `most`, and the next ones the
     /// next time.
     pub fn asked_after(&mut self, now: Monotonic, most: usize) -> Vec<K> {
         let from = self.asked.map_or(Bound::Unbounded, Bound::Excluded);
