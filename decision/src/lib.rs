@@ -10,8 +10,7 @@
 //! | [`request`], [`route`], [`arguments`] | the request, the rule that it matches, and the tool's arguments in it |
 //! | [`revocation`] | the revocations, and how fresh they are |
 //! | [`decision`], [`answer`] | the outcome, and the answer to the client |
-//! | [`agent`], [`identity_headers`], [`grant`] | the proven agent, the identity for the service, the grant of a
-//! request |
+//! | [`agent`], [`identity_headers`], [`grant`] | the proven agent, the identity for the service, the grant of a request |
 //! | [`held`] | requests that are held for their bodies or for the first snapshot, and how many may be |
 //! | [`proofs`], [`chains`] | used proofs, and known chains |
 //! | [`config`] | the plugin configuration, parsed into a policy that cannot be wrong |

@@ -15,14 +15,10 @@
 //!
 //! | member of `revoke` | value | revokes |
 //! |---|---|---|
-//! | `epoch` | integer from 0 to 2^53-1 | everything granted in this epoch of the principal and before. It is the epoch
-//! to raise *from*: a captured statement has no second effect |
-//! | `delegation` | the `jti` of every token from the root to the revoked one, 2 to 9 of them; or one `jti` | that
-//! token and everything derived from it, among the principal's. A single `jti` counts wherever it occurs |
-//! | `key` | RFC 7638 thumbprint | everything that the key signs. The key must belong only to this issuer, without
-//! `sub`: an issuer cannot revoke the keys of another |
-//! | `issued_until` | whole seconds | every root that the issuer issued up to then. Without `sub`, and not in the
-//! future, except for [`Limits::iat_skew`] |
+//! | `epoch` | integer from 0 to 2^53-1 | everything granted in this epoch of the principal and before. It is the epoch to raise *from*: a captured statement has no second effect |
+//! | `delegation` | the `jti` of every token from the root to the revoked one, 2 to 9 of them; or one `jti` | that token and everything derived from it, among the principal's. A single `jti` counts wherever it occurs |
+//! | `key` | RFC 7638 thumbprint | everything that the key signs. The key must belong only to this issuer, without `sub`: an issuer cannot revoke the keys of another |
+//! | `issued_until` | whole seconds | every root that the issuer issued up to then. Without `sub`, and not in the future, except for [`Limits::iat_skew`] |
 //!
 //! Any key of an issuer revokes for the whole issuer, including its other keys.
 //!
