@@ -10,7 +10,7 @@
 //! 2. [`Chain::verify`] turns it into a [`VerifiedChain`], the only type that authorises anything;
 //! 3. [`VerifiedChain::identifies_audience`] and [`VerifiedChain::permits`] decide one invocation;
 //! 4. [`Proof::verify`] checks that the presenter holds the leaf key, and [`VerifiedProof::covers`] that it signed
-//! exactly this invocation;
+//!    exactly this invocation;
 //! 5. [`revocation::check_revocation`] tells whether the chain was revoked.
 //!
 //! If a chain's first tokens were verified before, [`Chain::parse_joined_after`] verifies only the new signatures. If

@@ -10,10 +10,10 @@
 //! is forgotten, the clock is corrected, and the token is valid again. There are three measures against that:
 //! 1. time is that of the slowest wall clock that this VM has seen (`SlowestClock`), so a forward jump has no effect;
 //! 2. forgotten tokens are denied by their age: no token is accepted that was issued before the time up to which this
-//! view has forgotten revocations (`Memory::forgotten_before`). All older tokens have expired, unless the clock was set
-//! back;
+//!    view has forgotten revocations (`Memory::forgotten_before`). All older tokens have expired, unless the clock was
+//!    set back;
 //! 3. if an older token may still be valid, because the clock was set back or the log now allows longer lifetimes, the
-//! view is requested again.
+//!    view is requested again.
 
 use std::time::Duration;
 
