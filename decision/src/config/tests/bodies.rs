@@ -42,13 +42,13 @@ fn an_error_about_a_body_is_reported_with_its_place_and_cure() {
             r#""a": {"body": "/a/b"}, "b": {"body": "/a"}"#,
             "",
             "args.b.body",
-            "within another one",
+            "overlaps another one",
         ),
         (
             amount,
             r#", "ignore_members": ["/amount/cents"]"#,
             "ignore_members[0]",
-            "within another one",
+            "overlaps another one",
         ),
         (
             amount,

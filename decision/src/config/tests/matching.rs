@@ -106,7 +106,7 @@ fn an_error_in_a_match_is_reported_with_its_place_and_cure() {
         (
             headers(r#""x-a": {"present": false}"#),
             "headers.x-a.present",
-            "only `true` means something",
+            "only `true` is valid",
         ),
         (
             headers(r#""x-a": {"prefix": ""}"#),
@@ -116,7 +116,7 @@ fn an_error_in_a_match_is_reported_with_its_place_and_cure() {
         (
             headers(r#""x-a": {"exact": " a"}"#),
             "headers.x-a.exact",
-            "is what no value can be",
+            "cannot be a value",
         ),
         (
             headers(r#""X-A": {"present": true}"#),
