@@ -48,17 +48,17 @@ impl Grant {
         let subject = principal.subject.as_deref().unwrap_or_default();
         let ids = chain.tokens().map(|token| token.id().len());
         let in_the_event = ids.chain([principal.issuer.len(), subject.len()]);
-        // Encoded, once in the headers and once in their joint form. None of them is longer than an identity's values may be.
+        // Encoded, once in the headers and once in their joint form. Each is at most as long as an identity's value.
         let in_headers = [&principal.issuer, subject, chain.leaf().id()]
             .map(|text| Identity::value_bytes(text).min(MAX_VALUE_BYTES).saturating_mul(2));
         in_the_event.chain(in_headers).fold(FIXED_BYTES, usize::saturating_add)
     }
 }
 
-/// What an event is likely to need for the names of its rule, its principal and one token.
+/// The usual size of the names of an event's rule, principal and token.
 const USUAL_EVIDENCE_BYTES: usize = 256;
 
-/// A grant without the names and ids of its chain: the rule's, the tool's, and what the allocator adds.
+/// The size of a grant without the names and ids of its chain: the names of rule and tool, and the allocator's share.
 const FIXED_BYTES: usize = 512;
 
 #[cfg(test)]
@@ -69,9 +69,9 @@ mod tests {
     use crate::identity_headers::IdentityHeaders;
     use crate::samples;
 
-    /// Names that three bytes stand for each byte of take their room too.
+    /// Includes names that percent-encoding makes three times as long.
     #[test]
-    fn a_grant_takes_no_more_than_is_reckoned() {
+    fn a_grant_takes_at_most_its_estimate() {
         let name = "\u{e9}".repeat(128);
         let root = mint::RootGrant {
             grant: samples::grant(&name, 2, "{}"),

@@ -33,7 +33,7 @@ impl<V> ByName<V> {
         self.0.len()
     }
 
-    /// Bytes on the heap, without what the values hold elsewhere.
+    /// Bytes on the heap, without other memory of the values.
     pub(crate) fn heap_bytes(&self) -> usize {
         let names = self.0.iter().map(|(name, _)| name.len());
         names.fold(size_of_val(&*self.0), usize::saturating_add)

@@ -24,10 +24,10 @@ pub struct Chain<'a> {
     derived: Vec<Token<'a>>,
 }
 
-/// What verification is done against.
+/// The context of a chain's verification.
 #[derive(Debug, Clone, Copy)]
 pub struct VerificationContext<'a> {
-    /// Whose root tokens count.
+    /// The accepted issuers of root tokens.
     pub anchors: &'a TrustAnchors,
     /// The allowed algorithms of derived tokens.
     pub holder_algorithms: &'a Algorithms,
