@@ -174,7 +174,7 @@ fn welcome(head: u64, snapshot: Option<(v1::Position, u32)>) -> watch_response::
 }
 
 /// The same for a log that assumes this lifetime of tokens.
-fn reckoning_with(lifetime: u64, message: watch_response::Message) -> watch_response::Message {
+fn with_lifetime(lifetime: u64, message: watch_response::Message) -> watch_response::Message {
     match message {
         watch_response::Message::Welcome(welcome) => watch_response::Message::Welcome(v1::Welcome {
             max_token_lifetime_s: lifetime,
@@ -971,7 +971,7 @@ impl Scene {
             .collect();
         scene.open();
         let head = scene.log.len() as u64;
-        scene.hear(reckoning_with(LIFETIME, welcome(head, Some((scene.position(head), 1)))));
+        scene.hear(with_lifetime(LIFETIME, welcome(head, Some((scene.position(head), 1)))));
         let ping = ping_id(&scene.hear(chunk(0, scene.log.clone())));
         scene.hear(pong(ping, head));
         scene
@@ -986,11 +986,11 @@ impl Scene {
     }
 
     /// Ends the stream, and welcomes on the next one without a snapshot.
-    fn resume_reckoning_with(&mut self, lifetime: u64) {
+    fn resume_with_lifetime(&mut self, lifetime: u64) {
         self.watch.on_close(self.now, 14, 0);
         assert!(self.reopen().applied.is_some());
         let head = self.log.len() as u64;
-        self.hear(reckoning_with(lifetime, welcome(head, None)));
+        self.hear(with_lifetime(lifetime, welcome(head, None)));
     }
 }
 
@@ -999,12 +999,12 @@ fn the_longest_lifetime_is_that_of_the_present_stream() {
     let mut scene = Scene::forgetful(&[]);
     assert_eq!(scene.memory().token_lifetime, Some(LIFETIME));
     let before = scene.revision();
-    scene.resume_reckoning_with(LIFETIME);
+    scene.resume_with_lifetime(LIFETIME);
     assert_eq!(scene.revision(), before, "no look-up has to be repeated");
-    scene.resume_reckoning_with(60);
+    scene.resume_with_lifetime(60);
     assert_eq!(scene.memory().token_lifetime, Some(60));
     assert!(scene.revision() > before, "every look-up has to be repeated");
-    scene.resume_reckoning_with(0);
+    scene.resume_with_lifetime(0);
     assert_eq!(scene.memory().token_lifetime, None);
 }
 
@@ -1014,7 +1014,7 @@ fn a_new_lifetime_applies_to_the_old_view_and_to_the_arriving_one() {
     scene.watch.on_close(scene.now, 14, 0);
     scene.reopen();
     scene.log.push(record(3));
-    scene.hear(reckoning_with(60, welcome(3, Some((scene.position(3), 1)))));
+    scene.hear(with_lifetime(60, welcome(3, Some((scene.position(3), 1)))));
     assert_eq!(scene.memory().token_lifetime, Some(60));
     assert!(scene.is_revoked(2) && !scene.is_revoked(3));
     scene.hear(chunk(0, scene.log.clone()));
@@ -1066,7 +1066,7 @@ fn after_the_clock_was_set_back_the_snapshot_is_requested_again() {
     let none = scene.hear_violation(welcome(1, None));
     assert!(none.contains(" while "), "{none}");
     assert_eq!(scene.reopen().applied, None);
-    scene.hear(reckoning_with(LIFETIME, welcome(1, Some((scene.position(1), 1)))));
+    scene.hear(with_lifetime(LIFETIME, welcome(1, Some((scene.position(1), 1)))));
     assert_eq!(scene.memory().forgotten_before, floor);
     scene.hear(chunk(0, scene.log.clone()));
     assert!(scene.is_revoked(1));
@@ -1079,7 +1079,7 @@ fn after_the_clock_was_set_back_the_snapshot_is_requested_again() {
 fn if_the_log_allows_longer_lifetimes_the_snapshot_is_requested_again() {
     let mut scene = Scene::forgetful(&[START - 2_000]);
     scene.tick();
-    scene.resume_reckoning_with(LIFETIME * 10);
+    scene.resume_with_lifetime(LIFETIME * 10);
     assert!(scene.memory().forgotten_before.is_some());
     let actions = scene.tick();
     assert_eq!(actions, [Action::Cancel, Action::Report(FORGOT_TOO_MUCH.to_owned())]);
