@@ -1,17 +1,17 @@
-# The credence command: the control plane (`serve`) and the tools. filter/Dockerfile has the module that Envoy loads.
+# The credence command: the control plane (`serve`) and the tools. filter/Dockerfile builds the module that Envoy loads.
 #
 #   docker build -t credence .                                                        for this machine
-#   docker buildx build --platform linux/amd64,linux/arm64 -t IMAGE:TAG --push .      for both kinds of machine
+#   docker buildx build --platform linux/amd64,linux/arm64 -t IMAGE:TAG --push .      for both platforms
 #
-# Base images are named by the digest of their index over both: a tag, which anybody with the key to it may move, is there
-# for the reader. The two go together: what is built against one Debian's libc runs on that Debian's.
+# Base images are named by the digest of their multi-platform index. The tag is for the reader only, because its owner
+# may move it. The two images belong together: a binary that is built against a Debian's libc runs on that Debian.
 
-# The compiler runs on the machine that builds, whichever it builds for: emulated, it would take an hour.
+# The compiler runs on the build platform for both targets: emulated, it would take an hour.
 FROM --platform=$BUILDPLATFORM docker.io/library/rust:1.95.0-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082 AS build
 ARG BUILDARCH
 ARG TARGETARCH
 WORKDIR /credence
-# For the other kind of machine: Rust's standard library, and a C compiler, which links and which builds what of `ring` is C.
+# For the other platform: Rust's standard library, and a C compiler, which links and builds the C parts of `ring`.
 RUN case $TARGETARCH in \
         amd64) target=x86_64-unknown-linux-gnu package=gcc-x86-64-linux-gnu library=libc6-dev-amd64-cross ;; \
         arm64) target=aarch64-unknown-linux-gnu package=gcc-aarch64-linux-gnu library=libc6-dev-arm64-cross ;; \
@@ -24,7 +24,7 @@ RUN case $TARGETARCH in \
     apt-get install --yes --no-install-recommends "$package=4:12.2.0-3" "$library=2.36-8cross1" && \
     rm -rf /var/lib/apt/lists/*
 COPY . .
-# One target folder for each kind, so that both can be built at the same time.
+# One target folder for each platform, so that both can be built at the same time.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/credence/target,id=credence-$TARGETARCH,sharing=locked \
     built=$(scripts/cross-cargo.sh "$(cat /target)" build --locked --release -p credence) && \

@@ -1,24 +1,24 @@
-# Everything starts here: `make run` and `make test` install what they need into .tools and build the rest.
-# Where Envoy is already installed:  make ENVOY=/path/to/envoy run
+# Start here: `make run` and `make test` install what they need into .tools and build the rest. To use an installed
+# Envoy:  make ENVOY=/path/to/envoy run
 
 include scripts/versions.sh
 
 ENVOY ?= $(CURDIR)/.tools/envoy-$(ENVOY_VERSION)
 export ENVOY
 
-# What the demo and the end-to-end tests drive.
+# The programs that the demo and the end-to-end tests run.
 export CREDENCE_ENVOY := $(abspath $(ENVOY))
 export CREDENCE_WASM := $(CURDIR)/build/credence-filter.wasm
 export CREDENCE_BIN := $(CURDIR)/target/release/credence
 
-# CREDENCE_BIN is right only if cargo builds here.
+# CREDENCE_BIN is right only if cargo builds in this folder.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
-# Which benchmark `make bench` runs: the name behind loadtest/bench-.
+# The benchmark of `make bench`: the name after loadtest/bench-.
 BENCH ?= filter
 
-# All but the examples, which are the programs of benchmarks. They always come from the whole workspace, for which cargo has
-# built what they depend on.
+# All except the examples, which are programs of benchmarks. Always of the whole workspace, for which cargo has built
+# the dependencies.
 TESTS := --workspace --lib --bins --tests
 # Two test programs run at a time: many end with a single long test, which keeps one core busy. The tests that compare rates
 # run alone, last. A new test program is in TESTS_OTHER by itself.
@@ -27,11 +27,11 @@ TESTS_BESIDE := documentation faults filter ledger with_control_plane
 TESTS_OTHER := $(filter-out $(TESTS_ALONE) $(TESTS_BESIDE),$(sort $(basename $(notdir \
 	$(wildcard */tests/*.rs */*/tests/*.rs) $(patsubst %/main.rs,%,$(wildcard */tests/*/main.rs */*/tests/*/main.rs))))))
 
-# How long `make soak-oracles` sends requests.
+# How many seconds `make soak-oracles` sends requests.
 SECONDS ?= 600
 
-# For what is built at the same time: the module's last step keeps one core busy for a minute. Each cargo counts its jobs for
-# itself: make's count, which it would look for in MAKEFLAGS, is not handed down to it.
+# For builds in parallel: the module's last step keeps one core busy for a minute. Each cargo counts its own jobs: it
+# does not get make's count, which it would look for in MAKEFLAGS.
 SIDE_BY_SIDE := --no-print-directory --jobs=4
 export CARGO_MAKEFLAGS :=
 
@@ -46,16 +46,16 @@ run: rust ## Watch a real Envoy allow and deny delegations: builds all, then run
 	@echo "==> Starting the demo"
 	@target/release/demo
 
-# With the command line tool and control plane that cargo builds for the tests, which check themselves for overflows.
+# With the command line tool and control plane of the test build, which checks for overflows.
 test test-beside test-other: export CREDENCE_BIN := $(CURDIR)/target/debug/credence
-# What incremental builds write takes a third of the build, and the tests are built once. For edits, set it to 1.
+# Writing incremental data takes a third of the build, and the tests are built only once. For edits, set it to 1.
 test: export CARGO_INCREMENTAL ?= 0
-# Of each of two test programs. Tests wait more than they compute.
+# For each of the two test programs. Tests wait more than they compute.
 test: export RUST_TEST_THREADS ?= $(shell expr 1 + "$$(nproc)")
 test: rust ## Build all and run every test, end to end against a real Envoy too
 	@scripts/setup-tests.sh
 	@$(MAKE) $(SIDE_BY_SIDE) build-tests neighbour envoy interoperability alerts
-	@echo "==> Running the tests: what each half says comes when it ends"
+	@echo "==> Running the tests: the output of each half appears when it ends"
 	@$(MAKE) $(SIDE_BY_SIDE) --output-sync --keep-going test-other test-beside
 	@cargo test --locked --workspace $(TESTS_ALONE:%=--test %)
 
@@ -76,7 +76,7 @@ build-tests: rust
 	@echo "==> Building the tests"
 	@cargo test --locked $(TESTS) --no-run --quiet
 
-# Other people's software and test vectors that the tests use: downloads, above all.
+# Third-party software and test vectors for the tests, most of them downloads.
 interoperability:
 	@scripts/setup-vectors.sh
 	@scripts/setup-interop.sh python node go sse scim openapi tlog evidence oci \
@@ -128,21 +128,29 @@ lint-shell:
 	@if command -v shellcheck >/dev/null; then echo "==> Scripts" && shellcheck scripts/*.sh envoy-config/compose/*.sh .ci/run; \
 	else echo "==> Scripts: skipped, shellcheck is not installed"; fi
 
+reference: build ## Write what the code knows into docs/reference
+	@scripts/reference.py
+
+lint-words: build
+	@echo "==> Words, and the generated parts of docs/reference"
+	@scripts/words.py --check
+	@scripts/reference.py --check
+
 lint-performance:
 	@echo "==> Figures of docs/performance.md"
 	@loadtest/performance-page --check
 
-# The first time it builds Kubernetes' own checks, which takes minutes.
+# The first run builds Kubernetes' own checks, which takes minutes.
 lint-kubernetes: build
 	@echo "==> Manifests and chart"
 	@scripts/lint-kubernetes.sh
 
-# The first time it builds kubectl and helm, which takes minutes.
+# The first run builds kubectl and helm, which takes minutes.
 lint-cluster-commands: build
 	@echo "==> Commands for a cluster"
 	@scripts/lint-cluster-commands.sh
 
-# What takes a long build the first time.
+# Checks whose first run takes a long build.
 lint-mesh: lint-envoy-gateway lint-istio
 
 lint-envoy-gateway:
@@ -251,7 +259,7 @@ mutants: rust ## Check that each mutant of key-tables fails a test
 clean: ## Remove what was built, but not the installed tools (.tools)
 	rm -rf build target loadtest/noop/target loadtest/calls/target e2e/neighbour/target
 
-# First, before anything is built for a benchmark that does not exist.
+# First, before a build for a benchmark that does not exist.
 bench-known:
 	@test -x "loadtest/bench-$(BENCH)" || { echo "error: there is no benchmark '$(BENCH)'; there are:" \
 		$(patsubst loadtest/bench-%,%,$(wildcard loadtest/bench-*)) >&2; exit 1; }

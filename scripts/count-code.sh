@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Counts the product's code, and the import circles of all Rust code. The last line is one JSON object.
+# Counts the product's code, and the import cycles of all Rust code. The last line is one JSON object.
 #
-#   scripts/count-code.sh            lines by crate, and every import of a circle
-#   scripts/count-code.sh --check    fails where files import each other in a circle
+#   scripts/count-code.sh            lines by crate, and every import of a cycle
+#   scripts/count-code.sh --check    fail if files import each other in a cycle
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec python3 scripts/count_code.py "$@"

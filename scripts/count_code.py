@@ -1,11 +1,11 @@
-"""Counts product code, and finds the files that import each other in a circle.
+"""Counts product code and the documentation's words, and finds import cycles between files.
 
 A line counts unless it is blank, a comment, or part of a test. Product code is every .rs and .proto file outside the
-folders of NOT_PRODUCT, and outside a crate's tests/, benches/ and examples/; nor does a tool's output count, in generated/.
+folders of NOT_PRODUCT and outside a crate's tests/, benches/, examples/ and generated/.
 
-File A imports file B if A names something that B defines: in a `use`, or in a path that starts at `crate`, `self`, `super`
-or a module of A. Names that a module passes on with `pub use` belong to the file that defines them, and passing them on is
-no import; nor is a `mod` declaration. What is compiled for tests only is left out.
+File A imports file B if A names an item that B defines: in a `use`, or in a path that starts with `crate`, `self`, `super`
+or a module of A. An item that a module re-exports with `pub use` belongs to the file that defines it. A re-export or a
+`mod` declaration is not an import. Code that is compiled only for tests is left out.
 """
 
 import json
@@ -14,6 +14,9 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+
+sys.dont_write_bytecode = True  # leave nothing behind in the working tree
+import words
 
 NOT_PRODUCT = {"e2e", "fuzz", "interop", "loadtest", "scripts"}
 NOT_PRODUCT_FOLDERS = {"tests", "benches", "examples", "generated"}
@@ -41,7 +44,7 @@ class Source:
             self.blank(attribute.start(), end)
 
     def modules(self):
-        """The names of the modules that it declares, or the files that these are in."""
+        """The names of the modules that it declares, or their files."""
         declared = r'(?:#\[path\s*=\s*"([^"]+)"\]\s*)?(?:pub(?:\([^)]*\))?\s+)?\bmod\s+(\w+)\s*;'
         return [file or name for file, name in re.findall(declared, self.code)]
 
@@ -101,7 +104,7 @@ def block_comment_end(text, start):
 
 
 def item_end(plain, at):
-    """Where the item ends that follows an attribute: behind its braces, or its semicolon."""
+    """The end of the item after an attribute: after its braces, or its semicolon."""
     depth = 0
     while at < len(plain):
         if plain[at] in "([{":
@@ -124,7 +127,7 @@ class Module:
         self.path = path  # ("crate", "a", "b")
         self.children = {}
         self.passed_on = {}  # name -> absolute path it stands for
-        self.globs = []  # absolute paths of modules whose names are taken over
+        self.globs = []  # absolute paths of modules that are imported whole
 
     def defines(self, name):
         return re.search(
@@ -178,7 +181,7 @@ class Crate:
                     module.passed_on[name] = absolute
 
     def absolute(self, module, path):
-        """The path from the crate's root, or nothing where it leads to another crate."""
+        """The path from the crate's root; `None` if it leads to another crate."""
         head, rest = path[0], tuple(path[1:])
         if head == "crate":
             return ("crate",) + rest
@@ -194,7 +197,7 @@ class Crate:
         return None
 
     def home(self, path, seen=()):
-        """The module that defines what a path names."""
+        """The module that defines the item of a path."""
         if path in seen:
             return None
         module = self.modules.get(("crate",))
@@ -227,7 +230,7 @@ class Crate:
                 if path[-1] in ("*", "self"):
                     path = path[:-1]
                 home = self.home(path)
-                # A module by itself: what is taken from it is found by the paths behind it.
+                # A module itself: the paths after it find what is used from it.
                 if home is None or home.path == path and not self.is_room(home):
                     continue
                 if home.source.path != module.source.path:
@@ -236,12 +239,12 @@ class Crate:
 
     @staticmethod
     def is_room(module):
-        """Whether a file defines anything, or only declares modules and passes names on."""
+        """Whether a file defines items itself, and does not only declare modules and re-export names."""
         return re.search(r"\b(?:struct|enum|union|trait|fn|const|static|type|macro_rules!)\s+\w+", module.source.plain)
 
 
 def leaves(tree):
-    """Each path of a `use`, and the name that it has there."""
+    """Each path of a `use`, and its local name."""
     tree = tree.strip()
     brace = tree.find("{")
     if brace == -1:
@@ -299,7 +302,7 @@ def circles(arrows):
 
 
 def test_files(sources):
-    """What is declared under `cfg(test)`, and what that declares in turn."""
+    """The modules under `cfg(test)`, and those that they declare."""
     found, left = set(), [(path, name) for path, source in sources.items() for name in source.test_modules]
     while left:
         path, name = left.pop()
@@ -349,9 +352,10 @@ def main():
         "control_plane_lines": lines[CONTROL_PLANE],
         "filter_shell_lines": lines[SHELL],
         "import_circles": len(found),
+        **words.counts(),
     }))
     if "--check" in sys.argv[1:] and found:
-        sys.exit("error: files import each other in a circle (above); move what they share below both")
+        sys.exit("error: files import each other in a circle (above); move the shared items to a file below both")
 
 
 main()

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs cargo for another target than this machine:  cross-cargo.sh TARGET (build|clippy|check|run|test) [ARGUMENT...]
 #
-# The target's standard library comes from the toolchain in use if it has one (rustup target add TARGET). Where it has
-# none, Debian's compiler builds it from Debian's sources. That compiler's version differs from the toolchain's, hence the
-# target folder of its own. Prints the folder that the artefacts are in, on stdout.
+# The toolchain in use provides the target's standard library if it can (rustup target add TARGET). Otherwise Debian's
+# compiler builds it from Debian's sources. That compiler's version differs from the toolchain's, so it has its own
+# target folder. Prints the folder of the artefacts on stdout.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -11,9 +11,9 @@ main() {
     target=${1:-} features=()
     case $target in
         wasm32-unknown-unknown)
-            # Without `backtrace`, which a module that has no names of its functions could not show.
+            # Without `backtrace`: the module has no function names to show.
             name=wasm linker=wasm-ld-$LLD_VERSION crates=std,panic_abort parts= packages=("lld-$LLD_VERSION")
-            # Half a microsecond less for each request: SHA-256 makes use of it. V8 has had it since 2021.
+            # Saves half a microsecond per request, since SHA-256 uses it. V8 has had it since 2021.
             features=("-Ctarget-feature=+simd128")
             ;;
         aarch64-unknown-linux-gnu)
@@ -36,7 +36,7 @@ main() {
 
 with_toolchain() {
     local folder=$ROOT/target/$name flags=("${features[@]}")
-    # Its linker for Wasm the toolchain brings along, and for this machine itself `cc` does.
+    # The toolchain contains the linker for Wasm; `cc` links for this machine.
     if [ "$name" != wasm ] && [ "$target" != "$(rustc --print host-tuple)" ]; then
         have "$linker" || install_packages "building for $target" "${packages[@]}"
         flags+=("-Clinker=$linker")
@@ -85,9 +85,9 @@ install_distribution_compiler() {
     install_packages "building for $target" "${missing[@]}"
 }
 
-# compiler_flags SYSROOT FLAG...: those given, and those by which the same sources give the same program wherever they,
-# the registry's crates and the standard library's sources lie (scripts/check-reproducible.sh checks it of the module).
-# Where two prefixes fit, the compiler takes the last. Joined as cargo wants it, by the unit separator, so that a path may
+# compiler_flags SYSROOT FLAG...: the given flags, and those that make the output independent of the folders of the
+# sources, the registry's crates and the standard library (scripts/check-reproducible.sh checks this for the module). If
+# two prefixes match, the compiler takes the last. Joined by the unit separator, as cargo expects, so that a path may
 # contain spaces.
 compiler_flags() {
     local sysroot=$1 IFS=$'\x1f'

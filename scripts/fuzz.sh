@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Runs the fuzz targets one after the other and says what came of each:  scripts/fuzz.sh [TARGET...]
-# FUZZ_SECONDS (60) is the time for each, FUZZ_TARGET a single target. Fails if there is a finding, or if nothing ran.
+# Runs the fuzz targets one after the other and prints the result of each:  scripts/fuzz.sh [TARGET...]
+# FUZZ_SECONDS (60) is the time for each, FUZZ_TARGET a single target. Fails if there is a finding, or if no target ran.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-# Bounds for one input, which takes milliseconds. The memory is mostly libFuzzer's own: it remembers what it has found.
+# Limits for one input, which takes milliseconds. Most of the memory is libFuzzer's own, for what it has found.
 TIMEOUT_SECONDS=25
 RSS_MB=4096
 MALLOC_MB=64
-# Inputs longer than this find nothing that shorter ones do not: limits of size are part of each input.
+# Longer inputs find nothing more: the limits of size are part of each input.
 MAX_LENGTH=8192
 
 seconds=${FUZZ_SECONDS:-60}
 export RUSTUP_TOOLCHAIN=nightly CARGO_TARGET_DIR=$ROOT/target/fuzz
 
 main() {
-    [[ $seconds =~ ^[1-9][0-9]*$ ]] || fail "FUZZ_SECONDS is '$seconds'" "It is how long each target runs: whole seconds, at least 1."
+    [[ $seconds =~ ^[1-9][0-9]*$ ]] || fail "FUZZ_SECONDS is '$seconds'" "Set it to the seconds for each target: a whole number, at least 1."
     cargo_fuzz=$("$ROOT/scripts/setup-fuzz.sh")
     cd "$ROOT"
     local known target findings=0
@@ -28,21 +28,21 @@ main() {
     done
 
     say "Building the fuzz targets"
-    # cargo-fuzz would change the lock file in silence.
+    # cargo-fuzz would silently change the lock file.
     cargo metadata --locked --format-version 1 --filter-platform "$(host)" \
         --manifest-path fuzz/Cargo.toml >/dev/null ||
         fail "fuzz/Cargo.lock does not fit the dependencies" "cargo update --workspace --manifest-path fuzz/Cargo.toml"
-    "$cargo_fuzz" fuzz build || fail "the fuzz targets do not build: what is wrong stands above"
+    "$cargo_fuzz" fuzz build || fail "the fuzz targets do not build: see the errors above"
     say "Fuzzing, $seconds seconds each"
     for target in "${targets[@]}"; do
         run "$target" || findings=$((findings + 1))
     done
     ((findings == 0)) || fail "$findings of ${#targets[@]} targets have a finding" \
-        "Each is a file in fuzz/artifacts/TARGET; the log beside it says what is wrong." \
+        "Each is a file in fuzz/artifacts/TARGET; the log beside it has the error." \
         "fuzz/README.md says what to do with it."
 }
 
-# run TARGET: one line about what came of it; fails if there is a finding.
+# run TARGET: runs it and prints one line with the result; fails if there is a finding.
 run() {
     local target=$1 artifacts=$ROOT/fuzz/artifacts/$1 status=0
     local found=$ROOT/fuzz/corpus/$target seeds=$ROOT/delegation/tests/corpus/$target log=$artifacts/log
@@ -66,7 +66,7 @@ run() {
     fi
 }
 
-# what LOG STATUS: the finding in one line, and where its input is.
+# what LOG STATUS: the finding in one line, and the path of its input.
 what() {
     local panic input
     panic=$(grep -aA1 -m1 "panicked at\|^SUMMARY:\|^==.*ERROR:" "$1" | tr '\n' ' ' | cut -c1-200)

@@ -6,7 +6,7 @@
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-# In the order of an operator who installs all.
+# In the order of an operator who installs everything.
 PAGES=(operate/control-plane start/istio start/envoy-gateway)
 # The namespaces before Credence is installed.
 NAMESPACES=(default payments istio-system envoy-gateway-system)

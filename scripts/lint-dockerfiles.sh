@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the Dockerfiles: with hadolint, and that every image they start from is named by its digest.
+# Checks the Dockerfiles: with hadolint, and that every base image is pinned by its digest.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -7,7 +7,7 @@ main() {
     local hadolint
     hadolint=$(scripts/setup-hadolint.sh)
     "$hadolint" --failure-threshold style "${DOCKERFILES[@]}"
-    awk "$UNPINNED" "${DOCKERFILES[@]}" || fail "an image may be another one tomorrow" "Name it by its digest:  FROM IMAGE:TAG@sha256:..."
+    awk "$UNPINNED" "${DOCKERFILES[@]}" || fail "an image is not pinned" "Name it by its digest:  FROM IMAGE:TAG@sha256:..."
 }
 
 DOCKERFILES=(Dockerfile filter/Dockerfile loadtest/pool/Dockerfile)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Has Istio's own tool, istioctl, validate and analyze envoy-config/istio. The first time it builds Istio, which takes some
+# Has Istio's own tool, istioctl, validate and analyze envoy-config/istio. The first run builds Istio, which takes about
 # eight minutes.
 #
-# The Makefile says where Envoy, the filter and the credence program are: the tests ask for them, whether they use them or not.
+# The Makefile sets the paths of Envoy, the filter and the credence program: the tests need them, used or not.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -10,7 +10,7 @@ ISTIO=istio/control-plane/settings.yaml
 
 main() {
     local prepared
-    require openssl openssl "making what the control plane is started with"
+    require openssl openssl "making the control plane's keys and certificates"
     prepared=$("$ROOT/scripts/setup-interop.sh" kubernetes)
     case $prepared in
     skipped*) return ;;
@@ -39,7 +39,7 @@ credence_takes_what_the_chart_makes() {
         -keyout "$scratch/tls/tls.key" -out "$scratch/tls/tls.crt" 2>/dev/null
     cp "$scratch/tls/tls.crt" "$scratch/tls/ca.crt"
     for values in "$CHART"/ci/*-values.yaml; do
-        # Where a Secret has the settings there are none.
+        # If a Secret has the settings, there are none.
         if ! "$TOOL" settings "$CHART" "$values" >"$settings" 2>"$scratch/said"; then
             grep -q 'the chart has no \*core.ConfigMap' "$scratch/said" || fail "$values cannot be rendered" "$(cat "$scratch/said")"
             echo '{}' >"$settings"
@@ -52,9 +52,9 @@ credence_takes_what_the_chart_makes() {
             argument=${argument/\/etc\/credence\/settings/$scratch/settings}
             arguments+=("${argument/\/run\/credence\/operator/$scratch/operator}")
         done < <("$TOOL" arguments "$CHART" "$values")
-        # It understands them all, and stops at the empty folder.
+        # It accepts all arguments, and stops at the empty folder.
         said=$("$CREDENCE_BIN" "${arguments[@]}" 2>&1) || true
-        [[ $said == *"start once with --init"* ]] || fail "credence does not take the arguments of $values" "$said"
+        [[ $said == *"start once with --init"* ]] || fail "credence does not accept the arguments of $values" "$said"
     done
 }
 

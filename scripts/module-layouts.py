@@ -2,14 +2,14 @@
 """Packs the filter module for a registry, in both layouts that Istio and Envoy Gateway read:  module-layouts.py MODULE FOLDER
 
     FOLDER/compat      an image of one layer, a tar archive with the file plugin.wasm
-    FOLDER/artifact    the module and a description of it, each a blob of its own
+    FOLDER/artifact    the module and its description, each as a blob
 
-Each is an OCI image layout (OCI Image Specification 1.1, image-layout.md), as a folder and as a .tar of it, of one manifest:
-Istio compares what it is told with the manifest's digest and would not find an index's there. The layouts are those of
+Each is an OCI image layout (OCI Image Specification 1.1, image-layout.md) of one manifest, as a folder and as a .tar. Istio
+compares the pinned digest with the manifest's, so there is no index. The layouts are specified at
 https://github.com/solo-io/wasm/tree/master/spec: spec-compat.md and spec.md.
 
-The bytes depend on the module alone: not on the time, the machine or the version of a compressor. Prints a line for each:
-its name, the digest to pin it by, its folder.
+The bytes depend only on the module: not on the time, the machine or the version of a compressor. Prints a line for each:
+its name, the digest to pin, its folder.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ def main():
 
 
 def compat(module):
-    """Looks like any image, so that every registry takes it."""
+    """Looks like an ordinary image, so that every registry accepts it."""
     files = archive({PLUGIN: module})
     layer = stored_gzip(files)
     config = {
@@ -57,14 +57,14 @@ def compat(module):
 
 
 def artifact(module, abi):
-    """The module's blob is the module itself: its digest there is that of the file."""
+    """The module's blob is the module itself, so its digest is that of the file."""
     description = ("application/vnd.module.wasm.config.v1+json", canonical(
-        # No root_ids: the module has one root context, whatever name it is asked for by.
+        # No root_ids: the module has one root context, for any name.
         {"type": "envoy_proxy", "abiVersions": [abi], "config": {"root_ids": []}}
     ))
     return Layout(
-        # As the config it tells registries what kind of artifact this is; among the layers Istio wants to find it, which
-        # reads no artifact of any other number of layers than two.
+        # As the config, it tells registries the kind of artifact. It must also be a layer, since Istio reads only
+        # artifacts with exactly two layers.
         config=description,
         layers=[
             (*description, {TITLE: "runtime-config.json"}),
@@ -101,7 +101,7 @@ class Layout:
         return {**descriptor, "annotations": annotations} if annotations else descriptor
 
     def write(self, folder):
-        """As a folder, in place of one that was there, and as a tar archive beside it."""
+        """Writes it as a folder, replacing an existing one, and as a tar archive beside it."""
         shutil.rmtree(folder, ignore_errors=True)
         for name, content in self.files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ class Layout:
 
 
 def archive(files):
-    """A tar archive: its entries in the order of their names, of nobody and of no time."""
+    """A tar archive with sorted entries, without owner and time."""
     folders = {str(parent) for name in files for parent in Path(name).parents if parent.name}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -125,7 +125,7 @@ def archive(files):
 
 
 def stored_gzip(content):
-    """RFC 1952, of blocks that are stored (RFC 1951, section 3.2.4): what a compressor makes differs from one to the next."""
+    """RFC 1952 with stored blocks (RFC 1951, section 3.2.4), since the output of compressors differs."""
     blocks = [content[start : start + LARGEST_STORED] for start in range(0, len(content), LARGEST_STORED)] or [b""]
     out = [b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"]
     for block in blocks:
@@ -135,7 +135,7 @@ def stored_gzip(content):
 
 
 def abi_version(module, source):
-    """Of Proxy-Wasm, which a module names by what it exports."""
+    """The Proxy-Wasm ABI version, which a module names by an export."""
     found = re.search(rb"proxy_abi_version_(\d+)_(\d+)_(\d+)", module)
     if not module.startswith(b"\0asm") or not found:
         sys.exit(f"error: {source} is not a Proxy-Wasm module\n       `make wasm` builds one.")

@@ -8,7 +8,7 @@ cargo_mutants=$("$ROOT/scripts/setup-cargo-mutants.sh")
 cd "$ROOT"
 say "Testing the mutants of key-tables: some minutes"
 mkdir -p target
-# cargo-mutants changes a copy of the sources. Its builds are kept apart, since their paths differ.
+# cargo-mutants changes a copy of the sources, whose paths differ. So its builds have their own folder.
 CARGO_TARGET_DIR=$ROOT/target/mutants "$cargo_mutants" mutants --config key-tables/mutants.toml --output target \
     --package credence-key-tables --cargo-arg=--locked ||
     fail "a mutant survived, or the mutants could not be tested" "target/mutants.out has the log of each." \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs build/credence-filter.wasm for a registry (build/oci) and says how to push and to pin it.
+# Packs build/credence-filter.wasm for a registry (build/oci) and prints how to push and to pin it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

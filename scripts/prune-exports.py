@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Removes exports from a Wasm module:  prune-exports.py MODULE OUTPUT NAME...
 
-OUTPUT is MODULE with the named exports alone. The proxy-wasm SDK exports every callback that there is, and each costs a call
-into the VM whenever its event happens. The functions themselves stay: no other part of the module changes.
+OUTPUT is MODULE with only the named exports. The proxy-wasm SDK exports every callback, and each costs a call into the VM
+at its event. The functions themselves stay: no other part of the module changes.
 """
 
 import sys
@@ -44,7 +44,7 @@ def prune(section: bytes, names: set[str]) -> bytes:
 
 
 def number(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned LEB128 number, and where it ends."""
+    """An unsigned LEB128 number, and the offset after it."""
     value = shift = 0
     while data[at] & 0x80:
         value |= (data[at] & 0x7F) << shift

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Rewrites the parts of docs/ that repeat what the code knows.
+"""Rewrites the generated parts of docs/.
 
     scripts/reference.py           rewrite them
     scripts/reference.py --check   fail if one is out of date
 
 Such a part stands between `<!-- generated: NAME ARGUMENTS -->` and `<!-- end -->`, in any page of docs/. NAME is one of the
-makers below. scripts/reference.json has the words that no source has ("fixes", "filter_metrics"), and where versions are
-("versions": the file, what stands before the version, what the tests do). An entry that nothing uses is an error.
+makers below. scripts/reference.json has the texts that are in no source ("fixes", "filter_metrics"), and the places of
+versions ("versions": the file, the text before the version, what the tests do). An entry that nothing uses is an error.
 """
 
 import json
@@ -45,12 +45,12 @@ def main():
 
 
 class Reference:
-    """Makes the parts, and knows what they leave out."""
+    """Makes the parts, and records what they leave out."""
 
     def __init__(self):
         self.words = json.loads(read(WORDS_FILE))
         self.used = {section: set() for section in self.words}
-        # By source: what the pages together must have, and what they have.
+        # By source: what the pages must have in all, and what they have.
         self.known, self.shown = {}, {}
         self.made, self.is_whole = set(), True
         self.makers = {
@@ -65,7 +65,7 @@ class Reference:
         }
 
     def rewrite(self, text):
-        """The text with its parts made anew, and why some could not be."""
+        """The text with its parts made again, and the errors of those that cannot be made."""
         problems = []
 
         def make(found):
@@ -75,7 +75,7 @@ class Reference:
                     raise Failure(f"there is no such part; write one of {', '.join(self.makers)}")
                 self.made.add(name)
                 return found[1] + self.makers[name](*arguments) + found[3]
-            except (Failure, LookupError) as failure:  # LookupError: a source has another form than is expected here
+            except (Failure, LookupError) as failure:  # LookupError: a source does not have the expected form
                 self.is_whole = False
                 problems.append(f"{found[2]}: {failure if isinstance(failure, Failure) else repr(failure)}")
                 return found[0]
@@ -83,7 +83,7 @@ class Reference:
         return GENERATED.sub(make, text), problems
 
     def left_over(self):
-        """What no page shows, although some should; then the words that nothing needs."""
+        """Entries of the sources that no page shows, and then texts that nothing uses."""
         problems = [f"no page in docs/ has a part {name}" for name in sorted(self.makers.keys() - self.made)]
         for source, known in self.known.items():
             if missing := sorted(known - self.shown[source]):
@@ -96,14 +96,14 @@ class Reference:
         self.shown.setdefault(source, set()).update(shown)
 
     def of(self, section, key):
-        """A text that no source has."""
+        """A text that is in no source."""
         self.used[section].add(key)
         if key not in self.words[section]:
             raise Failure(f"{WORDS_FILE} has no {section} for {key}; write it")
         return self.words[section][key]
 
     def settings(self, schema, names):
-        """Those at or below these names, in this order: `.` means all, `-NAME` leaves some out."""
+        """The settings at or below these names, in this order: `.` means all, `-NAME` leaves some out."""
         found = dict(leaves(json.loads(read(schema))))
         unwanted = [name[1:] for name in names if name.startswith("-")]
         chosen = {
@@ -117,7 +117,7 @@ class Reference:
         self.note(schema, found, chosen)
         spans = {place: span(setting) for place, (setting, _) in chosen.items()}
         has_column = all(spans.values())
-        # What is the same of several settings of one name is one row.
+        # Settings of the same name and content share a row.
         rows = {}
         for place, (setting, is_required) in chosen.items():
             values = setting if "oneOf" in setting else setting.get("items", {})
@@ -135,10 +135,10 @@ class Reference:
         """Options of `credence serve`, from its short help."""
         binary = Path(os.environ.get("CREDENCE_BIN", ROOT / "target/release/credence"))
         if not binary.exists():
-            raise Failure(f"{binary}, which knows the options, is not there; run: make build")
+            raise Failure(f"{binary}, which has the options, does not exist; run: make build")
         said = subprocess.run([binary, "serve", "-h"], capture_output=True, text=True, check=True).stdout
         rows = []
-        # What belongs to an option is indented further.
+        # Lines of an option are indented further.
         for name, value, text in re.findall(r"^ {6}--([\w-]+)(?: <(\w+)>)?(.*(?:\n(?: {8,}.*)?(?=\n|$))*)", said, re.M):
             text = " ".join(text.split())
             told = {key: said for key, said in re.findall(r"\[([a-z ]+): ([^\]]*)\]", text)}
@@ -177,10 +177,10 @@ class Reference:
             if (name := constants.get(name, name)).startswith("credence_"):
                 kinds[name] = kind
         rows = []
-        # In the order of the words, in which like stands beside like.
+        # In the order of the texts, which groups related ones.
         for name in sorted(kinds, key=[*self.words["filter_metrics"], *kinds].index):
             text, kind = self.of("filter_metrics", name), kinds[name].lower()
-            # Envoy knows a level as a gauge.
+            # Envoy exposes a level as a gauge.
             rows.append([f"`{name}`", "gauge", f"{text} Sum."] if kind == "level" else [f"`{name}`", kind, text])
         return table(["Metric", "Kind", "Meaning"], rows)
 
@@ -206,10 +206,10 @@ class Reference:
         rows = []
         for path, methods in json.loads(read("control-plane/openapi/openapi.json"))["paths"].items():
             for method, operation in methods.items():
-                if path.startswith("/scim/"):  # RFC 7644 says what they are
+                if path.startswith("/scim/"):  # RFC 7644 describes them
                     continue
                 roles = re.findall(r"(?:Roles:|for the roles) ([^.]*)", operation.get("description", ""))
-                # Admin has every role.
+                # An admin has every role.
                 roles = [f"`{role}`" for role in re.findall(r"\w+", *roles) if role not in ("and", "admin")] if roles else []
                 roles = ", ".join(roles) or ("`admin`" if operation["security"] else "none")
                 roles = f"none, or {roles}" if {} in operation["security"] else roles
@@ -233,7 +233,7 @@ def read(path):
 
 
 def leaves(schema, path=""):
-    """Each setting that has no settings below it: its name, and what the schema says with whether it must be there."""
+    """Each setting without settings below it: its name, and its description with whether it is required."""
     for name, setting in schema.get("properties", {}).items():
         place, below = f"{path}{name}", []
         parts = [(setting, "."), (setting.get("items"), "[]."), (setting.get("additionalProperties"), ".*.")]
@@ -242,7 +242,7 @@ def leaves(schema, path=""):
         yield from below or [(place, (setting, name in schema.get("required", [])))]
     for alternative in schema.get("oneOf", []):
         for name, setting in alternative.get("properties", {}).items():
-            if "description" in alternative:  # else it only says which settings exclude each other
+            if "description" in alternative:  # otherwise it only excludes combinations of settings
                 yield f"{path}{name}", ({"description": alternative["description"]} | setting, False)
 
 
@@ -251,7 +251,7 @@ def is_at_or_below(place, name):
 
 
 def arms(source, function, value):
-    """What a function's `match` gives for each variant."""
+    """The result of a function's `match` for each variant."""
     body = source.split(function, 1)[1].split("\n    }\n", 1)[0]
     found = re.findall(rf"((?:Self::\w+[\s|]+)+)=> ({value})", body)
     return {name: given for names, given in found for name in re.findall(r"Self::(\w+)", names)}
@@ -288,7 +288,7 @@ METRIC = re.compile(
     r'\s*(?:Unit::(?P<unit>\w+),\s*)?"(?P<name>\w+)",\s*"(?P<help>[^"]*)"'
     r'|Group::new\(\w+, "(?P<group>\w+)"\)|(?P<without>Group::without_prefix)'
 )
-# Any endpoint may give these, and the page says what they mean.
+# Any endpoint may return these; the page explains them.
 COMMON_STATUSES = {"200", "400", "401", "403", "408", "413", "415", "429", "500", "503", "504", "507"}
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that the peer of loadtest/peers/authorizer is in .tools: OPA's engine behind Envoy's ext_authz. Prints its path.
+# Makes sure that loadtest/peers/authorizer is in .tools: OPA's engine behind Envoy's ext_authz. Prints its path.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -18,7 +18,7 @@ main() {
         trap 'rm -rf "$scratch"' EXIT
         GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 go -C "$source" build -trimpath -mod=readonly -buildvcs=false -ldflags "-s -w" \
             -o "$scratch/authorizer" . >&2 || fail "could not build the authorizer" "Check the network and the message above."
-        # Last and in one step: what stands at this path is always whole.
+        # Last and in one step: this path never has an incomplete file.
         mv -T "$scratch/authorizer" "$program"
         for old in "$TOOLS"/authorizer-*; do
             [ "$old" = "$program" ] || rm -f "$old"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what the benchmarks stand on is installed: the load generator and the tools around it.
+# Makes sure that the benchmarks' tools are installed: the load generator and others.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

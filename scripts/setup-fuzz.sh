@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes sure that the pinned cargo-fuzz is in .tools, and that there is a compiler it works with. Prints its path.
+# Makes sure that the pinned cargo-fuzz is in .tools, and that there is a compiler for it. Prints its path.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-# The sanitizers and the coverage counters are flags that only a nightly compiler takes.
+# Only a nightly compiler accepts the flags for sanitizers and coverage counters.
 has_nightly() {
     have rustup && rustup run nightly rustc --version >/dev/null 2>&1
 }
@@ -15,7 +15,7 @@ have c++ || install_packages "building libFuzzer" g++
 home=$TOOLS/cargo-fuzz-$CARGO_FUZZ_VERSION
 if [ ! -x "$home/bin/cargo-fuzz" ]; then
     say "Building cargo-fuzz $CARGO_FUZZ_VERSION: once, about a minute"
-    # Outside the workspace's target folder, whose settings and clean-ups are not for it.
+    # Outside of the workspace's target folder, whose settings and clean-ups do not apply here.
     CARGO_TARGET_DIR=$home/target cargo install --locked --version "$CARGO_FUZZ_VERSION" --root "$home" cargo-fuzz >&2
     rm -rf "$home/target"
 fi

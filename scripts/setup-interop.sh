@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Prepares what other people have written and Credence is tested against, pinned by the lock files in interop/: the JOSE
-# libraries of a language (python, node, go; all three if none is asked for), an EventSource (sse), a conformance tester
-# for SCIM (scim), a fuzzer of HTTP APIs (openapi), Go's tools for transparency logs (tlog), readers of exported evidence
-# (evidence), what Kubernetes and Helm check manifests with (kubernetes), kubectl and helm with a stand-in for a cluster
-# (cluster), a client for registries of images (oci) and how Istio's agent fetches modules (fetch), Istio itself (istio), and
-# the services of interop/oracles (oracles-node, oracles-python, oracles-go, oracles-spring, oracles-php).
-# For each asked for it prints either
+# Prepares the third-party software of the tests, pinned by the lock files in interop/: the JOSE libraries of a language
+# (python, node, go; all three by default), an EventSource (sse), a conformance tester for SCIM (scim), a fuzzer of HTTP APIs
+# (openapi), Go's tools for transparency logs (tlog), readers of exported evidence (evidence), the checks of Kubernetes and
+# Helm for manifests (kubernetes), kubectl and helm with a stand-in for a cluster (cluster), a client for image registries
+# (oci), the code with which Istio's agent fetches modules (fetch), Istio itself (istio), and the services of interop/oracles
+# (oracles-node, oracles-python, oracles-go, oracles-spring, oracles-php).
+# For each it prints either
 #   ready LANGUAGE FOLDER       the folder in .tools has what interop/README.md says
 #   skipped LANGUAGE            its toolchain is not installed, or too old: stderr says which
 set -euo pipefail
@@ -18,7 +18,7 @@ main() {
     done
 }
 
-# prepare LANGUAGE: unless it was prepared from just these files with just this toolchain.
+# prepare LANGUAGE: unless it was prepared from exactly these files with this toolchain.
 prepare() {
     local language=$1 toolchain home old status=0
     toolchain=$("toolchain_of_$language") || status=$?
@@ -53,7 +53,7 @@ prepare() {
 # sources LANGUAGE: the folder with its files; that of oracles-node is interop/oracles/node.
 sources() { echo "$ROOT/interop/${1/oracles-/oracles/}"; }
 
-# digest LANGUAGE TOOLCHAIN: of all that goes into what is prepared. Python's programs do not, they run where they are.
+# digest LANGUAGE TOOLCHAIN: of all inputs. Python programs are not inputs, since they run from the repository.
 digest() (
     cd "$(sources "$1")"
     {
@@ -96,7 +96,7 @@ toolchain_of_oci() {
     toolchain 1.25 Go go go env GOVERSION
 }
 
-# It is built from what Istio's programs are.
+# Built with the same module file as Istio's programs.
 toolchain_of_fetch() {
     toolchain "$(sed -n 's/^go //p' "$ISTIO")" Go go go env GOVERSION && sed -n 's/^.*\(istio.io.istio v[^ ]*\).*/\1/p' "$ISTIO"
 }
@@ -124,7 +124,7 @@ toolchain_of_oracles-spring() {
 
 javac_version() { javac -version 2>&1 | sed 's/^javac //'; }
 
-# From the distribution, which has one version of each.
+# From the distribution, which has only one version of each.
 toolchain_of_oracles-php() {
     if ! have php || ! have php-cgi || ! have lighttpd; then
         can_install_packages || { echo "php-cli, php-cgi and lighttpd are not installed" && return "$NOT_INSTALLED"; }
@@ -151,7 +151,7 @@ toolchain() {
 
 prepare_python() {
     python3 -m pip --version >/dev/null 2>&1 || install_packages "testing against what $2/requirements.txt pins" python3-pip
-    # Without pip of its own: it is not needed there, and Debian's Python cannot install it without another package.
+    # Without its own pip, which is not needed there: Debian's Python needs another package to install it.
     {
         python3 -m venv --without-pip "$1" &&
             python3 -m pip --python "$1/bin/python" --disable-pip-version-check install --quiet --no-deps \
@@ -161,7 +161,7 @@ prepare_python() {
 
 prepare_node() {
     cp -R "$2/." "$1"
-    # Not with --prefix, which fails where .tools is a link.
+    # Without --prefix, which fails if .tools is a link.
     (cd "$1" && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error >/dev/null) ||
         cannot_prepare "what $2/package.json pins"
 }
@@ -188,7 +188,8 @@ prepare_kubernetes() {
         cannot_prepare "Kubernetes' and Helm's own checks"
     mkdir "$1/definitions"
     while read -r module version sum folder; do
-        # Not a requirement of the program, whose dependencies all of theirs would become: the sum is compared here.
+        # Not a requirement of the program, since all of its dependencies would become the program's: the sum is
+        # compared here.
         found=$(cd "$1" && GOWORK=off GOFLAGS=-mod=mod GOSUMDB=off go mod download -json "$module@$version") ||
             cannot_prepare "$module"
         [ "$(member Sum "$found")" = "$sum" ] ||
@@ -200,7 +201,7 @@ prepare_kubernetes() {
 
 prepare_cluster() {
     local program
-    say "Building kubectl and helm: once, some minutes"
+    say "Building kubectl and helm: once, a few minutes"
     for program in credence.example/cluster helm.sh/helm/v3/cmd/helm k8s.io/kubernetes/cmd/kubectl; do
         CGO_ENABLED=0 go -C "$2" build -mod=readonly -ldflags='-s -w' -o "$1/${program##*/}" "$program" ||
             cannot_prepare "${program##*/}"
@@ -213,15 +214,15 @@ prepare_oci() {
 }
 
 prepare_fetch() {
-    say "Building the part of Istio that fetches modules: once, some minutes"
+    say "Building the part of Istio that fetches modules: once, a few minutes"
     CGO_ENABLED=0 go -C "$2" build -trimpath -modfile="$ISTIO" -mod=readonly -buildvcs=false -ldflags '-s -w' -o "$1/fetch" . ||
         cannot_prepare "Istio's pkg/wasm"
 }
 
-# What a proxy of Istio starts Envoy with comes in the same module, as its image would have it.
+# The same module has the bootstrap template of Istio's Envoy, as in its image.
 prepare_istio() {
     local program source
-    say "Building istiod, its agent and istioctl: once, some eight minutes and 2.5 GB of memory"
+    say "Building istiod, its agent and istioctl: once, about eight minutes and 2.5 GB of memory"
     for program in pilot/cmd/pilot-discovery pilot/cmd/pilot-agent istioctl/cmd/istioctl; do
         CGO_ENABLED=0 go -C "$2" build -trimpath -mod=readonly -buildvcs=false -ldflags '-s -w' \
             -o "$1/${program##*/}" "istio.io/istio/$program" || cannot_prepare "Istio's $program"
@@ -249,14 +250,14 @@ prepare_oracles-spring() {
         fail "a downloaded jar is not the pinned one (its digest differs from $2/jars.sha256)"
 }
 
-# The programs are the distribution's, and the files run where they are.
+# The programs are the distribution's, and the files run from the repository.
 prepare_oracles-php() { :; }
 
 cannot_prepare() {
-    fail "could not prepare $*, which Credence is tested against" "Check the network and the message above."
+    fail "could not prepare $*, which the tests need" "Check the network and the message above."
 }
 
-# The pinned Go modules build with the Go that is here; another is never downloaded for them.
+# The installed Go builds the pinned modules; another one is never downloaded.
 export GOTOOLCHAIN=local
 
 if (($#)); then main "$@"; else main python node go; fi

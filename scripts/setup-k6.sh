@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that the k6 of loadtest/k6/program is in .tools: the pinned k6, which can sign proofs with Ed25519 besides. Prints its path.
+# Makes sure that the k6 of loadtest/k6/program is in .tools: the pinned k6, which can also sign proofs with Ed25519.
+# Prints its path.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -17,7 +18,7 @@ main() {
         trap 'rm -rf "$scratch"' EXIT
         GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 go -C "$source" build -trimpath -mod=readonly -buildvcs=false -p 1 -ldflags "-s -w" \
             -o "$scratch/k6" . >&2 || fail "could not build k6" "Check the network and the message above."
-        # Last and in one step: what stands at this path is always whole.
+        # Last and in one step: this path never has an incomplete file.
         mv -T "$scratch/k6" "$k6"
         for old in "$TOOLS"/k6-*; do
             [ "$old" = "$k6" ] || rm -f "$old"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes sure that promtool, and Prometheus itself where it can be had, are in .tools. Prints their folder; or, where there is
-# no way to them, why, and ends with 3.
+# Makes sure that promtool is in .tools, and Prometheus itself if possible. Prints their folder; if there is no way to
+# get them, prints why and exits with 3.
 #
-# The distribution's package has both. It is unpacked and not installed: nobody who wants to check a rule wants a server that
-# starts with his machine. Where there is no such package, Go builds promtool alone, from what interop/prometheus pins.
+# The distribution's package has both. It is unpacked but not installed, since an installed Prometheus would start with
+# the machine. Without the package, Go builds only promtool, from the versions in interop/prometheus.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -20,10 +20,10 @@ main() {
         elif builds_with_go interop/prometheus; then
             from_source
         else
-            echo "neither the package prometheus nor a Go that is new enough to build promtool can be had"
+            echo "there is neither a package prometheus nor a Go that is new enough to build promtool"
             exit 3
         fi
-        # Last and in one step: what stands there is whole, whoever does the same meanwhile.
+        # Last and in one step: this path never has an incomplete folder, even if two runs do this at the same time.
         mv -T "$scratch/home" "$home" 2>/dev/null || [ -x "$home/promtool" ] ||
             fail "could not move $scratch/home to $home" "Remove $home if it is there, and run this again."
     fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that there is a Rust compiler for this machine, new enough for the workspace, and a C linker for it.
-# With the argument `lint`, rustfmt and clippy too.
+# Makes sure that there is a Rust compiler for this machine that is new enough for the workspace, and a C linker for it.
+# With the argument `lint`, also rustfmt and clippy.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what the end-to-end tests stand on is installed, besides Envoy and what cargo brings.
+# Makes sure that the end-to-end tests' tools are installed, besides Envoy and cargo's dependencies.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

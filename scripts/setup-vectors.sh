@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that the published test vectors which the conformance tests read are in .tools: Wycheproof's, and those of
-# RFC 8785's author. Both are released as Go modules, so Go fetches them; without Go the tests say what they skip.
+# Makes sure that the published test vectors of the conformance tests are in .tools: Wycheproof's, and those of RFC
+# 8785's author. Both are released as Go modules, so Go fetches them; without Go, the tests say what they skip.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -33,7 +33,7 @@ provide() {
     scratch=$(mktemp -d "$TOOLS/vectors.XXXXXX")
     trap 'rm -rf "$scratch"' EXIT
     local found source file
-    # Neither another Go nor the checksum database is asked: the sum is compared here, with the pinned one.
+    # Uses neither another Go nor the checksum database: this script compares the sum with the pinned one.
     found=$(cd "$scratch" && GOTOOLCHAIN=local GOWORK=off GOFLAGS=-mod=mod GOSUMDB=off go mod download -json "$module") ||
         fail "could not download $module: $(member Error "$found")" "Check the network and the setting of GOPROXY."
     [ "$(member Sum "$found")" = "$sum" ] ||
@@ -46,14 +46,14 @@ provide() {
         cp "$source/$file" "$scratch/files/$file"
     done
     chmod -R u+w "$scratch/files"
-    # Last and in one step: what stands at this path is always whole. What somebody else has put there meanwhile is too.
+    # Last and in one step: this path never has an incomplete folder, even if two runs do this at the same time.
     all_there "$home" "$@" || rm -rf "$home"
     mv -T "$scratch/files" "$home" 2>/dev/null || all_there "$home" "$@" ||
         fail "could not move $scratch/files to $home" "Remove $home and run this again."
     rm -rf "$scratch"
 }
 
-# all_there HOME FILE...: whether HOME has them all.
+# all_there HOME FILE...: whether HOME has all of them.
 all_there() {
     local home=$1 file
     shift

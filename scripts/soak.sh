@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the long tests, those marked #[ignore]. Those in the mesh stand on Istio: it is built first if it is not there, and
-# where it cannot be, they are left out, which is said at the end.
+# Runs the long tests, those marked #[ignore]. Those in the mesh need Istio, which is built first if it is missing. If
+# it cannot be built, they are left out, and the last line says so.
 #
-# The Makefile says where Envoy, the filter and the credence program are.
+# The Makefile sets the paths of Envoy, the filter and the credence program.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -26,7 +26,7 @@ main() {
 
 run() { cargo test --locked --release "$@" -- --ignored; }
 
-# all_but_mesh: names the other tests of e2e, for cargo can leave a package out, but no single test.
+# all_but_mesh: names the other tests of e2e. cargo can leave out a package, but not a single test.
 all_but_mesh() {
     local file name
     for file in "$ROOT"/e2e/tests/*.rs "$ROOT"/e2e/tests/*/main.rs; do

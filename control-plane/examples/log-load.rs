@@ -1,4 +1,4 @@
-//! What `loadtest/bench-log` needs beside a control plane: a large log, and many clients that pull it.
+//! The clients of `loadtest/bench-log`: they fill a large log, and pull its snapshot on many streams.
 //!
 //! ```text
 //! log-load fill DIR SUBJECTS              a data folder in which so many principals have been raised, and some of them
@@ -42,7 +42,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     }
 }
 
-/// Pulls one snapshot, chunk after chunk as a filter does. Returns how many records it held.
+/// Pulls one snapshot, chunk after chunk as a filter does. Returns its number of records.
 async fn pull(address: String, log_id: String) -> Result<usize, Box<dyn Error + Send + Sync>> {
     let mut client = RevocationServiceClient::connect(format!("http://{address}")).await?;
     let (requests, queue) = mpsc::channel(4);
@@ -69,7 +69,7 @@ async fn pull(address: String, log_id: String) -> Result<usize, Box<dyn Error + 
         if pulled == chunks {
             return Ok(records);
         }
-        // A stream that the control plane has ended takes no more requests: its last answer says why.
+        // If the control plane has ended the stream, the request fails; the last answer says why.
         let pull = say(Request::Pull(v1::PullChunk { index: pulled }));
         let _ = requests.send(pull).await;
     }

@@ -1,12 +1,12 @@
-//! What `loadtest/bench-signatures` needs: a ledger full of delegations, some of them forged.
+//! Fills a ledger for `loadtest/bench-signatures` with delegations, some of them forged.
 //!
 //! ```text
 //! record-chains DIR DELEGATIONS AGENTS FORGED
 //! ```
 //!
-//! Chains have one to four tokens, each its own; four issuers sign the roots, and as many agents hold keys as is said.
-//! Of the forged ones, which lie at pseudo-random places, one token has a signature over something else. Their indexes
-//! are printed as a JSON array; `DIR/settings.yaml` has the trust anchors.
+//! Chains have one to four tokens, all distinct. Four issuers sign the roots, and `AGENTS` agents hold keys. The forged
+//! ones are at pseudo-random places; one of their tokens has a signature over another text. Their indexes are printed
+//! as a JSON array. `DIR/settings.yaml` has the trust anchors.
 
 #![allow(clippy::print_stdout, reason = "its output is for the benchmark")]
 
@@ -70,7 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             })),
         });
         let entries: Vec<_> = entries.collect();
-        // As many in a group as a busy control plane has.
+        // As many in a group as on a busy control plane.
         let items = entries.chunks(GROUP).enumerate().map(|(group, entries)| {
             let first_sequence = first + (group * GROUP) as u64 + 1;
             let batch = v1::Batch {
@@ -92,7 +92,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Somebody with a key.
+/// An issuer or an agent, with its key.
 struct Holder {
     key: SigningKey,
     jwk: String,
@@ -126,7 +126,7 @@ fn principal(number: u64) -> v1::Principal {
     }
 }
 
-/// Made by hand and not by `mint`, which verifies what it has made.
+/// Made without `mint`, which verifies what it makes.
 fn chain(number: u64, is_forged: bool, issuers: &[Holder], holders: &[Holder]) -> String {
     let tokens = number % 4 + 1;
     let issuer = issuer_of(number);
@@ -176,7 +176,7 @@ fn settings(issuers: &[Holder]) -> String {
     format!("trust_anchors:\n{}", anchors.collect::<String>())
 }
 
-/// What `make` makes of the numbers, in their order, on every core.
+/// The results of `make` for these numbers, in order, computed on every core.
 fn in_parallel<T: Send>(numbers: std::ops::Range<u64>, make: &(impl Fn(u64) -> T + Sync)) -> Vec<T> {
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
     let share = (numbers.end - numbers.start).div_ceil(threads).max(1);
@@ -195,7 +195,7 @@ fn in_parallel<T: Send>(numbers: std::ops::Range<u64>, make: &(impl Fn(u64) -> T
 }
 
 const ISSUERS: u64 = 4;
-/// Delegations that are made at a time.
+/// Delegations made at a time.
 const BATCH: usize = 20_000;
 const GROUP: usize = 700;
 /// base64url of `{"alg":"Ed25519","typ":"aat+jwt"}`.

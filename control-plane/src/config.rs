@@ -1,4 +1,4 @@
-//! What a control plane is started with.
+//! The configuration of a control plane.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,75 +17,78 @@ use crate::settings::Settings;
 pub struct Config {
     /// The folder that holds the revocation log, the ledger and the keys. One control plane at a time uses it.
     pub data_folder: PathBuf,
-    /// Whether to wait while another control plane uses the data folder, and to take over the moment it has ended.
-    /// Without, that is an error.
+    /// Whether to wait while another control plane uses the data folder, and take over when it ends. Otherwise, that is
+    /// an error.
     pub standby: bool,
-    /// Where the HTTP API listens. Port 0 takes a free one.
+    /// The address of the HTTP API. Port 0 takes a free port.
     pub http_address: SocketAddr,
-    /// Where the filters' gRPC streams arrive. Port 0 takes a free one. The peers are not authenticated: let only
-    /// the mesh reach it.
+    /// The address for the filters' gRPC streams. Port 0 takes a free port. Peers are not authenticated by default: let
+    /// only the mesh reach it.
     pub grpc_address: SocketAddr,
-    /// Where health probes are answered, `/healthz` and `/readyz` in plain HTTP, apart from all other clients; nowhere if
+    /// The address for health probes: `/healthz` and `/readyz` in plain HTTP, separate from all other clients; none if
     /// absent. The HTTP API answers them too.
     pub probe_address: Option<SocketAddr>,
-    /// The file with the bearer token of an operator who may do everything: at least 32 visible ASCII characters and nothing else but a final
-    /// newline; not accessible to others than its owner and group.
+    /// The file with the bearer token of an operator with every permission: at least 32 visible ASCII characters and,
+    /// at most, a final newline. Only its owner and group may have access to it.
     pub operator_token_file: Option<PathBuf>,
-    /// What stands in the configuration file.
+    /// The contents of the configuration file.
     pub settings: Settings,
-    /// How the revocation log is opened, kept and served.
+    /// The options of the revocation log.
     pub log: LogOptions,
-    /// What evidence may take of memory, disk and time.
+    /// The limits of evidence in memory, disk and time.
     pub evidence: EvidenceLimits,
-    /// The same of identity providers.
+    /// The limits of identity providers.
     pub identity: IdentityLimits,
-    /// The same of HTTP requests and connections.
+    /// The limits of HTTP requests and connections.
     pub limits: Limits,
-    /// How long clients may take.
+    /// Timeouts for clients.
     pub timeouts: Timeouts,
 }
 
-/// The limits of HTTP requests and of connections. What happens at each is part of its documentation.
+/// The limits of HTTP requests and of connections, and what happens at each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Event streams (`GET /v1/revocations/stream`) at a time; the next one gets 503.
+    /// The number of event streams (`GET /v1/revocations/stream`). The next one gets 503.
     pub max_http_subscribers: usize,
-    /// Streams of evidence (`GET /v1/audit/stream`) at a time; the next one gets 503. Each opens every record as it comes.
+    /// The number of streams of evidence (`GET /v1/audit/stream`). The next one gets 503. Each opens every new record.
     pub max_audit_subscribers: usize,
-    /// TCP connections at a time on each of the two listeners. For a further one the oldest without an accepted request is
-    /// closed, of the address that has the most of them; where there is none, further ones wait in the kernel's backlog.
-    /// Fewer where the limit on open files does not leave room for them.
+    /// The number of TCP connections on each of the two listeners. For a further one, the oldest connection without an
+    /// accepted request is closed, of the address with the most of them. If there is none, further connections wait in
+    /// the kernel's backlog. There are fewer places if the limit on open files requires it.
     pub max_connections: usize,
-    /// Bytes of an HTTP request's body; more gets 413. What comes of a body after the answer is dropped, up to 4 MiB
-    /// within `request_timeout`; then the connection is closed.
+    /// The size of an HTTP request's body in bytes. A larger one gets 413. The rest of a body after the answer is
+    /// discarded, up to 4 MiB within `request_timeout`; then the connection is closed.
     pub max_request_body: usize,
-    /// The same of a batch of status checks.
+    /// The size of a batch of status checks in bytes.
     pub max_status_body: usize,
-    /// The same of a batch of evidence, as JSON.
+    /// The size of a batch of evidence, as JSON, in bytes.
     pub max_evidence_body: usize,
-    /// Bodies of HTTP requests that are being read or carried out, in bytes, of all requests with a credential together; a
-    /// further one gets 503.
+    /// The total size of HTTP request bodies that are being read or handled, in bytes, over all requests with a
+    /// credential. A further one gets 503.
     pub body_bytes: usize,
-    /// HTTP answers of more than 64 KiB that are not sent yet, in bytes, of all clients together; a further one is 503.
+    /// The total size of HTTP answers over 64 KiB that are not sent yet, in bytes, over all clients. A further one
+    /// becomes 503.
     pub answer_bytes: usize,
-    /// HTTP requests with a credential, and statements, that are being carried out; a further one gets 503.
+    /// The number of HTTP requests with a credential, and of statements, that are being handled. A further one gets
+    /// 503.
     pub max_calls: usize,
-    /// How long an HTTP request may take: 408 if it did not arrive whole in time, 504 once it was being carried out.
+    /// How long an HTTP request may take: 408 if it did not arrive completely in time, 504 if handling it took too
+    /// long.
     pub request_timeout: Duration,
 }
 
-/// What the filters need: the largest entry, which has a chain in it, and the batch's own fields.
+/// The minimum for filters: the largest entry, which holds a chain, and the batch's own fields.
 const MIN_BATCH_BYTES: usize = 64 << 10;
 
-/// The shortest [`Config::max_staleness`]: filters ping once a second.
+/// The shortest [`Config::max_staleness`], because filters ping once a second.
 const MIN_STALENESS: Duration = Duration::from_secs(2);
 
-/// What is removed sooner was hardly kept.
+/// A shorter retention would keep almost nothing.
 const MIN_RETENTION: Duration = Duration::from_secs(60);
 const MOST: usize = u32::MAX as usize;
 
 impl Config {
-    /// A configuration on loopback with the defaults of all parts, and no waiting for another control plane to end.
+    /// A configuration on loopback with the defaults of all parts, and without standby.
     pub fn new(data_folder: PathBuf, operator_token_file: Option<PathBuf>) -> Self {
         Self {
             data_folder,
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_beyond_the_contract_is_refused_by_name() {
+    fn a_drain_promise_beyond_the_contract_is_refused_by_name() {
         let mut config = Config::new("data".into(), Some("token".into()));
         config.log.drain_promise = Duration::from_secs(11);
         assert!(config.check().unwrap_err().to_string().contains("drain_promise"));

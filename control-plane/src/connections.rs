@@ -1,10 +1,9 @@
-//! The connections of one port, and which of them is closed when another one needs its place.
+//! The connections of one port, and which of them is closed to make room for another one.
 //!
-//! A connection is *accepted* once a request over it was: one with a good credential, or a gRPC stream, and then until the
-//! last of its streams has ended. Unaccepted
-//! connections never keep others out: when the port, or the share of an address, is full, the oldest unaccepted connection
-//! of the address that has most of them is closed in favour of the new one. An accepted connection is never closed for
-//! another, and counts against the share of its credential.
+//! A connection is *accepted* while it has an accepted request: one with a valid credential, or a gRPC stream until it
+//! ends. Unaccepted connections never keep others out: when the port, or the share of an address, is full, the oldest
+//! unaccepted connection of the address with the most of them is closed for the new one. An accepted connection is
+//! never closed for another one, and counts against the share of its credential.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use credence_runtime::client_limits::{Client, Full, Network, NoPlace, Place, Places};
 
-/// Cheap to clone; all clones are one.
+/// Clones share the same connections.
 #[derive(Debug, Clone)]
 pub(crate) struct Connections {
     places: Places,
@@ -24,20 +23,20 @@ pub(crate) struct Connections {
 #[derive(Debug, Default)]
 struct Unaccepted {
     last: u64,
-    /// By age, with what tells the connection to end.
+    /// By age, with the token that ends the connection.
     by_network: HashMap<Network, BTreeMap<u64, CancellationToken>>,
 }
 
-/// A connection, which has its place until it is dropped.
+/// A connection, which holds its place until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Connection {
     connections: Connections,
     number: u64,
     network: Network,
-    /// Cancelled once the connection has to end: in favour of another one, unless it is accepted before, or because its
-    /// certificate no longer counts.
+    /// Cancelled once the connection must end: for another one, unless it is accepted first, or because its certificate
+    /// became invalid.
     pub(crate) closing: CancellationToken,
-    /// How many requests and streams keep it accepted.
+    /// The number of requests and streams that keep it accepted.
     accepted: Mutex<usize>,
     place: Mutex<Place>,
 }
@@ -52,8 +51,8 @@ impl Connections {
         }
     }
 
-    /// A place for a new connection; nothing if its address has its share already, all of it accepted. Waits for the
-    /// connection that is closed in its favour, and, where all places are held by accepted connections, for one of them.
+    /// A place for a new connection; none if its address has its whole share, all of it accepted. Waits for the
+    /// connection that is closed for it. If accepted connections hold all places, waits for one of them to end.
     pub(crate) async fn admit(&self, network: Network) -> Option<Arc<Connection>> {
         let client = Client {
             credential: None,
@@ -61,7 +60,7 @@ impl Connections {
         };
         let mut evicted_one = false;
         loop {
-            // Before the look: no end of a connection falls between the two.
+            // Subscribed before the check, so that no end of a connection falls between the two.
             let freed = self.places.freed();
             tokio::pin!(freed);
             freed.as_mut().enable();
@@ -78,11 +77,11 @@ impl Connections {
                 }
             }
             if tokio::time::timeout(EVICTION_TIMEOUT, freed).await.is_err() {
-                // The others wait behind this one: none waits for an address that has its share.
+                // Only other addresses wait here, and none for an address that has its share.
                 if own_share {
                     return None;
                 }
-                // The one that was told to end has not: another one may.
+                // The connection that was told to end has not ended: another one is tried.
                 evicted_one = false;
             }
         }
@@ -112,8 +111,8 @@ impl Connections {
 // === impl Unaccepted ===
 
 impl Unaccepted {
-    /// Evicts a connection of this address, or else of the one that has most of them. Whether there was one: its place is
-    /// free once it has ended.
+    /// Evicts a connection of this address, or else of the address with the most of them. Returns whether there was
+    /// one. Its place is free once it has ended.
     fn evict_oldest(&mut self, network: Option<Network>) -> bool {
         let most = || self.by_network.iter().max_by_key(|(_, connections)| connections.len());
         let Some(network) = network.or_else(|| most().map(|(network, _)| *network)) else {
@@ -142,11 +141,11 @@ impl Unaccepted {
 // === impl Connection ===
 
 impl Connection {
-    /// A request over the connection was accepted, with this credential if one was shown. The first one counts, until as many
-    /// were [released](Self::release) as accepted.
+    /// Notes that a request over the connection was accepted, with this credential if one was presented. The connection
+    /// stays accepted until as many were [released](Self::release).
     ///
     /// # Errors
-    /// The credential has its share of the connections.
+    /// The credential has used its share of the connections.
     pub(crate) fn accept(&self, credential: Option<&str>) -> Result<(), NoPlace> {
         let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
         if *accepted == 0 {
@@ -157,12 +156,12 @@ impl Connection {
         Ok(())
     }
 
-    /// A stream has ended that was accepted.
+    /// An accepted stream has ended.
     pub(crate) fn release(&self) {
         let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
         *accepted -= 1;
         if *accepted == 0 {
-            // Nothing is refused: it counts against fewer shares than before.
+            // Never refused, because it counts against fewer shares than before.
             let _ = self.show(None);
             let closing = self.closing.clone();
             self.connections.lock().insert(self.network, self.number, closing);
@@ -181,7 +180,7 @@ impl Drop for Connection {
     }
 }
 
-/// How long a connection that was told to end may take before another one is told.
+/// How long a connection may take to end before another one is evicted.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -216,7 +215,7 @@ mod tests {
         connection.closing.is_cancelled()
     }
 
-    /// Others wait behind it to be accepted.
+    /// Other connections wait behind it to be accepted.
     #[tokio::test]
     async fn a_newcomer_waits_no_longer_than_a_moment_for_its_own_address_to_make_room() {
         let connections = connections();
@@ -236,7 +235,7 @@ mod tests {
         held[0].accept(Some("a")).unwrap();
         held[1].accept(None).unwrap();
         held[4].accept(None).unwrap();
-        // Of the address 2 there are two that are unaccepted, of others one.
+        // The address 2 has two unaccepted connections, the others one.
         let newcomer = tokio::spawn({
             let connections = connections.clone();
             async move { open(&connections, 6).await }
@@ -310,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_all_are_accepted_a_newcomer_waits_for_one_to_end() {
+    async fn if_all_are_accepted_a_newcomer_waits_for_one_to_end() {
         let connections = connections();
         let mut held = Vec::new();
         for last in 1..=8 {
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_ended_takes_no_memory() {
+    async fn ended_connections_take_no_memory() {
         let connections = connections();
         let connection = open(&connections, 1).await;
         connection.accept(Some("a")).unwrap();

@@ -1,4 +1,4 @@
-//! Puts the parts together, starts them in order and stops them in the opposite one.
+//! Starts the parts in order, and stops them in the opposite order.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ use credence_storage::folder_lock::FolderLock;
 #[derive(Debug)]
 pub struct ControlPlane;
 
-/// A control plane that serves. Dropping it is like a crash, only tidier: nothing is promised to the filters.
+/// A running control plane. Dropping it is like a crash: filters get no drain promise.
 #[derive(Debug)]
 pub struct Running {
     http_address: SocketAddr,
@@ -60,14 +60,14 @@ pub struct Running {
     log_writer: Option<Threads>,
     evidence: Vec<Threads>,
     publisher: Arc<Publisher<LedgerReader>>,
-    /// Last, so that its lock is released when nothing writes any more.
+    /// Dropped last, so that its lock is released when nothing writes any more.
     _folder: DataFolder,
 }
 
 /// Why a control plane did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Something of the configuration, or that it names, cannot be used.
+    /// The configuration, or something that it names, cannot be used.
     #[error(transparent)]
     Unusable(#[from] Unusable),
     /// The data folder cannot be used.
@@ -79,10 +79,10 @@ pub enum StartError {
     /// The log cannot be declared restored.
     #[error(transparent)]
     Restore(#[from] RestoreError),
-    /// Evidence cannot be taken in.
+    /// The evidence cannot be opened.
     #[error(transparent)]
     Evidence(#[from] EvidenceError),
-    /// Something of identity providers cannot be read.
+    /// Data of identity providers cannot be read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
 }
@@ -92,7 +92,7 @@ pub enum StartError {
 impl ControlPlane {
     /// Opens the data folder, listens, and serves on the current tokio runtime.
     ///
-    /// When this returns, both addresses accept connections and everything that was ever acknowledged is in force.
+    /// When this returns, both addresses accept connections, and everything ever acknowledged is in force.
     pub async fn start(config: Config) -> Result<Running, StartError> {
         config.check().map_err(Unusable::configuration)?;
         let access = access(&config.settings, config.operator_token_file.as_deref())?;
@@ -102,7 +102,7 @@ impl ControlPlane {
         let access = AccessControl::new(access);
         let tls = TlsPorts::open(&config.settings.tls, &metrics.tls)?;
         let connections = descriptors::share(config.limits.max_connections)?;
-        // Before the addresses: a control plane that waits for its predecessor to end must not hold them.
+        // Before listening: a control plane on standby must not hold the addresses.
         let lock = lock_folder(&config).await?;
         let shares = &config.settings.limits;
         let places = |limit, places| Places::new(limit, Bounds::new(places, shares.shares()), &metrics.shares);
@@ -196,7 +196,7 @@ impl ControlPlane {
         let batch_bytes = config.evidence.batch.bytes;
         let streams = grpc::router(&access, &metrics, started.watch, doors.report, batch_bytes);
         serve("the gRPC server", of_port(Port::Grpc), streams, grpc_listener);
-        // So that the first request finds a checkpoint.
+        // The first request then finds a checkpoint.
         Arc::clone(&evidence.publisher).publish().await;
         let own: [BackgroundTask; 2] = [
             (
@@ -242,17 +242,17 @@ impl ControlPlane {
 // === impl Running ===
 
 impl Running {
-    /// Where the HTTP API listens.
+    /// The address of the HTTP API.
     pub fn http_address(&self) -> SocketAddr {
         self.http_address
     }
 
-    /// Where the filters' gRPC streams arrive.
+    /// The address for the filters' gRPC streams.
     pub fn grpc_address(&self) -> SocketAddr {
         self.grpc_address
     }
 
-    /// Where health probes are answered, if they have a port of their own.
+    /// The address for health probes, if they have their own port.
     pub fn probe_address(&self) -> Option<SocketAddr> {
         self.probe_address
     }
@@ -262,16 +262,16 @@ impl Running {
         &self.log_id
     }
 
-    /// Lets `/readyz` answer "ready": call it once the log's name and the addresses have been told.
+    /// Lets `/readyz` answer "ready". Call it once the log's name and the addresses were printed.
     pub fn announce_ready(&self) {
         self.announced.store(true, Ordering::Release);
     }
 
-    /// Takes over other credentials and TLS files, all of them or none. Streams that were opened with a credential that no
-    /// longer counts end. Everything else in the settings counts from the next start.
+    /// Applies other credentials and TLS files, all of them or none. Streams whose credential became invalid end.
+    /// Everything else in the settings applies from the next start.
     ///
     /// # Errors
-    /// Why everything stays as it was.
+    /// Why nothing was changed.
     pub async fn reload(&self, settings: Settings) -> Result<(), Unusable> {
         let (token_file, in_force, tls) = (self.operator_token_file.clone(), self.access.clone(), self.tls.clone());
         let reloading = tokio::task::spawn_blocking(move || {
@@ -283,37 +283,37 @@ impl Running {
         });
         let reloaded = reloading
             .await
-            .unwrap_or_else(|panic| Err(Unusable(format!("reading the settings broke down: {panic}"))));
+            .unwrap_or_else(|panic| Err(Unusable(format!("reading the settings failed unexpectedly: {panic}"))));
         self.note_reload(reloaded.is_ok());
         reloaded
     }
 
-    /// Counts a reload; one that failed before [`reload`](Self::reload) could be called has to be counted by its caller.
+    /// Counts a reload. The caller must count one that failed before [`reload`](Self::reload).
     pub fn note_reload(&self, succeeded: bool) {
         let outcome = if succeeded { "success" } else { "failure" };
         count(&self.metrics.tls.configuration_reloads, [("outcome", outcome)]);
     }
 
-    /// Resolves if a part of the control plane has ended that must not: the process should then end too, with an
-    /// error. `/readyz` has been answering 503 since.
+    /// Resolves if a part of the control plane has ended unexpectedly. The process must then end with an error.
+    /// `/readyz` answers 503 from then on.
     pub async fn failed(&self) -> Failure {
         self.alarm.raised().await
     }
 
-    /// Stops as planned: no more revocations are accepted, every filter is told for how long it stays fresh, evidence on
-    /// its way is stored and acknowledged. Takes at most about ten seconds.
+    /// Stops as planned: no more revocations are accepted, every filter is told how long it stays fresh, and evidence
+    /// in transit is stored and acknowledged. Takes at most about ten seconds.
     pub async fn shutdown(mut self) {
         tracing::info!("the control plane is stopping");
         if let Some(writer) = self.log_writer.take() {
             writer.stop().await;
         }
-        // They have the log: what it keeps open is closed once the last of them has ended.
+        // They hold the log open. It is closed once the last of them has ended.
         self.tasks.shutdown().await;
         let promise = self.drain_promise;
         self.lifecycle.enter(Phase::Draining { promise });
         let all_ended = async { while self.servers.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN_TIMEOUT, all_ended).await.is_err() {
-            tracing::warn!("some connections did not end in time and are cut");
+            tracing::warn!("some connections did not end in time and are closed");
         }
         for threads in self.evidence.drain(..) {
             threads.stop().await;
@@ -325,7 +325,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After this nothing is acknowledged any more, and only then is the folder's lock released.
+        // After this nothing is acknowledged, so the folder's lock can be released.
         self.lifecycle.enter(Phase::Stopped);
         self.servers.abort_all();
         self.tasks.abort_all();
@@ -333,13 +333,13 @@ impl Drop for Running {
     }
 }
 
-/// The credentials of the settings, and the operator's token. Blocks for as long as its file takes to be read.
+/// The credentials of the settings, and the operator's token. Blocks while its file is read.
 fn access(settings: &Settings, operator_token_file: Option<&Path>) -> Result<Access, Unusable> {
     let operator = operator_token_file.map(read_operator_token).transpose()?;
     Ok(Access::new(&settings.access, settings.grpc_access(), operator))
 }
 
-/// Listens for HTTP, gRPC and probes, with room for so many connections over the first two.
+/// Listens for HTTP, gRPC and probes, with this many connections for the first two.
 async fn listen(
     config: &Config,
     (http, grpc): descriptors::Share,
@@ -358,10 +358,10 @@ async fn listen(
     Ok((http, grpc, probes))
 }
 
-/// Reads what the data folder holds.
+/// Opens the contents of the data folder.
 async fn open(config: Config, lock: FolderLock) -> Result<(OpenedLog, OpenedEvidence), StartError> {
     let opening = tokio::task::spawn_blocking(move || {
-        // Before anything is begun.
+        // Checked before anything is created.
         let ledger = with_note_outside(lock.path(), config.settings.ledger.clone())?;
         let log = OpenedLog::open(lock, config.log.clone())?;
         let evidence = OpenedEvidence::open(evidence_options(&config, ledger, &log)?);
@@ -390,7 +390,7 @@ fn evidence_options(config: &Config, ledger: LedgerSettings, log: &OpenedLog) ->
     })
 }
 
-/// What is full at which size, so that it can be told from outside how full it is.
+/// Reports the limits as metrics, so that operators can see how full they are.
 fn note_limits(config: &Config, metrics: &Metrics) {
     let gauge = |limit: u64| i64::try_from(limit).unwrap_or(i64::MAX);
     let (revocation, evidence, ledger) = (&metrics.revocation, &metrics.evidence, config.evidence.ledger);
@@ -399,8 +399,8 @@ fn note_limits(config: &Config, metrics: &Metrics) {
     evidence.ledger_keys_limit.set(gauge(u64::from(ledger.keys)));
 }
 
-/// Takes the data folder for this process; if `standby` says so, as soon as another has ended. On a thread of its own:
-/// the wait has no end, and must not keep the runtime from ending.
+/// Locks the data folder for this process; with `standby`, waits until another process has ended. It runs on its own
+/// thread, because the wait has no limit and must not keep the runtime from ending.
 async fn lock_folder(config: &Config) -> Result<FolderLock, StartError> {
     let (taken, lock) = tokio::sync::oneshot::channel();
     let (path, create, standby) = (config.data_folder.clone(), config.log.init.is_some(), config.standby);
@@ -420,7 +420,7 @@ async fn lock_folder(config: &Config) -> Result<FolderLock, StartError> {
             if lock.is_ok() && waited.get() {
                 tracing::info!("the other control plane has ended; taking over");
             }
-            // The receiver may have gone; then the folder is free again.
+            // The receiver may have gone; then the folder is unlocked again.
             let _ = taken.send(lock);
         })
         .map_err(|error| system("starting a thread", error))?;
@@ -436,11 +436,11 @@ async fn lock_folder(config: &Config) -> Result<FolderLock, StartError> {
     }
 }
 
-/// By default the signal that comes with a write beyond the limit of file sizes (`ulimit -f`) ends the process without a
-/// word. With a handler, the write fails (`EFBIG`), which is reported as any other.
+/// By default, the signal for a write beyond the limit of file sizes (`ulimit -f`) ends the process without a message.
+/// With a handler, the write fails (`EFBIG`) and is reported like any other.
 fn survive_file_size_limit() -> Result<(), Unusable> {
     let exceeded = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
-    // The handler stays when the stream ends.
+    // The handler stays after the stream is dropped.
     signal(exceeded)
         .map(drop)
         .map_err(|error| system("handling the signal SIGXFSZ", error))
@@ -452,7 +452,8 @@ fn system(what: &str, error: impl std::fmt::Display) -> Unusable {
 
 /// How long streams and requests may take to end after a planned stop began.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a control plane that stands by says so.
+/// How often a control plane on standby logs a reminder.
 const REMINDER: Duration = Duration::from_secs(60);
-/// Connections of the port for probes. They come out of the file descriptors that are kept free of other connections.
+/// The number of connections of the port for probes. They use file descriptors that are reserved from other
+/// connections.
 const PROBE_CONNECTIONS: usize = 16;

@@ -1,15 +1,15 @@
-//! File descriptors: every connection takes one, and without any left nothing can be written down.
+//! File descriptors: every connection needs one, and so does every write.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::unusable::Unusable;
 
-/// How many connections the HTTP and the gRPC listener may have.
+/// The number of connections of the HTTP listener and of the gRPC listener.
 pub(crate) type Share = (usize, usize);
 
-/// Raises the limit on open files as far as the system lets us, and shares it out: `wanted` for each listener if that
-/// fits, otherwise a quarter for HTTP and the rest for the filters. Each has places of its own, so that neither can
-/// use up the other's.
+/// Raises the limit on open files as far as the system allows, and divides it: `wanted` for each listener if that fits,
+/// otherwise a quarter for HTTP and the rest for the filters. Each has its own places, so that neither can use up the
+/// other's.
 pub(crate) fn share(wanted: usize) -> Result<Share, Unusable> {
     let available = raise()?;
     let (http, grpc) = divide(available, wanted).ok_or_else(|| too_few(available))?;
@@ -60,9 +60,9 @@ fn divide(available: u64, wanted: usize) -> Option<Share> {
     Some((wanted.min(room - grpc), grpc))
 }
 
-/// Kept free of connections: for the log, the ledger, queries, the runtime and what libraries open.
+/// Reserved from connections: for the log, the ledger, queries, the runtime and libraries.
 const RESERVE: u64 = 64;
-/// With fewer, an operator and a handful of filters could not be served.
+/// The minimum for an operator and a few filters.
 const MINIMUM: u64 = RESERVE + 64;
 
 #[cfg(test)]
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_wanted_are_given_where_they_fit() {
+    fn as_many_as_wanted_are_given_if_they_fit() {
         assert_eq!(divide(32_768 + RESERVE, 16_384), Some((16_384, 16_384)));
     }
 

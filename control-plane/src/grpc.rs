@@ -1,5 +1,4 @@
-//! The routes of the gRPC port. A stream gets through that comes with a credential which is good for it, and ends once
-//! the credential no longer is.
+//! The routes of the gRPC port. A stream needs a valid credential, and ends once the credential becomes invalid.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +18,7 @@ use credence_runtime::metrics::{code_name, count};
 use credence_runtime::stream_server::{StreamMethod, serve_stream};
 use credence_runtime::throttle::Throttle;
 
-/// What stands before every stream.
+/// The checks before every stream.
 #[derive(Debug)]
 struct Gate {
     access: AccessControl,
@@ -36,7 +35,7 @@ impl Drop for AcceptedStream {
     }
 }
 
-/// The streams of the gRPC port.
+/// The services of the gRPC port.
 pub(crate) fn router(
     access: &AccessControl,
     metrics: &Arc<Metrics>,
@@ -49,15 +48,15 @@ pub(crate) fn router(
         metrics: Arc::clone(metrics),
         refusals: Throttle::default(),
     });
-    // Batches beyond the announced limit should get our own answer where that is cheap.
+    // Batches slightly over the announced limit get our own error instead of tonic's.
     let batch_bytes = max_batch_bytes + SMALL_MESSAGE_BYTES;
     route(&gate, Permission::Watch, watch, SMALL_MESSAGE_BYTES)
         .merge(route(&gate, Permission::Report, report, batch_bytes))
         .fallback(no_such_method)
 }
 
-/// The route of a method that asks for this permission, and whose messages have at most so many bytes. The method finds
-/// the [`Caller`](credence_runtime::caller::Caller), if there is one, and the
+/// The route of a method that requires this permission, with messages of at most this many bytes. The method finds the
+/// [`Caller`](credence_runtime::caller::Caller), if there is one, and the
 /// [`PeerName`](credence_runtime::caller::PeerName) among the request's extensions.
 fn route<M: StreamMethod>(gate: &Arc<Gate>, permission: Permission, method: M, max_message_bytes: usize) -> Router {
     let (gate, method) = (Arc::clone(gate), Arc::new(method));
@@ -80,17 +79,17 @@ fn route<M: StreamMethod>(gate: &Arc<Gate>, permission: Permission, method: M, m
 // === impl Gate ===
 
 impl Gate {
-    /// Lets the request in, or says why not.
+    /// Authorizes the request.
     fn enter(&self, permission: Permission, peer: &Peer, request: &mut Request) -> Result<Session, Status> {
         let session = Session::open(&self.access, (Port::Grpc, permission), request.headers(), peer);
         let session = session.map_err(|refusal| {
-            // They cost a stranger nothing, so they must not cost us a line each.
+            // An unauthenticated client can cause any number of refusals, so not every one is logged.
             if let Some(refused) = self.refusals.count(Instant::now()) {
                 tracing::warn!(
                     refused,
                     last = %refusal,
                     peer = %peer.address,
-                    "gRPC streams without a credential that is good for them were refused since the last such line"
+                    "gRPC streams without a valid credential were refused since the last such line"
                 );
             }
             self.refuse(status(permission, &refusal))
@@ -99,7 +98,7 @@ impl Gate {
         let accepted = peer.accept(name.as_ref().map(|name| name.0.as_str()));
         accepted.map_err(|refused| self.refuse(Status::resource_exhausted(refused.to_string())))?;
         let extensions = request.extensions_mut();
-        // What tonic itself looks for.
+        // The extension that tonic reads.
         extensions.insert(TcpConnectInfo {
             local_addr: None,
             remote_addr: Some(peer.address),
@@ -113,12 +112,12 @@ impl Gate {
         Ok(session)
     }
 
-    /// What the client of a stream is told that cannot go on.
+    /// The status for a stream that must end.
     fn end_status(&self, permission: Permission, refusal: &Refusal) -> Status {
         let status = status(permission, refusal);
         match refusal {
-            // Renewed certificates are ordinary: these streams are counted with the connections that end for it
-            // (`withdrawn_connections`), and not with those that are refused.
+            // Renewed certificates are normal. These streams are counted with the connections that end for the same
+            // reason (`withdrawn_connections`), not with the refused ones.
             Refusal::CertificateWithdrawn => status,
             _ => self.refuse(status),
         }
@@ -133,18 +132,19 @@ impl Gate {
 
 fn status(permission: Permission, refusal: &Refusal) -> Status {
     let code = match (permission, refusal) {
-        // Not for reports: there, a filter takes UNAUTHENTICATED to mean that its source is unknown, and would begin another.
+        // Not for reports: for them, UNAUTHENTICATED tells a filter that its source is unknown, and it would open
+        // another one.
         (Permission::Watch, Refusal::Unknown | Refusal::Expired { .. }) => Code::Unauthenticated,
         _ => Code::PermissionDenied,
     };
     Status::new(code, refusal.to_string())
 }
 
-/// The answer to a call of a method that the port does not have.
+/// The answer to a call of an unknown method.
 async fn no_such_method() -> Response {
     Status::unimplemented("this port has credence.v1.RevocationService/Watch and credence.v1.AuditService/Report only")
         .into_http()
 }
 
-/// Hellos, pings, pulls and the like.
+/// The size of hellos, pings, pulls and other small messages.
 const SMALL_MESSAGE_BYTES: usize = 64 << 10;

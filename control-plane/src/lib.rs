@@ -1,7 +1,8 @@
-//! Credence's control plane: a durable revocation log streamed to every filter, and a ledger of their decisions.
+//! Credence's control plane: a durable revocation log that is streamed to every filter, and a ledger of their
+//! decisions.
 //!
 //! One process, one data folder, no other service. [`ControlPlane::start`] opens the folder, listens, and returns a
-//! [`Running`]; [`Running::shutdown`] stops so that filters stay fresh until the successor is there.
+//! [`Running`]. [`Running::shutdown`] stops it so that filters stay fresh until the successor runs.
 
 mod access;
 mod config;

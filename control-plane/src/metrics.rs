@@ -1,4 +1,4 @@
-//! What an operator can graph and alert on, put together from what each part counts.
+//! All metrics, collected from all parts.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use prometheus_client::registry::Registry;
 
 use crate::tls::TlsMetrics;
 
-/// Every metric, and the registry that `/metrics` encodes. Low cardinality: no label ever holds something a client chose.
+/// Every metric, and the registry that `/metrics` encodes. No label holds a value that a client chose, so there are few
+/// series.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) registry: Registry,
@@ -40,15 +41,9 @@ impl Metrics {
         let (shares, tls) = (ShareMetrics::new(all), TlsMetrics::new(all));
         let mut group = Group::without_prefix(all);
         Self {
-            grpc_refusals: group.add(
-                "grpc_refusals",
-                "Streams refused for their credential, by code",
-            ),
+            grpc_refusals: group.add("grpc_refusals", "Streams refused for their credential, by code"),
             http_requests: group.add("http_requests", "Requests, by route, status"),
-            rate_limited: group.add(
-                "http_rate_limited",
-                "429 answers, by exceeded rate (by)",
-            ),
+            rate_limited: group.add("http_rate_limited", "429 answers, by exceeded rate (by)"),
             http_subscribers: group.add("http_subscribers", "Open event streams"),
             http_streams_ended: group.add("http_streams_ended", "Ended event streams, by outcome"),
             registry,
@@ -70,7 +65,7 @@ mod tests {
     use credence_runtime::client_limits::SharedLimit;
     use credence_runtime::metrics::{Gauges, labels};
 
-    /// One of each that has labels: without any, it is not shown.
+    /// Creates one series of each metric with labels. Without a series, a metric is not shown.
     fn count_one<const N: usize>(counters: &Counters<N>) {
         counters.get_or_create(&labels([("label", "value"); N])).inc();
     }

@@ -1,4 +1,4 @@
-//! Listening with a bound on the connections.
+//! A listener with a limited number of connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use crate::connections::{Connection, Connections};
 use crate::unusable::Unusable;
 use credence_runtime::client_limits::Network;
 
-/// A listener with a bound on its connections.
+/// A listener with a limited number of connections.
 #[derive(Debug)]
 pub(crate) struct BoundedListener {
     listener: TcpListener,
-    /// Where it listens: the port that the system chose, if that was left to it.
+    /// Its address, with the port that the system chose if none was given.
     pub(crate) address: SocketAddr,
     connections: Connections,
-    /// How long what was sent may stay without an acknowledgement.
+    /// How long sent data may stay unacknowledged.
     unacknowledged: Duration,
 }
 
@@ -44,8 +44,8 @@ impl BoundedListener {
         })
     }
 
-    /// The next connection that finds a place; the others are closed. Errors of single connections are skipped; when the
-    /// process is out of file descriptors, it waits for some to be closed.
+    /// The next connection that gets a place; others are closed. Errors of single connections are skipped. If the
+    /// process is out of file descriptors, it waits for connections to close.
     pub(crate) async fn accept(&self) -> (TcpStream, SocketAddr, Arc<Connection>) {
         loop {
             match self.listener.accept().await {
@@ -53,9 +53,9 @@ impl BoundedListener {
                     let Some(connection) = self.connections.admit(Network::of(address.ip())).await else {
                         continue;
                     };
-                    // Only a delay is at stake.
+                    // Without it, only a delay is possible.
                     let _ = stream.set_nodelay(true);
-                    // So that a client which is gone without a word does not keep its place until the kernel gives up.
+                    // A client that disappears silently then loses its place before the kernel gives up.
                     let unacknowledged = u32::try_from(self.unacknowledged.as_millis()).unwrap_or(u32::MAX);
                     if let Err(error) = rustix::net::sockopt::set_tcp_user_timeout(&stream, unacknowledged) {
                         tracing::debug!(%error, "a connection has no TCP_USER_TIMEOUT");

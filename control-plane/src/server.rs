@@ -1,5 +1,5 @@
-//! Serves a port: HTTP/1.1 for the API and the probes, HTTP/2 for the filters' gRPC streams. Each connection is bounded in
-//! what it may send and open, and in how long it may say nothing.
+//! Serves a port: HTTP/1.1 for the API and the probes, HTTP/2 for the filters' gRPC streams. Each connection has limits
+//! for bytes, streams and silence.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,11 +27,11 @@ use crate::tls::{self, Peer, Port, TlsPort};
 use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::settings::Timeouts;
 
-/// What a port serves, and within which times. Cheap to clone.
+/// The service of a port, and its timeouts. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Server {
     pub(crate) port: Port,
-    /// Absent: the port speaks plain text.
+    /// If absent, the port is plaintext.
     pub(crate) tls: Option<TlsPort>,
     pub(crate) router: Router,
     pub(crate) request_timeout: Duration,
@@ -52,7 +52,7 @@ impl Server {
                 accepted = listener.accept() => accepted,
                 _ = self.phase.draining() => break,
             };
-            // Not in the `select!`, where it would drop a connection that waits for its place.
+            // Not in the `select!`, which would drop a connection that waits for its place.
             while connections.try_join_next().is_some() {}
             let peer = Peer::new(address, &connection);
             let serving = self
@@ -85,7 +85,7 @@ impl Server {
         };
         let mut stream = TimeoutStream::new(stream);
         if self.port == Port::Http {
-            // hyper waits without end for a client that does not read; over HTTP/2, pings find it.
+            // hyper waits without a limit for a client that does not read. Over HTTP/2, pings detect it.
             stream.set_write_timeout(Some(self.timeouts.send));
         }
         let port = self.port.name();
@@ -94,7 +94,7 @@ impl Server {
         let begun = Mutex::new(Some(begun));
         let (server, peer) = (&self, &peer);
         let service = service_fn(move |request: Request<Incoming>| {
-            // Says that a head has arrived; then there is nothing to say any more.
+            // Notes that a head has arrived. This happens once.
             drop(begun.lock().unwrap_or_else(PoisonError::into_inner).take());
             server.answer(request, peer, leftovers.clone())
         });
@@ -112,9 +112,10 @@ impl Server {
         };
         tokio::select! {
             _ = async { tokio::join!(served, dropping) } => {}
-            // While a request is being answered the connection is not read, so that hyper would not notice.
+            // The connection is not read while a request is being answered, so hyper would not notice.
             () = closing.cancelled() => {
-                tracing::debug!(port, "a connection made room for another one, read an answer too slowly, or its certificate no longer counts");
+                tracing::debug!(port, "a connection made room for another one, read an answer too slowly, or its \
+                    certificate no longer counts");
             }
             () = overdue => tracing::debug!(port, "a connection sent no request in time"),
         }
@@ -165,10 +166,10 @@ impl Server {
     }
 }
 
-/// Bytes of a request's line and headers together.
+/// The size of a request's line and headers.
 const MAX_HEAD_BYTES: usize = 32 << 10;
 const MAX_HEADERS: usize = 64;
-/// How long a request's head may take, idle time between two requests included.
+/// How long a request's head may take, with the idle time before it.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// An Envoy worker multiplexes one watch stream and one audit stream for each plugin configuration.
 const MAX_STREAMS_PER_CONNECTION: u32 = 1024;

@@ -1,8 +1,8 @@
-//! Why something that the operator has named cannot be used.
+//! Why something that the operator has configured cannot be used.
 
 use std::fmt::Display;
 
-/// What it is, what is wrong with it, and the cure.
+/// The place, the problem and the fix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unusable(pub(crate) String);

@@ -1,5 +1,5 @@
-//! What happens when something breaks down, or gets stuck, in the middle of the control plane: here the log that its
-//! threads write to. The log is the process's, so these tests have a process of their own and run one at a time.
+//! A part of the control plane fails or hangs: here the process log that its threads write to. All threads share that
+//! log, so these tests have their own process and run one at a time.
 
 #![allow(
     clippy::disallowed_types,
@@ -19,7 +19,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 #[tokio::test]
-async fn a_revocation_is_acknowledged_although_logging_it_breaks_the_writer_down_and_the_end_is_loud() {
+async fn a_revocation_is_acknowledged_although_logging_it_ends_the_writer_and_the_failure_is_reported() {
     let _log = Log::that(Behaviour::Panics(REVOCATIONS_WRITER)).await;
     let place = Place::new();
     let server = place.start().await;
@@ -35,12 +35,12 @@ async fn a_revocation_is_acknowledged_although_logging_it_breaks_the_writer_down
 }
 
 #[tokio::test]
-async fn the_end_of_the_ledgers_writer_is_loud_too() {
+async fn the_failure_of_the_ledgers_writer_is_reported_too() {
     let _log = Log::that(Behaviour::Panics(LEDGERS_WRITER)).await;
     let place = Place::new();
     let server = place.start_with(|config| config.evidence.ledger.total = 2000).await;
     let (mut reporter, _) = server.report(None).await.unwrap();
-    // More than fits, which is logged.
+    // More than the limit, which is logged.
     reporter.batch(1, vec![event(&"x".repeat(1000)); 3]).await;
     assert_eq!(reporter.refusal().await.0, Code::Unavailable);
     let failure = within(server.running.failed()).await;
@@ -66,7 +66,7 @@ async fn a_revocation_that_takes_too_long_is_answered_as_unknown_and_may_be_repe
     let server = place
         .start_with(|config| config.limits.request_timeout = Duration::from_millis(200))
         .await;
-    // Its log line holds the writer up, behind its answer.
+    // The log line blocks the writer, after its answer.
     server.revoke(raise("alice")).await;
     let late = server.try_revoke(raise("bob")).await;
     assert_eq!(late.status, 504, "{}", late.text);
@@ -81,11 +81,11 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
         .expect("nothing happened for 5 s")
 }
 
-/// The modules of which the lines are those of the two threads that write.
+/// The modules whose log lines come from the two writer threads.
 const REVOCATIONS_WRITER: &str = "credence_revocation::writer";
 const LEDGERS_WRITER: &str = "credence_evidence::writer";
 
-/// How the process's log behaves towards the lines of this module.
+/// How the log treats lines of this module.
 #[derive(Debug, Clone, Copy)]
 enum Behaviour {
     Silent,
@@ -97,7 +97,7 @@ static BEHAVIOUR: Mutex<Behaviour> = Mutex::new(Behaviour::Silent);
 static CHANGED: Condvar = Condvar::new();
 static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Keeps the log's behaviour until it is dropped.
+/// Restores the log's behavior when dropped.
 struct Log {
     _turn: tokio::sync::MutexGuard<'static, ()>,
 }

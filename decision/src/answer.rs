@@ -1,4 +1,4 @@
-//! What a denied client is sent.
+//! The answer to a denied request.
 
 use serde::Serialize;
 
@@ -7,11 +7,11 @@ use crate::decision::{Class, Denial};
 /// A complete response, for the host to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The HTTP status. The host turns it into 200 for a gRPC client, as gRPC wants it.
+    /// The HTTP status. The host turns it into 200 for a gRPC client, as gRPC requires.
     pub status: u16,
     /// Header names, in lower case, and values.
     pub headers: Vec<(&'static str, String)>,
-    /// RFC 9457 problem JSON; for a gRPC client the text that becomes `grpc-message`.
+    /// RFC 9457 problem JSON. For a gRPC client, the text of `grpc-message`.
     pub body: Vec<u8>,
     /// The `grpc-status`, for a gRPC client only.
     pub grpc_status: Option<u32>,
@@ -20,7 +20,7 @@ pub struct Answer {
 impl Answer {
     /// The answer to a denied request.
     ///
-    /// `nonce` is what the next proof may carry, where the rule asks for one.
+    /// `nonce` is for the next proof, if the rule requires one.
     pub fn for_denial(denial: &Denial, nonce: Option<&str>, is_grpc: bool) -> Self {
         let shown = denial.reason.shown();
         let class = shown.class();
@@ -48,7 +48,7 @@ impl Answer {
                 reason: shown.code(),
                 argument: denial.argument.as_deref(),
             };
-            // Strings and numbers always serialise; an empty body would still be a denial.
+            // Strings and numbers always serialise. An empty body would still be a denial.
             serde_json::to_vec(&problem).unwrap_or_default()
         };
         Self {
@@ -60,10 +60,10 @@ impl Answer {
     }
 }
 
-/// A problem document (RFC 9457) with two members of our own.
+/// A problem document (RFC 9457) with two additional members.
 #[derive(Serialize)]
 struct Problem<'a> {
-    /// Names the kind of problem; not an address to fetch.
+    /// Identifies the kind of problem; not a URL to fetch.
     #[serde(rename = "type")]
     kind: String,
     title: &'static str,
@@ -73,7 +73,7 @@ struct Problem<'a> {
     argument: Option<&'a str>,
 }
 
-/// When to come back after a 503: the state that was missing usually arrives within the second.
+/// Seconds until a retry after a 503. The missing state usually arrives within a second.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 #[cfg(test)]
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_to_blame_is_named_and_can_not_break_out_of_the_json() {
+    fn a_denied_argument_is_named_and_cannot_break_out_of_the_json() {
         let argument = Some("a\"}\n".to_owned());
         let answer = Answer::for_denial(
             &Denial {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_503_asks_to_come_back_and_has_no_challenge() {
+    fn only_a_503_has_retry_after_and_no_challenge() {
         let unavailable = Answer::for_denial(&Reason::Stale.into(), None, false);
         assert_eq!(unavailable.status, 503);
         assert_eq!(header(&unavailable, "retry-after"), Some("1"));

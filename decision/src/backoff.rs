@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// Exponential back-off with full jitter: after the n-th failure in a row a wait drawn evenly from
-/// `0..min(BASE · 2^n, MAX)`.
+/// Exponential back-off with full jitter: after the n-th failure in a row, a wait that is uniform in `0..min(BASE ·
+/// 2^n, MAX)`.
 ///
-/// Full jitter, because all the VMs of all proxies lose their streams in the same instant when a control plane stops,
-/// and must not come back in the same instant either.
+/// When a control plane stops, all VMs of all proxies lose their streams at the same time. With full jitter, they do
+/// not reconnect at the same time.
 #[derive(Clone, Debug, Default)]
 pub struct Backoff {
     failures: u32,
@@ -15,7 +15,7 @@ pub struct Backoff {
 // === impl Backoff ===
 
 impl Backoff {
-    /// The wait after one more failure. `random` must be evenly distributed over all of `u64`.
+    /// The wait after another failure. `random` must be uniform over `u64`.
     pub fn after_failure(&mut self, random: u64) -> Duration {
         let ceiling = 2u32
             .checked_pow(self.failures)
@@ -25,15 +25,15 @@ impl Backoff {
         share_of(ceiling, random)
     }
 
-    /// The wait when nothing but an operator can cure the failure: drawn from the upper half of `MAX_LASTING`, so that such a
-    /// client stays a rare visitor, and still notices the cure within it.
+    /// The wait if only an operator can fix the failure: uniform in the upper half of `MAX_LASTING`. So such a client
+    /// rarely retries, but still notices the fix within that time.
     pub fn after_lasting_failure(&mut self, random: u64) -> Duration {
         self.failures = u32::MAX;
         let half = MAX_LASTING.checked_div(2).unwrap_or(MAX_LASTING);
         half.saturating_add(share_of(half, random))
     }
 
-    /// The connection has proven itself: the next failure is a first one again.
+    /// The connection works: the next failure counts as the first one.
     pub fn succeeded(&mut self) {
         self.failures = 0;
     }
@@ -41,20 +41,19 @@ impl Backoff {
 
 /// The fraction `random / 2^64` of `duration`.
 fn share_of(duration: Duration, random: u64) -> Duration {
-    // The product of two u64 fits u128, and its upper half is below the first factor.
+    // The product of two u64 fits into u128, and its upper half is below the first factor.
     let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let scaled = u128::from(nanos).saturating_mul(u128::from(random)) >> 64;
     Duration::from_nanos(u64::try_from(scaled).unwrap_or(u64::MAX))
 }
 
-/// The longest possible wait after the first failure.
+/// The longest wait after the first failure.
 pub const BASE: Duration = Duration::from_millis(100);
 
-/// The longest possible wait after any failure that may pass by itself: how long a proxy may still answer 503 after the
-/// control plane is back.
+/// The longest wait after a transient failure: how long a proxy may still answer 503 after the control plane is back.
 pub const MAX: Duration = Duration::from_secs(1);
 
-/// The longest possible wait after a failure that only an operator can cure.
+/// The longest wait after a failure that only an operator can fix.
 pub const MAX_LASTING: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

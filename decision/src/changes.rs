@@ -1,4 +1,4 @@
-//! What an allowed request looks like to the service: the changes that make it so.
+//! The changes that turn an allowed request into the one that the service receives.
 
 use crate::config::{Policy, Requirement};
 use crate::decision::{Allowance, Decision};
@@ -8,18 +8,18 @@ use crate::request::{Header, Request};
 /// One change to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
-    /// All header fields of this name go.
+    /// Removes all header fields of this name.
     Remove(&'a [u8]),
-    /// This header gets this value, in place of all fields of its name.
+    /// Sets this header, which replaces all fields of its name.
     Set(&'a str, &'a str),
-    /// The host's filter state has this value by this name.
+    /// Sets this name in the host's filter state to this value.
     FilterState(&'a str, &'a str),
 }
 
-/// Makes every change that a decision by this configuration asks for, in order; none if the request is denied.
+/// Makes every change of a decision by this configuration, in order. None if the request is denied.
 ///
 /// # Errors
-/// The first of `change`.
+/// The first error of `change`.
 pub fn make<E>(
     policy: &Policy,
     verdict: &Verdict<'_>,
@@ -29,7 +29,7 @@ pub fn make<E>(
     let Decision::Allow(allowance) = &verdict.decision else {
         return Ok(());
     };
-    // Where nothing is asked for least of all: what is open to all must not turn into what is not.
+    // Also on public routes: an override header must not turn a public request into one that needs a delegation.
     for name in &request.overrides {
         change(Change::Remove(name))?;
     }
@@ -42,7 +42,7 @@ pub fn make<E>(
         return Ok(());
     };
     if request.proof != Header::Absent {
-        // No service gets to spend it.
+        // The service must not be able to use the proof.
         change(Change::Remove(policy.headers.proof.as_bytes()))?;
     }
     let forwards = |requirement: &Requirement| requirement.forward;

@@ -1,32 +1,32 @@
-//! Instants as the filter knows them. Nothing here reads a clock: time enters the core as an argument.
+//! Times in the filter. Nothing here reads a clock: time is an argument.
 
 use std::time::Duration;
 
-/// An instant of the host's monotonic clock: nanoseconds since an arbitrary start.
+/// A time of the host's monotonic clock: nanoseconds since an arbitrary start.
 ///
-/// The wall clock may jump; leases, back-offs and watchdogs therefore run on this one only. All arithmetic saturates.
+/// The wall clock may jump, so leases, back-offs and watchdogs use this one. All arithmetic saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Monotonic(pub u64);
 
-/// An instant of the wall clock: nanoseconds since the Unix epoch.
+/// A time of the wall clock: nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixNanos(pub u64);
 
-/// Tells the wall clock's time by the monotonic clock's, from an instant at which both were read: one host call less
-/// for every request.
+/// Computes the wall clock's time from the monotonic clock's and a time at which both were read. It saves one host call
+/// for each request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WallClock {
     set: Option<(Monotonic, UnixNanos)>,
 }
 
-/// When the decision of a request was begun.
+/// When the decision of a request began.
 #[derive(Clone, Copy, Debug)]
 pub struct Began {
     /// By the wall clock.
     pub wall: UnixNanos,
-    /// By the monotonic clock, since it last had to wait.
+    /// By the monotonic clock, since the last wait.
     pub monotonic: Monotonic,
-    /// What the decision took before the request had to wait, if it had to.
+    /// The time that the decision took before the wait, if there was one.
     spent: Duration,
 }
 
@@ -38,13 +38,13 @@ impl WallClock {
         self.set = Some((now, wall));
     }
 
-    /// The wall clock's time as it was read last; the beginning of time if it never was.
+    /// The wall clock's time at the last reading; 0 if it was never read.
     pub fn latest(&self) -> UnixNanos {
         self.set.map(|set| set.1).unwrap_or_default()
     }
 
-    /// The wall clock's time, if the clocks were both read not longer ago than `MAX_DRIFT`. A step of the wall clock is
-    /// noticed no later than that.
+    /// The wall clock's time, if both clocks were read at most `MAX_DRIFT` ago. So a jump of the wall clock is noticed
+    /// within that time.
     pub fn at(&self, now: Monotonic) -> Option<UnixNanos> {
         let (set, wall) = self.set?;
         let passed = now.since(set);
@@ -55,7 +55,7 @@ impl WallClock {
 // === impl Monotonic ===
 
 impl Monotonic {
-    /// This instant moved into the future; the end of time (584 years) is sticky.
+    /// This time plus `duration`; it saturates at the maximum (584 years).
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(saturating_nanos(duration)))
@@ -70,9 +70,9 @@ impl Monotonic {
 // === impl UnixNanos ===
 
 impl UnixNanos {
-    /// The second this instant falls in, since the Unix epoch: what a token's `iat` and `exp` are compared with.
+    /// The second of this time, since the Unix epoch: for comparison with a token's `iat` and `exp`.
     pub fn second(self) -> i64 {
-        // A u64 of nanoseconds is at most 1.8e10 seconds, so that the conversion always fits.
+        // A u64 of nanoseconds is at most 1.8e10 seconds, so the conversion always fits.
         i64::try_from(self.0 / NANOS_PER_SECOND).unwrap_or(i64::MAX)
     }
 }
@@ -89,12 +89,12 @@ impl Began {
         }
     }
 
-    /// How long the decision has taken by `now`, without what the request had to wait.
+    /// How long the decision has taken by `now`, without waits of the request.
     pub fn took(self, now: Monotonic) -> Duration {
         now.since(self.monotonic).saturating_add(self.spent)
     }
 
-    /// From `now` on the request has to wait, and that is none of the filter's time.
+    /// From `now` on the request waits, which is not the filter's time.
     pub fn paused(self, now: Monotonic) -> Self {
         Self {
             spent: self.took(now),
@@ -102,12 +102,12 @@ impl Began {
         }
     }
 
-    /// From `now` on it waits no longer.
+    /// From `now` on, it no longer waits.
     pub fn resumed(self, now: Monotonic) -> Self {
         Self { monotonic: now, ..self }
     }
 
-    /// A decision that begins now, and goes on with what was paused.
+    /// A decision that begins now, and continues the paused one.
     pub fn after(self, paused: Self) -> Self {
         Self {
             spent: paused.spent,
@@ -120,7 +120,7 @@ fn saturating_nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long the wall clock's time is told by the monotonic clock's.
+/// How long the wall clock's time is computed from the monotonic clock's.
 const MAX_DRIFT: Duration = Duration::from_millis(100);
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
@@ -130,19 +130,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instant_in_the_future_is_no_time_ago() {
+    fn the_time_since_a_future_instant_is_zero() {
         let now = Monotonic(5);
         assert_eq!(now.since(Monotonic(7)), Duration::ZERO);
         assert_eq!(now.since(Monotonic(2)), Duration::from_nanos(3));
     }
 
     #[test]
-    fn the_end_of_time_is_sticky() {
+    fn addition_saturates() {
         assert_eq!(Monotonic(1).plus(Duration::MAX), Monotonic(u64::MAX));
     }
 
     #[test]
-    fn the_wall_clock_is_told_by_the_monotonic_clock_for_a_moment() {
+    fn the_wall_clock_follows_the_monotonic_clock_for_a_moment() {
         let mut clock = WallClock::default();
         let at = |millis: u64| Monotonic(millis * 1_000_000);
         assert_eq!(clock.at(at(0)), None, "it was never read");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_of_a_request_is_none_of_its_decisions_time() {
+    fn the_wait_of_a_request_is_not_part_of_its_decision_time() {
         let at = |millis: u64| Monotonic(millis * 1_000_000);
         let paused = Began::new(at(10), UnixNanos(1)).paused(at(13));
         let later = Began::new(at(500), UnixNanos(2)).after(paused);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_instant_knows_its_second() {
+    fn a_unix_time_has_a_second() {
         assert_eq!(UnixNanos(1_999_999_999).second(), 1);
         assert_eq!(UnixNanos(u64::MAX).second(), 18_446_744_073);
     }

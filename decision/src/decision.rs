@@ -1,4 +1,4 @@
-//! What was decided about a request, and why.
+//! The decision about a request, and its reason.
 
 use credence_delegation::revocation::RevocationReason;
 use credence_delegation::{Cause, Step};
@@ -6,30 +6,30 @@ use credence_delegation::{Cause, Step};
 use crate::request::HeaderMapError;
 use crate::route::Unclear;
 
-/// The outcome for one request: made exactly once, and the thing that is audited.
+/// The outcome for one request, which is decided exactly once and audited.
 ///
-/// `G` is what the engine knows of a request that a delegation authorised.
+/// `G` is what the engine knows about a request that a delegation authorised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision<G> {
-    /// The request goes on.
+    /// The request passes.
     Allow(Allowance<G>),
-    /// The request is answered.
+    /// The request is denied, and answered.
     Deny(Denial),
 }
 
-/// Why a request goes on.
+/// Why a request passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Allowance<G> {
     /// A delegation authorised it.
     Delegated(G),
     /// Its rule is public.
     Public,
-    /// No rule matched, and the configuration says `default: allow`.
+    /// No rule matched, and the configuration has `default: allow`.
     Unmatched,
 }
 
 impl<G> Allowance<G> {
-    /// The stable code, as audit and metrics have it.
+    /// The stable code in audit and metrics.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Delegated(_) => "delegated",
@@ -39,19 +39,19 @@ impl<G> Allowance<G> {
     }
 }
 
-/// A request that is not let through.
+/// A denial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// Why, in full: for audit and metrics. A client sees [`Reason::shown`] of it.
+    /// The full reason, for audit and metrics. A client receives [`Reason::shown`].
     pub reason: Reason,
-    /// The argument, query member or header that is to blame.
+    /// The argument, query member or header that caused the denial.
     pub argument: Option<String>,
-    /// The step of the draft's section 8 that failed, if one did. Not for clients.
+    /// The failed step of the draft's section 8, if any. Not for clients.
     pub step: Option<Step>,
 }
 
 impl Denial {
-    /// A denial that this argument, query member or header is to blame for.
+    /// A denial caused by this argument, query member or header.
     pub fn about(reason: Reason, argument: &str) -> Self {
         Self {
             argument: Some(argument.to_owned()),
@@ -120,24 +120,24 @@ impl From<RevocationReason> for Denial {
     }
 }
 
-/// What kind of denial a reason is: it fixes how a client is answered.
+/// The class of a reason, which determines the answer to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// The request itself cannot be understood in one way only; no credential would help.
+    /// The request is ambiguous or malformed; no credential would help.
     Request,
-    /// The request is larger than what is read.
+    /// The request exceeds a size limit.
     TooLarge,
-    /// Nothing was presented.
+    /// No credential was presented.
     Missing,
-    /// The delegation does not hold.
+    /// The delegation is invalid.
     Delegation,
-    /// The proof does not hold.
+    /// The proof is invalid.
     Proof,
-    /// The delegation holds, but does not reach this far.
+    /// The delegation is valid, but does not grant this.
     Scope,
-    /// This path, or this way of using it, is closed to every client.
+    /// This path, or this way of using it, is closed to all clients.
     Closed,
-    /// The proxy's own state is not fit to decide.
+    /// The proxy's own state does not permit a decision.
     Unavailable,
 }
 
@@ -164,7 +164,7 @@ impl Class {
         }
     }
 
-    /// The `error` of `WWW-Authenticate` (as RFC 6750, section 3.1, has them), if other credentials could help.
+    /// The `error` of `WWW-Authenticate` (as in RFC 6750, section 3.1), if other credentials could help.
     pub fn challenge(self) -> Option<&'static str> {
         match self {
             Self::Missing => Some("missing_token"),
@@ -194,12 +194,12 @@ macro_rules! reasons {
                 match self { $(Self::$variant => $code,)* }
             }
 
-            /// How a client is answered.
+            /// The class, which determines the answer.
             pub fn class(self) -> Class {
                 match self { $(Self::$variant => Class::$class,)* }
             }
 
-            /// One sentence for people, in ASCII without quotes or backslashes, so that it can stand in a header.
+            /// One sentence for people, in ASCII without quotes or backslashes, so that a header can contain it.
             pub fn title(self) -> &'static str {
                 match self { $(Self::$variant => $title,)* }
             }
@@ -276,9 +276,9 @@ reasons! {
 }
 
 impl Reason {
-    /// The reason that a client is told.
+    /// The reason in the client's answer.
     ///
-    /// Which cryptographic check failed, and which issuers are trusted, only the operator may learn.
+    /// Only the operator may learn which cryptographic check failed, and which issuers are trusted.
     pub fn shown(self) -> Self {
         match self {
             Self::IssuerUnknown
@@ -291,7 +291,7 @@ impl Reason {
         }
     }
 
-    /// Whether what was granted is revoked.
+    /// Whether the reason is a revocation.
     pub fn is_revocation(self) -> bool {
         matches!(
             self,
@@ -303,7 +303,7 @@ impl Reason {
         )
     }
 
-    /// The reason for a denial of the verification.
+    /// The reason for a denial by verification.
     fn of(step: Step, cause: &Cause) -> Self {
         let proof = is_of_proof(step);
         let either = |of_delegation, of_proof| if proof { of_proof } else { of_delegation };
@@ -341,7 +341,7 @@ impl Reason {
     }
 }
 
-/// Whether the step is one of the draft's seventh, which are about the proof.
+/// Whether the step belongs to the draft's step 7, about the proof.
 fn is_of_proof(step: Step) -> bool {
     step.name().starts_with('7')
 }
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn titles_can_stand_in_a_quoted_header_value() {
+    fn titles_are_valid_in_a_quoted_header_value() {
         for reason in Reason::ALL {
             let title = reason.title();
             assert!(
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_not_told_which_check_of_the_cryptography_failed() {
+    fn a_client_does_not_learn_which_cryptographic_check_failed() {
         let shown: BTreeSet<_> = [
             Reason::IssuerUnknown,
             Reason::KeyUnknown,
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn verification_s_denials_keep_their_step_and_the_argument() {
+    fn denials_by_verification_keep_their_step_and_argument() {
         let cases = [
             (Step::S3b.deny(Cause::SignatureInvalid), Reason::SignatureInvalid, None),
             (
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_can_not_be_read_is_told_from_a_proxy_that_fails() {
+    fn an_unreadable_request_differs_from_a_failing_proxy() {
         assert_eq!(Denial::from(HeaderMapError::Malformed).reason, Reason::HostFailure);
         assert_eq!(
             Denial::from(HeaderMapError::TooManyPairs).reason,

@@ -1,4 +1,4 @@
-//! What a chain is granted under a rule: worked out for the first request, and the same for those that follow.
+//! The grant of a chain under a rule: computed for the first request, and reused for the following ones.
 
 use std::cell::OnceCell;
 
@@ -7,18 +7,18 @@ use credence_delegation::VerifiedChain;
 use crate::agent::Agent;
 use crate::identity_headers::{Identity, MAX_VALUE_BYTES};
 
-/// What every allowed request of one chain, by one agent, under one rule has in common.
+/// The common part of all allowed requests of one chain, by one agent, under one rule.
 #[derive(Debug)]
 pub struct Grant {
     rule_index: usize,
     agent: Agent,
-    /// Who the service behind us is told is asking.
+    /// The identity that the service receives.
     pub identity: Identity,
     evidence: OnceCell<Box<[u8]>>,
 }
 
 impl Grant {
-    /// What `agent` is granted under the rule of this number.
+    /// The grant of `agent` under the rule with this index.
     pub fn new(rule_index: usize, agent: Agent, identity: Identity) -> Self {
         Self {
             rule_index,
@@ -28,12 +28,12 @@ impl Grant {
         }
     }
 
-    /// Whether this is what `agent` is granted under the rule of this number.
+    /// Whether this is the grant of `agent` under the rule with this index.
     pub fn is_of(&self, rule_index: usize, agent: Agent) -> bool {
         self.rule_index == rule_index && self.agent == agent
     }
 
-    /// What the events of all these requests have in common, encoded; `encode` does it the first time.
+    /// The common part of the events of these requests, encoded. `encode` runs the first time.
     pub fn evidence(&self, encode: impl FnOnce(&mut Vec<u8>)) -> &[u8] {
         self.evidence.get_or_init(|| {
             let mut encoded = Vec::with_capacity(USUAL_EVIDENCE_BYTES);
@@ -42,23 +42,23 @@ impl Grant {
         })
     }
 
-    /// Bytes that a grant of this chain may take in memory: what a cache has to reckon with.
+    /// The memory that a grant of this chain may need, for the accounting of caches.
     pub fn bytes(chain: &VerifiedChain) -> usize {
         let principal = chain.principal();
         let subject = principal.subject.as_deref().unwrap_or_default();
         let ids = chain.tokens().map(|token| token.id().len());
         let in_the_event = ids.chain([principal.issuer.len(), subject.len()]);
-        // Encoded, once in the headers and once in their joint form. None of them is longer than an identity's values may be.
+        // Encoded, once in the headers and once in their joint form. Each is at most as long as an identity's value.
         let in_headers = [&principal.issuer, subject, chain.leaf().id()]
             .map(|text| Identity::value_bytes(text).min(MAX_VALUE_BYTES).saturating_mul(2));
         in_the_event.chain(in_headers).fold(FIXED_BYTES, usize::saturating_add)
     }
 }
 
-/// What an event is likely to need for the names of its rule, its principal and one token.
+/// The usual size of the names of an event's rule, principal and token.
 const USUAL_EVIDENCE_BYTES: usize = 256;
 
-/// A grant without the names and ids of its chain: the rule's, the tool's, and what the allocator adds.
+/// The size of a grant without the names and ids of its chain: the names of rule and tool, and the allocator's share.
 const FIXED_BYTES: usize = 512;
 
 #[cfg(test)]
@@ -69,9 +69,9 @@ mod tests {
     use crate::identity_headers::IdentityHeaders;
     use crate::samples;
 
-    /// Names that three bytes stand for each byte of take their room too.
+    /// Includes names that percent-encoding makes three times as long.
     #[test]
-    fn a_grant_takes_no_more_than_is_reckoned() {
+    fn a_grant_takes_at_most_its_estimate() {
         let name = "\u{e9}".repeat(128);
         let root = mint::RootGrant {
             grant: samples::grant(&name, 2, "{}"),

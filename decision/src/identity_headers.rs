@@ -1,6 +1,6 @@
-//! Who the service behind us is told is asking, and on whose behalf: the `x-delegation-*` headers.
+//! The identity that the service receives: the `x-delegation-*` headers.
 //!
-//! They are set on allowed requests only, after every header of that form that the client sent was removed.
+//! They are set only on allowed requests, after all headers of that form from the client were removed.
 
 use std::fmt::Write;
 
@@ -19,9 +19,9 @@ pub enum Part {
     Issuer,
     /// The principal's name at that issuer, if it has one.
     Subject,
-    /// What was proven of the agent: its key's thumbprint, or its certificate's digest; nothing of a bearer.
+    /// The proven agent: its key's thumbprint, or its certificate's digest; empty for a bearer.
     Agent,
-    /// How: `pop`, `mtls` or `none`.
+    /// The kind of proof: `pop`, `mtls` or `none`.
     Proof,
     /// The tool.
     Tool,
@@ -30,12 +30,12 @@ pub enum Part {
 }
 
 impl Part {
-    /// The header that carries it.
+    /// Its header.
     pub fn header(self) -> &'static str {
         self.names().1
     }
 
-    /// Its name in Envoy's filter state, where `wasm.` stands before it.
+    /// Its name in Envoy's filter state, after the prefix `wasm.`.
     pub fn filter_state(self) -> &'static str {
         self.names().2
     }
@@ -53,32 +53,34 @@ impl Part {
     }
 }
 
-/// How the service behind us is told.
+/// The form of the identity headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "lowercase")]
 pub enum IdentityHeaders {
-    /// By a header for each part: `x-delegation-issuer`, `-subject`, `-agent`, `-proof`, `-tool` and `-id`.
+    /// A header for each part: `x-delegation-issuer`, `-subject`, `-agent`, `-proof`, `-tool` and `-id`.
     #[default]
     Separate,
-    /// By one header, `x-delegation-identity`, an RFC 9651 Dictionary with a member for each part.
+    /// One header, `x-delegation-identity`, an RFC 9651 Dictionary with a member for each part.
     Dictionary,
 }
 
-/// Who is asking, as an allowed request says it.
+/// The identity of an allowed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Parts and values. Values are percent-encoded (RFC 3986): what is neither unreserved nor one of `:/@` is `%XX`.
+    /// Parts and values. Values are percent-encoded (RFC 3986): every character except unreserved ones and `:/@`
+    /// becomes `%XX`.
     pub parts: Vec<(Part, String)>,
-    /// All of it as one RFC 9651 Dictionary, if that is how it is told.
+    /// All parts as one RFC 9651 Dictionary, if that is the configured form.
     pub dictionary: Option<String>,
 }
 
 impl Identity {
-    /// The identity that a decision has established, to be told in this way.
+    /// The identity that a decision established, in this form.
     ///
     /// # Errors
-    /// [`Reason::DelegationTooLarge`] if a value is longer than a header may be. Cut off, it would name somebody else.
+    /// [`Reason::DelegationTooLarge`] if a value is longer than a header allows. A truncated value would name another
+    /// identity.
     pub fn new(chain: &VerifiedChain, agent: Agent, tool: &str, headers: IdentityHeaders) -> Result<Self, Denial> {
         let principal = chain.principal();
         let mut parts = Vec::with_capacity(6);
@@ -114,7 +116,7 @@ impl Identity {
         Ok(Self { parts, dictionary })
     }
 
-    /// Bytes that a text takes in one of the values.
+    /// Bytes of a text in one of the values.
     pub fn value_bytes(text: &str) -> usize {
         utf8_percent_encode(text, ESCAPED)
             .map(str::len)
@@ -144,7 +146,7 @@ fn dictionary(parts: &[(Part, String)]) -> String {
             text.push_str(", ");
         }
         let (key, ..) = part.names();
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = match part {
             Part::Proof => write!(text, "{key}={value}"),
             Part::Issuer | Part::Subject | Part::Agent | Part::Tool | Part::Id => write!(text, "{key}=\"{value}\""),
@@ -157,7 +159,7 @@ fn percent_encode(text: &str) -> String {
     utf8_percent_encode(text, ESCAPED).to_string()
 }
 
-/// What is escaped in a value.
+/// The characters to escape in a value.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -167,7 +169,7 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'@');
 
-/// Carries the dictionary.
+/// The header of the dictionary.
 const DICTIONARY_HEADER: &str = "x-delegation-identity";
 
 /// Bytes of one header value.
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_was_proven_and_no_more() {
+    fn contains_only_what_was_proven() {
         let chain = samples::verified_chain();
         let bearer = Identity::new(&chain, Agent::Bearer, "pay", IdentityHeaders::Separate).unwrap();
         assert_eq!(value(&bearer, "x-delegation-issuer").as_deref(), Some(samples::ISSUER));
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dictionary_says_the_same_in_one_header() {
+    fn a_dictionary_has_the_same_parts_in_one_header() {
         let chain = samples::verified_chain();
         let separate = Identity::new(&chain, Agent::Bearer, "pay \"now\"", IdentityHeaders::Separate).unwrap();
         let names: Vec<&str> = separate.headers().map(|(name, _)| name).collect();
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_can_not_break_out_of_its_header() {
+    fn a_value_cannot_break_out_of_its_header() {
         assert_eq!(percent_encode("a\r\nx-admin: 1,é%"), "a%0D%0Ax-admin:%201%2C%C3%A9%25");
     }
 

@@ -1,22 +1,22 @@
-//! What a filter decides with. It knows no proxy, no clock and no randomness of its own: a host feeds it.
+//! The filter's decisions. The crate knows no proxy, no clock and no randomness of its own: a host provides them.
 //!
-//! From the ground up:
+//! The modules, in dependency order:
 //!
-//! | module | its one job |
+//! | module | task |
 //! |---|---|
-//! | [`clock`], [`backoff`] | instants, waiting times between retries |
-//! | [`shared_store`], [`stream`] | what the workers of a process share, and a stream to the control plane |
-//! | [`usage_sketch`] | how much of something limited each principal, holder or connection has |
-//! | [`request`], [`route`], [`arguments`] | what a request says, the rule it falls under, and the tool's arguments in it |
-//! | [`revocation`] | what has been revoked, and how fresh that knowledge is |
-//! | [`decision`], [`answer`] | what came out, and what the client is told |
-//! | [`agent`], [`identity_headers`], [`grant`] | who was proven to ask, what the service is told, what a request is granted |
+//! | [`clock`], [`backoff`] | times, and waits between retries |
+//! | [`shared_store`], [`stream`] | data that the workers of a process share, and a stream to the control plane |
+//! | [`usage_sketch`] | how much of a limited resource each principal, holder or connection uses |
+//! | [`request`], [`route`], [`arguments`] | the request, the rule that it matches, and the tool's arguments in it |
+//! | [`revocation`] | the revocations, and how fresh they are |
+//! | [`decision`], [`answer`] | the outcome, and the answer to the client |
+//! | [`agent`], [`identity_headers`], [`grant`] | the proven agent, the identity for the service, the grant of a request |
 //! | [`held`] | requests that are held for their bodies or for the first snapshot, and how many may be |
-//! | [`proofs`], [`chains`] | proofs and chains that were seen before |
+//! | [`proofs`], [`chains`] | used proofs, and known chains |
 //! | [`config`] | the plugin configuration, parsed into a policy that cannot be wrong |
 //! | [`engine`], [`changes`] | the decision, and what it changes about the request |
-//! | [`audit`] | what is recorded of decisions, and its way to the ledger |
-//! | [`metrics`] | figures |
+//! | [`audit`] | the evidence of decisions, and its way to the ledger |
+//! | [`metrics`] | metrics |
 
 #![cfg_attr(
     not(test),

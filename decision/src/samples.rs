@@ -1,4 +1,4 @@
-//! Keys, chains and stores that the tests share.
+//! Keys, chains and stores that tests share.
 
 use std::collections::HashMap;
 
@@ -15,12 +15,13 @@ pub(crate) const NOW: i64 = 1_800_000_000;
 pub(crate) const ISSUER: &str = "https://id.example.com";
 pub(crate) const AUDIENCE: &str = "https://payments.example";
 
-/// Key 1 is the trust anchor's, key 2 the agent's who holds roots, key 3 that of whom he delegates to.
+/// Key 1 is the trust anchor's, key 2 that of the agent that holds roots, key 3 that of the agent to which it
+/// delegates.
 pub(crate) fn key(number: u8) -> SigningKey {
     SigningKey::from_seed(&[number; 32])
 }
 
-/// A key of any kind. Those of kind Ed25519 are the ones of [`key`].
+/// A key of any kind. For Ed25519, the same as [`key`].
 pub(crate) fn key_of(kind: KeyType, number: u8) -> SigningKey {
     SigningKey::from_secret(kind, &[number; 32]).unwrap()
 }
@@ -54,7 +55,7 @@ pub(crate) fn root_by(by: &SigningKey, issuer: &str, grant: Grant) -> String {
     mint::root(&root, by, &Limits::default()).unwrap()
 }
 
-/// A chain of one root, on behalf of `subject`.
+/// A chain of one root token, with this subject.
 pub(crate) fn chain_for(subject: &str) -> VerifiedChain {
     let root = RootGrant {
         grant: grant("root", 2, r#"{"pay":{}}"#),
@@ -111,7 +112,7 @@ pub(crate) fn verified_chain() -> VerifiedChain {
     verified(&root(grant("root", 2, r#"{"pay":{}}"#)))
 }
 
-/// A chain that takes memory: its constraint excludes so many numbers.
+/// A chain that uses much memory: its constraint excludes this many numbers.
 pub(crate) fn chain_excluding(numbers: usize) -> VerifiedChain {
     let numbers: Vec<_> = (0..numbers).map(|number| number.to_string()).collect();
     let tools = format!(
@@ -140,7 +141,7 @@ pub(crate) fn verified(joined: &str) -> VerifiedChain {
     Chain::parse_joined(joined, &limits).unwrap().verify(&context).unwrap()
 }
 
-/// Shared data as the host has it, with faults on demand.
+/// The host's shared data, with injected faults.
 #[derive(Default)]
 pub(crate) struct Store {
     values: HashMap<String, (Vec<u8>, u32)>,
@@ -150,12 +151,12 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// How many keys were ever set: they cannot be freed.
+    /// How many keys were ever set; they cannot be freed.
     pub(crate) fn keys(&self) -> usize {
         self.values.len()
     }
 
-    /// What another plugin with the same `vm_id` can do to every value.
+    /// Changes every value, as another plugin with the same `vm_id` could.
     pub(crate) fn overwrite(&mut self, change: impl Fn(&str, &mut Vec<u8>)) {
         for (key, (value, version)) in &mut self.values {
             change(key, value);

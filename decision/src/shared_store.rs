@@ -1,17 +1,16 @@
-//! What the workers of one process share.
+//! Data that the workers of one process share.
 
 use thiserror::Error;
 
-/// Key-value storage that the workers of one process share, with compare-and-set.
+/// Key-value storage shared by the workers of one process, with compare-and-set.
 pub trait SharedStore {
     /// The value and its version, or `None` if the key was never set.
     ///
-    /// # Errors
-    /// If the host refuses.
+    /// If the host fails.
     fn read(&mut self, key: &str) -> Result<Option<(Vec<u8>, Version)>, StoreFailure>;
 
-    /// Sets the value if the key still has that version; `None` means if it was never set. `false` if another
-    /// worker was faster.
+    /// Sets the value if the key still has this version, or, for `None`, if it was never set. `false` if another worker
+    /// was faster.
     ///
     /// # Errors
     /// If the host refuses.
@@ -22,7 +21,7 @@ pub trait SharedStore {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version(pub u32);
 
-/// The host refused to store or to show a value.
+/// The host could not read or write a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the host's shared data failed")]
 pub struct StoreFailure;

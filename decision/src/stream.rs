@@ -1,24 +1,24 @@
-//! A gRPC stream to the control plane, as its user sees it: `revocation::Watch` and `audit::Reporter` use one each.
+//! A gRPC stream to the control plane, for its users `revocation::Watch` and `audit::Reporter`.
 
 use crate::clock::Monotonic;
 
-/// What to do with a stream.
+/// An action on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamAction {
     /// Open the stream, then call `on_open`, or `on_close` if that failed at once.
     Open,
     /// Send this encoded message.
     Send(Vec<u8>),
-    /// Reset the stream and forget its token: no close will be expected from it.
+    /// Reset the stream and forget its token: no close will follow.
     Cancel,
-    /// Tell the operator.
+    /// Log this message for the operator.
     Report(String),
 }
 
-/// Decides what is said on a stream. It does nothing by itself: a host tells it what has happened, and carries out the
-/// actions that it returns, in order.
+/// Decides the actions on a stream. It is passive: a host reports events to it, and carries out the returned actions in
+/// order.
 ///
-/// The host tells it of the *present* stream only; what still arrives from a cancelled one is dropped.
+/// The host reports only events of the *present* stream, and drops late ones of a cancelled stream.
 pub trait StreamHandler {
     /// The stream is open.
     fn on_open(&mut self, now: Monotonic) -> Vec<StreamAction>;
@@ -30,17 +30,17 @@ pub trait StreamHandler {
     fn on_close(&mut self, now: Monotonic, status: u32, random: u64) -> Vec<StreamAction>;
 }
 
-/// How the control plane broke the contract of a stream.
+/// A protocol violation by the control plane on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
-    /// In words that say what to do.
+    /// The violation; the text says what to do.
     pub(crate) what: String,
-    /// Whether trying again soon is pointless, because an operator has to act first.
+    /// Whether an early retry is pointless, because an operator has to act first.
     pub(crate) is_lasting: bool,
 }
 
 impl Violation {
-    /// One that may pass.
+    /// A violation that may be transient.
     pub(crate) fn new(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -48,7 +48,7 @@ impl Violation {
         }
     }
 
-    /// One that an operator has to cure.
+    /// A violation that an operator has to fix.
     pub(crate) fn lasting(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -57,7 +57,7 @@ impl Violation {
     }
 }
 
-/// What a message of at most `limit` bytes says. `name` is that of its type.
+/// Decodes a message of at most `limit` bytes. `name` is that of its type.
 pub(crate) fn decode<T: prost::Message + Default, M>(
     bytes: &[u8],
     limit: usize,
@@ -72,7 +72,7 @@ pub(crate) fn decode<T: prost::Message + Default, M>(
     }
     T::decode(bytes).ok().and_then(message).ok_or_else(|| {
         Violation::new(format!(
-            "a message is no {name} this filter knows: update the filter before the control plane"
+            "a message is not a {name} that this filter knows: update the filter before the control plane"
         ))
     })
 }

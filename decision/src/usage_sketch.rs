@@ -1,8 +1,8 @@
-//! How much of something limited each user of it has.
+//! How much of a limited resource each user has.
 //!
-//! A count-min sketch (Cormode and Muthukrishnan, 2005): two rows of counters, and a user has one counter in each, chosen
-//! by a keyed hash. Its size is fixed, so that no number of users fills it up. A user never seems to have less than it
-//! has, and more only if it meets others in both rows: one of a million pairs does, and none can tell which.
+//! A count-min sketch (Cormode and Muthukrishnan, 2005): two rows of counters. A user has one counter in each, chosen
+//! by a keyed hash. Its size is fixed, for any number of users. The estimate is never too low. It is too high only if a
+//! user collides with others in both rows: one in a million pairs does, and clients cannot find out which.
 
 use std::hash::Hasher;
 use std::num::NonZeroU32;
@@ -10,16 +10,16 @@ use std::num::NonZeroU32;
 use credence_delegation::{Principal, Thumbprint};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-/// A number of things, and the bytes that they take.
+/// A number of entries, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// How many.
+    /// The number.
     pub entries: usize,
     /// Their bytes.
     pub bytes: usize,
 }
 
-/// How much of something each user has that has a number and bytes.
+/// The entries and bytes of each user.
 #[derive(Debug, Default)]
 pub struct Shares {
     entries: UsageSketch,
@@ -37,7 +37,7 @@ pub struct UsageSketch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserKey(NonZeroU32);
 
-/// The users that a delegation stands for.
+/// The users of a delegation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sharers {
     /// The principal.
@@ -49,12 +49,12 @@ pub struct Sharers {
 // === impl Amount ===
 
 impl Amount {
-    /// One thing of so many bytes.
+    /// One entry of `bytes` bytes.
     pub const fn one(bytes: usize) -> Self {
         Self { entries: 1, bytes }
     }
 
-    /// Both together.
+    /// The sum.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Amount {
         }
     }
 
-    /// This without the other; nothing where the other is more.
+    /// The difference, at least zero.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Amount {
         }
     }
 
-    /// One part in so many.
+    /// One part in `divisor`.
     #[must_use]
     pub fn part(self, divisor: usize) -> Self {
         let of = |amount: usize| amount.checked_div(divisor).unwrap_or(amount);
@@ -82,7 +82,7 @@ impl Amount {
         }
     }
 
-    /// Whether neither is more than the other's.
+    /// Whether neither number exceeds the limit's.
     pub fn fits(self, limit: Self) -> bool {
         self.entries <= limit.entries && self.bytes <= limit.bytes
     }
@@ -91,7 +91,7 @@ impl Amount {
 // === impl Shares ===
 
 impl Shares {
-    /// How much a user has, at most.
+    /// An upper bound of a user's amount.
     pub fn of(&self, user: UserKey) -> Amount {
         Amount {
             entries: self.entries.of(user),
@@ -99,7 +99,7 @@ impl Shares {
         }
     }
 
-    /// Each of these users has so much more.
+    /// Adds the amount to each of these users.
     pub fn add(&mut self, users: impl IntoIterator<Item = UserKey>, amount: Amount) {
         for user in users {
             self.entries.add(user, amount.entries);
@@ -107,7 +107,7 @@ impl Shares {
         }
     }
 
-    /// Each of these users has so much less. It must have been added before.
+    /// Subtracts the amount from each of these users. It must have been added before.
     pub fn remove(&mut self, users: impl IntoIterator<Item = UserKey>, amount: Amount) {
         for user in users {
             self.entries.remove(user, amount.entries);
@@ -119,18 +119,18 @@ impl Shares {
 // === impl UsageSketch ===
 
 impl UsageSketch {
-    /// How much a user has, at most.
+    /// An upper bound of a user's amount.
     pub fn of(&self, user: UserKey) -> usize {
         let amounts = user.slots().map(|slot| self.counters.get(slot).copied().unwrap_or(0));
         amounts.into_iter().min().map_or(0, |amount| amount as usize)
     }
 
-    /// The user has so much more.
+    /// Adds to a user's amount.
     pub fn add(&mut self, user: UserKey, amount: usize) {
         self.change(user, amount, u32::saturating_add);
     }
 
-    /// The user has so much less. It must have been added before.
+    /// Subtracts from a user's amount. It must have been added before.
     pub fn remove(&mut self, user: UserKey, amount: usize) {
         self.change(user, amount, u32::saturating_sub);
     }
@@ -164,11 +164,11 @@ impl Default for UsageSketch {
 impl UserKey {
     /// The user with this hash, which must be uniform and keyed with a secret of this VM.
     pub fn new(hash: u64) -> Self {
-        // The lowest bit only keeps it from being zero.
+        // Setting the lowest bit prevents zero.
         Self(NonZeroU32::MIN | hash as u32)
     }
 
-    /// The same user in another role, in which it does not use up what it has in the first.
+    /// The same user in another role, with separate counters.
     #[must_use]
     pub fn in_role(self, role: u32) -> Self {
         Self::new(u64::from(self.0.get() ^ role.wrapping_mul(SPREAD)))
@@ -185,10 +185,10 @@ impl UserKey {
 // === impl Sharers ===
 
 impl Sharers {
-    /// Those of a delegation. `secret` is random and stays in this VM.
+    /// The users of a delegation. `secret` is random and stays in this VM.
     pub fn new(secret: &[u8; 16], principal: &Principal, holder: &Thumbprint) -> Self {
         let mut hasher = SipHasher24::new_with_key(secret);
-        // The length first, so that no two principals are the same text.
+        // The length first, so that no two principals give the same text.
         hasher.write_usize(principal.issuer.len());
         hasher.write(principal.issuer.as_bytes());
         if let Some(subject) = &principal.subject {
@@ -218,7 +218,7 @@ mod tests {
     use crate::samples;
 
     #[test]
-    fn each_user_has_what_it_was_given() {
+    fn each_user_has_its_amount() {
         let mut shares = UsageSketch::default();
         let [one, other] = [11, 5 << 11].map(UserKey::new);
         shares.add(one, 5);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_users_seldom_seem_to_have_what_others_have() {
+    fn a_thousand_users_rarely_collide() {
         let mut shares = UsageSketch::default();
         let users: Vec<UserKey> = (0..1_000_u64)
             .map(|user| UserKey::new(user.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20))
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn principals_and_their_holders_are_told_apart() {
+    fn principals_and_their_holders_are_distinct() {
         let holder = |number| samples::key(number).public().thumbprint();
         let principal = |subject: Option<&str>| Principal {
             issuer: "https://id.example".to_owned(),

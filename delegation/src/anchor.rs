@@ -1,4 +1,4 @@
-//! Trust anchors: who may sign root tokens.
+//! Trust anchors: the issuers of root tokens, and their keys.
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -11,15 +11,15 @@ use crate::key::{Algorithm, Algorithms, PublicKey};
 pub struct TrustAnchor {
     /// The issuer's URI, compared exactly with a root token's `iss`.
     pub issuer: String,
-    /// The key its root tokens are signed with.
+    /// The key that signs the issuer's root tokens.
     pub key: PublicKey,
-    /// The name by which a token's header may select the key among the issuer's (`kid`; RFC 7515, section 4.1.4).
-    /// Without it the key is tried unless the header selects another.
+    /// The name by which a token's header may select the key among the issuer's (`kid`; RFC 7515, section 4.1.4). A key
+    /// without a name is tried unless the header selects another.
     pub key_id: Option<String>,
-    /// The algorithms those signatures may use.
+    /// The algorithms that these signatures may use.
     pub algorithms: Algorithms,
-    /// Whether the issuer speaks for several people, so that a root token's `sub` names the principal. Without it
-    /// the issuer is the principal and `sub` means nothing.
+    /// Whether the issuer has several principals, so that a root token's `sub` names the principal. If not, the issuer
+    /// is the principal and `sub` is ignored.
     pub asserts_subjects: bool,
 }
 
@@ -31,12 +31,12 @@ impl TrustAnchor {
     fn fingerprint(&self) -> [u8; 32] {
         let thumbprint = self.key.thumbprint().to_string();
         let algorithms = Algorithm::ALL.map(|algorithm| self.algorithms.allow(algorithm));
-        // JSON keeps the parts apart: no two anchors have the same text.
+        // JSON separates the parts: no two anchors have the same text.
         let anchor = json!([self.issuer, self.key_id, thumbprint, algorithms, self.asserts_subjects]);
         Sha256::digest(anchor.to_string()).into()
     }
 
-    /// Whether a signature by `algorithm` may be this anchor's at all.
+    /// Whether this anchor may have made a signature by `algorithm`.
     pub(crate) fn allows(&self, algorithm: Algorithm) -> bool {
         self.algorithms.allow(algorithm) && self.key.fits(algorithm)
     }
@@ -57,13 +57,13 @@ impl TrustAnchors {
         self.0.iter().filter(move |anchor| anchor.issuer == issuer)
     }
 
-    /// The anchors whose key may have signed what has this algorithm and `kid` in its header and says that it is this
-    /// issuer's. They are few: each costs a signature check, which an unknown caller can ask for.
+    /// The anchors of this issuer whose key may have signed a token with this algorithm and `kid` in its header. They
+    /// are few: each costs a signature check, which an unknown caller can cause.
     ///
-    /// A `kid` selects among the keys that are configured, nothing more. One that no key has leaves the keys without any.
+    /// A `kid` only selects among the configured keys. If no key has this `kid`, the keys without one remain.
     ///
     /// # Errors
-    /// The step at which a root token without a candidate fails: 3k for an issuer without anchors, else 3a or 3b.
+    /// The step at which a root token without a candidate fails: 3k for an issuer without anchors, otherwise 3a or 3b.
     pub(crate) fn candidates(
         &self,
         issuer: Option<&str>,
@@ -93,8 +93,8 @@ impl TrustAnchors {
         }
     }
 
-    /// What the anchors are known by, in any order: SHA-256 over each anchor's issuer, key
-    /// thumbprint, key id, algorithms and whether it asserts subjects.
+    /// A digest of the anchors, independent of their order: SHA-256 over each anchor's issuer, key thumbprint, key id,
+    /// algorithms and whether it asserts subjects.
     pub fn digest(&self) -> [u8; 32] {
         let mut anchors: Vec<_> = self.0.iter().map(TrustAnchor::fingerprint).collect();
         anchors.sort_unstable();
@@ -122,14 +122,14 @@ mod tests {
 
     const ISSUER: &str = "https://id.example.com";
     const NOW: UnixTime = UnixTime(1_800_000_000);
-    /// As many as an issuer may have.
+    /// The most keys of an issuer.
     const KEYS: u8 = 16;
 
     fn key(kind: KeyType, number: u8) -> SigningKey {
         SigningKey::from_secret(kind, &[number; 32]).unwrap()
     }
 
-    /// So many keys of one kind, those in the range without a `kid`; the others' is their number.
+    /// `keys` keys of one kind. Those in the range `unnamed` have no `kid`; the others have their number.
     fn anchors(kind: KeyType, keys: u8, unnamed: std::ops::Range<u8>) -> TrustAnchors {
         TrustAnchors::new((0..keys).map(|number| TrustAnchor {
             issuer: ISSUER.to_owned(),
@@ -166,7 +166,7 @@ mod tests {
         jws::tests::signed(signer, &header, claims)
     }
 
-    /// Who signed it, or why it is refused; and how many signatures were checked to find out.
+    /// The key that signed the token, or why the token is refused, and the number of checked signatures.
     fn verdict(token: &str, anchors: &TrustAnchors) -> (Result<Thumbprint, Cause>, usize) {
         let limits = Limits::default();
         let context = VerificationContext {
@@ -183,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_names_no_key_is_held_against_few_of_them() {
+    fn a_root_that_names_no_key_is_checked_against_few_keys() {
         for kind in KeyType::ALL {
             let most = kind.most_tried();
             let limit = u8::try_from(most).unwrap();
             let forged = root(&key(kind, 77), None);
             for named_from in [0, KEYS] {
-                // As many as are tried: the last one's signature is found.
+                // The limit of tried keys: the last one's signature is found.
                 let few = anchors(kind, limit, 0..named_from);
                 let last = key(kind, limit);
                 assert_eq!(
@@ -213,9 +213,9 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_names_its_key_is_held_against_that_one_alone() {
+    fn a_root_that_names_its_key_is_checked_against_only_that_key() {
         for kind in KeyType::ALL {
-            // One without a `kid` among them.
+            // One of them has no `kid`.
             let set = anchors(kind, KEYS, 3..4);
             for number in (0..KEYS).filter(|number| *number != 3) {
                 let signer = key(kind, number + 1);
@@ -224,7 +224,7 @@ mod tests {
                 let forged = root(&key(kind, 77), Some(number));
                 assert_eq!(verdict(&forged, &set), (Err(Cause::SignatureInvalid), 1), "{kind}");
             }
-            // A `kid` that no key has leaves the one without any.
+            // If no key has the `kid`, the one without a `kid` remains.
             let other = root(&key(kind, 4), Some(200));
             assert_eq!(
                 verdict(&other, &set),

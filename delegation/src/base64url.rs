@@ -1,4 +1,4 @@
-//! base64url without padding, as JOSE writes it (RFC 7515, section 2): no line breaks, no padding, no stray bits.
+//! base64url without padding, as in JOSE (RFC 7515, section 2): no line breaks, no padding, no stray bits.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -19,9 +19,9 @@ pub(crate) fn decode_array<const N: usize>(text: &str) -> Option<[u8; N]> {
     decode(text)?.try_into().ok()
 }
 
-/// Decodes exactly as many bytes as there is room for, without allocating.
+/// Decodes exactly `bytes.len()` bytes, without allocating.
 pub(crate) fn decode_into(text: &str, bytes: &mut [u8]) -> bool {
-    // The encoding of n bytes has this length and no other.
+    // The encoding of n bytes always has this length.
     let length = bytes.len().saturating_mul(4).div_ceil(3);
     text.len() == length && URL_SAFE_NO_PAD.decode_slice(text, bytes) == Ok(bytes.len())
 }

@@ -1,9 +1,9 @@
-//! Many Ed25519 signatures at once, for evidence that is checked again in bulk.
+//! Verifies many Ed25519 signatures at once, for reverification of evidence.
 //!
-//! Never for a decision. A batch verifies a random combination of the signatures' equations, so that a signer who mixes
-//! points of small order into its own keys and signatures can make some that pass in a batch, or in every other batch,
-//! and fail by themselves. No signer can make a signature pass for a key that it does not hold. What fails in a batch is
-//! verified by itself in the end, by the rule that decisions follow.
+//! Never for a decision. A batch verifies a random combination of the signatures' equations. A signer who mixes points
+//! of small order into its own keys and signatures can make some that pass in a batch, or in every other batch, and
+//! fail alone. No signer can make a signature pass for a key that it does not hold. A signature that fails in a batch
+//! is finally verified alone, by the rule of decisions.
 
 #![allow(clippy::arithmetic_side_effects, reason = "points and scalars have no overflow")]
 
@@ -22,11 +22,11 @@ use crate::key::{PublicKey, is_sound_ed25519};
 /// A signature to verify.
 #[derive(Debug, Clone, Copy)]
 pub struct Signed<'a> {
-    /// Whose it would be.
+    /// The key of the signer.
     pub key: &'a PublicKey,
-    /// What is signed.
+    /// The signed message.
     pub message: &'a [u8],
-    /// The signature as JWS has it: 64 bytes.
+    /// The signature in its JWS form: 64 bytes.
     pub signature: &'a [u8],
 }
 
@@ -55,28 +55,28 @@ pub fn find_bad(signed: &[Signed<'_>]) -> Vec<usize> {
     bad
 }
 
-/// Signatures in one batch. Larger ones hardly cost less for each, and more when one in them is bad.
+/// Signatures in one batch. Larger batches hardly cost less for each, and more if one of them is bad.
 pub const BATCH: usize = 4096;
 
-/// Below this many, verifying one by one is cheaper than another batch.
+/// Below this number, verifying one by one is cheaper than another batch.
 const SINGLY: usize = 8;
 
-/// Signatures whose equations S·B = R + k·A are verified together: each is multiplied by a number z that no signer can
-/// foresee, and all are added up.
+/// Signatures whose equations S·B = R + k·A are verified together: each equation is multiplied by a number z that no
+/// signer can predict, and all are added up.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     terms: Vec<Term>,
-    /// The keys among them, and the place of each: all the signatures of one key take one multiplication of it.
+    /// The keys, and the place of each. All signatures of one key share one multiplication of it.
     keys: Vec<EdwardsPoint>,
     places: HashMap<[u8; 32], usize>,
 }
 
-/// What one signature brings to the sum.
+/// The part of one signature in the sum.
 #[derive(Debug)]
 struct Term {
-    /// Where its key is in `keys`.
+    /// The index of its key in `keys`.
     key: usize,
-    /// R, which is in its canonical encoding and not of small order.
+    /// R, in its canonical encoding and not of small order.
     commitment: EdwardsPoint,
     s: Scalar,
     /// SHA-512 of R, A and the message.
@@ -84,8 +84,8 @@ struct Term {
 }
 
 impl Batch {
-    /// Takes a signature in, or verifies it at once if it is not Ed25519's. False if it is bad already: it is not in the
-    /// batch then.
+    /// Adds a signature, or verifies it at once if it is not Ed25519. Returns false, without adding it, if it is bad
+    /// already.
     pub(crate) fn add(&mut self, signed: &Signed<'_>) -> bool {
         let Some(key) = signed.key.ed25519() else {
             return signed.key.verifies(signed.message, signed.signature);
@@ -93,8 +93,8 @@ impl Batch {
         let Ok(signature) = Signature::from_slice(signed.signature) else {
             return false;
         };
-        // What the single verification would say of these parts (RFC 8032, section 5.1.7, and the rule of our keys), and
-        // nobody would look at in a batch.
+        // The checks of these parts in a single verification (RFC 8032, section 5.1.7, and the strict rule for keys),
+        // which the batch equation does not include.
         let s = Option::<Scalar>::from(Scalar::from_canonical_bytes(*signature.s_bytes()));
         let commitment = decode_commitment(signature.r_bytes());
         let (Some(s), Some(commitment)) = (s, commitment) else {
@@ -129,7 +129,7 @@ impl Batch {
         self.terms.len() >= BATCH
     }
 
-    /// Takes all signatures out again but for the first so many.
+    /// Removes all signatures except the first `len`.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.terms.truncate(len);
     }
@@ -140,7 +140,7 @@ impl Batch {
         self.places.clear();
     }
 
-    /// Which of the signatures are bad, in the order in which they were taken in.
+    /// Which of the signatures are bad, in the order of their addition.
     pub(crate) fn find_bad(&self) -> Vec<usize> {
         let mut bad = Vec::new();
         self.find_bad_in(0..self.terms.len(), &mut bad);
@@ -163,11 +163,12 @@ impl Batch {
         }
     }
 
-    /// Whether the term's own equation holds: what [`PublicKey::verifies`] says of such a signature.
+    /// Whether the term's own equation holds: the answer of [`PublicKey::verifies`] for this signature.
     fn verifies_singly(&self, term: &Term) -> bool {
         self.keys.get(term.key).is_some_and(|key| {
             let k = Scalar::from_bytes_mod_order_wide(&term.hash);
-            // Of -A: a key may have a part of small order, for which -k modulo the group order is not the inverse of k.
+            // For -A: a key may have a part of small order, for which -k modulo the group order is not the inverse of
+            // k.
             EdwardsPoint::vartime_double_scalar_mul_basepoint(&k, &-key, &term.s) == term.commitment
         })
     }
@@ -205,8 +206,8 @@ fn decode_commitment(r: &[u8; 32]) -> Option<EdwardsPoint> {
     }
 }
 
-/// The numbers that the equations are multiplied by: 128 bits each. They follow from all that is verified (a message and
-/// its key are in the hash), so that their signers could not know them before.
+/// The factors of the equations, 128 bits each. They are derived from everything that is verified (the hash covers
+/// message and key), so that signers cannot know them in advance.
 fn factors(terms: &[Term]) -> impl Iterator<Item = Scalar> {
     let mut seed = Sha256::new_with_prefix(b"credence batch of Ed25519 signatures");
     for term in terms {
@@ -231,7 +232,7 @@ mod tests {
     use super::*;
     use crate::{KeyType, SigningKey};
 
-    /// Signatures by three kinds of keys, of which those at `bad` are over another message.
+    /// Signatures by three kinds of keys. Those at `bad` are over another message.
     fn bad_among(count: usize, bad: &[usize]) -> Vec<usize> {
         let keys: Vec<SigningKey> = (1..=20)
             .map(|number: u8| {
@@ -266,14 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_bad_among_good_signatures() {
+    fn good_signatures_are_all_good() {
         for count in [0, 1, 2, 63, 64, BATCH, BATCH + 1] {
             assert_eq!(bad_among(count, &[]), [0; 0], "{count}");
         }
     }
 
     #[test]
-    fn every_bad_signature_is_named_and_no_other() {
+    fn exactly_the_bad_signatures_are_found() {
         for bad in [
             vec![0],
             vec![63],
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_signature_is_bad() {
+    fn a_malformed_signature_is_bad() {
         let key = SigningKey::from_seed(&[1; 32]);
         let good = key.sign(b"m");
         let zeros = [0; 64];
@@ -305,11 +306,11 @@ mod tests {
     }
 
     #[test]
-    fn a_commitment_of_small_order_is_bad_though_a_batch_would_take_it() {
+    fn a_commitment_of_small_order_is_bad_although_a_batch_would_accept_it() {
         use curve25519_dalek::Scalar;
         use sha2::{Digest, Sha512};
         let key = ed25519_dalek::SigningKey::from_bytes(&[1; 32]);
-        // The nonce 0: R is the neutral element, and S the challenge times the secret.
+        // With nonce 0, R is the neutral element, and S the challenge times the secret.
         let mut signature = [0; 64];
         signature[0] = 1;
         let challenge = Sha512::new()
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_batch_would_take_is_bad_whoever_stands_beside_it() {
+    fn a_signature_that_only_a_batch_accepts_is_bad_in_every_batch() {
         use curve25519_dalek::Scalar;
         use curve25519_dalek::scalar::clamp_integer;
         use sha2::{Digest, Sha512};
@@ -340,7 +341,7 @@ mod tests {
         let key = SigningKey::from_seed(&[1; 32]).public();
         let secret = Sha512::digest([1; 32]);
         let secret = Scalar::from_bytes_mod_order(clamp_integer(secret[..32].try_into().unwrap()));
-        // The identity as p + 1, with either sign: a batch decodes it and would find the equation to hold.
+        // The identity as p + 1, with either sign: a batch decodes it, and its equation would hold.
         for sign in [0x7f, 0xff] {
             let mut r = [0xff; 32];
             (r[0], r[31]) = (0xee, sign);

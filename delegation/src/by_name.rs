@@ -1,6 +1,7 @@
-//! A small map by names that is read often and never changed.
+//! A small map by name that is read often and never changed.
 
-/// Values by name, sorted. Most have one to three: a vector takes the room of these, where a tree's node takes eleven.
+/// Values by name, sorted. Most maps have one to three values. A vector needs space for just these; a tree's node needs
+/// space for eleven.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ByName<V>(Box<[(Box<str>, V)]>);
 
@@ -27,12 +28,12 @@ impl<V> ByName<V> {
         self.0.iter().map(|(name, value)| (&**name, value))
     }
 
-    /// How many there are.
+    /// The number of values.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Bytes on the heap, without what the values hold elsewhere.
+    /// Bytes on the heap, without other memory of the values.
     pub(crate) fn heap_bytes(&self) -> usize {
         let names = self.0.iter().map(|(name, _)| name.len());
         names.fold(size_of_val(&*self.0), usize::saturating_add)
@@ -40,7 +41,7 @@ impl<V> ByName<V> {
 }
 
 impl<V> FromIterator<(Box<str>, V)> for ByName<V> {
-    /// Of values with the same name the last counts.
+    /// Of several values with the same name, the last one counts.
     fn from_iter<I: IntoIterator<Item = (Box<str>, V)>>(values: I) -> Self {
         let mut values: Vec<_> = values.into_iter().collect();
         values.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -60,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_was_put_in_and_nothing_else() {
+    fn finds_exactly_the_inserted_values() {
         let map = map(&[("b", 2), ("a", 1), ("c", 3)]);
         assert_eq!(
             (map.get("a"), map.get("b"), map.get("c")),
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_same_name_the_last_counts() {
+    fn the_last_value_of_a_name_counts() {
         let map = map(&[("a", 1), ("b", 2), ("a", 3)]);
         assert_eq!(map.iter().collect::<Vec<_>>(), [("a", &3), ("b", &2)]);
     }

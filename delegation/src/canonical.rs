@@ -7,10 +7,11 @@ use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
 /// The canonical form of a value whose members are in canonical order. serde_json escapes strings as RFC 8785, section
-/// 3.2.2.2, says: the two-letter forms where there are any, `\u00xx` for the other control characters, and nothing else.
+/// 3.2.2.2, requires: the two-letter forms where they exist, `\u00xx` for the other control characters, and nothing
+/// else.
 pub(crate) fn to_string(value: &impl Serialize) -> String {
     let mut out = Vec::new();
-    // Writing to a vector does not fail, and what is written is UTF-8.
+    // Writing to a vector cannot fail, and the output is UTF-8.
     let _ = value.serialize(&mut Serializer::with_formatter(&mut out, Canonical));
     String::from_utf8(out).unwrap_or_default()
 }

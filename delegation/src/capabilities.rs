@@ -1,4 +1,4 @@
-//! What a token grants: tools, and constraints on their arguments (draft sections 3.3 and 4.5).
+//! The grants of a token: tools, and constraints on their arguments (draft sections 3.3 and 4.5).
 
 use crate::by_name::ByName;
 use crate::constraint::{Budget, Constraint, ConstraintError, Fault};
@@ -16,7 +16,7 @@ pub struct Capabilities {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConstraintMap {
     entries: ByName<Entry>,
-    /// Whether arguments that no entry names are granted with any value: the `*` entry, or a map without entries.
+    /// Whether unnamed arguments are granted with any value: the `*` entry, or a map without entries.
     rest: bool,
 }
 
@@ -27,9 +27,10 @@ struct Entry {
 }
 
 impl Capabilities {
-    /// Reads the `tools` member of an `attenuating_agent_token` entry. `shape` and `constraints` are the steps that fail.
+    /// Reads the `tools` member of an `attenuating_agent_token` entry. `shape` and `constraints` are the steps of its
+    /// errors.
     fn parse(tools: &Object<'_>, shape: Step, constraints: Step) -> Result<Self, Denial> {
-        // Shape before content, because the draft has a step for each.
+        // Shape before contents, because the draft has a step for each.
         let maps = tools
             .iter()
             .map(|(tool, map)| map.as_object().map(|map| (tool, map)))
@@ -141,7 +142,7 @@ impl ConstraintMap {
             .fold(self.entries.heap_bytes(), usize::saturating_add)
     }
 
-    /// Step 4p2: the rules of section 4.5 for which arguments a child may name and drop.
+    /// Step 4p2: which arguments a child may name and drop (section 4.5).
     fn check_names(&self, tool: &str, child: &Self) -> Result<(), Denial> {
         let deny = |what: String| Err(Step::S4p2.deny(Cause::Attenuation(what)));
         let mut names = child.entries.iter().map(|(name, _)| name);
@@ -163,7 +164,7 @@ impl ConstraintMap {
         Ok(())
     }
 
-    /// Step 4p3: what the parent requires stays required.
+    /// Step 4p3: a required argument stays required.
     fn check_presence(&self, tool: &str, child: &Self) -> Result<(), Denial> {
         for (name, entry) in child.entries.iter() {
             if entry.optional && self.entries.get(name).is_some_and(|parent| !parent.optional) {
@@ -174,8 +175,8 @@ impl ConstraintMap {
         Ok(())
     }
 
-    /// Step 4p4: every constraint is at least as tight as the parent's. An argument that the parent admits under `*`
-    /// had no constraint, so any is tighter.
+    /// Step 4p4: every constraint is at least as tight as the parent's. An argument under the parent's `*` had no
+    /// constraint, so any constraint is tighter.
     fn check_constraints(&self, tool: &str, child: &Self, budget: &mut Budget) -> Result<(), Denial> {
         for (name, entry) in child.entries.iter() {
             if self
@@ -191,10 +192,12 @@ impl ConstraintMap {
     }
 }
 
-/// The capabilities in an `authorization_details` array: the one entry of our type, or none (draft section 3.3).
+/// The capabilities in an `authorization_details` array: the only entry of type `attenuating_agent_token`, or none
+/// (draft section 3.3).
 ///
 /// # Errors
-/// At the step `shape` if there are several, or the one has no usable `tools`; at `constraints` if one is not well-formed.
+/// At the step `shape` if there are several entries, or if the entry has no valid `tools`; at `constraints` if a
+/// constraint is malformed.
 pub(crate) fn find(details: &[Json<'_>], shape: Step, constraints: Step) -> Result<Option<Capabilities>, Denial> {
     let mut found = None;
     for entry in details {

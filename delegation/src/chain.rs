@@ -24,25 +24,25 @@ pub struct Chain<'a> {
     derived: Vec<Token<'a>>,
 }
 
-/// What verification is done against.
+/// The context of a chain's verification.
 #[derive(Debug, Clone, Copy)]
 pub struct VerificationContext<'a> {
-    /// Whose root tokens count.
+    /// The accepted issuers of root tokens.
     pub anchors: &'a TrustAnchors,
-    /// What derived tokens may be signed with.
+    /// The allowed algorithms of derived tokens.
     pub holder_algorithms: &'a Algorithms,
     /// Limits of size, depth and time.
     pub limits: &'a Limits,
     /// The current time.
     pub now: UnixTime,
-    /// Keys whose signatures cost less.
+    /// Tables of frequently used keys, which make their signatures cheaper.
     pub hot_keys: Option<&'a HotKeys>,
 }
 
-/// The first tokens of a chain as presented, or all of them: what may have been verified before.
+/// The first tokens of a presented chain, or all of them: a part that may have been verified before.
 ///
-/// It names its tokens by their digest. Signatures that another worker has verified are vouched for here, and only here,
-/// so that what was verified of one chain cannot be used for another.
+/// A digest identifies the tokens. Signatures that another worker has verified are vouched for here, and only here, so
+/// that a statement about one chain cannot be used for another.
 #[derive(Debug, Clone, Copy)]
 pub struct Beginning<'c, 'a> {
     chain: &'c Chain<'a>,
@@ -50,9 +50,9 @@ pub struct Beginning<'c, 'a> {
     digest: [u8; 32],
 }
 
-/// How the signatures of the tokens are verified that are not those of a known chain.
+/// How to verify the signatures of the tokens that are not part of a known chain.
 enum Signatures<'s> {
-    /// Each as soon as its key is known.
+    /// Each one as soon as its key is known.
     Verified,
     /// The caller states that it has verified the first ones.
     Vouched {
@@ -61,20 +61,20 @@ enum Signatures<'s> {
         /// The key of the trust anchor that signed the root.
         anchor: Thumbprint,
     },
-    /// Later, with this batch. The verified chain counts only if all of its signatures verify.
+    /// Later, in this batch. The verified chain is valid only if all of its signatures verify.
     Deferred(&'s mut Batch),
 }
 
-/// How a chain begins.
+/// The beginning of a chain.
 #[derive(Debug)]
 enum Head<'a> {
-    /// With a root token that has to be verified.
+    /// A root token, which has to be verified.
     Root(Box<Token<'a>>),
-    /// With all tokens of a chain that has been verified already.
+    /// All tokens of an already verified chain.
     Known(Known<'a>),
 }
 
-/// A chain that has been verified before.
+/// A chain that was verified before.
 #[derive(Debug, Clone, Copy)]
 struct Known<'a>(&'a VerifiedChain);
 
@@ -85,12 +85,12 @@ struct Token<'a> {
     header: Result<Header, Cause>,
     payload: Vec<u8>,
     unverified: UnverifiedClaims,
-    /// What [`Jws::hash_and_digest`] says, once it was asked for: a hash over all of the token.
+    /// The result of [`Jws::hash_and_digest`], once computed: a hash over the whole token.
     names: OnceLock<(String, [u8; 32])>,
 }
 
 impl<'a> Chain<'a> {
-    /// Takes the tokens over, root first, and checks all that can be checked without a key: steps 1 to 2c.
+    /// Reads the tokens, root first, and makes all checks that need no key: steps 1 to 2c.
     ///
     /// # Errors
     /// The step that failed.
@@ -109,16 +109,16 @@ impl<'a> Chain<'a> {
         Self::parse(joined.split('~'), limits)
     }
 
-    /// The same for a chain that begins with all tokens of `known`, which has been verified before: a cached one, say,
-    /// from which a new leaf was derived.
+    /// The same for a chain that begins with all tokens of `known`, an already verified chain: for example a cached
+    /// one, from which a new leaf was derived.
     ///
-    /// Those tokens are neither decoded nor verified again. What time and configuration may have changed since is checked
-    /// again: expiry, dates, lifetimes, depths, and whether the trust anchor and the algorithms still allow them. The
-    /// answer is the one of [`Chain::parse_joined`].
+    /// Those tokens are neither decoded nor verified again. Checks that depend on time and configuration are repeated:
+    /// expiry, dates, lifetimes, depths, and whether the trust anchor and the algorithms still allow them. The result
+    /// is that of [`Chain::parse_joined`].
     ///
-    /// The caller states that the tokens are the same byte for byte, signatures included, and nothing here could tell if
-    /// it is wrong. A cache that finds chains by a keyed hash of them can state it. Where no token comes after them,
-    /// `known` is not used: a token must follow that its holder has signed.
+    /// The caller states that the tokens are the same byte for byte, signatures included; this function cannot detect a
+    /// wrong statement. A cache that finds chains by a keyed hash of them can make it. `known` is only used if a token
+    /// follows it, which its holder has signed.
     ///
     /// # Errors
     /// The step that failed.
@@ -132,7 +132,7 @@ impl<'a> Chain<'a> {
                         .tokens()
                         .zip(shared)
                         .all(|(token, compact)| token.digest == jws::digest(compact)),
-                    "the chain begins with other tokens than was stated"
+                    "the chain does not begin with the stated tokens"
                 );
                 Self::of(Head::Known(Known(known)), parse_all(new)?)
             }
@@ -148,10 +148,10 @@ impl<'a> Chain<'a> {
 
     /// Verifies the chain: steps 3 to 5.
     ///
-    /// Cheap denials come first. Before any signature is verified, every header is checked, an expired token denies,
-    /// and so does a root of an issuer that is not an anchor; what the unsigned payload says is used for nothing
-    /// else but to pick the anchors to try. (The draft's section 8 permits to look at `jti` alone. Trying every
-    /// anchor on every piece of garbage would be the worse denial of service.)
+    /// Cheap denials come first. Before any signature is verified, every header is checked, and a chain with an expired
+    /// token or a root of an unknown issuer is denied. Otherwise, the unsigned payload only selects the anchors to try.
+    /// (The draft's section 8 permits to look at `jti` only. But trying every anchor on garbage would be the worse
+    /// denial of service.)
     ///
     /// # Errors
     /// The step that failed.
@@ -160,11 +160,11 @@ impl<'a> Chain<'a> {
         self.verify_signatures(Signatures::Verified, context)
     }
 
-    /// What [`Chain::verify`] would say if every signature verified that goes into the batch. Those that could be of several
-    /// keys of an issuer are verified at once, to know of which.
+    /// The result of [`Chain::verify`] if all signatures in the batch verify. A signature that several keys of an
+    /// issuer may have made is verified at once, to find the key.
     ///
     /// # Errors
-    /// The step that failed; one whose signature [`Chain::verify`] looks at earlier may be the first that does.
+    /// The step that failed. If a signature fails earlier in [`Chain::verify`], that one may fail first.
     pub(crate) fn verify_deferring_signatures(
         &self,
         context: &VerificationContext<'_>,
@@ -174,7 +174,7 @@ impl<'a> Chain<'a> {
         self.verify_signatures(Signatures::Deferred(batch), context)
     }
 
-    /// The last second in which no token has expired, as far as the unsigned claims say when they expire.
+    /// The last second in which no token has expired, according to the unsigned claims.
     pub(crate) fn last_second(&self) -> Option<UnixTime> {
         let root = match &self.head {
             Head::Root(root) => Some(root.as_ref()),
@@ -185,10 +185,10 @@ impl<'a> Chain<'a> {
         earliest.0.checked_sub(1).map(UnixTime)
     }
 
-    /// What of [`Chain::verify`] comes before the first signature. A chain that fails it is worth no look-up either.
+    /// The checks of [`Chain::verify`] before the first signature. A chain that fails them is not worth a look-up.
     ///
     /// # Errors
-    /// The step that failed, the same that [`Chain::verify`] would name.
+    /// The step that failed, the same as in [`Chain::verify`].
     pub fn check_before_signatures(&self, context: &VerificationContext<'_>) -> Result<(), Denial> {
         match &self.head {
             Head::Root(root) => _ = root.header(Step::S3a)?,
@@ -198,7 +198,7 @@ impl<'a> Chain<'a> {
             let algorithm = token.header(Step::S4a)?.algorithm;
             Step::S4a.ensure(context.holder_algorithms.allow(algorithm), Cause::AlgorithmNotAllowed)?;
         }
-        // Expiry before trust, so that an expired token does not tell its sender whom we trust.
+        // Expiry before trust, so that an expired token does not reveal the trusted issuers to its sender.
         match &self.head {
             Head::Root(root) => Step::S3e.ensure(!root.unverified.expired(context.now), Cause::Expired)?,
             Head::Known(known) => known.check_expiry(context)?,
@@ -211,8 +211,8 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// What may have been verified of this chain before: all of it first, then one token fewer each time, as far as there
-    /// is a token that is not of a known chain ([`Chain::parse_joined_after`]).
+    /// The parts of this chain that may have been verified before: all of it first, then one token fewer each time, as
+    /// long as a token remains that is not part of a known chain ([`Chain::parse_joined_after`]).
     pub fn beginnings(&self) -> Vec<Beginning<'_, 'a>> {
         let (known, root) = match &self.head {
             Head::Root(root) => (None, Some(root.as_ref())),
@@ -238,7 +238,7 @@ impl<'a> Chain<'a> {
         beginnings
     }
 
-    /// The rest of [`Chain::verify`].
+    /// The second part of [`Chain::verify`].
     fn verify_signatures(
         &self,
         mut signatures: Signatures<'_>,
@@ -259,7 +259,7 @@ impl<'a> Chain<'a> {
         Ok(chain)
     }
 
-    /// Step 2c: every token has an id, and none has another's.
+    /// Step 2c: every token has an id, and no two have the same.
     fn check_ids(&self) -> Result<(), Denial> {
         let (root, known) = match &self.head {
             Head::Root(root) => (Some(root.as_ref()), None),
@@ -281,29 +281,29 @@ impl<'a> Chain<'a> {
 }
 
 impl Beginning<'_, '_> {
-    /// What these tokens are remembered by. They have it byte for byte, signatures included, and so has the chain that
-    /// they make once they are verified ([`VerifiedChain::digest`]).
+    /// The digest of these tokens, byte for byte, signatures included. It is also the digest of their verified chain
+    /// ([`VerifiedChain::digest`]).
     pub fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
 
-    /// How many tokens they are; at least one.
+    /// The number of tokens; at least one.
     pub fn tokens(&self) -> usize {
         self.tokens
     }
 
     /// Verifies the whole chain as [`Chain::verify`] does, except for the signatures of these first tokens: the caller
-    /// vouches for them, and nothing here could tell if it is wrong.
+    /// vouches for them, and this function cannot detect a wrong statement.
     ///
-    /// It states that [`Chain::verify`] has returned a chain with this very [`VerifiedChain::digest`], and that
-    /// `anchor` was its [`VerifiedChain::anchor`]. Every other check of the draft's section 8 is made here and now:
-    /// that `anchor` is configured for the issuer and the algorithm at hand, the algorithms, the claims, the linkage,
-    /// the attenuation, all times. The signatures of tokens after these are verified.
+    /// The caller states that [`Chain::verify`] has returned a chain with exactly this [`VerifiedChain::digest`], and
+    /// that `anchor` was its [`VerifiedChain::anchor`]. Every other check of the draft's section 8 is made now: that
+    /// `anchor` is configured for the issuer and the algorithm, the algorithms, the claims, the linkage, the
+    /// attenuation, and all times. The signatures of later tokens are verified.
     ///
     /// For the tokens of a known chain ([`Chain::parse_joined_after`]), that chain's anchor counts.
     ///
     /// # Errors
-    /// The step that failed. With a true statement it is the one that [`Chain::verify`] would name.
+    /// The step that failed. If the statement is true, the same as in [`Chain::verify`].
     pub fn verify_vouching_for_signatures(
         &self,
         anchor: Thumbprint,
@@ -317,7 +317,7 @@ impl Beginning<'_, '_> {
 }
 
 impl Known<'_> {
-    /// Step 4a for the derived ones among them.
+    /// Step 4a for the derived tokens.
     fn check_algorithms(&self, context: &VerificationContext<'_>) -> Result<(), Denial> {
         let mut algorithms = self.0.derived.iter().map(|token| token.algorithm);
         let are_allowed = algorithms.all(|algorithm| context.holder_algorithms.allow(algorithm));
@@ -331,7 +331,7 @@ impl Known<'_> {
         derived.try_for_each(|token| token::check_not_expired(token.expires_at(), context.now, Step::S4i))
     }
 
-    /// The trust anchor that signed the root, if it still may.
+    /// The trust anchor that signed the root, if it is still allowed to.
     fn anchor<'c>(&self, context: &VerificationContext<'c>) -> Result<&'c TrustAnchor, Denial> {
         let (origin, root) = (&self.0.origin, &self.0.root);
         context
@@ -342,7 +342,7 @@ impl Known<'_> {
             .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))
     }
 
-    /// The chain that these tokens make, if no other time and no other configuration has taken it away since.
+    /// The chain of these tokens, if it is still valid at this time and with this configuration.
     fn verify(&self, context: &VerificationContext<'_>) -> Result<VerifiedChain, Denial> {
         let (origin, root) = (&self.0.origin, &self.0.root);
         let anchor = self.anchor(context)?;
@@ -380,13 +380,13 @@ impl<'a> Token<'a> {
         })
     }
 
-    /// The hash that the token is named by, and the digest of all of it.
+    /// The hash that names the token, and the digest of the whole token.
     fn names(&self) -> &(String, [u8; 32]) {
         self.names.get_or_init(|| self.jws.hash_and_digest())
     }
 
-    /// Whether the signature is `key`'s. A hash over all of a large token costs as much as some signatures: the one that
-    /// names it is the one that ECDSA signs.
+    /// Whether `key` made the signature. Hashing a large token costs as much as some signatures, so ECDSA reuses the
+    /// hash that names the token.
     fn is_signed_by(&self, key: &PublicKey, hot_keys: Option<&HotKeys>) -> bool {
         match key.key_type() {
             KeyType::Ed25519 => self.jws.verifies(key, hot_keys),
@@ -413,7 +413,7 @@ impl<'a> Token<'a> {
             .candidates(issuer, header.algorithm, header.key_id.as_deref())
     }
 
-    /// Steps 3a to 3n: the signature of one of the issuer's anchors, or the one that is vouched for, then the claims.
+    /// Steps 3a to 3n: the signature of one of the issuer's anchors, or of the vouched one, then the claims.
     fn verify_root(
         &self,
         signatures: &mut Signatures<'_>,
@@ -457,8 +457,8 @@ impl<'a> Token<'a> {
         })
     }
 
-    /// Steps 4a to 4q under a verified parent, except for the signature of 4b if the caller vouches for it. `place` counts
-    /// the chain's tokens from 0.
+    /// Steps 4a to 4q under a verified parent, except for the signature (4b) if the caller vouches for it. `place` is
+    /// the token's index in the chain, from 0.
     fn verify_derived(
         &self,
         parent: &Claims,
@@ -488,7 +488,7 @@ impl<'a> Token<'a> {
     }
 }
 
-/// Whose authority a root of this anchor is.
+/// The principal of a root that this anchor signed.
 fn principal(anchor: &TrustAnchor, subject_claim: &Result<Option<String>, Denial>) -> Result<Principal, Denial> {
     Ok(Principal {
         issuer: anchor.issuer.clone(),
@@ -504,7 +504,7 @@ fn parse_all<'a>(tokens: &[&'a str]) -> Result<Vec<Token<'a>>, Denial> {
     tokens.iter().map(|compact| Token::parse(compact)).collect()
 }
 
-/// The tokens, if neither they nor the chain are larger than allowed: steps 2a and 2b.
+/// The tokens, if they and the chain are within the limits: steps 2a and 2b.
 fn within_limits<'a>(tokens: impl IntoIterator<Item = &'a str>, limits: &Limits) -> Result<Vec<&'a str>, Denial> {
     let max_tokens = (limits.delegation_depth as usize).saturating_add(1);
     let mut taken = Vec::with_capacity(max_tokens);

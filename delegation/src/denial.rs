@@ -7,7 +7,7 @@ use crate::json::JsonError;
 use crate::key::KeyError;
 use crate::value::InadmissibleNumber;
 
-/// A denial: the step of the draft's section 8 that failed, and what was wrong.
+/// A denial: the failed step of the draft's section 8, and the cause.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("step {step}: {cause}")]
 pub struct Denial {
@@ -23,10 +23,10 @@ pub enum Cause {
     /// No tokens.
     #[error("the chain is empty")]
     Empty,
-    /// A token, a proof or the whole chain is over its limit.
+    /// A token, a proof or the whole chain exceeds its limit.
     #[error("{what} has {size} bytes; the limit is {limit}")]
     TooLarge {
-        /// What is too large.
+        /// The part that is too large.
         what: &'static str,
         /// Its size in bytes.
         size: usize,
@@ -41,7 +41,7 @@ pub enum Cause {
         /// Tokens allowed.
         limit: usize,
     },
-    /// Not a JWS, or not the JSON that it should hold.
+    /// Not a JWS, or without the expected JSON.
     #[error("malformed: {0}")]
     Malformed(String),
     /// The payload is not strict JSON.
@@ -50,28 +50,28 @@ pub enum Cause {
     /// The same token twice in one chain.
     #[error("the token id occurs twice in the chain")]
     Repeated,
-    /// `typ` is not what it must be.
+    /// `typ` has the wrong value.
     #[error("the typ header must be \"{expected}\"")]
     WrongType {
-        /// The media type expected.
+        /// The expected media type.
         expected: &'static str,
     },
-    /// `crit` names an extension that we do not implement, or is empty.
+    /// `crit` names an extension that is not implemented, or is empty.
     #[error("the crit header names an extension that is not implemented")]
     CriticalHeader,
     /// `alg` is not allowed here, or does not fit the key.
     #[error("the alg header is not allowed here or does not fit the key")]
     AlgorithmNotAllowed,
-    /// The signature is not that of the key it must be.
+    /// The expected key did not make the signature.
     #[error("the signature does not verify")]
     SignatureInvalid,
-    /// The header's `kid` is none of the keys configured for the issuer.
+    /// The header's `kid` names none of the keys that are configured for the issuer.
     #[error("the kid header names none of the issuer's configured keys")]
     KeyUnknown,
-    /// The header's `kid` does not select among the issuer's keys, which are too many to be tried one by one.
+    /// The header's `kid` does not select one of the issuer's keys, and they are too many to try all.
     #[error("the header names none of the issuer's {keys} keys by kid; at most {limit} of this kind are tried")]
     KeyNotNamed {
-        /// How many keys it leaves.
+        /// How many keys remain.
         keys: usize,
         /// How many may be tried.
         limit: usize,
@@ -79,12 +79,12 @@ pub enum Cause {
     /// No trust anchor is configured for the issuer.
     #[error("the issuer is not a configured trust anchor")]
     IssuerUnknown,
-    /// A claim is missing or of the wrong type.
+    /// A claim that is missing or has the wrong type.
     #[error("claim \"{claim}\": {expected}")]
     Claim {
         /// The claim's name.
         claim: &'static str,
-        /// What it must be.
+        /// The expected value.
         expected: &'static str,
     },
     /// `cnf.jwk` is not a usable public key.
@@ -102,13 +102,13 @@ pub enum Cause {
     /// A constraint is not well-formed.
     #[error("{0}")]
     Constraint(ConstraintError),
-    /// A derived token that is not linked to its parent.
+    /// A derived token without a link to its parent.
     #[error("not linked to the parent token: {0}")]
     Linkage(&'static str),
-    /// A derived token that outreaches its parent.
-    #[error("outreaches the parent token: {0}")]
+    /// A derived token that grants more than its parent.
+    #[error("exceeds the parent token: {0}")]
     Attenuation(String),
-    /// The audience is another, or is missing where one is required.
+    /// The audience is another one, or a required one is missing.
     #[error("the audience does not include this enforcement point")]
     Audience,
     /// The leaf does not grant the tool.
@@ -123,7 +123,7 @@ pub enum Cause {
     /// An argument that the leaf does not name.
     #[error("argument \"{0}\" is not granted")]
     ArgumentNotGranted(String),
-    /// An argument has a number that JCS cannot keep.
+    /// An argument has a number that JCS cannot represent.
     #[error("{0}")]
     Inadmissible(#[from] InadmissibleNumber),
     /// The invocation has no proof.
@@ -135,7 +135,7 @@ pub enum Cause {
     /// The proof was made too long ago, or in the future.
     #[error("the proof's iat is outside the window")]
     ProofTime,
-    /// The nonce is missing or not one that is accepted.
+    /// The nonce is missing or not accepted.
     #[error("the proof's nonce is missing or not accepted")]
     Nonce,
 }
@@ -156,7 +156,8 @@ macro_rules! steps {
                 }
             }
 
-            /// Whether it looks at the root alone, so that a chain with any other tokens below it fails likewise.
+            /// Whether the step depends only on the root, so that a chain with other tokens below it fails in the same
+            /// way.
             #[must_use]
             pub fn is_of_root(self) -> bool {
                 self.name().starts_with('3')
@@ -233,22 +234,22 @@ impl Step {
         }
     }
 
-    /// Denies at this step unless something holds.
+    /// Denies at this step unless `holds`.
     pub(crate) fn ensure(self, holds: bool, cause: Cause) -> Result<(), Denial> {
         if holds { Ok(()) } else { Err(self.deny(cause)) }
     }
 
-    /// Denies at this step what is over its limit of bytes.
+    /// Denies at this step if `size` exceeds `limit`.
     pub(crate) fn check_size(self, what: &'static str, size: usize, limit: usize) -> Result<(), Denial> {
         self.ensure(size <= limit, Cause::TooLarge { what, size, limit })
     }
 
-    /// A denial at this step of a claim that is missing or of the wrong type.
+    /// A denial at this step because of a claim that is missing or has the wrong type.
     pub(crate) fn claim(self, claim: &'static str, expected: &'static str) -> Denial {
         self.deny(Cause::Claim { claim, expected })
     }
 
-    /// A denial at this step of what is no JWS, or not the JSON that it should hold.
+    /// A denial at this step of input that is not a JWS, or lacks the expected JSON.
     pub(crate) fn malformed(self, what: &str) -> Denial {
         self.deny(Cause::Malformed(what.to_owned()))
     }

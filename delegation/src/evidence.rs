@@ -1,11 +1,11 @@
-//! Recorded chains, verified again in bulk.
+//! Verifies recorded chains again, in bulk.
 //!
-//! What is asked of a recorded chain is not whether it is valid now but whether it ever was, and when: it is verified as
-//! of the last second before its first token expires. A caller that knows when it was used compares that with
+//! The question about a recorded chain is not whether it is valid now, but whether it ever was, and when. So it is
+//! verified at the last second before its first token expires. A caller that knows the time of use compares it with
 //! [`VerifiedChain::issued_at`] and [`VerifiedChain::expires_at`].
 //!
-//! The signatures of all chains of a call are verified in batches; [`crate::batch`] says how that changes what is accepted.
-//! All other checks are section 8 of the draft, chain by chain.
+//! The signatures of all chains of a call are verified in batches; [`crate::batch`] explains how that changes which are
+//! accepted. All other checks are section 8 of the draft, chain by chain.
 
 use crate::anchor::TrustAnchors;
 use crate::batch::Batch;
@@ -18,8 +18,8 @@ use crate::verified::VerifiedChain;
 
 /// Verifies recorded chains under these anchors.
 ///
-/// It keeps the keys that it has decoded (up to 65,536 of them, some 20 MB), since the same agents and issuers come up
-/// again and again. One a thread.
+/// It caches decoded keys (up to 65,536 of them, about 20 MB), since the same agents and issuers recur. Use one for
+/// each thread.
 #[derive(Debug)]
 pub struct EvidenceVerifier<'c> {
     anchors: &'c TrustAnchors,
@@ -30,8 +30,8 @@ pub struct EvidenceVerifier<'c> {
 }
 
 impl<'c> EvidenceVerifier<'c> {
-    /// Verifies under these anchors. Everything else is what the most permissive enforcement point may be configured to
-    /// accept ([`Limits::WIDEST`], every algorithm for derived tokens), so that a stricter one is never contradicted.
+    /// Verifies under these anchors. All other settings are those of the most permissive enforcement point
+    /// ([`Limits::WIDEST`], every algorithm for derived tokens), so that the result never contradicts a stricter one.
     pub fn new(anchors: &'c TrustAnchors) -> Self {
         Self {
             anchors,
@@ -42,8 +42,8 @@ impl<'c> EvidenceVerifier<'c> {
         }
     }
 
-    /// Says of each chain, its tokens joined by `~`, whether it was ever valid, and what `keep` makes of it if so. The
-    /// answers are in the order of the chains. Chains of some thousand signatures in all make full batches.
+    /// For each chain, with tokens joined by `~`: whether it was ever valid, and if so, the result of `keep`. The
+    /// answers are in the order of the chains. Chains with thousands of signatures in total make full batches.
     pub fn verify<'a, T>(
         &mut self,
         chains: impl IntoIterator<Item = &'a str>,
@@ -51,7 +51,7 @@ impl<'c> EvidenceVerifier<'c> {
     ) -> Vec<Result<T, Denial>> {
         let mut batch = std::mem::take(&mut self.batch);
         let mut answers = Vec::new();
-        // Of each signature in the batch, which chain it is of.
+        // The chain of each signature in the batch.
         let mut chain_of: Vec<(usize, &'a str)> = Vec::new();
         for joined in chains {
             if batch.is_full() {
@@ -60,7 +60,7 @@ impl<'c> EvidenceVerifier<'c> {
             let before = batch.len();
             let answer = self.verify_structure(joined, &mut batch);
             if answer.is_err() {
-                // What it has put aside proves nothing any more.
+                // Its deferred signatures are irrelevant now.
                 batch.truncate(before);
             }
             chain_of.resize(batch.len(), (answers.len(), joined));
@@ -68,7 +68,7 @@ impl<'c> EvidenceVerifier<'c> {
         }
         self.settle(&mut batch, &mut chain_of, &mut answers);
         self.batch = batch;
-        // The anchors of issuers that have several keys.
+        // The anchors of issuers with several keys.
         self.keys.prepare(1);
         answers
     }
@@ -80,7 +80,7 @@ impl<'c> EvidenceVerifier<'c> {
                 && let Some(answer) = answers.get_mut(place)
                 && answer.is_ok()
             {
-                // A signature that is bad alone fails here too. Whatever else happens, it has not verified.
+                // A signature that is bad alone fails here too. In every case, the chain has not verified.
                 let denial = self.verify_alone(joined).err();
                 *answer = Err(denial.unwrap_or(Step::S4b.deny(Cause::SignatureInvalid)));
             }
@@ -92,13 +92,13 @@ impl<'c> EvidenceVerifier<'c> {
     fn verify_structure(&self, joined: &str, batch: &mut Batch) -> Result<VerifiedChain, Denial> {
         let chain = Chain::parse_joined(joined, &self.limits)?;
         let context = self.context(&chain, Some(&self.keys));
-        // If it fails, its first failure may be a signature before what failed here.
+        // If the batch fails, the first failure may be a signature before the one that failed here.
         chain
             .verify_deferring_signatures(&context, batch)
             .or_else(|_| self.verify_alone(joined))
     }
 
-    /// As a decision would be made, but for the time.
+    /// As for a decision, except for the time.
     fn verify_alone(&self, joined: &str) -> Result<VerifiedChain, Denial> {
         let chain = Chain::parse_joined(joined, &self.limits)?;
         chain.verify(&self.context(&chain, None))
@@ -109,14 +109,14 @@ impl<'c> EvidenceVerifier<'c> {
             anchors: self.anchors,
             holder_algorithms: &self.holder_algorithms,
             limits: &self.limits,
-            // Without `exp` the chain fails, whatever the time.
+            // Without `exp`, the chain fails at any time.
             now: chain.last_second().unwrap_or(UnixTime(0)),
             hot_keys,
         }
     }
 }
 
-/// Tables that the keys of anchors may have; sixteen times as many keys are kept decoded.
+/// Tables for keys of anchors. Sixteen times as many keys are kept decoded.
 const KEYS: usize = 4096;
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
         let tools = br#"{"pay":{},"read":{}}"#;
         Grant {
             id,
-            // Long ago: it has expired for whoever asks today.
+            // Long ago: it has expired today.
             issued_at: UnixTime(1_000_000),
             expires_at: UnixTime(1_003_600),
             holder: key(holder).public(),
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    /// A chain of so many tokens; the holder of each is the key one above its signer's.
+    /// A chain of `tokens` tokens. The holder of each has the key one above its signer's.
     fn chain(number: usize, tokens: u8) -> String {
         let limits = Limits::default();
         let root = RootGrant {
@@ -178,7 +178,7 @@ mod tests {
         made.join("~")
     }
 
-    /// Replaces the signature of the token at this place by that of another message.
+    /// Replaces the signature of the token at this place by the signature of another message.
     fn with_bad_signature(joined: &str, place: usize) -> String {
         let mut tokens: Vec<String> = joined.split('~').map(str::to_owned).collect();
         let (input, _) = tokens[place].rsplit_once('.').unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_that_were_valid_once_are_valid_and_keep_what_is_asked_of_them() {
+    fn chains_that_were_once_valid_are_valid_and_keep_is_called() {
         let chains: Vec<String> = (0..40).map(|number| chain(number, (number % 4) as u8 + 1)).collect();
         let anchors = anchors(&[1]);
         let kept = EvidenceVerifier::new(&anchors).verify(chains.iter().map(String::as_str), |chain| {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bad_ones_are_found_with_their_step_and_no_others() {
+    fn exactly_the_bad_chains_are_found_with_their_step() {
         let mut chains: Vec<String> = (0..60).map(|number| chain(number, 3)).collect();
         chains[7] = with_bad_signature(&chains[7], 0);
         chains[8] = with_bad_signature(&chains[8], 2);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_signature_before_a_bad_claim_is_what_fails() {
+    fn a_bad_signature_before_a_bad_claim_fails_first() {
         let other = chain(2, 2);
         let broken = format!("{}~{}", chain(1, 1), other.split_once('~').unwrap().1);
         let anchors = anchors(&[1]);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_with_several_keys_is_found_by_the_right_one() {
+    fn the_right_key_of_several_is_found() {
         let anchors = anchors(&[9, 1]);
         let mut verifier = EvidenceVerifier::new(&anchors);
         let chains = [chain(1, 2), with_bad_signature(&chain(2, 2), 0)];
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn no_anchor_no_chain() {
+    fn without_an_anchor_no_chain_is_valid() {
         let anchors = TrustAnchors::default();
         assert_eq!(
             steps(&mut EvidenceVerifier::new(&anchors), &[chain(1, 1)]),

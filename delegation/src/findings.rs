@@ -1,32 +1,32 @@
-//! What there is to say about a configuration, collected while it is being read.
+//! Findings about a configuration, collected while it is read.
 
 use std::cell::RefCell;
 use std::fmt;
 
-/// Something to say about a place in the configuration.
+/// A remark about a place in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
-    /// Where, such as `trust_anchors[0].jwks.keys[2]`.
+    /// The place, such as `trust_anchors[0].jwks.keys[2]`.
     pub path: String,
     /// What was found, and what to do.
     pub message: String,
 }
 
-/// Everything that was found.
+/// All findings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// What an operator must fix, in the order in which it was found: at most [`MAX_PROBLEMS`].
+    /// Problems that an operator must fix, in the order of their discovery: at most [`MAX_PROBLEMS`].
     pub problems: Vec<Remark>,
-    /// Problems beyond those.
+    /// The number of problems beyond these.
     pub unlisted: usize,
-    /// What an operator should know.
+    /// Notes for the operator.
     pub notes: Vec<Remark>,
 }
 
-/// Problems that are listed. A file with more is better looked at as a whole.
+/// The most problems to list.
 pub const MAX_PROBLEMS: usize = 20;
 
-/// A place in the configuration, which knows where to report what is found there.
+/// A place in the configuration, where problems are reported.
 #[derive(Clone, Debug)]
 pub struct Location<'f> {
     path: String,
@@ -34,7 +34,7 @@ pub struct Location<'f> {
 }
 
 impl Remark {
-    /// Says this about a place.
+    /// A remark about a place.
     pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -71,7 +71,7 @@ impl<'f> Location<'f> {
         Self { path, ..*self }
     }
 
-    /// As a remark has it, such as `trust_anchors[0].jwk`.
+    /// The path in a remark, such as `trust_anchors[0].jwk`.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -96,7 +96,7 @@ impl<'f> Location<'f> {
         result.map_err(|error| self.report(error.to_string())).ok()
     }
 
-    /// Reports a list that is longer than this.
+    /// Reports a list that is longer than `limit`.
     pub fn at_most<T>(&self, limit: usize, found: &[T]) -> bool {
         let found = found.len();
         if found > limit {
@@ -116,5 +116,5 @@ impl<'f> Location<'f> {
     }
 }
 
-/// Bytes of a single text that has no limit of its own: an audience, an issuer, a tool, a cluster.
+/// Bytes of a text without a limit of its own: an audience, an issuer, a tool, a cluster.
 const MAX_TEXT_BYTES: usize = 1_024;

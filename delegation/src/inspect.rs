@@ -1,9 +1,9 @@
-//! Looking into a token without believing it.
+//! Decodes a token without verifying it.
 
 use crate::denial::{Denial, Step};
 use crate::jws::Jws;
 
-/// What a token says; its signature is not verified.
+/// The contents of a token; its signature is not verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents {
     /// The JWS header's text.
@@ -14,7 +14,7 @@ pub struct Contents {
     pub hash: String,
 }
 
-/// Takes a token or a proof apart. Nothing is verified.
+/// Decodes a token or a proof. Verifies nothing.
 ///
 /// # Errors
 /// If it is not a compact JWS.

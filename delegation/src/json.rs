@@ -1,17 +1,18 @@
 //! Strict JSON (RFC 8259) for untrusted text.
 //!
-//! Differs from the usual parse in what it refuses and in what it keeps: a duplicate member is an error at every
-//! depth (parsers disagree about which one counts), nesting is bounded, lone surrogates are refused (RFC 8785 has no
-//! form for them), and numbers keep the text they were written with. One pass over the text, because some of it is
-//! read before any signature has verified: visitors of serde_json that keep numbers as written have to read each
-//! level's text anew, and made a request of 31 KB cost 5 ms.
+//! Stricter than usual parsers: a duplicate member is an error at every depth (parsers disagree about which one
+//! counts), nesting is bounded, lone surrogates are refused (RFC 8785 has no form for them), and numbers keep their
+//! text.
+//!
+//! It makes one pass over the text, because some of it is read before any signature is verified. serde_json's visitors
+//! that keep numbers as written read the text of each level again: a request of 31 KB cost 5 ms.
 
 use std::borrow::Cow;
 
 use crate::limits::JSON_DEPTH;
 use crate::number::Number;
 
-/// A JSON text, borrowed where it can be.
+/// A JSON text, borrowed where possible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Json<'a> {
     /// `null`
@@ -28,16 +29,16 @@ pub enum Json<'a> {
     Object(Object<'a>),
 }
 
-/// The members of an object in the order they were written; no two have the same name.
+/// The members of an object in their written order; no two have the same name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Object<'a> {
     members: Vec<(Cow<'a, str>, Json<'a>)>,
 }
 
-/// Why a text is not JSON that we accept.
+/// Why a text is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// Not JSON at all, or with a string that is not Unicode.
+    /// Invalid JSON, or a string that is not Unicode.
     #[error("not valid JSON: {0}")]
     Syntax(String),
     /// Two members of one object have the same name.
@@ -112,7 +113,7 @@ impl<'a> Object<'a> {
         self.members.iter().find(|(n, _)| n == name).map(|(_, value)| value)
     }
 
-    /// The member that is found by going from object to object by these names.
+    /// The member at this path of names, from object to object.
     pub fn at(&self, names: &[&str]) -> Option<&Json<'a>> {
         match names {
             [] => None,
@@ -220,11 +221,11 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A string, borrowed unless it has escapes; those are serde_json's to undo.
+    /// A string, borrowed unless it has escapes, which serde_json decodes.
     fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         let rest = self.rest();
         let mut escaped = false;
-        // Behind the opening quote.
+        // After the opening quote.
         let mut end = 1usize;
         loop {
             end = end.saturating_add(plain_bytes(rest.as_bytes().get(end..).unwrap_or_default()));
@@ -271,7 +272,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Whether the next character other than white space is this one, which is then behind us.
+    /// Whether the next character other than white space is this one. If so, it is consumed.
     fn takes(&mut self, wanted: u8) -> bool {
         self.skip_space();
         let found = self.peek() == Some(wanted);
@@ -304,7 +305,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The name of several members, if there is one.
+/// A name that several members have, if any.
 fn repeated<'m>(members: &'m [(Cow<'_, str>, Json<'_>)]) -> Option<&'m str> {
     if members.len() <= FEW {
         let mut others = members.iter();
@@ -321,7 +322,7 @@ fn repeated<'m>(members: &'m [(Cow<'_, str>, Json<'_>)]) -> Option<&'m str> {
     twice.map(|[name, _]| *name)
 }
 
-/// How many of these bytes come before the first that is a quote, a backslash or a control character.
+/// How many of these bytes come before the first quote, backslash or control character.
 fn plain_bytes(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut length = 0usize;
@@ -336,20 +337,20 @@ fn plain_bytes(bytes: &[u8]) -> usize {
     length.saturating_add(special.unwrap_or(rest.len()))
 }
 
-/// The highest bit of each byte that is one of those, as far as the lowest of them: a byte above it may be marked too.
+/// The highest bit of each byte that is one of those, up to the lowest of them: a byte above it may be marked too.
 fn special_bytes(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHEST: u64 = ONES << 7;
     const QUOTES: u64 = ONES * b'"' as u64;
     const BACKSLASHES: u64 = ONES * b'\\' as u64;
     const SPACES: u64 = ONES * b' ' as u64;
-    // A byte that is less than another one, below 0x80, borrows from its highest bit, which it does not have itself.
+    // A byte below 0x80 that is less than the subtrahend borrows from its own highest bit, which is not set in it.
     let less = |word: u64, than: u64| word.wrapping_sub(than) & !word;
     let is = |bytes: u64| less(word ^ bytes, ONES);
     (is(QUOTES) | is(BACKSLASHES) | less(word, SPACES)) & HIGHEST
 }
 
-/// Members whose names are compared each with each, which takes no memory.
+/// Up to this many members, names are compared pairwise, which needs no memory.
 const FEW: usize = 16;
 
 #[cfg(test)]
@@ -357,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_string_ends_where_it_is_said_to_end_wherever_that_is() {
+    fn a_string_ends_at_its_closing_quote_at_every_length() {
         for before in 0..20 {
             for (special, expected) in [
                 ("\"", Some("")),
@@ -448,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_dressed_as_serde_json_s_private_number_stays_an_object() {
+    fn an_object_that_looks_like_serde_json_s_private_number_stays_an_object() {
         let text = r#"{"$serde_json::private::Number":"5"}"#;
         assert!(parse(text).unwrap().as_object().is_some());
         let text = r#"{"$serde_json::private::RawValue":"5"}"#;
@@ -457,7 +458,7 @@ mod tests {
 
     #[test]
     #[allow(clippy::disallowed_methods)] // the time is what is tested
-    fn takes_time_in_proportion_to_the_text_however_deep_it_nests() {
+    fn takes_time_proportional_to_the_text_at_every_depth() {
         let text = |depth: usize, length: usize| {
             format!("{}{}1{}", "[".repeat(depth), "1,".repeat(length / 2), "]".repeat(depth))
         };
@@ -482,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_json() {
+    fn refuses_invalid_json() {
         for text in [
             "",
             "{",

@@ -1,4 +1,4 @@
-//! JWS compact serialisation (RFC 7515), as far as a signature needs it.
+//! JWS compact serialisation (RFC 7515), the part that signatures need.
 
 use sha2::{Digest, Sha256};
 
@@ -8,13 +8,13 @@ use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
 use crate::key::{Algorithm, Algorithms, HotKeys, PublicKey, SigningKey};
 
-/// Verifies a JWS that is neither a token nor a proof with a key that is known already, and returns its payload.
+/// Verifies a JWS that is neither a token nor a proof with a known key, and returns its payload.
 ///
-/// `typ` is the media type that the header must have; without it any will do, which is only safe where nothing else is
-/// ever signed with the key (RFC 8725, section 3.11). The key comes from the caller, never from the header.
+/// `typ` is the media type that the header must have. Without it any is accepted, which is only safe if the key signs
+/// nothing else (RFC 8725, section 3.11). The key comes from the caller, never from the header.
 ///
 /// # Errors
-/// The shape, the header, an algorithm that is not listed or does not fit the key, or the signature.
+/// An invalid form or header, an algorithm that is not listed or does not fit the key, or an invalid signature.
 pub fn verify(
     compact: &str,
     typ: Option<&'static str>,
@@ -34,21 +34,21 @@ pub fn verify(
     }
 }
 
-/// A JWS whose signature has not been verified yet.
+/// A JWS with an unverified signature.
 #[derive(Debug, Clone)]
 pub(crate) struct Jws<'a> {
-    /// What is signed: the encoded header and payload with the dot between them (RFC 7515, section 5.1).
+    /// The signed bytes: the encoded header and payload with the dot between them (RFC 7515, section 5.1).
     signing_input: &'a str,
     header: &'a str,
     payload: &'a str,
     signature: &'a str,
 }
 
-/// The protected header: what decides how the signature is verified, before it is.
+/// The protected header, which determines how to verify the signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) algorithm: Algorithm,
-    /// `kid`: selects among configured keys, nothing more.
+    /// `kid`: only selects among configured keys.
     pub(crate) key_id: Option<String>,
 }
 
@@ -73,12 +73,12 @@ impl<'a> Jws<'a> {
         base64url::decode(self.header)
     }
 
-    /// The decoded payload: untrusted until [`Jws::verifies`] has said yes.
+    /// The decoded payload: untrusted until [`Jws::verifies`] returns true.
     pub(crate) fn payload(&self) -> Result<Vec<u8>, Cause> {
         base64url::decode(self.payload).ok_or_else(|| malformed("the payload is not base64url"))
     }
 
-    /// Has the claims read, which are as untrusted. A payload that is no object of claims is denied at this step.
+    /// Passes the claims to `read`; they are equally untrusted. A payload that is not an object is denied at this step.
     pub(crate) fn read_claims<R>(
         &self,
         step: Step,
@@ -89,8 +89,8 @@ impl<'a> Jws<'a> {
         read(claims(&json).map_err(|cause| step.deny(cause))?)
     }
 
-    /// Reads the protected header, which must be of media type `typ` (draft section 3.5). Keys in the header are
-    /// never looked at.
+    /// Reads the protected header, which must have the media type `typ` (draft section 3.5). Keys in the header are
+    /// ignored.
     pub(crate) fn header(&self, typ: &'static str) -> Result<Header, Cause> {
         self.header_of(Some(typ))
     }
@@ -114,7 +114,7 @@ impl<'a> Jws<'a> {
             return Err(Cause::WrongType { expected });
         }
         if header.member("crit").is_some() {
-            // We implement no extension that `crit` may list, and RFC 7515, section 4.1.11, forbids an empty list.
+            // No extension in `crit` is implemented, and RFC 7515, section 4.1.11, forbids an empty list.
             return Err(Cause::CriticalHeader);
         }
         let algorithm = header.text("alg").ok_or_else(|| malformed("no alg"))?;
@@ -127,7 +127,7 @@ impl<'a> Jws<'a> {
         Ok(Header { algorithm, key_id })
     }
 
-    /// The hash that a token is named by: base64url(SHA-256(JWS Signing Input)) (draft section 4.6).
+    /// The hash that names a token: base64url(SHA-256(JWS Signing Input)) (draft section 4.6).
     pub(crate) fn hash(&self) -> String {
         base64url::encode(Sha256::digest(self.signing_input))
     }
@@ -141,7 +141,7 @@ impl<'a> Jws<'a> {
         (hash, hasher.finalize().into())
     }
 
-    /// Whether the signature is `key`'s, which may be hot.
+    /// Whether `key` made the signature; it may be a hot key.
     pub(crate) fn verifies(&self, key: &PublicKey, hot_keys: Option<&HotKeys>) -> bool {
         #[cfg(test)]
         checks::count();
@@ -152,7 +152,7 @@ impl<'a> Jws<'a> {
         })
     }
 
-    /// Whether the signature is `key`'s, of a kind that signs the SHA-256 of the signing input, which this is
+    /// Whether `key` made the signature, of a kind that signs the SHA-256 of the signing input. `hash` is that SHA-256
     /// ([`Jws::hash`], decoded).
     pub(crate) fn verifies_hash_with(&self, key: &PublicKey, hash: &[u8; 32]) -> bool {
         #[cfg(test)]
@@ -160,7 +160,7 @@ impl<'a> Jws<'a> {
         base64url::decode(self.signature).is_some_and(|signature| key.verifies_sha256(hash, &signature))
     }
 
-    /// Leaves it to the batch to verify that the signature is `key`'s. False if it is not even encoded as one.
+    /// Adds the signature to the batch. False if it is not even a well-formed signature.
     pub(crate) fn is_deferred(&self, key: &PublicKey, batch: &mut Batch) -> bool {
         let mut signature = [0; SIGNATURE_BYTES];
         base64url::decode_into(self.signature, &mut signature)
@@ -172,7 +172,7 @@ impl<'a> Jws<'a> {
     }
 }
 
-/// How many signatures this thread has checked: what a test bounds, since a check is what costs most.
+/// How many signatures this thread has checked. Tests bound this number, since signature checks dominate the cost.
 #[cfg(test)]
 pub(crate) mod checks {
     use std::cell::Cell;
@@ -185,7 +185,7 @@ pub(crate) mod checks {
         CHECKS.set(CHECKS.get() + 1);
     }
 
-    /// How many there were since this was last called.
+    /// The number since the last call of this function.
     pub(crate) fn take() -> usize {
         CHECKS.take()
     }
@@ -206,11 +206,11 @@ pub(crate) fn digest(compact: impl AsRef<[u8]>) -> [u8; 32] {
     Sha256::digest(compact).into()
 }
 
-/// Bytes of a signature, of every algorithm that we know.
+/// Bytes of a signature, for every known algorithm.
 const SIGNATURE_BYTES: usize = 64;
 
-/// Encoded bytes of a header. It is read before any signature has verified, and nothing in it but `alg`, `typ`,
-/// `crit` and `kid` counts.
+/// Encoded bytes of a header. It is read before any signature is verified, and only `alg`, `typ`, `crit` and `kid` are
+/// used.
 const HEADER_BYTES: usize = 4096;
 
 /// Signs `payload` as a JWS of media type `typ`.

@@ -4,22 +4,22 @@
 //! The crate is pure. It reads no clock, no file and no network; time and keys are arguments. It does not panic:
 //! every failure is a [`Denial`] that names the draft's step.
 //!
-//! The way through it, in reading order:
+//! The types, in reading order:
 //!
-//! 1. [`Chain::parse`] takes the tokens as presented and checks everything that needs no signature;
+//! 1. [`Chain::parse`] reads the presented tokens and makes all checks that need no signature;
 //! 2. [`Chain::verify`] turns it into a [`VerifiedChain`], the only type that authorises anything;
 //! 3. [`VerifiedChain::identifies_audience`] and [`VerifiedChain::permits`] decide one invocation;
 //! 4. [`Proof::verify`] checks that the presenter holds the leaf key, and [`VerifiedProof::covers`] that it signed
-//!    this very invocation;
-//! 5. [`revocation::check_revocation`] says whether what was valid has been taken back.
+//!    exactly this invocation;
+//! 5. [`revocation::check_revocation`] tells whether the chain was revoked.
 //!
-//! Where a chain's first tokens have been verified before, [`Chain::parse_joined_after`] costs the new signatures only.
-//! Where another worker has verified them and its statement is authenticated, [`Beginning`] skips their signatures and
-//! nothing else. `batch` verifies many signatures at once, for evidence and never for a decision, and `evidence` recorded
+//! If a chain's first tokens were verified before, [`Chain::parse_joined_after`] verifies only the new signatures. If
+//! another worker has verified them and its statement is authenticated, [`Beginning`] skips only their signatures.
+//! `batch` verifies many signatures at once, for evidence and never for a decision; `evidence` verifies recorded
 //! chains.
 //!
-//! [`mint`] is the other side: issuing, deriving, proving, and stating a revocation. [`Statement`] is how such a
-//! statement is verified.
+//! [`mint`] is the other side: issuing, deriving, proving, and signing revocation statements. [`Statement`] verifies
+//! such a statement.
 
 #![cfg_attr(
     not(test),

@@ -1,6 +1,7 @@
-//! The finite numbers that the draft leaves to implementations.
+//! The limits that the draft leaves to implementations.
 
-/// Limits of verification. [`Limits::default`] has the draft's recommended values, and ours where it has none.
+/// Limits of verification. [`Limits::default`] has the draft's recommended values, and Credence's own where it has
+/// none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// MAX_TOKEN_SIZE: bytes of one encoded token or proof (draft section 4.3.1).
@@ -12,9 +13,9 @@ pub struct Limits {
     pub delegation_depth: u32,
     /// MAX_TOKEN_LIFETIME: seconds between `iat` and `exp` (draft section 4.4).
     pub token_lifetime: u64,
-    /// MAX_IAT_SKEW: seconds that `iat` may lie in the future (draft section 4.4).
+    /// MAX_IAT_SKEW: seconds that `iat` may be in the future (draft section 4.4).
     pub iat_skew: u64,
-    /// Seconds that a proof's `iat` may differ from our clock, either way (draft section 9.10).
+    /// Seconds that a proof's `iat` may differ from the clock, in either direction (draft section 9.10).
     pub proof_window: u64,
     /// Bytes of one encoded revocation statement.
     pub statement_bytes: usize,
@@ -22,18 +23,18 @@ pub struct Limits {
     pub statement_lifetime: u64,
 }
 
-/// Epochs stay below 2^53, so that every JSON library keeps them.
+/// Epochs are below 2^53, so that every JSON library preserves them.
 pub const EPOCH_LIMIT: u64 = 1 << 53;
 
 /// MAX_CONSTRAINT_DEPTH: nesting of `all` and `any` (draft section 3.4).
 pub(crate) const CONSTRAINT_DEPTH: u32 = 32;
 
-/// Nesting of any JSON text that we read. The deepest token has `CONSTRAINT_DEPTH` constraints of two levels each,
-/// inside six levels of claims.
+/// Nesting of any JSON text. The deepest token has `CONSTRAINT_DEPTH` constraints of two levels each, inside six levels
+/// of claims.
 pub(crate) const JSON_DEPTH: u32 = 80;
 
 impl Limits {
-    /// What no enforcement point can be configured to exceed: evidence of all of them is verified by these.
+    /// The maximum of every enforcement point's configuration: evidence of all of them is verified with these.
     pub const WIDEST: Self = Self {
         token_bytes: 65_536,
         chain_bytes: 262_144,

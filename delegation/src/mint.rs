@@ -1,9 +1,8 @@
-//! Issuing, deriving and proving: what an issuer, a delegating holder and an agent do (draft sections 6 and 7); and
-//! taking back.
+//! Issuing, deriving, proving and revoking: the operations of issuers, delegating holders and agents (draft sections 6
+//! and 7).
 //!
-//! Everything that is made here is first read back as a verifier would, so that a token which would be denied is
-//! never handed out. Payloads are canonical JSON (RFC 8785). Ids and times are arguments: the crate has neither
-//! randomness nor a clock.
+//! Every result is first read back as a verifier would, so that no token is handed out that verifiers would deny.
+//! Payloads are canonical JSON (RFC 8785). Ids and times are arguments: the crate has neither randomness nor a clock.
 
 use crate::base64url;
 use crate::denial::{Cause, Denial, Step};
@@ -19,7 +18,7 @@ use crate::time::UnixTime;
 use crate::token::{self, Claims, DerivedClaims};
 use crate::value::{Arguments, Value};
 
-/// What every token says.
+/// The contents of every token.
 #[derive(Debug, Clone)]
 pub struct Grant {
     /// `jti`: unique; a UUIDv7 is recommended.
@@ -30,9 +29,9 @@ pub struct Grant {
     pub expires_at: UnixTime,
     /// `cnf.jwk`: the key of the token's future holder.
     pub holder: PublicKey,
-    /// `cnf["x5t#S256"]`: SHA-256 of the certificate that the holder shows in mutual TLS (RFC 8705).
+    /// `cnf["x5t#S256"]`: SHA-256 of the holder's certificate for mutual TLS (RFC 8705).
     pub holder_certificate: Option<[u8; 32]>,
-    /// `cnf["spiffe"]`: the SPIFFE ID in the certificate that the holder shows in mutual TLS.
+    /// `cnf["spiffe"]`: the SPIFFE ID in the holder's certificate for mutual TLS.
     pub holder_spiffe_id: Option<String>,
     /// `aud`; empty for none.
     pub audience: Vec<String>,
@@ -42,7 +41,7 @@ pub struct Grant {
     pub tools: Value,
 }
 
-/// What a root token says besides.
+/// The contents of a root token.
 #[derive(Debug, Clone)]
 pub struct RootGrant {
     /// The capabilities and their holder.
@@ -77,10 +76,10 @@ pub struct Invocation {
 /// Why nothing was made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MintError {
-    /// The token to derive from or to prove is not one.
+    /// The token to derive from or to prove cannot be read.
     #[error("the given token cannot be read: {0}")]
     Parent(Denial),
-    /// The key is not the one that the token names as its holder's.
+    /// The token names another key as its holder's.
     #[error("the key is not the holder's: the token is held by {holder}, the key is {key}")]
     NotTheHolder {
         /// Thumbprint of `cnf.jwk`.
@@ -88,10 +87,10 @@ pub enum MintError {
         /// Thumbprint of the key given.
         key: String,
     },
-    /// A verifier would deny what was asked for.
+    /// A verifier would deny the result.
     #[error("the token would be denied: {0}")]
     WouldBeDenied(Denial),
-    /// The result would not be JSON that a verifier reads.
+    /// The result would not be JSON that verifiers accept.
     #[error("the token would be denied: {0}")]
     Json(#[from] JsonError),
 }
@@ -99,7 +98,7 @@ pub enum MintError {
 /// Issues a root token.
 ///
 /// # Errors
-/// [`MintError::WouldBeDenied`] with the step that a verifier would stop at.
+/// [`MintError::WouldBeDenied`] with the step at which a verifier would deny.
 pub fn root(root: &RootGrant, key: &SigningKey, limits: &Limits) -> Result<String, MintError> {
     let mut claims = root.grant.claims(0);
     claims.push(text("iss", &root.issuer));
@@ -113,8 +112,7 @@ pub fn root(root: &RootGrant, key: &SigningKey, limits: &Limits) -> Result<Strin
 
 /// Derives a token from `parent`, signed by the parent's holder.
 ///
-/// The parent is not verified, since a holder needs no trust anchors; it is its own token. That the result attenuates
-/// it is checked.
+/// The parent is not verified, since a holder needs no trust anchors; it is its own token. The attenuation is checked.
 ///
 /// # Errors
 /// See [`MintError`].
@@ -122,7 +120,7 @@ pub fn derive(parent: &str, grant: &Grant, key: &SigningKey, limits: &Limits) ->
     let parent = read(parent, grant.issued_at, limits).map_err(MintError::Parent)?;
     check_holder(&parent, key)?;
     if grant.id == parent.id {
-        // A verifier looks for it first (step 2c).
+        // A verifier checks the size first (step 2c).
         return Err(MintError::WouldBeDenied(Step::S2c.deny(Cause::Repeated)));
     }
     let mut claims = grant.claims(parent.depth.saturating_add(1));
@@ -139,7 +137,7 @@ pub fn derive(parent: &str, grant: &Grant, key: &SigningKey, limits: &Limits) ->
 /// Proves one invocation under `leaf`, signed by its holder.
 ///
 /// # Errors
-/// See [`MintError`]. Whether the leaf grants the invocation is the verifier's to say.
+/// See [`MintError`]. The verifier decides whether the leaf grants the invocation.
 pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Limits) -> Result<String, MintError> {
     let leaf = read(leaf, invocation.issued_at, limits).map_err(MintError::Parent)?;
     check_holder(&leaf, key)?;
@@ -164,10 +162,10 @@ pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Lim
     Ok(proof)
 }
 
-/// States a revocation, signed by the issuer.
+/// Signs a revocation statement with the issuer's key.
 ///
 /// # Errors
-/// What a verifier would refuse, except that it may not trust the issuer.
+/// Any reason for which a verifier would refuse it, except that it may not trust the issuer.
 pub fn revocation(order: &RevocationOrder, key: &SigningKey, limits: &Limits) -> Result<String, StatementError> {
     let revoked = match &order.revocation {
         Revocation::Epoch(epoch) => number("epoch", *epoch),
@@ -221,7 +219,7 @@ impl Grant {
     }
 }
 
-/// `aud`, if an audience is named.
+/// `aud`, if an audience is given.
 fn audience(names: &[String]) -> Option<(String, Value)> {
     let value = match names {
         [] => return None,
@@ -231,7 +229,7 @@ fn audience(names: &[String]) -> Option<(String, Value)> {
     Some(("aud".to_owned(), value))
 }
 
-/// Reads a token as a verifier would once its signature has verified, without relating it to a parent.
+/// Reads a token as a verifier would after verifying its signature, without relating it to a parent.
 fn read(compact: &str, now: UnixTime, limits: &Limits) -> Result<Claims, Denial> {
     read_claims(compact, limits, |claims, hash| {
         if claims.member("par_hash").is_some() {
@@ -277,7 +275,7 @@ fn optional(claim: &str, value: &Option<String>) -> Option<(String, Value)> {
     value.as_ref().map(|value| text(claim, value))
 }
 
-/// A whole number. One that JCS cannot keep becomes a string, which no verifier takes for a number.
+/// A whole number. If JCS cannot represent it, it becomes a string, which no verifier accepts as a number.
 fn number(claim: &str, value: impl Into<i128>) -> (String, Value) {
     let text = value.into().to_string();
     let number = Number::parse(&text).and_then(|number| number.admissible());

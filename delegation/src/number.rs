@@ -1,8 +1,8 @@
-//! JSON numbers: as written, and as JCS sees them.
+//! JSON numbers: as written, and in JCS.
 //!
-//! RFC 8785 gives a number the canonical form of its IEEE 754 double, so different texts can share one form. The
-//! draft (section 3.4) therefore admits only numbers whose canonical form denotes exactly what was written; that
-//! takes the text, which a parsed double no longer has.
+//! RFC 8785 gives a number the canonical form of its IEEE 754 double, so different texts can share one form. The draft
+//! (section 3.4) therefore admits only numbers whose canonical form denotes exactly the written number. Checking that
+//! needs the text, which a parsed double no longer has.
 
 use std::cmp::Ordering;
 
@@ -13,7 +13,7 @@ pub struct Number<'a> {
 }
 
 impl<'a> Number<'a> {
-    /// Reads a number, refusing what the grammar of RFC 8259 does not allow (`+1`, `01`, `1.`, `.5`, `NaN`).
+    /// Reads a number. Refuses texts outside the grammar of RFC 8259 (`+1`, `01`, `1.`, `.5`, `NaN`).
     pub fn parse(text: &'a str) -> Option<Self> {
         is_json_number(text.as_bytes()).then_some(Self { text })
     }
@@ -26,11 +26,11 @@ impl<'a> Number<'a> {
     /// Its value, if it is written without fraction and exponent and fits 64 bits: a NumericDate or a depth
     /// (draft section 3.2).
     pub fn integer(&self) -> Option<i64> {
-        // The grammar's only other characters are '.', 'e', 'E' and '+', which i64 does not parse after a digit.
+        // The other characters of the grammar are '.', 'e', 'E' and '+', which i64 does not parse after a digit.
         self.text.parse().ok()
     }
 
-    /// The double that JCS canonicalises, or `None` when the number is out of a double's range.
+    /// The double that JCS canonicalises; `None` if the number is out of a double's range.
     pub fn double(&self) -> Option<Double> {
         Double::new(self.text.parse().ok()?)
     }
@@ -41,8 +41,8 @@ impl<'a> Number<'a> {
             return self.double();
         }
         let written = Decimal::read(self.text);
-        // No canonical form has more digits. Looked at first, because a double is costly to find for a text that lies
-        // between two, and a proof may have thousands of those.
+        // No canonical form has more digits. Checked first, because finding the double is costly for a text between two
+        // doubles, and a proof may have thousands of those.
         if written.digits.len() > MAX_DIGITS {
             return None;
         }
@@ -51,12 +51,12 @@ impl<'a> Number<'a> {
     }
 }
 
-/// A finite double, with one zero: what a JSON number is to JCS.
+/// A finite double, with one zero: a JSON number in JCS.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Double(f64);
 
 impl Double {
-    /// Wraps a double, refusing infinities and NaN, which JSON cannot write.
+    /// Wraps a double. Refuses infinities and NaN, which JSON cannot express.
     pub fn new(value: f64) -> Option<Self> {
         // Adding zero turns -0 into 0: both have the canonical form `0` (RFC 8785, section 3.2.2.3).
         value.is_finite().then_some(Self(value + 0.0))
@@ -88,8 +88,7 @@ impl Ord for Double {
     }
 }
 
-/// A decimal number in the one form that is equal exactly when the numbers are: digits without zeros at either end,
-/// and the power of ten that the last digit counts.
+/// A decimal number in a unique form: digits without zeros at either end, and the power of ten of the last digit.
 #[derive(Debug, PartialEq, Eq)]
 struct Decimal {
     negative: bool,
@@ -98,8 +97,8 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// Reads a number of the JSON grammar. An exponent beyond 64 bits saturates; no double's canonical form comes
-    /// anywhere near it, so it still compares as different.
+    /// Reads a number of the JSON grammar. An exponent beyond 64 bits saturates. No double's canonical form has such an
+    /// exponent, so the numbers still compare as different.
     fn read(text: &str) -> Self {
         let (negative, text) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -135,7 +134,7 @@ impl Decimal {
     }
 }
 
-/// Significant digits that any double's shortest text has at most.
+/// The most significant digits of any double's shortest text.
 const MAX_DIGITS: usize = 17;
 
 /// The grammar of RFC 8259, section 6: `-? (0 | [1-9] digit*) (. digit+)? ([eE] [+-]? digit+)?`.
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn admits_what_its_canonical_form_denotes() {
+    fn admits_numbers_that_their_canonical_form_denotes() {
         // The first five are the draft's own examples.
         for (text, admissible) in [
             ("0.1", true),

@@ -1,5 +1,4 @@
-//! What a chain says of itself to a revocation log. Nothing of it is verified: a caller that asks whether a chain
-//! is revoked verifies it itself.
+//! The claims of a chain for a query of the revocation log. Nothing is verified: the caller verifies the chain itself.
 
 use crate::anchor::TrustAnchors;
 use crate::denial::{Cause, Denial, Step};
@@ -16,15 +15,15 @@ use crate::token;
 pub struct PresentedChain {
     /// The root's issuer.
     pub issuer: String,
-    /// The principal's name at the issuer, if it speaks for several people.
+    /// The principal's name at the issuer, if it has several principals.
     pub subject: Option<String>,
-    /// Whether it does.
+    /// Whether it has several principals.
     pub asserts_subjects: bool,
     /// The root's `rev_epoch`.
     pub root_epoch: Option<u64>,
     /// The root's `iat`.
     pub issued_at: UnixTime,
-    /// Those of the anchors that may have signed the root, and every holder's.
+    /// The keys of the anchors that may have signed the root, and of every holder.
     pub keys: Vec<Thumbprint>,
     /// The tokens, root first.
     pub tokens: Vec<PresentedToken>,
@@ -35,14 +34,14 @@ pub struct PresentedChain {
 pub struct PresentedToken {
     /// `jti`.
     pub id: String,
-    /// `iat` and `exp`. Without them the caller checks that the log's [`Memory`](crate::revocation::Memory) reaches the
+    /// `iat` and `exp`. Without them, the caller checks that the log's [`Memory`](crate::revocation::Memory) covers the
     /// token.
     pub span: Option<(UnixTime, UnixTime)>,
 }
 
 impl PresentedChain {
-    /// Reads a chain whose tokens are joined by `~`, root first. Its issuer must be among the anchors, which say whether
-    /// `sub` counts. Of several keys that may have signed the root, each counts as one of the chain's.
+    /// Reads a chain whose tokens are joined by `~`, root first. Its issuer must be among the anchors, which determine
+    /// whether `sub` counts. If several keys may have signed the root, each counts as a key of the chain.
     ///
     /// # Errors
     /// The step of the draft at which the chain cannot be read.

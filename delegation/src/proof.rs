@@ -21,29 +21,29 @@ pub struct Proof<'a> {
     payload: Vec<u8>,
 }
 
-/// What a proof is verified against.
+/// The context of a proof's verification.
 #[derive(Debug, Clone, Copy)]
 pub struct ProofContext<'a> {
-    /// What proofs may be signed with.
+    /// The allowed algorithms of proofs.
     pub holder_algorithms: &'a Algorithms,
-    /// Our own audience identifiers.
+    /// The enforcement point's own audience identifiers.
     pub audience: &'a [String],
     /// Whether `aat_aud` must be present (draft section 9.5).
     pub require_audience: bool,
-    /// Whether a nonce must be present, and which.
+    /// Whether and which nonce is required.
     pub nonce: NoncePolicy<'a>,
     /// Limits of size and time.
     pub limits: &'a Limits,
     /// The current time.
     pub now: UnixTime,
-    /// Keys whose signatures cost less.
+    /// Tables of frequently used keys, which make their signatures cheaper.
     pub hot_keys: Option<&'a HotKeys>,
 }
 
 /// Whether proofs must carry a nonce (draft section 8, step 7h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoncePolicy<'a> {
-    /// None is asked for, and one that is there is not looked at.
+    /// None is required, and a present one is ignored.
     NotRequired,
     /// It must be one of these.
     OneOf(&'a [&'a str]),
@@ -51,8 +51,8 @@ pub enum NoncePolicy<'a> {
 
 /// A proof that the presenter holds the leaf key of the chain it was verified with.
 ///
-/// It says for which invocation it was made, but not that the request at hand is that one, nor that it is the first
-/// use: ask [`VerifiedProof::covers`], and remember [`VerifiedProof::id`].
+/// It names its invocation, but does not prove that the present request is that one, nor that it is the first use:
+/// check [`VerifiedProof::covers`], and remember [`VerifiedProof::id`].
 #[derive(Debug, Clone)]
 pub struct VerifiedProof {
     id: String,
@@ -66,7 +66,7 @@ pub struct VerifiedProof {
 }
 
 impl<'a> Proof<'a> {
-    /// Takes a PoP JWT over and checks all that can be checked without a key: its size and its header (step 7a).
+    /// Reads a PoP JWT and makes the checks that need no key: its size and its header (step 7a).
     ///
     /// # Errors
     /// Step 7a.
@@ -123,7 +123,7 @@ impl<'a> Proof<'a> {
 }
 
 impl VerifiedProof {
-    /// The proof's `jti`, which its holder never uses twice.
+    /// The proof's `jti`, which its holder must never use twice.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -133,8 +133,8 @@ impl VerifiedProof {
         self.issued_at
     }
 
-    /// The proof's `nonce`, if it has one that is text: for those who do not list what they accept
-    /// ([`NoncePolicy::NotRequired`]) but recognise it.
+    /// The proof's `nonce`, if it is a text: for callers that recognise accepted nonces instead of listing them
+    /// ([`NoncePolicy::NotRequired`]).
     pub fn nonce(&self) -> Option<&str> {
         self.nonce.as_deref()
     }
@@ -182,7 +182,7 @@ impl<'a> ProofClaims<'a> {
     }
 }
 
-/// Checks the claims of a proof that is about to be signed.
+/// Checks the claims of a proof before it is signed.
 pub(crate) fn check_claims(claims: &str) -> Result<(), Denial> {
     let json = Json::parse(claims.as_bytes()).map_err(|error| Step::S7b.deny(error))?;
     let claims = jws::claims(&json).map_err(|cause| Step::S7b.deny(cause))?;

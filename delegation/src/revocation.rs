@@ -1,7 +1,7 @@
 //! Whether a verified chain has been revoked.
 //!
-//! The draft leaves revocation to deployments (section 9.8). Ours counts epochs: a root token carries the epoch its
-//! principal was in when it was minted (`rev_epoch`), and raising the epoch revokes everything granted under earlier
+//! The draft leaves revocation to deployments (section 9.8). Credence counts epochs: a root token carries the epoch of
+//! its principal at the time of minting (`rev_epoch`), and raising the epoch revokes everything granted under earlier
 //! ones at once. Keys, issuers and single delegations can be revoked too.
 
 use crate::key::Thumbprint;
@@ -9,36 +9,36 @@ pub use crate::limits::EPOCH_LIMIT;
 use crate::time::UnixTime;
 use crate::verified::VerifiedChain;
 
-/// What a revocation log says about the subjects of a chain.
+/// The state of a chain's subjects in a revocation log.
 pub trait RevocationView {
-    /// The principal's state; the default state if the log has never heard of him.
+    /// The principal's state; the default state if the log does not know the principal.
     fn principal(&self, issuer: &str, subject: Option<&str>) -> PrincipalState;
     /// Whether a key, an anchor's or a holder's, is revoked.
     fn is_key_revoked(&self, key: &Thumbprint) -> bool;
-    /// The instant up to which every root of the issuer is revoked.
+    /// The time up to which every root of the issuer is revoked.
     fn issuer_floor(&self, issuer: &str) -> Option<UnixTime>;
-    /// The instant up to which every root of every issuer is revoked.
+    /// The time up to which every root of every issuer is revoked.
     fn log_floor(&self) -> Option<UnixTime>;
-    /// Whether a token of a chain of this principal is revoked: by its id alone, or by its id under these others.
+    /// Whether a token of a chain of this principal is revoked: by its id, or by its id under these other ids.
     fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, token: DelegationPath<'_>) -> bool;
-    /// Of which tokens the log knows whether they are revoked. Unless it says otherwise, of all.
+    /// Which tokens the log's memory covers. Default: all.
     fn memory(&self) -> Memory {
         Memory::default()
     }
 }
 
-/// Of which tokens a log knows whether they are revoked by their ids. It may forget such an id once no token can carry it
-/// any more, and so a token that could must not be accepted.
+/// The tokens whose revocation by id the log still knows. It may forget an id when no token can carry it any more. So a
+/// token outside of this memory must not be accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Memory {
-    /// The longest lifetime, `exp` - `iat` in seconds, that the log reckons with; `None` if it forgets nothing.
+    /// The longest lifetime, `exp` - `iat` in seconds, that the log assumes; `None` if it forgets nothing.
     pub token_lifetime: Option<u64>,
-    /// Ids of tokens that were issued before this instant may have been forgotten; `None` if none was.
+    /// Ids of tokens issued before this time may have been forgotten; `None` if none was.
     pub forgotten_before: Option<UnixTime>,
 }
 
-/// Where in a chain a token stands. The ids above it tell it from a token of the same id that another holder has made: a
-/// holder chooses the ids of the tokens below its own, and of no others.
+/// A token's position in a chain. The ids above it distinguish it from a token with the same id of another holder: a
+/// holder chooses only the ids of the tokens below its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DelegationPath<'a> {
     /// The ids of the tokens above it, root first; none for a root.
@@ -65,10 +65,10 @@ pub enum RevocationReason {
     #[error("the principal is disabled")]
     PrincipalDisabled,
     /// The root was granted in another epoch than the current one.
-    #[error("the principal has revoked what was granted before")]
+    #[error("the principal has revoked all earlier grants")]
     PrincipalRevoked,
-    /// The root is not younger than the issuer's or the log's floor, allowed skew included.
-    #[error("everything the issuer issued up to some time is revoked")]
+    /// The root was issued at or before the issuer's or the log's revoked time, allowed skew included.
+    #[error("everything that the issuer issued up to a certain time is revoked")]
     IssuerRevoked,
     /// A key in the chain is revoked.
     #[error("a key in the chain is revoked")]
@@ -76,19 +76,19 @@ pub enum RevocationReason {
     /// A token of the chain is revoked by its id.
     #[error("a delegation in the chain is revoked")]
     DelegationRevoked,
-    /// A token of the chain is older, or lives longer, than the log remembers revoked delegations.
-    #[error("a delegation in the chain lives longer than its revocation would be remembered")]
+    /// A token of the chain is older, or lives longer, than the log's memory of revoked delegations.
+    #[error("a delegation in the chain lives longer than the log would remember its revocation")]
     BeyondMemory,
 }
 
-/// What the rule needs to know of a chain, besides its keys and ids.
+/// The facts about a chain that the rule needs, besides its keys and ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Facts<'a> {
     /// The root's issuer.
     pub(crate) issuer: &'a str,
-    /// The principal's name at the issuer, if it speaks for several people.
+    /// The principal's name at the issuer, if it has several principals.
     pub(crate) subject: Option<&'a str>,
-    /// Whether it does.
+    /// Whether it has several principals.
     pub(crate) asserts_subjects: bool,
     /// The root's `rev_epoch`.
     pub(crate) root_epoch: Option<u64>,
@@ -96,17 +96,17 @@ pub(crate) struct Facts<'a> {
     pub(crate) issued_at: UnixTime,
 }
 
-/// A token of a chain, as far as the rule goes.
+/// The facts about a token that the rule needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NamedToken<'a> {
     /// `jti`.
     pub(crate) id: &'a str,
-    /// `iat` and `exp`. Without them the caller checks that the log's [`Memory`] reaches the token.
+    /// `iat` and `exp`. Without them, the caller checks that the log's [`Memory`] covers the token.
     pub(crate) span: Option<(UnixTime, UnixTime)>,
 }
 
 impl RevocationReason {
-    /// The reason code that enforcement points answer with (docs/reference/errors.md).
+    /// The reason code in enforcement points' answers (docs/reference/errors.md).
     pub fn code(self) -> &'static str {
         match self {
             Self::PrincipalDisabled => "disabled_principal",
@@ -119,7 +119,7 @@ impl RevocationReason {
     }
 }
 
-/// Checks that the log does not revoke the chain; `skew` is how many seconds an issuer's clock may be ahead of ours.
+/// Checks that the log does not revoke the chain. `skew` is how many seconds an issuer's clock may be ahead.
 ///
 /// # Errors
 /// The first reason found.
@@ -146,7 +146,7 @@ pub fn check_revocation(chain: &VerifiedChain, view: &impl RevocationView, skew:
     )
 }
 
-/// The same of a chain that is not at hand: `keys` are the anchor's and every holder's, `tokens` come root first.
+/// The same for a chain given by its facts: `keys` are the anchor's and every holder's, `tokens` come root first.
 ///
 /// # Errors
 /// The first reason found.
@@ -168,9 +168,9 @@ pub(crate) fn check_facts<'a>(
         return Err(RevocationReason::PrincipalDisabled);
     }
     let granted_in_this_epoch = match facts.root_epoch {
-        // A root from a later epoch than ours is denied like any other; it never makes us look for news.
+        // A root with a later epoch is denied like any other; it never triggers an update.
         Some(epoch) => epoch == state.epoch,
-        // Without an epoch only the time of issue is left, and a principal who signs for himself controls that.
+        // Without an epoch, only the time of issue remains, which a principal that signs its own tokens controls.
         None if facts.asserts_subjects => state.raised_at.is_none_or(|raised_at| issued_at > raised_at.plus(skew)),
         None => state.epoch == 0,
     };

@@ -1,10 +1,10 @@
-//! SPIFFE IDs, as far as a token may name one (the SPIFFE-ID standard, sections 2 and 2.3).
+//! The SPIFFE IDs that a token may name (the SPIFFE-ID standard, sections 2 and 2.3).
 
-/// Whether this is the ID of a workload, in its only form: `spiffe://`, a trust domain in lower case, and a path. The
-/// trust domain's own ID, which has no path, is no workload's (X509-SVID, section 2).
+/// Whether this is the ID of a workload, in its canonical form: `spiffe://`, a trust domain in lower case, and a path.
+/// The ID of a trust domain, which has no path, is not a workload's (X509-SVID, section 2).
 ///
-/// No other text may be compared with what a certificate shows: the characters that are left out are those by which
-/// several names could be written as one.
+/// Only such texts may be compared with a certificate's: the excluded characters could make one text stand for several
+/// names.
 pub(crate) fn is_workload_id(text: &str) -> bool {
     let is_of = |text: &str, is_right: fn(&u8) -> bool| {
         !text.is_empty()
@@ -23,9 +23,9 @@ pub(crate) fn is_workload_id(text: &str) -> bool {
             .all(|segment| is_of(segment, u8::is_ascii_alphanumeric) && !matches!(segment, "." | ".."))
 }
 
-/// Of an ID (section 2.3).
+/// Bytes of an ID (section 2.3).
 const MAX_BYTES: usize = 2048;
-/// Of a trust domain's name (section 2.1).
+/// Bytes of a trust domain's name (section 2.1).
 const MAX_TRUST_DOMAIN_BYTES: usize = 255;
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_has_a_length() {
+    fn an_id_has_a_maximum_length() {
         let id = |bytes: usize| format!("spiffe://m/{}", "a".repeat(bytes - 11));
         assert!(is_workload_id(&id(2048)));
         assert!(!is_workload_id(&id(2049)));

@@ -1,30 +1,29 @@
-//! Revocation statements: how a principal, or an issuer for its subjects, takes authority back with nothing but its
-//! key.
+//! Revocation statements: a principal, or an issuer for its subjects, revokes with only its key.
 //!
-//! The draft leaves revocation to deployments (section 9.8). Ours is a JWS of media type `revocation+jwt` (RFC 7519,
-//! explicitly typed after RFC 8725, section 3.11, so that no token passes for a statement and no statement for a
-//! token), in the compact form, signed with a key that is a trust anchor's:
+//! The draft leaves revocation to deployments (section 9.8). A statement is a JWS of media type `revocation+jwt` (RFC
+//! 7519, explicitly typed after RFC 8725, section 3.11, so that tokens and statements cannot be confused), in the
+//! compact form, signed with the key of a trust anchor:
 //!
 //! | claim | | meaning |
 //! |---|---|---|
 //! | `iss` | required | the anchor's issuer, whose key signs |
 //! | `sub` | optional | the principal's name at that issuer; only from an anchor that asserts subjects. Without it the principal is the issuer itself |
-//! | `aud` | required | whom the statement is addressed to; one of the verifier's own identifiers must be among them |
+//! | `aud` | required | the audience of the statement; one of the verifier's own identifiers must be among them |
 //! | `iat`, `exp` | required | whole seconds; `exp` is at most [`Limits::statement_lifetime`] after `iat` |
 //! | `jti` | required | names the statement in the evidence |
 //! | `revoke` | required | an object of exactly one member, below |
 //!
-//! | member of `revoke` | value | takes back |
+//! | member of `revoke` | value | revokes |
 //! |---|---|---|
-//! | `epoch` | integer from 0 to 2^53-1 | everything granted in this epoch of the principal and before. It is the epoch to raise *from*: a statement that was captured does nothing twice |
-//! | `delegation` | the `jti` of every token from the root to the one that is taken back, 2 to 9 of them; or one `jti` alone | that token and all that is derived from it, among the principal's. A `jti` alone counts wherever it occurs |
-//! | `key` | RFC 7638 thumbprint | all that the key signs. A key of the same issuer and of no other, and no `sub`: an issuer cannot revoke the keys of another |
-//! | `issued_until` | whole seconds | every root that the issuer issued up to then. No `sub`, and not in the future, but for [`Limits::iat_skew`] |
+//! | `epoch` | integer from 0 to 2^53-1 | everything granted in this epoch of the principal and before. It is the epoch to raise *from*: a captured statement has no second effect |
+//! | `delegation` | the `jti` of every token from the root to the revoked one, 2 to 9 of them; or one `jti` | that token and everything derived from it, among the principal's. A single `jti` counts wherever it occurs |
+//! | `key` | RFC 7638 thumbprint | everything that the key signs. The key must belong only to this issuer, without `sub`: an issuer cannot revoke the keys of another |
+//! | `issued_until` | whole seconds | every root that the issuer issued up to then. Without `sub`, and not in the future, except for [`Limits::iat_skew`] |
 //!
-//! Any key of an issuer revokes for the whole issuer, its other keys included.
+//! Any key of an issuer revokes for the whole issuer, including its other keys.
 //!
-//! Unlike in a token, a `sub` that the anchor may not assert is refused instead of ignored: a statement about one person
-//! must not become one about the issuer. Every statement can be repeated without further effect, so a verifier needs no
+//! Unlike in a token, a `sub` that the anchor may not assert is refused instead of ignored: a statement about one
+//! subject must not become one about the issuer. Repeating a statement has no further effect, so a verifier needs no
 //! memory of `jti`.
 
 use std::ops::Deref;
@@ -51,12 +50,12 @@ pub struct Statement<'a> {
     unverified: UnverifiedClaims,
 }
 
-/// What a statement is verified against.
+/// The context of a statement's verification.
 #[derive(Debug, Clone, Copy)]
 pub struct StatementContext<'a> {
-    /// Whose statements count.
+    /// The anchors whose statements are accepted.
     pub anchors: &'a TrustAnchors,
-    /// Our own audience identifiers, such as the revocation log's.
+    /// The verifier's own audience identifiers, such as the revocation log's.
     pub audience: &'a [String],
     /// Limits of size and time.
     pub limits: &'a Limits,
@@ -64,7 +63,7 @@ pub struct StatementContext<'a> {
     pub now: UnixTime,
 }
 
-/// What a principal, or an issuer for its subjects, takes back.
+/// A revocation by a principal, or by an issuer for its subjects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevocationOrder {
     /// `jti`: unique; a UUIDv7 is recommended.
@@ -73,47 +72,47 @@ pub struct RevocationOrder {
     pub issuer: String,
     /// `sub`: the principal's name at the issuer; none if it is the issuer.
     pub subject: Option<String>,
-    /// `aud`: who is to act on it; at least one.
+    /// `aud`: the recipients; at least one.
     pub audience: Vec<String>,
     /// `iat`.
     pub issued_at: UnixTime,
-    /// `exp`: from then on the statement is refused.
+    /// `exp`: from then on, the statement is refused.
     pub expires_at: UnixTime,
     /// `revoke`.
     pub revocation: Revocation,
 }
 
-/// An order with a valid signature of an owner. Only verification makes one.
+/// An order with a verified signature. Only verification creates one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedStatement {
     order: RevocationOrder,
     signed_by: Thumbprint,
 }
 
-/// What a statement takes back.
+/// What a statement revokes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Revocation {
-    /// Everything that the principal granted in this epoch and before: the epoch is raised from this one, if it still
-    /// is this one.
+    /// Everything that the principal granted in this epoch and before. It raises the epoch if this is still the present
+    /// one.
     Epoch(u64),
-    /// One token, among the principal's, and all that is derived from it.
+    /// One token, among the principal's, and everything derived from it.
     Delegation {
-        /// The ids of the tokens above it, root first, at most 8. Empty: its id counts wherever it occurs.
+        /// The ids of the tokens above it, root first, at most 8. If empty, the id counts wherever it occurs.
         under: Vec<String>,
         /// Its id.
         id: String,
     },
-    /// All that this key of the issuer signs.
+    /// Everything that this key of the issuer signs.
     Key(Thumbprint),
-    /// Every root token that the issuer issued up to this instant.
+    /// Every root token that the issuer issued up to this time.
     IssuedUntil(UnixTime),
 }
 
 /// Why a statement is refused. The texts are for its sender.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StatementError {
-    /// It cannot be read: its size, its shape, its header, or a claim that is missing or says what it may not. A member of
-    /// `revoke` is the claim `revoke.key`.
+    /// It cannot be read: its size, its form, its header, or a claim that is missing or invalid. A member of `revoke`
+    /// is written like the claim `revoke.key`.
     #[error("{0}")]
     Unreadable(#[from] Cause),
     /// No trust anchor has signed it.
@@ -123,21 +122,21 @@ pub enum StatementError {
     #[error("the statement has expired: sign a new one")]
     Expired,
     /// `iat` is in the future.
-    #[error("the statement is dated in the future: set the clock of its signer")]
+    #[error("the statement's iat is in the future: set the clock of its signer")]
     IssuedInFuture,
     /// `exp` is not after `iat`, or too long after it.
     #[error("the statement's lifetime is empty or longer than {0} seconds")]
     Lifetime(u64),
     /// The statement is addressed to another audience.
-    #[error("the statement is addressed to somebody else (aud)")]
+    #[error("the statement is for another audience (aud)")]
     Audience,
-    /// The key to revoke is not the issuer's, or not its alone.
-    #[error("the key to revoke is not the issuer's alone, as configured; other keys are for an operator to revoke")]
+    /// The issuer does not own the key to revoke, or not alone.
+    #[error("the configured trust anchors do not give the key to this issuer alone; let an operator revoke it")]
     ForeignKey,
 }
 
 impl<'a> Statement<'a> {
-    /// Takes a statement over and checks all that can be checked without a key: its size, its shape and its header.
+    /// Reads a statement and makes the checks that need no key: its size, its form and its header.
     ///
     /// # Errors
     /// See [`StatementError`].
@@ -159,7 +158,7 @@ impl<'a> Statement<'a> {
         })
     }
 
-    /// Verifies the statement. What is refused for its age, its issuer or its algorithm costs no signature.
+    /// Verifies the statement. The checks of its age, issuer and algorithm come before any signature.
     ///
     /// # Errors
     /// See [`StatementError`].
@@ -204,14 +203,14 @@ impl Deref for VerifiedStatement {
     }
 }
 
-/// Reads a statement as a verifier would that trusts its signer.
+/// Reads a statement as a verifier that trusts its signer would.
 pub(crate) fn check(compact: &str, now: UnixTime, limits: &Limits) -> Result<(), StatementError> {
     let statement = Statement::parse(compact, limits)?;
     RevocationOrder::parse(&statement.payload)?.check(now, limits)
 }
 
 impl RevocationOrder {
-    /// All claims, read but not judged.
+    /// Reads all claims without checking them.
     fn parse(payload: &[u8]) -> Result<Self, StatementError> {
         let json = Json::parse(payload).map_err(Cause::from)?;
         let claims = jws::claims(&json)?;
@@ -235,7 +234,7 @@ impl RevocationOrder {
         })
     }
 
-    /// Checks what depends on the time and not on trust.
+    /// Checks the times, which do not depend on trust.
     fn check(&self, now: UnixTime, limits: &Limits) -> Result<(), StatementError> {
         if self.expires_at <= now {
             return Err(StatementError::Expired);
@@ -251,9 +250,9 @@ impl RevocationOrder {
             Revocation::Epoch(_) | Revocation::Delegation { .. } => Ok(()),
             Revocation::Key(_) | Revocation::IssuedUntil(_) if of_one_subject => Err(wrong(
                 "sub",
-                "absent where a key or a time is revoked, which concern all subjects of the issuer",
+                "absent if a key or a time is revoked, because these affect all subjects of the issuer",
             )),
-            // A floor in the future would void what has not been issued yet, for good.
+            // A time in the future would permanently revoke tokens that are not issued yet.
             Revocation::IssuedUntil(until) if until > now.plus(limits.iat_skew) => {
                 Err(wrong("revoke.issued_until", "not in the future"))
             }
@@ -261,12 +260,13 @@ impl RevocationOrder {
         }
     }
 
-    /// Checks that the anchor may say this.
+    /// Checks that the anchor has the authority for this.
     fn check_authority(&self, anchor: &TrustAnchor, anchors: &TrustAnchors) -> Result<(), StatementError> {
         if self.subject.is_some() && !anchor.asserts_subjects {
-            return Err(wrong("sub", "absent: this issuer speaks for nobody but itself"));
+            return Err(wrong("sub", "absent: this issuer has no subjects"));
         }
-        // A key that is another issuer's too is not this one's to revoke: with it fell what the other one has signed.
+        // An issuer cannot revoke a key that it shares with another issuer, since that would revoke the other one's
+        // tokens.
         let is_own = |key: Thumbprint| {
             let mut issuers = anchors
                 .iter()
@@ -300,8 +300,8 @@ impl Revocation {
             "delegation" => Self::parse_delegation(value).ok_or_else(|| {
                 wrong(
                     "revoke.delegation",
-                    "a token's jti, or those of 2 to 9 tokens from the root to the one that is taken back: strings that \
-                     are not empty",
+                    "a token's jti, or those of 2 to 9 tokens from the root to the revoked one: strings that are not \
+                     empty",
                 )
             }),
             "key" => value

@@ -1,10 +1,10 @@
-//! Time as the tokens state it.
+//! Time in tokens.
 
 use std::fmt;
 
 /// Seconds since the Unix epoch: a NumericDate of RFC 7519 without its fraction (draft section 3.2).
 ///
-/// Arithmetic saturates, so that no claim, however absurd, can wrap a comparison around.
+/// Arithmetic saturates, so that no claim can make a comparison wrap around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixTime(pub i64);
 
@@ -14,7 +14,7 @@ impl UnixTime {
         Self(self.0.saturating_add_unsigned(seconds))
     }
 
-    /// How far apart two instants are, in seconds, whichever comes first.
+    /// The distance between two times, in seconds.
     pub fn distance(self, other: Self) -> u64 {
         self.0.abs_diff(other.0)
     }

@@ -1,5 +1,5 @@
-//! One token: its claims, and how a derived token must relate to its parent (draft section 8, steps 3c to 3n and 4b1
-//! to 4q).
+//! One token: its claims, and the relation of a derived token to its parent (draft section 8, steps 3c to 3n and 4b1 to
+//! 4q).
 
 use std::sync::Arc;
 
@@ -15,45 +15,45 @@ use crate::time::UnixTime;
 /// The media type of a token (draft section 3.5).
 pub(crate) const TYP: &str = "aat+jwt";
 
-/// A token whose signature and place in the chain have been verified. Only chain verification makes one. A clone shares
-/// the claims with the original.
+/// A token whose signature and place in the chain are verified. Only chain verification creates one. A clone shares the
+/// claims with the original.
 #[derive(Debug, Clone)]
 pub struct VerifiedToken {
     pub(crate) claims: Arc<Claims>,
-    /// What it is signed with.
+    /// The algorithm of its signature.
     pub(crate) algorithm: Algorithm,
     /// SHA-256 of the whole token, signature included: a token with the same digest is verified too.
     pub(crate) digest: [u8; 32],
 }
 
-/// The claims that verification needs, read from a token but not related to any other yet.
+/// The claims that verification needs, not related to another token yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Claims {
     pub(crate) id: String,
     pub(crate) issued_at: UnixTime,
     pub(crate) expires_at: UnixTime,
     pub(crate) holder: Holder,
-    /// `None` if the token carries no `aud`. One that is not a string or an array of strings names no audience.
+    /// `None` if the token has no `aud`. An `aud` that is not a string or an array of strings names no audience.
     pub(crate) audience: Option<Vec<String>>,
     pub(crate) depth: u32,
     pub(crate) max_depth: u32,
     /// `None` is the empty capability set, which only a token between root and leaf may have.
     pub(crate) capabilities: Option<Capabilities>,
-    /// base64url(SHA-256(signing input)): what `par_hash` and `aat_hash` name the token by.
+    /// base64url(SHA-256(signing input)): the hash of the token in `par_hash` and `aat_hash`.
     pub(crate) hash: String,
 }
 
-/// Who holds a token (RFC 7800).
+/// The holder of a token (RFC 7800).
 #[derive(Debug, Clone)]
 pub(crate) struct Holder {
     pub(crate) key: PublicKey,
-    /// `x5t#S256` (RFC 8705, section 3.1): the SHA-256 digest of the certificate the holder shows in mutual TLS.
+    /// `x5t#S256` (RFC 8705, section 3.1): the SHA-256 digest of the holder's certificate for mutual TLS.
     pub(crate) certificate: Option<[u8; 32]>,
-    /// `spiffe`: the SPIFFE ID in the certificate that the holder shows. A member of our own.
+    /// `spiffe`: the SPIFFE ID in the holder's certificate. Not part of the draft.
     pub(crate) spiffe_id: Option<Box<str>>,
 }
 
-/// A derived token's claims before it is known whether they fit its parent.
+/// A derived token's claims, not compared with its parent yet.
 pub(crate) struct DerivedClaims<'a> {
     /// Without its capabilities.
     claims: Claims,
@@ -95,20 +95,20 @@ impl VerifiedToken {
         self.claims.holder.spiffe_id.as_deref()
     }
 
-    /// Bytes that the token takes in memory, shared or not.
+    /// The memory of the token, shared or not, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>().saturating_add(self.claims.bytes())
     }
 
-    /// What the token grants, if it grants anything.
+    /// The capabilities of the token, if it has any.
     pub fn capabilities(&self) -> Option<&Capabilities> {
         self.claims.capabilities.as_ref()
     }
 }
 
 impl Claims {
-    /// Reads a root token's claims: steps 3b (its second half) to 3j, 3l to 3n. Step 3k needs the anchor. `hash` is
-    /// the token's.
+    /// Reads a root token's claims: steps 3b (its second half) to 3j, 3l to 3n. Step 3k needs the anchor. `hash` is the
+    /// token's.
     pub(crate) fn parse_root(
         claims: &Object<'_>,
         hash: String,
@@ -150,7 +150,7 @@ impl Claims {
         })
     }
 
-    /// Repeats those of [`Claims::parse_root`]'s checks that depend on the time and on limits.
+    /// Repeats the checks of [`Claims::parse_root`] that depend on time and limits.
     pub(crate) fn recheck_root(&self, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
         check_not_expired(self.expires_at, now, Step::S3e)?;
         check_not_from_future(self.issued_at, now, limits, Step::S3f)?;
@@ -158,7 +158,7 @@ impl Claims {
         check_depth_limit(Some(self.max_depth), limits).map(|_| ())
     }
 
-    /// Repeats those of [`DerivedClaims::under`]'s checks that depend on the time and on limits.
+    /// Repeats the checks of [`DerivedClaims::under`] that depend on time and limits.
     pub(crate) fn recheck_derived(&self, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
         let is_within_limit = self.depth <= limits.delegation_depth;
         Step::S4f.ensure(is_within_limit, Cause::Linkage(OVER_DEPTH_LIMIT))?;
@@ -182,7 +182,7 @@ impl Claims {
 }
 
 impl<'a> DerivedClaims<'a> {
-    /// Reads them: steps 4b1 to 4b5. `hash` is the token's.
+    /// Reads the claims: steps 4b1 to 4b5. `hash` is the token's.
     pub(crate) fn parse(claims: &'a Object<'_>, hash: String, hot_keys: Option<&HotKeys>) -> Result<Self, Denial> {
         let id = id(claims, Step::S4b1)?;
         let holder = Holder::parse(claims, Step::S4b2, hot_keys)?;
@@ -217,7 +217,7 @@ impl<'a> DerivedClaims<'a> {
         })
     }
 
-    /// The claims of a token whose parent is not there to compare: steps 4i, 4n and 4o.
+    /// The claims of a token without comparing them with a parent: steps 4i, 4n and 4o.
     pub(crate) fn alone(self, now: UnixTime) -> Result<Claims, Denial> {
         check_not_expired(self.claims.expires_at, now, Step::S4i)?;
         self.with_capabilities()
@@ -332,7 +332,7 @@ pub(crate) fn has_scheme(uri: &str) -> bool {
     })
 }
 
-/// `sub`, a claim of ours that the draft does not know: absent, or a string that is not empty.
+/// `sub`, which the draft does not define: absent, or a string that is not empty.
 pub(crate) fn subject(claims: &Object<'_>) -> Result<Option<String>, Denial> {
     match claims.member("sub") {
         None => Ok(None),
@@ -341,7 +341,8 @@ pub(crate) fn subject(claims: &Object<'_>) -> Result<Option<String>, Denial> {
     }
 }
 
-/// `rev_epoch`, ours too: absent, or a whole number below 2^53, so that every JSON library keeps it.
+/// `rev_epoch`, which the draft does not define: absent, or a whole number below 2^53, so that every JSON library
+/// preserves it.
 pub(crate) fn epoch(claims: &Object<'_>) -> Result<Option<u64>, Denial> {
     let Some(json) = claims.member("rev_epoch") else {
         return Ok(None);
@@ -353,7 +354,7 @@ pub(crate) fn epoch(claims: &Object<'_>) -> Result<Option<u64>, Denial> {
         .ok_or_else(|| Step::S3b.claim("rev_epoch", "an integer from 0 to 2^53-1"))
 }
 
-/// The allocator's share of a token's allocations: a header and rounding for each of some ten.
+/// The allocator's share of a token's allocations: a header and rounding for each of about ten.
 const ALLOCATOR_BYTES: usize = 96;
 
 const OVER_DEPTH_LIMIT: &str = "del_depth is over the configured depth limit";
@@ -384,7 +385,7 @@ fn details<'a>(claims: &'a Object<'_>) -> Option<&'a [Json<'a>]> {
     claims.array("authorization_details")
 }
 
-/// `aud`, if there is one. What is neither a string nor an array of strings names no audience.
+/// `aud`, if present. A value that is neither a string nor an array of strings names no audience.
 pub(crate) fn audience(claims: &Object<'_>) -> Option<Vec<String>> {
     claims.member("aud").map(|aud| match aud {
         Json::String(one) => vec![one.clone().into_owned()],

@@ -1,5 +1,5 @@
-//! Trust anchors as an operator writes them, read into [`TrustAnchors`]: by the filter, and by the control plane for
-//! revocation statements, so that both trust the same issuers.
+//! Trust anchors in a configuration, read into [`TrustAnchors`]. Both the filter and the control plane (for revocation
+//! statements) use this, so that they trust the same issuers.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use crate::findings::Location;
 use crate::key::{Algorithm, Algorithms, JwkSet, KeyType, PublicKey, WellKnown};
 use crate::token::has_scheme;
 
-/// One entry of a list of trust anchors, as it is written.
+/// One entry of a list of trust anchors, as configured.
 #[derive(Debug, Clone)]
 pub struct Entry {
     /// A URI, compared exactly with a root token's `iss`.
     pub issuer: String,
     /// One public key.
     pub jwk: Option<Box<RawValue>>,
-    /// Several, among which a root token's `kid` selects.
+    /// Several keys. A root token's `kid` selects one.
     pub jwks: Option<Box<RawValue>>,
-    /// What signatures by them may name in `alg`; Ed25519 alone if absent.
+    /// The allowed `alg` of their signatures. Default: Ed25519.
     pub algorithms: Option<Vec<String>>,
-    /// Whether the issuer speaks for several people.
+    /// Whether the issuer has several principals.
     pub asserts_subjects: bool,
 }
 
-/// Gives the entries of the field `trust_anchors` their meaning: each key becomes an anchor.
+/// Converts the entries of the field `trust_anchors`: each key becomes an anchor.
 pub fn trust(place: &Location<'_>, entries: Vec<Entry>) -> TrustAnchors {
     let few_entries = place.at_most(MAX_TRUST_ANCHORS, &entries);
     let mut issuers = BTreeMap::new();
@@ -45,7 +45,7 @@ pub fn trust(place: &Location<'_>, entries: Vec<Entry>) -> TrustAnchors {
     TrustAnchors::new(anchors.into_iter().map(|(_, anchor)| anchor))
 }
 
-/// Reads a list of algorithms; without one, Ed25519 alone is allowed.
+/// Reads a list of algorithms. Default: Ed25519.
 pub fn algorithms(place: &Location<'_>, names: Option<Vec<String>>) -> Algorithms {
     let Some(names) = names else {
         return Algorithms::default();
@@ -70,18 +70,18 @@ pub fn algorithms(place: &Location<'_>, names: Option<Vec<String>>) -> Algorithm
     Algorithms::new(compiled)
 }
 
-/// An issuer, whose keys may stand in several entries.
+/// An issuer. Its keys may be in several entries.
 struct Issuer<'f> {
-    /// As its first entry has it.
+    /// The value of its first entry.
     asserts_subjects: bool,
-    /// Where that is.
+    /// The place of that entry.
     first: Location<'f>,
-    /// Its keys as anchors, and where each stands.
+    /// Its keys as anchors, with their places.
     anchors: Vec<(Location<'f>, TrustAnchor)>,
     has_too_many: bool,
 }
 
-/// A key and where it stands.
+/// A key and its place.
 struct Key<'f> {
     place: Location<'f>,
     id: Option<String>,
@@ -112,8 +112,8 @@ fn read_entry<'f>(place: &Location<'f>, entry: Entry, issuers: &mut BTreeMap<Str
     });
     if issuer.asserts_subjects != entry.asserts_subjects {
         place.field("asserts_subjects").report(format!(
-            "{} here, but {} at {}, so that the principal would depend on which of the issuer's keys signed; write the \
-             same for every key of `{}`",
+            "{} here, but {} at {}, so the principal would depend on which of the issuer's keys signed; write the same \
+             for every key of `{}`",
             entry.asserts_subjects,
             issuer.asserts_subjects,
             issuer.first.path(),
@@ -173,25 +173,25 @@ fn jwk_set<'f>(place: &Location<'f>, jwks: &RawValue) -> Vec<Key<'f>> {
 }
 
 impl Key<'_> {
-    /// Reports a well-known key. One whose private half is printed is an error. The one of our own files only denies what
-    /// should be allowed, and those files have it: a note.
+    /// Reports a well-known key. A printed private half is an error. The key of the shipped files is only a note: those
+    /// files have it, and it only denies requests.
     fn judge(&self) {
         match self.key.well_known() {
             None => {}
             Some(WellKnown::Printed(place)) => self.place.report(format!(
-                "{place}, prints the private half of this key, so that anybody could sign; put your issuer's own public \
-                 key here, as `credence keygen` prints one"
+                "{place}, prints the private half of this key, so anyone could sign; put your issuer's own public key \
+                 here, as `credence keygen` prints one"
             )),
             Some(WellKnown::Examples) => self.place.note(
-                "this is the key of Credence's own files, which is nobody's, so that no signature by it would ever count; \
-                 put your issuer's own public key here, as `credence keygen` prints one",
+                "this is the key of Credence's own files, which belongs to no issuer, so no signature will ever \
+                 verify; put your issuer's own public key here, as `credence keygen` prints one",
             ),
         }
     }
 }
 
 impl<'f> Issuer<'f> {
-    /// Adds a key, or reports why it cannot be one of this issuer's.
+    /// Adds a key, or reports why the issuer cannot have it.
     fn add(&mut self, place: Location<'f>, anchor: TrustAnchor) {
         let name = &anchor.issuer;
         let has_id = |earlier: &TrustAnchor| anchor.key_id.is_some() && earlier.key_id == anchor.key_id;
@@ -202,22 +202,22 @@ impl<'f> Issuer<'f> {
             ));
         } else if let Some((earlier, _)) = self.anchors.iter().find(|(_, earlier)| has_id(earlier)) {
             place.report(format!(
-                "issuer `{name}` has another key of this `kid` at {}, so that a token's `kid` would not say which; give \
-                 each key a `kid` of its own",
+                "issuer `{name}` has another key with this `kid` at {}, so a token's `kid` would be ambiguous; give \
+                 each key its own `kid`",
                 earlier.path()
             ));
         } else if self.anchors.len() < MAX_KEYS_PER_ISSUER {
             self.anchors.push((place, anchor));
         } else if !std::mem::replace(&mut self.has_too_many, true) {
             place.report(format!(
-                "issuer `{name}` has more than {MAX_KEYS_PER_ISSUER} keys, its entries counted together; keep those \
-                 that are in use"
+                "issuer `{name}` has more than {MAX_KEYS_PER_ISSUER} keys in all its entries; keep those that are in \
+                 use"
             ));
         }
     }
 
-    /// Whether a token can say which of its issuer's keys has signed it, where they are too many to be tried one by one:
-    /// a problem if no token can, a note if a `kid` is needed for it.
+    /// Whether a token can name the key that signed it, if the issuer has too many keys to try all. If no token can,
+    /// that is a problem; if a `kid` is needed for it, a note.
     fn check_choice(&self, name: &str) {
         let mut said = None;
         for algorithm in Algorithm::ALL {
@@ -234,14 +234,15 @@ impl<'f> Issuer<'f> {
             if let Some((place, _)) = unnamed.nth(limit) {
                 said = Some(kind);
                 place.report(format!(
-                    "issuer `{name}` has more than {limit} {kind} keys for {algorithm} without `kid`, and no more are \
-                     tried for a token; put them into one `jwks` in which each has a `kid`, and have its tokens name it"
+                    "issuer `{name}` has more than {limit} {kind} keys for {algorithm} without `kid`, and at most \
+                     {limit} are tried for a token; put them into one `jwks` in which each has a `kid`, and let its \
+                     tokens name it"
                 ));
             } else if let Some((place, _)) = of_algorithm.get(limit) {
                 said = Some(kind);
                 place.note(format!(
-                    "issuer `{name}` has {} {kind} keys for {algorithm}, and no more than {limit} are tried for a token: \
-                     one whose header has no `kid` is denied (`key_unknown`)",
+                    "issuer `{name}` has {} {kind} keys for {algorithm}, and at most {limit} are tried for a token: a \
+                     token without `kid` in its header is denied (`key_unknown`)",
                     of_algorithm.len()
                 ));
             }
@@ -249,12 +250,12 @@ impl<'f> Issuer<'f> {
     }
 }
 
-/// The key of a `did:key` issuer, which is in its name.
+/// The key of a `did:key` issuer, from its name.
 fn did_key<'f>(place: &Location<'f>, entry: &Entry) -> Option<Key<'f>> {
     if entry.jwks.is_some() {
         place
             .field("jwks")
-            .report("a did:key issuer has one key, the one that its name is made of; leave `jwks` out");
+            .report("a did:key issuer has only the key in its name; leave `jwks` out");
     }
     let in_name = PublicKey::from_did_key(&entry.issuer)
         .map_err(|error| format!("{error}; write the did:key as `credence keygen` prints it, without a fragment"));
@@ -267,7 +268,7 @@ fn did_key<'f>(place: &Location<'f>, entry: &Entry) -> Option<Key<'f>> {
         let jwk = jwk_alone(place, jwk)?;
         if jwk.key != key.key {
             jwk.place.report(format!(
-                "not the key that the issuer's name is made of, but that of {}; leave `jwk` out",
+                "not the key in the issuer's name, but that of {}; leave `jwk` out",
                 jwk.key.to_did_key()
             ));
             return None;
@@ -276,24 +277,24 @@ fn did_key<'f>(place: &Location<'f>, entry: &Entry) -> Option<Key<'f>> {
     Some(key)
 }
 
-/// A single key. Its `kid` selects nothing: there is nothing to choose from.
+/// A single key. Its `kid` is ignored, because there is nothing to select.
 fn jwk_alone<'f>(entry: &Location<'f>, jwk: &RawValue) -> Option<Key<'f>> {
     let place = entry.field("jwk");
     let key = place.take(PublicKey::from_jwk_text(jwk.get().as_bytes()))?;
     Some(Key { place, id: None, key })
 }
 
-/// Reports every key of an entry that none of its algorithms fits: it would never verify anything, without a word.
+/// Reports every key of an entry that fits none of its algorithms: it would silently never verify a signature.
 fn check_fit(keys: &[Key<'_>], algorithms: &Algorithms) {
-    // Without any, that is the mistake, and it is reported already.
+    // An empty list is an error of its own, reported already.
     if algorithms.iter().next().is_none() {
         return;
     }
     for key in keys {
         if !algorithms.iter().any(|algorithm| key.key.fits(algorithm)) {
             key.place.report(format!(
-                "no listed algorithm fits this {} key, so that no signature by it would ever count; write \
-                 `algorithms: [{}]`",
+                "no listed algorithm fits this {} key, so no signature by it would ever verify; write `algorithms: \
+                 [{}]`",
                 key.key.key_type(),
                 needed(keys, algorithms)
             ));
@@ -301,7 +302,7 @@ fn check_fit(keys: &[Key<'_>], algorithms: &Algorithms) {
     }
 }
 
-/// The algorithms by which every one of the keys could sign: those listed that fit one, and one each for the others.
+/// Algorithms by which all the keys could sign: the listed ones that fit a key, and one for each other key.
 fn needed(keys: &[Key<'_>], listed: &Algorithms) -> String {
     let is_there = |kind: &KeyType| keys.iter().any(|key| key.key.key_type() == *kind);
     let names: Vec<_> = KeyType::ALL
@@ -319,12 +320,11 @@ fn needed(keys: &[Key<'_>], listed: &Algorithms) -> String {
     names.join(", ")
 }
 
-/// What the issuers begin with whose key is in their name.
+/// The prefix of issuers whose name contains their key.
 const DID_KEY: &str = "did:key:";
 
-/// Trust anchors, and also their keys altogether: each is looked at for a root token.
+/// The most trust anchors, and the most keys in all of them: a root token's check looks at each.
 const MAX_TRUST_ANCHORS: usize = 256;
 
-/// Keys of one issuer, however many entries they stand in. How many of them one token may have tried is
-/// [`KeyType::most_tried`].
+/// Keys of one issuer in all its entries. [`KeyType::most_tried`] limits how many of them are tried for one token.
 pub const MAX_KEYS_PER_ISSUER: usize = 16;

@@ -1,4 +1,4 @@
-//! A bounded scan of a payload whose signature has not been verified.
+//! A bounded scan of a payload with an unverified signature.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::json::JsonError;
 use crate::time::UnixTime;
 
-/// What the scan finds. Used to deny, and to pick the anchors to try; never carried into a decision.
+/// The result of the scan. It only denies and selects the anchors to try; no decision uses it.
 #[derive(Debug, Default)]
 pub(crate) struct UnverifiedClaims {
     pub(crate) id: Option<String>,

@@ -1,5 +1,5 @@
-//! Values as constraints compare them: by their canonical form, so that two values are equal exactly when their JCS
-//! serialisations are (draft section 3.4).
+//! Values as constraints compare them: two values are equal exactly if their JCS serialisations are (draft section
+//! 3.4).
 
 use serde::{Serialize, Serializer};
 
@@ -32,13 +32,13 @@ pub struct Members(Vec<(String, Value)>);
 /// The arguments of one invocation.
 pub type Arguments = Members;
 
-/// A number whose canonical form does not denote what was written (draft section 3.4).
+/// A number whose canonical form does not denote the written number (draft section 3.4).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the number {0} loses digits in canonical form (RFC 8785); write it as a string")]
 pub struct InadmissibleNumber(pub String);
 
 impl Value {
-    /// Takes a JSON text over.
+    /// The value of a JSON text.
     ///
     /// # Errors
     /// Names the first number that is not admissible.
@@ -66,7 +66,7 @@ impl Value {
         })
     }
 
-    /// Takes a number over.
+    /// The value of a number.
     ///
     /// # Errors
     /// If it is not admissible.
@@ -74,7 +74,7 @@ impl Value {
         admissible(number).map(Self::Number)
     }
 
-    /// An object with these members. Of members with the same name the first stays.
+    /// An object with these members. Of several members with the same name, the first one counts.
     pub fn object(members: impl IntoIterator<Item = (String, Value)>) -> Self {
         let mut members: Vec<_> = members.into_iter().collect();
         members.sort_by(|(a, _), (b, _)| canonical_order(a, b));
@@ -122,7 +122,7 @@ pub(crate) fn admissible(number: Number<'_>) -> Result<Double, InadmissibleNumbe
     admissible.ok_or_else(|| InadmissibleNumber(number.text().to_owned()))
 }
 
-/// The canonical form of any JSON text (RFC 8785), or `None` if it has a number beyond a double's range, which has no
+/// The canonical form of any JSON text (RFC 8785). `None` if a number is beyond a double's range, which has no
 /// canonical form.
 pub fn canonicalize(json: &Json<'_>) -> Option<String> {
     let rounded = Value::read(json, &|number| number.double().ok_or(()));
@@ -135,7 +135,7 @@ impl Members {
         Self::default()
     }
 
-    /// Adds a member; `false` if the name is taken already, and then nothing changes.
+    /// Adds a member. `false`, without an effect, if the name is taken.
     pub fn insert(&mut self, name: String, value: Value) -> bool {
         match self.0.binary_search_by(|(n, _)| canonical_order(n, &name)) {
             Ok(_) => false,
@@ -146,7 +146,7 @@ impl Members {
         }
     }
 
-    /// Takes the members of a JSON object over.
+    /// The members of a JSON object.
     ///
     /// # Errors
     /// Names the first number that is not admissible (draft section 8, step 6b).
@@ -155,7 +155,7 @@ impl Members {
     }
 
     fn read<E>(object: &Object<'_>, double: &impl Fn(Number<'_>) -> Result<Double, E>) -> Result<Self, E> {
-        // All at once: inserting one by one would take the square of their number.
+        // All at once: inserting one by one would take quadratic time.
         let mut members = object
             .iter()
             .map(|(name, value)| Ok((name.to_owned(), Value::read(value, double)?)))

@@ -1,4 +1,4 @@
-//! A delegation that has been verified: what it grants, to whom, and on whose behalf (draft section 8, step 6).
+//! A verified delegation: its grants, its holder, and its principal (draft section 8, step 6).
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::time::UnixTime;
 use crate::token::VerifiedToken;
 use crate::value::Arguments;
 
-/// A chain that passed every step up to 5: each token is signed by the holder of the one before, the first by a trust
+/// A chain that passed every step up to 5: each token is signed by the holder of the previous one, the first by a trust
 /// anchor, and none grants more than its parent.
 ///
-/// It was valid at the time it was verified; [`VerifiedChain::expires_at`] and [`crate::revocation::check_revocation`] say
-/// whether it still is.
+/// It was valid at the time of verification. [`VerifiedChain::expires_at`] and [`crate::revocation::check_revocation`]
+/// tell whether it still is.
 ///
 /// A clone shares the tokens with the original.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub struct VerifiedChain {
     pub(crate) derived: Vec<VerifiedToken>,
 }
 
-/// Where a chain's authority comes from.
+/// The origin of a chain's authority.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     pub(crate) principal: Principal,
@@ -37,35 +37,35 @@ pub(crate) struct Origin {
     pub(crate) asserts_subjects: bool,
     /// The `kid` of the root's header.
     pub(crate) key_id: Option<String>,
-    /// What the root says of its `sub`, whether or not the anchor may say it.
+    /// The root's `sub` claim, even if the anchor may not assert it.
     pub(crate) subject_claim: Result<Option<String>, Denial>,
 }
 
-/// Whose authority is delegated: the root's `iss`, and its `sub` where the trust anchor asserts subjects.
+/// The principal whose authority is delegated: the root's `iss`, and its `sub` if the trust anchor asserts subjects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Principal {
     /// The issuer's URI.
     pub issuer: String,
-    /// The person's name at that issuer.
+    /// The subject's name at that issuer.
     pub subject: Option<String>,
 }
 
-/// Which audience checks an enforcement point makes on a chain (draft section 8, step 6c).
+/// The audience checks of an enforcement point on a chain (draft section 8, step 6c).
 #[derive(Debug, Clone, Copy)]
 pub struct AudiencePolicy<'a> {
-    /// Our own audience identifiers.
+    /// The enforcement point's own audience identifiers.
     pub identifiers: &'a [String],
     /// Whether some token of the chain must carry `aud`.
     pub require_chain_audience: bool,
 }
 
 impl VerifiedChain {
-    /// The principal whose authority this is.
+    /// The principal of the chain.
     pub fn principal(&self) -> &Principal {
         &self.origin.principal
     }
 
-    /// The root's `rev_epoch`: the principal's epoch when it was minted.
+    /// The root's `rev_epoch`: the principal's epoch at the time of minting.
     pub fn root_epoch(&self) -> Option<u64> {
         self.origin.root_epoch
     }
@@ -75,7 +75,7 @@ impl VerifiedChain {
         self.origin.anchor
     }
 
-    /// Whether that anchor speaks for several principals.
+    /// Whether that anchor has several principals.
     #[must_use]
     pub fn asserts_subjects(&self) -> bool {
         self.origin.asserts_subjects
@@ -96,34 +96,34 @@ impl VerifiedChain {
         self.derived.last().unwrap_or(&self.root)
     }
 
-    /// The chain that the leaf was derived from; none if it is the root itself.
+    /// The chain that the leaf was derived from; `None` if the leaf is the root.
     pub fn parent(&self) -> Option<Self> {
         let mut parent = self.clone();
         parent.derived.pop().map(|_| parent)
     }
 
-    /// What names these very tokens, signatures included: SHA-256 over the SHA-256 of each, root first. A presented
-    /// chain has the same ([`Chain::beginnings`](crate::Chain::beginnings)), before it is verified.
+    /// The digest of these tokens, signatures included: SHA-256 over the SHA-256 of each, root first. A presented chain
+    /// has the same digest before it is verified ([`Chain::beginnings`](crate::Chain::beginnings)).
     pub fn digest(&self) -> [u8; 32] {
         let mut digest = Sha256::new();
         self.tokens().for_each(|token| digest.update(token.digest));
         digest.finalize().into()
     }
 
-    /// The instant from which the chain is expired. No token outlives its parent, so it is the leaf's.
+    /// The time at which the chain expires. No token outlives its parent, so it is the leaf's.
     pub fn expires_at(&self) -> UnixTime {
         self.leaf().expires_at()
     }
 
-    /// When the chain is valid for a verifier whose clock is right: from this instant on, the last `iat`, until just before
+    /// The beginning of the chain's validity for a verifier with a correct clock: the last `iat`. It ends just before
     /// [`VerifiedChain::expires_at`].
     pub fn issued_at(&self) -> UnixTime {
         // No token is older than its parent.
         self.leaf().issued_at()
     }
 
-    /// Bytes that the chain takes in memory, the allocator's share included: what a cache has to reckon with. It is never
-    /// less than what is taken, and rarely much more: `make bench BENCH=memory` compares the two.
+    /// Bytes of the chain in memory, including the allocator's share, for the accounting of caches. It is never less
+    /// than the real size, and rarely much more: `make bench BENCH=memory` compares the two.
     pub fn bytes(&self) -> usize {
         let Principal { issuer, subject } = self.principal();
         let claimed = self.origin.subject_claim.as_ref().ok().and_then(Option::as_ref);
@@ -138,7 +138,7 @@ impl VerifiedChain {
             .fold(0, usize::saturating_add)
     }
 
-    /// Checks that every token that names an audience names us (step 6c).
+    /// Checks that every token with an audience names this enforcement point (step 6c).
     ///
     /// # Errors
     /// Step 6c.
@@ -181,8 +181,8 @@ impl VerifiedChain {
     }
 }
 
-/// What a chain as presented, its tokens joined by `~`, is known by: the same as [`VerifiedChain::digest`] once it is
-/// verified. Nothing of it is verified here.
+/// The digest of a presented chain, its tokens joined by `~`: the same as [`VerifiedChain::digest`] after verification.
+/// Verifies nothing.
 pub fn chain_digest(joined: impl AsRef<[u8]>) -> [u8; 32] {
     let mut digest = Sha256::new();
     let tokens = joined.as_ref().split(|byte| *byte == b'~');

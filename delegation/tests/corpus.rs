@@ -1,5 +1,5 @@
-//! The inputs of the fuzz targets, replayed: seeds written by hand, those that fuzzing found to reach something new,
-//! and every one that ever found a fault. `fuzz/README.md` says where they come from.
+//! Replays the inputs of the fuzz targets: hand-written seeds, inputs that reached new code, and every input that ever
+//! found a fault. `fuzz/README.md` says where they come from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,8 +12,8 @@ use targets::Outcome::{Accepted, Refused};
 #[allow(dead_code, unreachable_pub)] // a library there, a module here
 mod targets;
 
-/// How many inputs each target has at least, and how many of them get through. An empty folder would pass in silence,
-/// and so would targets that nothing gets through any more.
+/// The least number of inputs of each target, and of accepted ones. Otherwise an empty folder would pass, and so would
+/// a target that accepts no input any more.
 const AT_LEAST: [(&str, usize, usize); 7] = [
     ("token", 86, 28),
     ("chain", 84, 28),
@@ -56,7 +56,7 @@ fn every_target_is_replayed() {
     assert_eq!(folders, targets.iter().map(|name| (*name).to_owned()).collect());
 }
 
-/// Replays a target's inputs in the order of their names; a panic names the input.
+/// Replays a target's inputs in the order of their names. A panic names the input.
 fn replay(name: &str) -> BTreeMap<PathBuf, targets::Outcome> {
     let (_, target) = targets::TARGETS
         .iter()

@@ -1,5 +1,5 @@
-/* Answers for the C library what time it is: the true wall clock's time and as many seconds more as the file says that
-   FALSE_CLOCK names (8 bytes, a native integer). Every other clock is left as it is. */
+/* Replaces the C library's clock functions: adds to the wall clock the seconds in the file that FALSE_CLOCK names (8 bytes,
+   a native integer). No other clock is changed. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -18,7 +18,7 @@ __attribute__((constructor)) static void open_file(void)
     int file = name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
     void *content = file < 0 ? MAP_FAILED : mmap(NULL, sizeof *ahead, PROT_READ, MAP_SHARED, file, 0);
 
-    /* Whoever was promised a false clock must not get a true one unawares. */
+    /* A program that should have a false clock must not silently get the true one. */
     if (name && content == MAP_FAILED)
         abort();
     if (content != MAP_FAILED)
@@ -29,7 +29,7 @@ __attribute__((constructor)) static void open_file(void)
 
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
-    /* Not by the C library, which would come back here, nor by the vDSO, which it hides. */
+    /* A direct system call: the C library would call this function again, and it hides the vDSO. */
     int failed = (int)syscall(SYS_clock_gettime, clock, now);
 
     if (!failed && ahead && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))

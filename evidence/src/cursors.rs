@@ -1,4 +1,4 @@
-//! How far the followers of the ledger have come: one redb file in the ledger's folder.
+//! The progress of the ledger's followers: one redb file in the ledger's folder.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,22 +14,22 @@ pub(crate) struct Cursors {
     file: DatabaseFile,
 }
 
-/// Where reverification goes on.
+/// Where reverification continues.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Progress {
     pub(crate) next: u64,
-    /// What the sources trust; `None` if one did not say.
+    /// The trust anchors of each source; `None` if a source did not send them.
     pub(crate) anchors_of: HashMap<String, Option<[u8; 32]>>,
 }
 
 // === impl Cursors ===
 
 impl Cursors {
-    /// Opens the file in the ledger's folder, or makes it. It may be locked by a control plane of this process that has
-    /// just ended: that is waited for.
+    /// Opens the file in the ledger's folder, or creates it. Waits if a control plane that has just ended in this
+    /// process still holds its lock.
     pub(crate) fn open(ledger_folder: &Path, folder: FolderWatch) -> Result<Self, Error> {
         let path = ledger_folder.join(FILE);
-        let until = Instant::now() + LOCK_PATIENCE;
+        let until = Instant::now() + LOCK_TIMEOUT;
         loop {
             match DatabaseFile::open(&path, CACHE_BYTES, folder.clone(), prepare) {
                 Err(Error::DatabaseAlreadyOpen) if Instant::now() < until => {
@@ -99,21 +99,21 @@ fn prepare(transaction: &WriteTransaction) -> Result<(), Error> {
 
 /// In the ledger's folder.
 pub(crate) const FILE: &str = "followers.redb";
-/// By follower, the index of the next record.
+/// The index of the next record, by follower.
 const NEXT: TableDefinition<'_, &str, u64> = TableDefinition::new("next");
-/// By source, the digest of the anchors that it trusts; empty if it did not say.
+/// The digest of the trust anchors, by source; empty if the source did not send it.
 const SOURCES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("sources");
 const OTLP: &str = "otlp";
 const REVERIFICATION: &str = "reverification";
 const CACHE_BYTES: usize = 8 << 20;
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn followers_go_on_where_they_were_and_know_which_sources_are_left() {
+    fn followers_continue_where_they_were_and_know_which_sources_are_left() {
         let folder = tempfile::tempdir().unwrap();
         let open = || Cursors::open(folder.path(), FolderWatch::of_nothing()).unwrap();
         let read = || {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn followers_are_noted_again_after_an_error() {
+    fn progress_is_saved_again_after_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let cursors = Cursors::open(folder.path(), FolderWatch::of_nothing()).unwrap();
         cursors.set_otlp(3).unwrap();

@@ -1,7 +1,8 @@
-//! What the ledger's writer hands over, in memory, to the thread that verifies it again.
+//! Hands records over in memory, from the ledger's writer to the thread that verifies them again.
 //!
-//! The writer never waits for it. Reports are passed on as they came, without a copy: to open them again would cost more
-//! than to compare them. What there is no room for is not handed over, and has to be read from the ledger.
+//! The writer never waits for that thread. Reports are passed on as they arrived, without a copy: opening leaves again
+//! would cost more than comparing them. Records that do not fit are not handed over. The thread must read them from the
+//! ledger.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -14,16 +15,16 @@ use parking_lot::{Condvar, Mutex};
 pub(crate) struct Handover {
     queue: Mutex<Queue>,
     woken: Condvar,
-    /// Bytes that may wait.
+    /// The largest number of waiting bytes.
     limit: u64,
 }
 
-/// What was appended together.
+/// Records that were appended together.
 #[derive(Debug)]
 pub(crate) struct Appended {
     /// Index of the first record.
     pub(crate) first: u64,
-    /// Index behind the last one.
+    /// Index after the last record.
     pub(crate) end: u64,
     pub(crate) items: Vec<NewItem>,
 }
@@ -32,7 +33,7 @@ pub(crate) struct Appended {
 struct Queue {
     appended: VecDeque<Appended>,
     bytes: u64,
-    /// What sources said that they trust when they came back.
+    /// The trust anchors that sources sent when they returned.
     returned: HashMap<SourceName, Vec<u8>>,
     has_grown: bool,
     is_stopping: bool,
@@ -41,7 +42,7 @@ struct Queue {
 // === impl Handover ===
 
 impl Handover {
-    /// One in which so many bytes may wait.
+    /// A queue with room for this many bytes.
     pub(crate) fn within(limit: u64) -> Self {
         Self {
             queue: Mutex::default(),
@@ -50,7 +51,7 @@ impl Handover {
         }
     }
 
-    /// These records are durable. The follower is woken, whether or not there is room for them.
+    /// Adds durable records, and wakes the follower. It wakes even if there is no room for them.
     pub(crate) fn offer(&self, appended: Appended) {
         let bytes = appended.bytes();
         let mut queue = self.queue.lock();
@@ -62,17 +63,17 @@ impl Handover {
         self.woken.notify_one();
     }
 
-    /// A source that is known has come back, and says what it trusts.
+    /// A known source has returned, with these trust anchors.
     pub(crate) fn has_returned(&self, source: SourceName, anchors_digest: Vec<u8>) {
         self.queue.lock().returned.insert(source, anchors_digest);
     }
 
-    /// Who has come back since the last time.
+    /// The sources that have returned since the last call.
     pub(crate) fn take_returned(&self) -> HashMap<SourceName, Vec<u8>> {
         std::mem::take(&mut self.queue.lock().returned)
     }
 
-    /// What is here from index `from` on without a hole, about `records` of it; nothing if the ledger has to be read.
+    /// Consecutive records from index `from` on, about `records` of them; none if the ledger must be read.
     pub(crate) fn take(&self, from: u64, records: u64) -> Vec<Appended> {
         let mut queue = self.queue.lock();
         let mut taken: Vec<Appended> = Vec::new();
@@ -92,12 +93,12 @@ impl Handover {
         taken
     }
 
-    /// The lowest index that is here.
+    /// The lowest index in the queue.
     pub(crate) fn first(&self) -> Option<u64> {
         self.queue.lock().appended.front().map(|front| front.first)
     }
 
-    /// Waits until the ledger has grown. False if it is time to stop.
+    /// Waits until the ledger has grown. Returns false if it is time to stop.
     pub(crate) fn wait(&self) -> bool {
         let mut queue = self.queue.lock();
         self.woken
@@ -106,7 +107,7 @@ impl Handover {
         !queue.is_stopping
     }
 
-    /// Waits for so long. False if it is time to stop.
+    /// Waits for this time. Returns false if it is time to stop.
     pub(crate) fn pause(&self, pause: Duration) -> bool {
         let mut queue = self.queue.lock();
         self.woken.wait_while_for(&mut queue, |queue| !queue.is_stopping, pause);
@@ -128,7 +129,7 @@ impl Default for Handover {
 // === impl Appended ===
 
 impl Appended {
-    /// Whether each item has its place: not if a write failed in between and was repaired.
+    /// Whether each item has its index: not if a write failed in between and was repaired.
     fn is_whole(&self) -> bool {
         self.items.iter().map(NewItem::records).sum::<u64>() == self.end - self.first
     }
@@ -138,7 +139,7 @@ impl Appended {
     }
 }
 
-/// What waits in memory, at most: a busy second or so.
+/// The largest number of bytes that wait in memory: about a busy second.
 const QUEUE_BYTES: u64 = 32 << 20;
 
 #[cfg(test)]
@@ -158,21 +159,21 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_without_a_hole_is_taken_together() {
+    fn consecutive_records_are_taken_together() {
         let handover = Handover::default();
         for (first, end) in [(0, 2), (2, 3), (3, 6), (8, 9)] {
             handover.offer(notes(first, end));
         }
         assert_eq!(taken(&handover, 0, 3), [(0, 2), (2, 3)]);
         assert_eq!(taken(&handover, 3, 100), [(3, 6)]);
-        // Records 6 and 7 have to be read.
+        // Records 6 and 7 must be read from the ledger.
         assert_eq!(taken(&handover, 6, 100), []);
         assert_eq!(handover.first(), Some(8));
         assert_eq!(taken(&handover, 8, 100), [(8, 9)]);
     }
 
     #[test]
-    fn what_was_read_meanwhile_is_left_out() {
+    fn records_that_were_read_meanwhile_are_left_out() {
         let handover = Handover::default();
         for (first, end) in [(0, 2), (2, 5), (5, 6)] {
             handover.offer(notes(first, end));
@@ -182,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_leaves_a_hole_and_what_comes_later_finds_room_again() {
+    fn records_without_room_leave_a_hole_and_later_ones_find_room_again() {
         let handover = Handover::within(notes(0, 2).bytes());
         for (first, end) in [(0, 1), (1, 2), (2, 3)] {
             handover.offer(notes(first, end));
         }
         assert_eq!(taken(&handover, 0, 100), [(0, 1), (1, 2)]);
         handover.offer(notes(3, 4));
-        // Record 2 has to be read.
+        // Record 2 must be read from the ledger.
         assert_eq!(taken(&handover, 2, 100), []);
         assert_eq!(taken(&handover, 3, 100), [(3, 4)]);
     }
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn it_wakes_up_for_what_there_is_no_room_for() {
+    fn it_wakes_up_for_records_without_room() {
         let handover = Handover::default();
         let mut torn = notes(0, 4);
         torn.items.pop();

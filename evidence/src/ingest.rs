@@ -1,7 +1,7 @@
-//! Bounds evidence on its way in.
+//! Checks the limits of incoming evidence.
 //!
-//! Decoding multiplies: an entry of two bytes becomes a structure of several hundred. So a batch arrives as bytes, is read
-//! once where it lies, and goes to the ledger as the bytes that it came as.
+//! Decoding multiplies memory: an entry of two bytes becomes a structure of several hundred. So a batch arrives as
+//! bytes, is read once in place, and goes to the ledger as the same bytes.
 
 use credence_ledger::entry::{BatchView, EntryError, EntryKind, EntryView};
 use credence_wire::v1;
@@ -10,14 +10,14 @@ use prost::bytes::Bytes;
 use super::seen::{SeenOfLate, Sightings};
 use credence_runtime::caller::Caller;
 
-/// `credence.v1.ReportRequest` with the batch left encoded: on the wire a message and bytes are the same.
+/// `credence.v1.ReportRequest` with an encoded batch: on the wire, messages and bytes are the same.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct IngestRequest {
     #[prost(oneof = "Incoming", tags = "1, 2, 3")]
     pub(crate) message: Option<Incoming>,
 }
 
-/// What a stream can say.
+/// A message of a stream.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(crate) enum Incoming {
     #[prost(message, tag = "1")]
@@ -29,26 +29,25 @@ pub(crate) enum Incoming {
     Bye(v1::Bye),
 }
 
-/// What one batch may hold; see [`EvidenceLimits`](crate::EvidenceLimits).
+/// The limits of one batch; see [`EvidenceLimits`](crate::EvidenceLimits).
 #[derive(Debug, Clone, Copy)]
 pub struct BatchBounds {
     pub entries: usize,
     pub bytes: usize,
 }
 
-/// A batch whose every part is known to be within bounds. It is checked on its bytes and not decoded: the ledger keeps
-/// these bytes.
+/// A batch whose parts are all within their limits. Its bytes are checked and not decoded, and the ledger keeps them.
 #[derive(Debug)]
 pub(crate) struct BoundedBatch {
     pub(crate) encoded: Bytes,
     pub(crate) entries: usize,
     /// The sequence number of the first entry.
     pub(crate) first_sequence: u64,
-    /// What is to be noted once it is durable.
+    /// What to note about principals once it is durable.
     pub(crate) sightings: Sightings,
 }
 
-/// Why a batch is not taken.
+/// Why a batch is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum IngestError {
     #[error("a batch has at most {entries} entries and {bytes} bytes")]
@@ -56,8 +55,8 @@ pub enum IngestError {
     #[error("entry {index} of the batch (from 1) {reason}")]
     Entry { index: usize, reason: &'static str },
     #[error(
-        "entry {index} of the batch (from 1): the credential {name:?} is bound to issuers (access: issuers), and reports \
-         decisions about their principals only; nothing of the batch was stored"
+        "entry {index} of the batch (from 1): the credential {name:?} is bound to issuers (access: issuers), and may \
+         report decisions about their principals only; no entry of the batch was stored"
     )]
     OtherIssuer { index: usize, name: String },
     #[error("the batch cannot be decoded")]
@@ -81,8 +80,8 @@ impl BoundedBatch {
         Self::check_seen(encoded, bounds, None, &mut SeenOfLate::default())
     }
 
-    /// `reporter` is whose batch it is, if a credential was asked for. `seen` is what the same client's batches said of late:
-    /// what they said again need not be noted again.
+    /// `reporter` sent the batch, if a credential was required. `seen` is what recent batches of the same client said:
+    /// repetitions need not be noted again.
     pub(crate) fn check_seen(
         encoded: Bytes,
         bounds: BatchBounds,
@@ -118,19 +117,20 @@ impl BoundedBatch {
         })
     }
 
-    /// Memory that the batch takes until it is on disk, in bytes: an upper bound.
+    /// The memory that the batch takes until it is on disk, in bytes: an upper bound.
     pub(crate) fn cost(&self) -> usize {
         2 * self.encoded.len() + self.sightings.cost()
     }
 }
 
-/// A credential that is bound to issuers says nothing of others' principals. Counts and gaps are about no principal.
+/// A credential that is bound to issuers may not report on principals of other issuers. Counts and gaps are about no
+/// principal.
 fn check_scope(entry: &EntryView<'_>, index: usize, reporter: Option<&Caller>) -> Result<(), IngestError> {
-    // The ledger counts what a principal brings beyond its share, and no one else does.
+    // Only the ledger counts the entries of a principal beyond its share.
     if let EntryKind::Aggregate(aggregate) = &entry.kind
         && aggregate.principal.is_some()
     {
-        let reason = "counts what is of one principal, which only the ledger does: leave `principal` out";
+        let reason = "counts decisions of one principal, which only the ledger does: leave `principal` out";
         return Err(IngestError::Entry { index, reason });
     }
     let Some(reporter) = reporter else {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_stays_the_bytes_that_it_came_as() {
+    fn the_bytes_of_a_batch_do_not_change() {
         let entries = vec![event(|_| {}); 2];
         let batch = v1::Batch {
             first_sequence: 7,
@@ -225,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_bounds_is_named_by_its_place() {
+    fn an_entry_out_of_bounds_is_named_by_its_place() {
         let long = event(|event| event.tool = "t".repeat(1025));
         let refused = check(vec![event(|_| {}), long]).unwrap_err().to_string();
         assert!(refused.contains("entry 2") && refused.contains("a text"), "{refused}");
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn bytes_that_are_not_a_message_are_refused() {
         for encoded in [&[0x12, 0x05, 0x00][..], &[0x13], &[0x09, 0x00], &[0xff; 12]] {
             let refused = BoundedBatch::check(Bytes::copy_from_slice(encoded), BOUNDS);
             assert!(matches!(refused, Err(IngestError::Malformed)), "{encoded:?}");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_covers_the_bytes_and_what_is_noted_of_them() {
+    fn the_cost_covers_the_bytes_and_the_notes_about_them() {
         let seen = event(|event| {
             event.decision = v1::Decision::Allow.into();
             event.expires_at = 1;

@@ -1,5 +1,5 @@
-//! Evidence that arrives without a stream, one batch a request, under the same rules as on a stream: exactly the next
-//! sequence number is taken, what is known already is harmless, and nothing is acknowledged before it is durable.
+//! Evidence that arrives without a stream, one batch per request. The rules are those of streams: only the next
+//! sequence numbers are accepted, repetitions are harmless, and nothing is acknowledged before it is durable.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,23 +21,22 @@ use credence_runtime::lifecycle::{Phase, PhaseWatch};
 use credence_runtime::text::shorten;
 use credence_runtime::turns::{Turn, Turns};
 
-/// Takes evidence in for sources without a stream.
-/// Cheap to clone; all clones are one.
+/// Accepts evidence of sources without a stream. Clones share the same state.
 #[derive(Debug, Clone)]
 pub struct Intake {
     pub ledger: LedgerHandle,
     pub sources: Arc<Sources>,
     pub tickets: TicketKey,
-    /// Memory for evidence that is not on disk yet, shared by all who report, in units of 1 KiB.
+    /// Memory for evidence that is not on disk yet, shared by all clients, in units of 1 KiB.
     pub memory: Turns,
-    /// What one batch may hold once it is encoded.
+    /// The limits of one encoded batch.
     pub bounds: BatchBounds,
-    /// How long a batch may wait for room in memory.
-    pub patience: Duration,
+    /// How long a batch may wait for memory.
+    pub send_timeout: Duration,
     pub phase: PhaseWatch,
 }
 
-/// Who reports.
+/// The client that reports.
 #[derive(Debug, Clone)]
 pub struct Reporter {
     pub peer: PeerName,
@@ -46,18 +45,18 @@ pub struct Reporter {
     pub address: Option<IpAddr>,
 }
 
-/// What a source has to show with every request, beside its credential: `<source>.<secret in base64url>`.
+/// What a source shows with every request, besides its credential: `<source>.<secret in base64url>`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 pub struct TicketText(pub String);
 
-/// Why nothing was taken.
+/// Why nothing was stored.
 #[derive(Debug, thiserror::Error)]
 pub enum NotTaken {
-    #[error("there is no such source of this credential; begin one with POST /v1/audit/sources")]
+    #[error("this credential has no such source; open one with POST /v1/audit/sources")]
     NoSuchSource,
     #[error("{0}")]
     TooManySources(NoPlace),
-    #[error("too much evidence is on its way to the disk already; nothing was stored, send it again")]
+    #[error("too much evidence is waiting for the disk already; nothing was stored, send it again")]
     NoRoom,
     #[error(transparent)]
     Batch(#[from] IngestError),
@@ -68,7 +67,7 @@ pub enum NotTaken {
 // === impl Intake ===
 
 impl Intake {
-    /// Names a new source, durably. `node` and `plugin` are what it says of itself.
+    /// Names a new source, durably. The source chose `node` and `plugin`.
     pub async fn open(
         &self,
         node: String,
@@ -91,7 +90,7 @@ impl Intake {
         Ok((TicketText::of(&ticket), receipt))
     }
 
-    /// How far the source is known. Asking is a sign of life.
+    /// The last stored sequence number of the source. The request counts as a sign of life.
     pub async fn position(&self, ticket: &TicketText, reporter: &Reporter) -> Result<Receipt, NotTaken> {
         let source = self.source(ticket, reporter)?;
         self.resume(&source, reporter).await
@@ -106,7 +105,7 @@ impl Intake {
             reporter.caller.as_deref(),
             &mut SeenOfLate::default(),
         )?;
-        let room = tokio::time::timeout(self.patience, self.room(&reporter.client(), &batch))
+        let room = tokio::time::timeout(self.send_timeout, self.room(&reporter.client(), &batch))
             .await
             .map_err(|_| NotTaken::NoRoom)?;
         let generation = self.present(&source, reporter).await?;
@@ -117,33 +116,33 @@ impl Intake {
             room: Some(room),
         };
         let receipt = self.ledger.perform(report).await?;
-        // What took long to store was no silence of the source's. If it has ended meanwhile, that is that.
+        // A slow write was not the source's silence. If the source has ended meanwhile, nothing changes.
         drop(self.sources.reserve(Some(&source), &reporter.client(), Instant::now()));
         Ok(receipt)
     }
 
-    /// Ends the source: nothing is outstanding.
+    /// Ends the source: it has no unacknowledged entries.
     pub async fn close(&self, ticket: &TicketText, reporter: &Reporter) -> Result<(), NotTaken> {
         let source = self.source(ticket, reporter)?;
         let generation = self.present(&source, reporter).await?;
         Ok(self.end(source, generation).await?)
     }
 
-    /// The source has said Bye on this stream of it.
+    /// Ends a source that said Bye on this stream.
     pub(crate) async fn end(&self, source: String, generation: u64) -> Result<(), ReportError> {
         let ended = self.ledger.perform(Report::Close { source, generation }).await?;
         self.sources.remove(&ended.source, generation);
         Ok(())
     }
 
-    /// Waits for room. A batch that is larger than the client's share takes all of the share. What is returned goes with the
-    /// evidence to the ledger's writer, which frees it, so that no stream can hold what another waits for.
+    /// Waits for memory. A batch that is larger than the client's share takes the whole share. The returned turn goes
+    /// with the evidence to the ledger's writer, which frees it. So no stream can hold memory that another waits for.
     pub(crate) async fn room(&self, client: &Client, batch: &BoundedBatch) -> Turn {
         let units = u32::try_from(batch.cost().div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
         self.memory.take(client, units).await
     }
 
-    /// The source that the ticket names, if it was given to this peer.
+    /// The source that the ticket names, if the ticket was issued to this peer.
     fn source(&self, ticket: &TicketText, reporter: &Reporter) -> Result<String, NotTaken> {
         self.check_phase()?;
         let ticket = ticket
@@ -152,7 +151,7 @@ impl Intake {
         ticket.map(|ticket| ticket.source).ok_or(NotTaken::NoSuchSource)
     }
 
-    /// The source's generation, after it was resumed if it had been given up or another run knew it.
+    /// The source's generation. Resumes the source first, if it was given up or is from an earlier run.
     async fn present(&self, source: &str, reporter: &Reporter) -> Result<u64, NotTaken> {
         let _place = self.sources.reserve(Some(source), &reporter.client(), Instant::now())?;
         match self.sources.generation(source) {
@@ -170,8 +169,9 @@ impl Intake {
         self.attach(place, report).await
     }
 
-    /// Has the ledger name a source, or take it back, and notes that it is there. Both or neither: the request may be given
-    /// up in between, and the ledger would then know a generation that no client reports under.
+    /// Makes the ledger name or resume a source, and notes that the source is present. This happens completely or not
+    /// at all. Otherwise, if the request is abandoned in between, the ledger would know a generation under which no
+    /// client reports.
     async fn attach(&self, place: Reserved, report: Report) -> Result<Receipt, NotTaken> {
         let answered = self.ledger.submit(report).await?;
         let (ledger, sources) = (self.ledger.clone(), Arc::clone(&self.sources));
@@ -233,7 +233,7 @@ impl From<ReportError> for NotTaken {
     }
 }
 
-/// What memory for evidence is counted in.
+/// The unit of memory for evidence.
 pub(crate) const UNIT_BYTES: usize = 1 << 10;
 
 #[cfg(test)]
@@ -308,7 +308,7 @@ mod tests {
                         entries: 10,
                         bytes: 1 << 16,
                     },
-                    patience: Duration::from_secs(10),
+                    send_timeout: Duration::from_secs(10),
                     phase: lifecycle.watch(),
                 },
                 reporter: Reporter {
@@ -335,21 +335,21 @@ mod tests {
         }
     }
 
-    /// As a server does whose client goes away, or has waited for long enough.
+    /// Drops the request, as a server does if its client goes away or a timeout ends it.
     fn give_up<F: Future>(request: F) {
         let mut request = Box::pin(request);
         _ = request.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
 
     #[tokio::test]
-    async fn a_source_whose_request_was_given_up_can_go_on() {
+    async fn a_source_whose_request_was_abandoned_can_continue() {
         let folder = tempfile::tempdir().unwrap();
         let running = Running::new(folder.path());
         let opened = running.intake.open(String::new(), String::new(), &running.reporter);
         let (ticket, _) = opened.await.unwrap();
         assert_eq!(running.store(&ticket, 1).await.unwrap(), 1);
         give_up(running.intake.position(&ticket, &running.reporter));
-        // As it is told to: "send this one again".
+        // The client sends it again, as it is told.
         let stored = async {
             loop {
                 match running.store(&ticket, 2).await {
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_source_that_was_opened_in_vain_is_given_up_like_any_other() {
+    async fn a_source_that_was_opened_but_not_used_is_given_up_like_any_other() {
         let folder = tempfile::tempdir().unwrap();
         let running = Running::new(folder.path());
         give_up(running.intake.open(String::new(), String::new(), &running.reporter));

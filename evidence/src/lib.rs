@@ -1,23 +1,23 @@
 //! Evidence: how it arrives, where it is kept, how it is read back.
 //!
-//! The ledger itself is the crate `credence_ledger`. [`parts`] puts together what works on it:
+//! The crate `credence_ledger` is the ledger itself. [`parts`] puts together everything that works on it:
 //!
 //! | module | its one job |
 //! |---|---|
 //! | [`writer`] | the one thread that appends to the ledger, and knows every source's last sequence number |
-//! | [`service`], [`intake`] | what takes evidence in, over gRPC and over HTTP |
-//! | [`sources`], [`ticket`] | who the sources are |
-//! | [`ingest`] | what may be taken in at a time |
-//! | [`seen`] | what principals' agents were seen to use |
-//! | [`publisher`], [`witness`] | signed checkpoints, and those who cosign them |
-//! | [`reverification`], [`handover`] | whether what filters allowed is what the delegations say |
+//! | [`service`], [`intake`] | accept evidence, over gRPC and over HTTP |
+//! | [`sources`], [`ticket`] | the sources, and the tickets that prove their names |
+//! | [`ingest`] | the limits of incoming batches |
+//! | [`seen`] | the delegations that principals' agents use |
+//! | [`publisher`], [`witness`] | signed checkpoints, and their witnesses |
+//! | [`reverification`], [`handover`] | verifies again what filters allowed |
 //! | [`backoff`] | how long to wait before a collector or a witness is asked again |
-//! | [`cursors`] | how far those who follow the ledger have come |
-//! | [`otlp`] | every record, for an OpenTelemetry collector |
+//! | [`cursors`] | the progress of the ledger's followers |
+//! | [`otlp`] | sends every record to an OpenTelemetry collector |
 
 #![allow(
     missing_docs,
-    reason = "internal to the control plane: names that say all have no comment"
+    reason = "internal to the control plane: a name that explains itself needs no comment"
 )]
 
 mod cursors;

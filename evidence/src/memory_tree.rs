@@ -43,13 +43,13 @@ impl MemoryTree {
         }
     }
 
-    /// Forgets the leaves, but not the hashes, below this index.
-    #[allow(dead_code, reason = "this file is a part of two crates' tests")]
+    /// Drops the leaves below this index, but not their hashes.
+    #[allow(dead_code, reason = "two crates include this file in their tests")]
     pub(crate) fn prune(&self, first: u64) {
         self.inner().first = first;
     }
 
-    /// Makes something else of its first hashes.
+    /// Changes its first hashes.
     pub(crate) fn damage(&self) {
         for level in &mut self.inner().levels {
             level[0] = Hash([0; 32]);

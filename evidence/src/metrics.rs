@@ -1,4 +1,4 @@
-//! What an operator can graph and alert on about evidence.
+//! The metrics of evidence.
 
 use credence_runtime::metrics::{Counters, Gauges, Group, labels};
 use prometheus_client::metrics::counter::Counter;
@@ -9,7 +9,7 @@ use strum::VariantArray as _;
 
 use crate::reverification::comparison::DifferenceKind;
 
-/// Low cardinality: no label ever holds something a client chose.
+/// No label holds a value that a client chose, so there are few series.
 #[derive(Debug)]
 pub struct Metrics {
     pub ledger_entries: Counter,
@@ -68,7 +68,10 @@ impl Metrics {
             ledger_unreadable: group.add("unreadable_records", "Records that cannot be read"),
             ledger_counted: group.add("counted_entries", "Entries counted beyond a principal's share"),
             ledger_witness_requests: group.add("witness_requests", "Requests to witnesses, by witness, outcome"),
-            ledger_witnessed: group.add("witnessed_entries", "Entries in the last cosigned checkpoint, by witness"),
+            ledger_witnessed: group.add(
+                "witnessed_entries",
+                "Entries in the last cosigned checkpoint, by witness",
+            ),
             chains_verified: group.add("chains_verified", "Chains verified again, by outcome"),
             allows_checked: group.add("allows_checked", "Allows verified again, by outcome"),
             mismatches: group.add("mismatches", "Allows without a valid chain, by kind"),
@@ -77,7 +80,7 @@ impl Metrics {
             report_streams: group.add("report_streams", "Open audit streams"),
             report_ended: group.add("report_ended", "Ended audit streams, by code"),
         };
-        // A counter that appears with the first of its kind hides it from `increase()`.
+        // Creates the counters at 0: `increase()` would not see a counter that appears with the first event.
         for kind in DifferenceKind::VARIANTS {
             let kind = kind.into();
             count(&metrics.mismatches, [("kind", kind)], 0);
@@ -86,7 +89,7 @@ impl Metrics {
     }
 }
 
-/// Adds to the counter with these labels, which begins at 0.
+/// Adds to the counter with these labels, which starts at 0.
 pub(crate) fn count<const N: usize>(counters: &Counters<N>, pairs: [(&'static str, &str); N], more: u64) {
     counters.get_or_create(&labels(pairs)).inc_by(more);
 }

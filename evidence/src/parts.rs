@@ -1,4 +1,4 @@
-//! Puts the parts together: opens the ledger and all that works on it, and stops them in the opposite order.
+//! Opens the ledger and all parts that work on it, and stops them in the opposite order.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,49 +32,51 @@ use crate::ticket::TicketKey;
 use crate::witness::Witness;
 use crate::writer::{self, LedgerHandle};
 
-/// What evidence is kept, checked and sent on with.
+/// The options of evidence.
 #[derive(Debug)]
 pub struct EvidenceOptions {
     pub ledger_folder: PathBuf,
-    /// Of the data folder that it lies in.
+    /// The watch of the data folder.
     pub watch: FolderWatch,
     pub log_id: String,
     pub source_key: [u8; 32],
     pub settings: LedgerSettings,
     pub otlp: Option<OtlpSettings>,
-    /// Whom to trust; absent where allows are not to be verified again.
+    /// The trust anchors; absent if allows are not to be verified again.
     pub anchors: Option<TrustAnchors>,
     pub limits: EvidenceLimits,
-    /// Hundredths of the evidence on its way to the disk that one credential may have.
+    /// The percentage of the memory for waiting evidence that one credential may use.
     pub credential_share_percent: u8,
     pub timeouts: Timeouts,
 }
 
-/// Bounds on memory, disk and time.
+/// Limits of memory, disk and time.
 #[derive(Debug, Clone, Copy)]
 pub struct EvidenceLimits {
-    /// When these are used up, evidence is refused (UNAVAILABLE) and `/readyz` says so; revocations are not affected.
+    /// When these are reached, evidence is refused (UNAVAILABLE) and `/readyz` reports it. Revocations are not
+    /// affected.
     pub ledger: LedgerBounds,
     pub retention: Retention,
-    /// Bytes that the ledger leaves free on its file system, so that what shares it (revocations do) finds room; a sixteenth of
-    /// the file system, if that is less. Beyond, evidence is refused as when the ledger is full.
+    /// Bytes that the ledger leaves free on its file system for its other users, such as revocations; a sixteenth of
+    /// the file system, if that is less. Beyond that, evidence is refused as when the ledger is full.
     pub reserve_bytes: u64,
-    /// Hundredths of what the ledger may hold that may be about one principal, 1 to 100. While the ledger is more than half
-    /// full, what a principal brings beyond that is counted.
+    /// The percentage of the ledger's space that one principal may use, 1 to 100. While the ledger is more than half
+    /// full, further entries of a principal beyond that are counted.
     pub principal_share: u8,
-    /// Of one batch; more gets RESOURCE_EXHAUSTED. 64 KiB to 4 MiB.
+    /// The limits of one batch; a larger one gets RESOURCE_EXHAUSTED. 64 KiB to 4 MiB.
     pub batch: BatchBounds,
-    /// Memory for evidence on its way to the disk, in bytes, of all streams together; a stream whose batch does not
+    /// Memory for evidence that waits for the disk, in bytes, for all streams together. A stream whose batch does not
     /// fit waits. At least 1 MiB.
     pub ingest_bytes: usize,
-    /// Audit sources at a time, those that may still come back included; the next one gets RESOURCE_EXHAUSTED.
+    /// The largest number of audit sources, with those that may still return. The next one gets RESOURCE_EXHAUSTED.
     pub max_sources: usize,
-    /// How long a source whose stream ended without Bye may take to come back before the ledger records that it
-    /// ended with its tail unknown.
+    /// How long a source may be away after its stream ended without Bye. Then the ledger records that it ended and its
+    /// last entries are unknown.
     pub source_grace: Duration,
-    /// Principals whose live delegations are remembered; beyond, who was seen the longest ago is forgotten.
+    /// The number of principals whose live delegations are remembered. Beyond it, the principal seen longest ago is
+    /// forgotten.
     pub seen_principals: usize,
-    /// Delegations remembered of all principals together; of one, at most 32.
+    /// The number of delegations remembered for all principals together; at most 32 for one.
     pub seen_delegations: usize,
 }
 
@@ -104,54 +106,54 @@ impl Default for EvidenceLimits {
     }
 }
 
-/// Why evidence cannot be taken in.
+/// Why the parts of evidence cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum EvidenceError {
-    /// The latest checkpoint cannot be remembered where it is configured to be, or a witness or the OpenTelemetry collector
-    /// cannot be asked.
+    /// The file for the latest checkpoint cannot be used, or the settings of a witness or of the OpenTelemetry
+    /// collector are invalid.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// How far evidence was sent and verified cannot be read.
+    /// The progress of the followers cannot be read.
     #[error(
-        "{path}: {problem}. Restore it from a backup, or remove it: then the OpenTelemetry collector is sent every record of \
-         the ledger again, and what was allowed since the last segment began is verified again",
+        "{path}: {problem}. Restore it from a backup, or remove it: then the OpenTelemetry collector is sent every \
+         record of the ledger again, and everything since the beginning of the last segment is verified again",
         path = path.display()
     )]
     Followers {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// A thread cannot be started.
     #[error("starting the thread of {part}: {error}")]
     Thread {
-        /// What it would have done.
+        /// The thread's job.
         part: &'static str,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
 }
 
-/// What the ledger's folder holds.
+/// The contents of the ledger's folder.
 #[derive(Debug)]
 pub struct OpenedEvidence {
     options: EvidenceOptions,
-    /// Or what is wrong with it: revocations go on without it.
+    /// The ledger, or why it is unusable: revocations continue without it.
     ledger: Result<(Ledger, LedgerIdentity), String>,
-    /// Present if the ledger has a follower: the OpenTelemetry export, or reverification.
+    /// Present if the ledger has a follower: the OpenTelemetry export or reverification.
     cursors: Option<Result<Arc<Cursors>, redb::Error>>,
     seen: Arc<Seen>,
 }
 
-/// Evidence at work.
+/// The running parts.
 #[derive(Debug)]
 pub struct Evidence {
     pub ledger: LedgerHandle,
     pub reader: LedgerReader,
     pub seen: Arc<Seen>,
     pub publisher: Arc<Publisher<LedgerReader>>,
-    /// In the order in which they end: what verifies again notes what it finds through the writer.
+    /// In the order in which they end: the reverification writes its findings through the writer.
     pub threads: Vec<Threads>,
 }
 
@@ -167,7 +169,7 @@ pub struct Ingest {
 // === impl OpenedEvidence ===
 
 impl OpenedEvidence {
-    /// Reads the ledger's newest records. May take as long as its indexes take to be made again.
+    /// Reads the ledger's newest records. May take as long as rebuilding its indexes takes.
     #[must_use]
     pub fn open(options: EvidenceOptions) -> Self {
         let limits = &options.limits;
@@ -177,7 +179,7 @@ impl OpenedEvidence {
             Ok((ledger, _)) => see_again(&ledger.reader(), &seen),
             Err(damage) => tracing::error!(
                 damage,
-                "the ledger is damaged: evidence is refused until it is repaired; revocations go on"
+                "the ledger is damaged: evidence is refused until it is repaired; revocations continue"
             ),
         }
         let is_followed = options.otlp.is_some() || options.anchors.is_some();
@@ -190,7 +192,8 @@ impl OpenedEvidence {
         }
     }
 
-    /// Starts to write, to publish, to verify again and to send on. `source_places` are the audit sources that there may be.
+    /// Starts the writer, the publisher, the reverification and the export. `source_places` limits the number of audit
+    /// sources.
     pub fn start(
         self,
         source_places: Places,
@@ -206,10 +209,10 @@ impl OpenedEvidence {
         };
         let cursors = match self.cursors.transpose().map_err(unreadable) {
             Ok(cursors) => cursors,
-            // It would be sent twice; verified twice it may be.
+            // A record must not be sent twice, but may be verified twice.
             Err(error) if options.otlp.is_some() => return Err(error),
             Err(error) => {
-                tracing::error!(%error, "how far evidence was verified again is not known");
+                tracing::error!(%error, "the progress of verifying evidence again cannot be read");
                 None
             }
         };
@@ -258,7 +261,7 @@ impl OpenedEvidence {
             tickets: TicketKey::new(options.source_key),
             memory: Turns::new(memory, options.credential_share_percent),
             bounds: limits.batch,
-            patience: options.timeouts.send,
+            send_timeout: options.timeouts.send,
             phase: phase.clone(),
         };
         let report = ReportService {
@@ -293,7 +296,7 @@ impl OpenedEvidence {
     }
 }
 
-/// The writer, and what verifies its entries again if it is said whom to trust.
+/// Starts the writer and, if there are trust anchors, the reverification.
 fn start_threads(
     ledger: Ledger,
     options: &EvidenceOptions,
@@ -329,7 +332,7 @@ fn start_threads(
     Ok((handle, reverifier.into_iter().chain([writer]).collect()))
 }
 
-/// Who is asked to cosign the ledger's checkpoints.
+/// The witnesses of the ledger's checkpoints.
 fn witnesses(settings: &LedgerSettings, metrics: &Arc<Metrics>) -> Result<Vec<Witness>, SettingsError> {
     let witnesses = settings.witnesses.iter().enumerate();
     witnesses
@@ -337,7 +340,7 @@ fn witnesses(settings: &LedgerSettings, metrics: &Arc<Metrics>) -> Result<Vec<Wi
         .collect()
 }
 
-/// The ledger, and who it is to others; or what is wrong with it.
+/// The ledger and its identity, or why it is unusable.
 fn open_ledger(options: &EvidenceOptions) -> Result<(Ledger, LedgerIdentity), String> {
     let origin = options.settings.origin().map_err(|error| error.to_string())?;
     let naming = Naming {
@@ -360,30 +363,30 @@ fn open_ledger(options: &EvidenceOptions) -> Result<(Ledger, LedgerIdentity), St
     let (mut ledger, opened) =
         Ledger::open(&options.ledger_folder, ledger_options).map_err(|error| error.to_string())?;
     ledger.leave_free(limits.reserve_bytes);
-    ledger.share_out(limits.principal_share);
+    ledger.limit_shares(limits.principal_share);
     if let Some(TornTail { offset, bytes }) = opened.torn {
         tracing::warn!(
             file = "ledger",
             offset,
             bytes,
-            "cut an incomplete end, as a crash leaves it that interrupts a write; of what is known to have been \
-             acknowledged nothing is missing"
+            "cut off an incomplete write, as a crash leaves it; of the records known to have been \
+             acknowledged, none is missing"
         );
     }
     if opened.reindexed > 0 || opened.rehashed {
         tracing::warn!(
             indexes = opened.reindexed,
             hashes = opened.rehashed,
-            "files of the ledger that follow from its segments were missing and were made again"
+            "files of the ledger that derive from its segments were missing and were rebuilt"
         );
     }
     Ok((ledger, identity))
 }
 
-/// The settings with the whole path of the file that remembers the latest checkpoint.
+/// The settings with the absolute path of `published_note`.
 ///
 /// # Errors
-/// The file would lie in the data folder, or in a folder that is not there.
+/// The file is in the data folder, or its folder does not exist.
 pub fn with_note_outside(data_folder: &Path, mut settings: LedgerSettings) -> Result<LedgerSettings, EvidenceError> {
     if let Some(note) = &mut settings.published_note {
         *note = outside_of(data_folder, note).map_err(|problem| SettingsError::at("ledger.published_note", problem))?;
@@ -391,7 +394,8 @@ pub fn with_note_outside(data_folder: &Path, mut settings: LedgerSettings) -> Re
     Ok(settings)
 }
 
-/// The file that remembers the latest checkpoint, if it does not lie in the data folder, with which it would be restored.
+/// The path of the file for the latest checkpoint. It must be outside of the data folder, which a restore would
+/// overwrite.
 fn outside_of(data: &Path, note: &Path) -> Result<PathBuf, String> {
     let settled = |path: &Path| {
         let found = path.canonicalize().and_then(|found| match found.is_dir() {
@@ -406,20 +410,20 @@ fn outside_of(data: &Path, note: &Path) -> Result<PathBuf, String> {
     let note_text = note.display();
     let Some(name) = note.file_name() else {
         return Err(format!(
-            "{note_text} names no file. Name one outside of the data folder"
+            "{note_text} is not the path of a file. Name one outside of the data folder"
         ));
     };
     let parent = note.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = settled(parent.unwrap_or(Path::new(".")))?;
     if parent.starts_with(settled(data)?) {
         return Err(format!(
-            "{note_text} lies in the data folder, and would be restored with it. Name a file elsewhere"
+            "{note_text} is in the data folder, and would be restored with it. Name a file elsewhere"
         ));
     }
     Ok(parent.join(name))
 }
 
-/// Notes what principals' agents were seen to use, from the newest records.
+/// Restores the delegations in use from the newest records.
 fn see_again(reader: &LedgerReader, seen: &Seen) {
     let size = reader.size();
     let mut next = size.saturating_sub(SEEN_AGAIN).max(reader.first());
@@ -429,7 +433,7 @@ fn see_again(reader: &LedgerReader, seen: &Seen) {
         let records = match reader.records(next..end) {
             Ok(records) => records,
             Err(error) => {
-                tracing::error!(%error, "the ledger's newest records cannot be read: delegations in use are not known");
+                tracing::error!(%error, "the ledger's newest records cannot be read: delegations in use are unknown");
                 return;
             }
         };
@@ -446,8 +450,8 @@ fn see_again(reader: &LedgerReader, seen: &Seen) {
     }
 }
 
-/// How often evidence is looked at that is older than the retention.
+/// How often evidence beyond the retention is removed.
 const RETENTION_TICK: Duration = Duration::from_secs(60);
-/// Records that are read at the start, to know again which delegations are in use.
+/// The number of records that a start reads to restore the delegations in use.
 const SEEN_AGAIN: u64 = 200_000;
 const SEEN_AT_ONCE: u64 = 4096;

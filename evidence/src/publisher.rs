@@ -1,7 +1,7 @@
-//! What of the ledger the world may know: its latest checkpoint (C2SP tlog-checkpoint).
+//! Publishes the ledger's latest checkpoint (C2SP tlog-checkpoint).
 //!
-//! A checkpoint is signed at most once a second, over leaves that are durable, and only if it goes on from the one before:
-//! even if files were lost or changed, no two trees of one origin are ever signed. It is on disk before it is shown.
+//! A checkpoint is signed at most once a second, over durable leaves, and only if it continues the previous one: even
+//! if files were lost or changed, two different trees of one origin are never signed. It is on disk before it is shown.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 use credence_runtime::time::unix_seconds;
 use credence_storage::folder_lock::FolderWatch;
 
-/// Signs checkpoints of a tree, and shows the latest.
+/// Signs checkpoints of a tree, and shows the latest one.
 #[derive(Debug)]
 pub struct Publisher<T> {
     /// None if the ledger could not be opened.
@@ -31,14 +31,14 @@ pub struct Publisher<T> {
     folder: FolderWatch,
     tree: T,
     latest: watch::Sender<Option<Arc<SignedCheckpoint>>>,
-    /// Held while a checkpoint, or a cosignature of one, is written.
+    /// Held while a checkpoint or a cosignature is written.
     writing: Mutex<()>,
-    /// The checkpoints that witnesses may still be busy with, the latest last. Changed only while `writing` is held. Never
-    /// held while the disk is: requests look at it.
+    /// The checkpoints for which witnesses may still answer, the latest last. It changes only while `writing` is held.
+    /// It is never locked during disk access, because requests read it.
     recent: Mutex<VecDeque<Arc<SignedCheckpoint>>>,
     /// Why nothing more is signed, if so.
     fault: Mutex<Option<String>>,
-    /// Set while nothing is signed because no witness has said yet what it has cosigned.
+    /// Set while nothing is signed because no witness has answered yet.
     awaits_witness: AtomicBool,
     metrics: Arc<Metrics>,
 }
@@ -46,14 +46,14 @@ pub struct Publisher<T> {
 // === impl Publisher ===
 
 impl<T: LogTree> Publisher<T> {
-    /// Goes on from what was published last. Where the tree does not, there is a fault: the ledger is damaged, nothing is
-    /// signed or shown any more.
+    /// Continues from the last published checkpoint. If the tree does not, the ledger is damaged, and nothing more is
+    /// signed or shown.
     pub fn open(identity: LedgerIdentity, tree: T, folder: FolderWatch, metrics: Arc<Metrics>) -> Self {
         let published = last_published(&identity, &tree);
         Self::new(Some(identity), published, tree, folder, metrics)
     }
 
-    /// Shows nothing, for the ledger cannot be opened.
+    /// Shows nothing, because the ledger cannot be opened.
     pub fn damaged(why: &str, tree: T, metrics: Arc<Metrics>) -> Self {
         Self::new(None, Err(why.to_owned()), tree, FolderWatch::of_nothing(), metrics)
     }
@@ -83,23 +83,23 @@ impl<T: LogTree> Publisher<T> {
         this
     }
 
-    /// Signs nothing until a witness has said that it has not seen a later checkpoint: the folder may have been taken back
-    /// to an earlier state. Of an origin that is new there is none.
+    /// Signs nothing until a witness has confirmed that it has not seen a later checkpoint: the data folder may have
+    /// been rolled back. A new origin cannot have a later one.
     pub fn await_witness(&self) {
         self.awaits_witness.store(self.is_to_be_confirmed(), Ordering::Release);
     }
 
-    /// Whether a later checkpoint than those that are here may have been published.
+    /// Whether a later checkpoint than the present one may have been published.
     pub(crate) fn is_to_be_confirmed(&self) -> bool {
         self.identity.as_ref().is_some_and(|identity| !identity.is_new())
     }
 
-    /// A witness has seen nothing that is not here.
+    /// A witness has seen no later checkpoint.
     pub(crate) fn confirm(&self) {
         self.awaits_witness.store(false, Ordering::Release);
     }
 
-    /// The latest checkpoint that was signed, which may be of the empty tree.
+    /// The latest signed checkpoint, possibly of the empty tree.
     pub(crate) fn last_signed(&self) -> Option<Arc<SignedCheckpoint>> {
         self.latest()
             .or_else(|| Some(Arc::new(self.identity.as_ref()?.last_signed().ok()??)))
@@ -118,12 +118,12 @@ impl<T: LogTree> Publisher<T> {
         }
     }
 
-    /// Publishes what is durable and has not been published.
+    /// Publishes durable records that are not published yet.
     pub async fn publish(self: Arc<Self>)
     where
         T: Send + Sync + 'static,
     {
-        // Its panic has been reported; the next round tries again.
+        // A panic was already reported; the next round tries again.
         let _ = tokio::task::spawn_blocking(move || self.publish_blocking()).await;
     }
 
@@ -151,7 +151,8 @@ impl<T: LogTree> Publisher<T> {
             Ok(root) => root,
             Err(ContinuationError::Hashes(error)) => {
                 self.metrics.ledger_publish_failures.inc();
-                tracing::error!(%error, "the ledger's tree cannot be read, so that no checkpoint is signed; it will be tried again");
+                tracing::error!(%error, "the ledger's tree cannot be read, so no checkpoint is signed; it will be \
+                    tried again");
                 return;
             }
             Err(damage) => {
@@ -180,14 +181,14 @@ impl<T: LogTree> Publisher<T> {
                 self.metrics.ledger_publish_failures.inc();
                 tracing::error!(
                     error,
-                    "the ledger's checkpoint could not be written and is not shown; it will be tried again"
+                    "the ledger's checkpoint could not be written and is not published; it will be tried again"
                 );
             }
         }
     }
 
-    /// Adds a witness's answer about a checkpoint. The note on disk and the one that is shown have it from then on, if
-    /// no later one has taken their place.
+    /// Adds the cosignature in a witness's answer to a checkpoint. From then on, the note on disk and the published one
+    /// have it, unless a later checkpoint has replaced them.
     pub(crate) fn add_cosignature(
         &self,
         of: &Checkpoint,
@@ -209,7 +210,7 @@ impl<T: LogTree> Publisher<T> {
         witness.add_to(&mut checkpoint, answer)?;
         if is_latest && let Some(Err(error)) = self.identity.as_ref().map(|identity| identity.publish(&checkpoint)) {
             self.metrics.ledger_publish_failures.inc();
-            tracing::warn!(%error, "a witness's cosignature could not be written down and is not shown");
+            tracing::warn!(%error, "a witness's cosignature could not be saved and is not published");
             return Ok(());
         }
         let checkpoint = Arc::new(checkpoint);
@@ -229,19 +230,19 @@ impl<T: LogTree> Publisher<T> {
         self.latest.borrow().clone()
     }
 
-    /// Of the checkpoints of the last minute or so, the one with the most cosignatures, and the latest of those.
+    /// Of the checkpoints of about the last minute, the one with the most cosignatures; of several, the latest.
     pub fn witnessed(&self) -> Option<Arc<SignedCheckpoint>> {
-        // Of equals the last, which is the latest.
+        // `max_by_key` returns the last of equal ones, which is the latest.
         let recent = self.recent.lock();
         recent.iter().max_by_key(|signed| signed.signatures()).cloned()
     }
 
-    /// Learns of every later checkpoint, and of cosignatures.
+    /// Watches later checkpoints and cosignatures.
     pub fn follow(&self) -> watch::Receiver<Option<Arc<SignedCheckpoint>>> {
         self.latest.subscribe()
     }
 
-    /// The tree whose checkpoints these are.
+    /// The tree of these checkpoints.
     pub fn tree(&self) -> &T {
         &self.tree
     }
@@ -274,18 +275,18 @@ impl<T: LogTree> Publisher<T> {
     pub(crate) fn give_up(&self, fault: String) {
         tracing::error!(
             fault,
-            "the ledger is damaged: no checkpoint is signed or shown any more"
+            "the ledger is damaged: checkpoints are no longer signed or published"
         );
         self.metrics.ledger_publish_failures.inc();
-        // Neither as one that a witness has cosigned, nor because a witness answers only now.
+        // Earlier checkpoints are not shown either: neither as witnessed ones, nor because a witness answers late.
         self.recent.lock().clear();
         self.latest.send_replace(None);
         *self.fault.lock() = Some(fault);
     }
 }
 
-/// The latest checkpoint that was published, of which the tree is a continuation: as the folder has it, and as it is
-/// remembered outside of the folder, whichever is later.
+/// The latest published checkpoint that the tree continues: from the folder or from the file outside of it, whichever
+/// is later.
 fn last_published<T: LogTree>(identity: &LedgerIdentity, tree: &T) -> Result<Option<SignedCheckpoint>, String> {
     let text = |error: DiskError| error.to_string();
     let mut published = identity.published().map_err(text)?;
@@ -299,16 +300,17 @@ fn last_published<T: LogTree>(identity: &LedgerIdentity, tree: &T) -> Result<Opt
     } else if size(&remembered) < size(&published)
         && let Some(published) = &published
     {
-        // The next checkpoint is not shown before it is remembered.
+        // The next checkpoint is not shown before it is saved outside of the folder.
         if let Err(error) = identity.remember(published) {
-            tracing::error!(%error, "the published checkpoint could not be remembered; it is tried again with the next one");
+            tracing::error!(%error, "the published checkpoint could not be saved in ledger.published_note; it is tried \
+                again with the next one");
         }
     }
     Ok(published.filter(|published| published.checkpoint().size > 0))
 }
 
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
-/// About a minute of a busy log's.
+/// About a minute of checkpoints in a busy log.
 const MAX_RECENT: usize = 64;
 
 #[cfg(test)]
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_on_disk_and_a_restart_goes_on_from_it() {
+    fn a_shown_checkpoint_is_on_disk_and_a_restart_continues_from_it() {
         let folder = tempfile::tempdir().unwrap();
         let first = publisher(folder.path(), MemoryTree::default());
         assert_eq!(size(&first), None);
@@ -355,14 +357,14 @@ mod tests {
             assert_eq!(first.latest().unwrap().note().as_bytes(), on_disk);
         }
         let next = publisher(folder.path(), MemoryTree::of(0..900));
-        assert_eq!(size(&next), Some(700), "what was published is shown at once");
+        assert_eq!(size(&next), Some(700), "the published checkpoint is shown at once");
         next.publish_blocking();
         assert_eq!(size(&next), Some(900));
         assert_eq!(next.fault(), None);
     }
 
     #[test]
-    fn over_a_tree_that_is_none_that_was_published_nothing_is_signed_or_shown() {
+    fn over_a_tree_that_does_not_continue_the_published_one_nothing_is_signed_or_shown() {
         for damaged in [MemoryTree::of(0..699), MemoryTree::of(1..801)] {
             let folder = tempfile::tempdir().unwrap();
             publisher(folder.path(), MemoryTree::of(0..700)).publish_blocking();
@@ -376,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_signed_below_what_is_remembered_outside_of_the_folder() {
+    fn nothing_is_signed_below_the_checkpoint_outside_of_the_folder() {
         let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let note = outside.path().join("published");
         let open = |tree| {
@@ -395,7 +397,7 @@ mod tests {
         first.tree().grow(600..700);
         first.publish_blocking();
         assert_eq!(std::fs::read(&note).unwrap(), first.latest().unwrap().note().as_bytes());
-        // An earlier state, which has grown on in another way.
+        // An earlier state that has grown differently.
         for taken_back in [MemoryTree::of(0..600), MemoryTree::of(0..699), other_from(600)] {
             std::fs::write(folder.path().join("checkpoint"), &backup).unwrap();
             let next = open(taken_back);
@@ -416,7 +418,7 @@ mod tests {
                 .unwrap()
                 .contains("ledger.published_note")
         );
-        // A file that was not there before is made.
+        // A missing file is created.
         std::fs::remove_file(&note).unwrap();
         assert_eq!(open(MemoryTree::of(0..800)).fault(), None);
         assert_eq!(
@@ -426,10 +428,10 @@ mod tests {
     }
 
     #[test]
-    fn a_note_that_can_not_be_written_at_a_start_is_written_with_the_next_checkpoint() {
+    fn a_note_that_cannot_be_written_at_a_start_is_written_with_the_next_checkpoint() {
         let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         publisher(folder.path(), MemoryTree::of(0..3)).publish_blocking();
-        // A folder stands where the file is to be made.
+        // A folder blocks the path of the new file.
         let aside = outside.path().join("published.new");
         std::fs::create_dir(&aside).unwrap();
         let note = outside.path().join("published");
@@ -451,7 +453,7 @@ mod tests {
         assert_eq!(std::fs::read(&note).unwrap(), next.latest().unwrap().note().as_bytes());
     }
 
-    /// A tree of 800 leaves that goes another way from this one on.
+    /// A tree of 800 leaves that differs from this index on.
     fn other_from(index: u64) -> MemoryTree {
         let tree = MemoryTree::of(0..index);
         tree.grow(10_000..10_800 - index);
@@ -459,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_that_is_gone_is_no_reason_to_begin_anew() {
+    fn a_missing_checkpoint_does_not_start_a_new_tree() {
         let folder = tempfile::tempdir().unwrap();
         publisher(folder.path(), MemoryTree::of(0..700)).publish_blocking();
         std::fs::remove_file(folder.path().join("checkpoint")).unwrap();
@@ -469,7 +471,7 @@ mod tests {
         };
         let gone = LedgerIdentity::open(folder.path(), &naming).unwrap_err();
         assert!(gone.to_string().contains("--restored"), "{gone}");
-        // Declared restored, the tree goes on under another origin.
+        // If it is declared restored, the tree continues under another origin.
         let restored = Naming {
             log_id: "cd34",
             ..naming
@@ -486,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn once_the_tree_is_found_to_be_another_no_checkpoint_is_shown_any_more() {
+    fn once_the_tree_is_found_changed_no_checkpoint_is_shown_any_more() {
         let folder = tempfile::tempdir().unwrap();
         let publisher = publisher(folder.path(), MemoryTree::of(0..700));
         publisher.publish_blocking();
@@ -500,11 +502,11 @@ mod tests {
     }
 
     #[test]
-    fn while_the_disk_hangs_everybody_is_shown_what_there_is() {
+    fn while_the_disk_hangs_the_latest_checkpoint_is_still_shown() {
         let folder = tempfile::tempdir().unwrap();
         let publisher = Arc::new(publisher(folder.path(), MemoryTree::of(0..3)));
         publisher.publish_blocking();
-        // To write into a pipe takes somebody who reads.
+        // Writing into a pipe blocks until another process reads.
         let aside = folder.path().join("checkpoint.new");
         let made = std::process::Command::new("mkfifo").arg(&aside).status().unwrap();
         assert!(made.success());
@@ -524,10 +526,10 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_that_can_not_be_written_is_shown_to_nobody() {
+    fn a_checkpoint_that_cannot_be_written_is_not_shown() {
         let folder = tempfile::tempdir().unwrap();
         let publisher = publisher(folder.path(), MemoryTree::of(0..3));
-        // A folder stands where the file is to be made.
+        // A folder blocks the path of the new file.
         let aside = folder.path().join("checkpoint.new");
         std::fs::create_dir(&aside).unwrap();
         publisher.publish_blocking();

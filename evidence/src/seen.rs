@@ -1,9 +1,9 @@
-//! The delegations that principals' agents have been seen to use, until they expire: an operator looks here for what to
-//! revoke. In memory only, bounded, and rebuilt from the ledger's newest records at the start.
+//! The delegations that principals' agents use, until they expire. An operator looks here for delegations to revoke.
+//! They are kept in memory only, within limits, and are rebuilt at the start from the ledger's newest records.
 //!
-//! Nearly every event is of a delegation that is known, and says nothing new of it but when, and for which tool: that costs
-//! a hash and a look-up, and no allocation. Hashes are keyed with a secret of this process; of two
-//! that agree by chance (one in 10^9 that any two of 200,000 do), one delegation would not be shown.
+//! Nearly every event is about a known delegation, and adds only a time and a tool. This costs a hash and a lookup, and
+//! no allocation. Hashes are keyed with a secret of this process. If two collide by chance (among 200,000, one chance
+//! in 10^9), one of the delegations is not shown.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use credence_revocation::PrincipalName;
 
-/// What has been seen of every principal.
+/// The delegations that every principal's agents use.
 #[derive(Debug)]
 pub struct Seen {
     max_principals: usize,
@@ -25,31 +25,30 @@ pub struct Seen {
     known: Mutex<Known>,
 }
 
-/// One delegation, by what its last allowed request said of it.
+/// One delegation, according to its last allowed request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SeenDelegation {
     /// The `jti` of every token of the chain, root first.
     pub ids: Vec<String>,
-    /// Empty where nothing was proven.
+    /// Empty if there was no proof.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) agent: String,
     pub(crate) tool: String,
-    /// Seconds since the Unix epoch, like the next.
+    /// Seconds since the Unix epoch, like the next field.
     pub last_seen: i64,
     pub(crate) expires_at: i64,
 }
 
-/// What a group of reports has to say, to be noted once it is durable.
+/// What a group of reports adds. It is noted once the group is durable.
 #[derive(Debug, Default)]
 pub struct Sightings(Vec<Sighting>);
 
-/// What one client's events said of late, so that only the first of a second is noted: what a delegation is known by and
-/// used for, and when.
+/// What one client's events recently said, so that only the first event of a second is noted: hashes of delegation and
+/// use, and the second.
 #[derive(Debug)]
 pub struct SeenOfLate(Vec<(u64, i64)>);
 
-/// That an event is worth noting, and parts of the batch that it came in: all of it is read again only if the delegation
-/// is new.
+/// An event to be noted, by its place in the batch. All of it is read again only if the delegation is new.
 #[derive(Debug)]
 struct Sighting {
     /// [`Said::delegation`].
@@ -61,12 +60,12 @@ struct Sighting {
     tool: Bytes,
 }
 
-/// What an event says, as hashes.
+/// Hashes of an event's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Said {
-    /// Which delegation of which principal.
+    /// The principal and the delegation.
     delegation: u64,
-    /// The same, and what it is used for and by whom.
+    /// The same, with the tool and the agent.
     all: u64,
 }
 
@@ -74,7 +73,7 @@ struct Said {
 struct Known {
     /// By [`Said::delegation`].
     delegations: HashMap<u64, Delegation>,
-    /// Which of them each principal has.
+    /// The delegations of each principal.
     principals: HashMap<PrincipalName, Vec<u64>>,
     noted: u64,
 }
@@ -88,7 +87,7 @@ struct Delegation {
 // === impl Seen ===
 
 impl Seen {
-    /// For so many principals, and so many delegations of all together; beyond, the principals that were seen the
+    /// Room for this many principals, and this many delegations of all together. Beyond that, the principals seen
     /// longest ago are forgotten.
     pub fn new(max_principals: usize, max_delegations: usize) -> Self {
         Self {
@@ -98,7 +97,7 @@ impl Seen {
         }
     }
 
-    /// Takes in what is durable.
+    /// Adds durable events.
     pub fn note(&self, sightings: Sightings) {
         if sightings.0.is_empty() {
             return;
@@ -117,7 +116,7 @@ impl Seen {
         self.known.lock().forget(principal);
     }
 
-    /// The principal's delegations that have not expired, the most recently seen first.
+    /// The principal's unexpired delegations, the most recently seen first.
     pub fn live(&self, principal: &PrincipalName, now: i64) -> Vec<SeenDelegation> {
         let known = self.known.lock();
         let of_principal = known.principals.get(principal).into_iter();
@@ -134,8 +133,8 @@ impl Seen {
 // === impl Sightings ===
 
 impl Sightings {
-    /// Takes in what an entry of the batch has to say: an allowed request under a delegation of which is known when it ends
-    /// (filters of an older version do not say).
+    /// Adds an entry of the batch, if it is an allowed request under a delegation with a known expiry (filters of older
+    /// versions do not send it).
     pub fn add(&mut self, batch: &Bytes, entry: &EntryView<'_>, of_late: &mut SeenOfLate) {
         let EntryKind::Event(event) = &entry.kind else { return };
         if event.decision() != v1::Decision::Allow || event.delegation_ids().is_empty() || event.expires_at == 0 {
@@ -160,7 +159,7 @@ impl Sightings {
         self.0.append(&mut others.0);
     }
 
-    /// Bytes of memory beside the batch's.
+    /// The memory besides the batch's.
     pub(crate) fn cost(&self) -> usize {
         self.0.capacity() * size_of::<Sighting>()
     }
@@ -169,7 +168,7 @@ impl Sightings {
 // === impl SeenOfLate ===
 
 impl SeenOfLate {
-    /// Whether the same was said of that second already.
+    /// Whether the same was already noted for that second.
     fn knows(&mut self, said: Said, second: i64) -> bool {
         let place = (said.all % PLACES as u64) as usize;
         match self.0.get_mut(place) {
@@ -221,7 +220,7 @@ impl Known {
     fn take_in(&mut self, name: PrincipalName, delegation: u64, seen: SeenDelegation) {
         let noted = self.noted;
         let of_principal = self.principals.entry(name).or_default();
-        // Batches of several filters arrive in any order: what expired by the newest event's time is gone.
+        // Batches of several filters arrive in any order. Delegations that expired before the newest event are removed.
         let delegations = &mut self.delegations;
         of_principal.retain(|known| {
             let lives = delegations
@@ -249,7 +248,7 @@ impl Known {
         }
     }
 
-    /// Forgets the principals that were seen the longest ago; a sixteenth at once, because all are looked at.
+    /// Forgets the principals seen longest ago; a sixteenth at once, because all are checked.
     fn forget_some(&mut self) {
         let noted = |known: &u64| self.delegations.get(known).map_or(0, |delegation| delegation.noted);
         let principals = self.principals.iter();
@@ -266,7 +265,7 @@ impl Known {
 // === impl Sighting ===
 
 impl Sighting {
-    /// What the event says.
+    /// Reads the event.
     fn read(&self) -> Option<(PrincipalName, SeenDelegation)> {
         let EntryKind::Event(event) = EntryView::parse(&self.entry).ok()?.kind else {
             return None;
@@ -283,7 +282,7 @@ impl Sighting {
     }
 }
 
-/// Makes the text what these bytes are.
+/// Sets the text to these bytes.
 fn replace(text: &mut String, bytes: &[u8]) {
     if text.as_bytes() != bytes {
         text.clear();
@@ -292,7 +291,7 @@ fn replace(text: &mut String, bytes: &[u8]) {
 }
 
 const MAX_DELEGATIONS_PER_PRINCIPAL: usize = 32;
-/// Of a client, 16 bytes each.
+/// For each client, 16 bytes each.
 const PLACES: usize = 512;
 
 #[cfg(test)]
@@ -365,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_again_in_the_same_second_costs_no_second_note() {
+    fn a_repetition_in_the_same_second_is_not_noted_again() {
         let seen = Seen::new(10, 100);
         let of_late = &mut SeenOfLate::default();
         let with_tool = |id, tool: &str, at| v1::Event {
@@ -387,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_denied_or_has_no_end_is_not_noted() {
+    fn denials_and_delegations_without_an_expiry_are_not_noted() {
         let seen = Seen::new(10, 100);
         let denied = v1::Event {
             decision: v1::Decision::Deny.into(),
@@ -398,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limits_the_longest_unseen_are_forgotten() {
+    fn beyond_the_limits_the_principals_seen_longest_ago_are_forgotten() {
         let seen = Seen::new(2, 100);
         for subject in ["alice", "bob", "alice", "carol"] {
             note(&seen, vec![event(subject, "a", NOW, NOW + 10)]);

@@ -26,7 +26,7 @@ use credence_runtime::outbox::{Ended, Outbox, Responses, outbox};
 use credence_runtime::stream_server::StreamMethod;
 use credence_runtime::text::shorten;
 
-/// Takes evidence in from streams.
+/// Accepts evidence from streams.
 #[derive(Debug)]
 pub struct ReportService {
     pub(crate) intake: Intake,
@@ -39,7 +39,7 @@ pub struct ReportService {
 impl StreamMethod for ReportService {
     const SERVICE: &'static str = SERVICE_NAME;
     const METHOD: &'static str = "Report";
-    /// Batches stay encoded: their bounds are checked on the bytes, which the ledger keeps.
+    /// Batches stay encoded: their limits are checked on the bytes, which the ledger keeps.
     type Incoming = IngestRequest;
     type Outgoing = v1::ReportResponse;
 
@@ -54,7 +54,7 @@ impl StreamMethod for ReportService {
         }
         let address = request.remote_addr().map(|peer| peer.to_string()).unwrap_or_default();
         let name = request.extensions().get::<PeerName>().map(|name| name.0.clone());
-        let (outbox, responses) = outbox(self.intake.phase.clone(), self.intake.patience);
+        let (outbox, responses) = outbox(self.intake.phase.clone(), self.intake.send_timeout);
         let mut stream = ReportStream {
             intake: self.intake.clone(),
             hello_timeout: self.hello_timeout,
@@ -84,7 +84,7 @@ impl StreamMethod for ReportService {
     }
 }
 
-/// Gives up the sources that stay away too long, for as long as it is polled.
+/// Gives up sources that stay away too long, for as long as it is polled.
 pub(crate) async fn give_up_lost_sources(ledger: LedgerHandle, sources: Arc<Sources>, grace: Duration) {
     let mut ticks = tokio::time::interval((grace / 4).clamp(Duration::from_millis(20), Duration::from_secs(1)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -101,12 +101,12 @@ pub(crate) async fn give_up_lost_sources(ledger: LedgerHandle, sources: Arc<Sour
                     tracing::warn!(
                         source,
                         last_sequence,
-                        "an audit source ended without Bye; its tail is unknown"
+                        "an audit source ended without Bye; its last entries are unknown"
                     );
                     sources.remove(&source, generation);
                 }
                 Err(ReportError::Superseded | ReportError::UnknownSource) => sources.remove(&source, generation),
-                // It will be tried again at the next tick; the ledger has reported its trouble.
+                // It is tried again at the next tick. The ledger has reported its error.
                 Err(_) => break,
             }
         }
@@ -116,23 +116,23 @@ pub(crate) async fn give_up_lost_sources(ledger: LedgerHandle, sources: Arc<Sour
 struct ReportStream {
     intake: Intake,
     hello_timeout: Duration,
-    /// Whose stream it is, if a credential was asked for.
+    /// The caller, if a credential is required.
     caller: Option<Arc<Caller>>,
-    /// Whose shares it counts against.
+    /// The client whose shares the stream counts against.
     client: Client,
     inbound: Streaming<IngestRequest>,
     outbox: Outbox<v1::ReportResponse>,
     seen: SeenOfLate,
 }
 
-/// Batches on their way to the disk, the oldest first.
+/// Batches that wait for the disk, oldest first.
 type InFlight = FuturesOrdered<oneshot::Receiver<Answer>>;
 type Answer = Result<Receipt, ReportError>;
 
 // === impl ReportStream ===
 
 impl ReportStream {
-    /// `peer` is who and where the client is, `name` what it has shown to be called.
+    /// `peer` is the client's name and address, `name` its proven name.
     async fn run(&mut self, peer: &str, name: Option<&str>) -> Ended {
         let (source, place) = match self.begin(peer, name).await {
             Ok(begun) => begun,
@@ -143,18 +143,18 @@ impl ReportStream {
             Ok(()) => self.serve(&source, superseded).await,
             Err(ended) => ended,
         };
-        // After a Bye the source is no longer there, and this does nothing.
+        // After a Bye the source no longer exists, and this has no effect.
         self.intake
             .sources
             .disconnected(&source.source, source.generation, Instant::now());
         ended
     }
 
-    /// Takes the hello and names the source, durably.
+    /// Handles the hello, and names the source durably.
     async fn begin(&mut self, peer: &str, name: Option<&str>) -> Result<(Receipt, Reserved), Ended> {
         let message = tokio::time::timeout(self.hello_timeout, self.inbound.message())
             .await
-            .map_err(|_| Ended::With(Status::deadline_exceeded("no hello came")))?;
+            .map_err(|_| Ended::With(Status::deadline_exceeded("no hello arrived in time")))?;
         let hello = match message {
             Ok(Some(IngestRequest {
                 message: Some(Incoming::Hello(hello)),
@@ -172,7 +172,7 @@ impl ReportStream {
         let returning = hello.resume.as_ref().map(|ticket| ticket.source.as_str());
         let reserved = self.intake.sources.reserve(returning, &self.client, Instant::now());
         let place = reserved.map_err(|refused| Ended::With(Status::resource_exhausted(refused.to_string())))?;
-        // Anything else is none; what it would be compared with has this length.
+        // A digest of another length counts as absent.
         let anchors_digest = Some(hello.anchors_digest)
             .filter(|digest| digest.len() == 32)
             .unwrap_or_default();
@@ -214,7 +214,7 @@ impl ReportStream {
                 message = self.inbound.message(), if in_flight.len() < MAX_IN_FLIGHT => match message {
                     Ok(Some(message)) => self.take(source, message, &mut in_flight).await,
                     Ok(None) => Err(self.settle(&mut in_flight).await.err().unwrap_or(Ended::Quietly)),
-                    // What tonic says of a message beyond the decoding limit.
+                    // Tonic's status for a message beyond the decoding limit.
                     Err(status) if status.code() == Code::OutOfRange => Err(self.intake.bounds.too_large().into()),
                     Err(_) => Err(Ended::Quietly),
                 },
@@ -247,7 +247,9 @@ impl ReportStream {
                 self.intake.end(name, generation).await?;
                 Err(Ended::Quietly)
             }
-            Some(Incoming::Hello(_)) | None => Err(invalid("message out of order: after hello come batches, then bye")),
+            Some(Incoming::Hello(_)) | None => {
+                Err(invalid("message out of order: after hello, send batches, then bye"))
+            }
         }
     }
 
@@ -302,6 +304,6 @@ fn invalid(reason: &str) -> Ended {
     Ended::With(Status::invalid_argument(reason))
 }
 
-/// Batches of one stream that may be on their way to the disk. A client sends at most as many unacknowledged; one
-/// that sends more waits.
+/// The number of batches of one stream that may wait for the disk. A client may send as many without an
+/// acknowledgement; then it waits.
 const MAX_IN_FLIGHT: usize = 4;

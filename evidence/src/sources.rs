@@ -1,4 +1,4 @@
-//! Which sources are here, which may come back, and since when.
+//! The connected and awaited sources, with the time of their last sign of life.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,35 +15,35 @@ pub struct Sources {
     places: Places,
 }
 
-/// Room for one source, until it is connected or given up. Absent for a source that is present, and has a place.
+/// A place for one source, until it is connected or given up. Absent for a source that is present and has a place.
 pub(crate) type Reserved = Option<Place>;
 
 #[derive(Debug)]
 struct Presence {
-    /// Which of the source's streams this is about; the newest counts.
+    /// The generation of the source's stream; the newest counts.
     generation: u64,
     whereabouts: Whereabouts,
-    /// What it holds until it has ended.
+    /// The place that it holds until it has ended.
     place: Option<Place>,
 }
 
 #[derive(Debug)]
 enum Whereabouts {
-    /// Dropping the sender tells the stream that a newer one has taken its place.
+    /// Dropping the sender tells the stream that a newer one has replaced it.
     Connected {
         _superseded: oneshot::Sender<()>,
     },
     Away {
         since: Instant,
     },
-    /// It has been away for too long: the ledger is being told.
+    /// It was away for too long, and the ledger is being told.
     GivenUp,
 }
 
 // === impl Sources ===
 
 impl Sources {
-    /// `awaited` are sources of an earlier run that never ended. Each has a place, even without a known client.
+    /// `awaited` are sources of an earlier run that never ended. Each has a place, without a known client.
     pub fn new(places: Places, awaited: impl IntoIterator<Item = String>, now: Instant) -> Self {
         let away = |source| {
             let presence = Presence {
@@ -60,15 +60,15 @@ impl Sources {
         }
     }
 
-    /// Takes a place for another source of this client, or for this one again.
+    /// Takes a place for a new source of this client, or for this returning one.
     pub(crate) fn reserve(&self, returning: Option<&str>, client: &Client, now: Instant) -> Result<Reserved, NoPlace> {
         let mut present = self.by_name.lock();
         if let Some(presence) = returning.and_then(|source| present.get_mut(source)) {
-            // It has come back, so that its place is not given up while its stream begins.
+            // It has returned, so it must not be given up while its stream begins.
             if let Whereabouts::Away { since } = &mut presence.whereabouts {
                 *since = now;
             }
-            // One of an earlier run counted against no share so far.
+            // A source of an earlier run did not count against any share so far.
             if let Some(place) = &mut presence.place {
                 place.attribute_to(client);
             }
@@ -77,7 +77,7 @@ impl Sources {
         Ok(Some(self.places.take(client)?))
     }
 
-    /// A stream of the source has begun. What is returned resolves when a newer stream takes over; at once, if one
+    /// A stream of the source has begun. The returned future resolves when a newer stream takes over; at once, if one
     /// already has.
     pub(crate) fn connected(&self, reserved: Reserved, source: &str, generation: u64) -> oneshot::Receiver<()> {
         let (superseded, receiver) = oneshot::channel();
@@ -88,12 +88,12 @@ impl Sources {
         receiver
     }
 
-    /// The source reports without a stream: it is away from now on, until it reports again.
+    /// The source reports without a stream: it counts as away until it reports again.
     pub(crate) fn attached(&self, reserved: Reserved, source: &str, generation: u64, now: Instant) {
         self.note(reserved, source, generation, Whereabouts::Away { since: now });
     }
 
-    /// A source that is present keeps the place that it has. A newer stream than this one stays.
+    /// A source that is present keeps its place. A newer stream than this one stays.
     fn note(&self, reserved: Reserved, source: &str, generation: u64, whereabouts: Whereabouts) {
         let mut present = self.by_name.lock();
         let known = present.get(source);
@@ -109,7 +109,7 @@ impl Sources {
         present.insert(source.to_owned(), presence);
     }
 
-    /// The source's newest stream, if the source is present and not being given up.
+    /// The generation of the source's newest stream, if the source is present and not being given up.
     pub(crate) fn generation(&self, source: &str) -> Option<u64> {
         let present = self.by_name.lock();
         let known = present.get(source)?;
@@ -125,7 +125,7 @@ impl Sources {
         }
     }
 
-    /// The source has ended for good, or has been given up.
+    /// The source has ended, or has been given up.
     pub(crate) fn remove(&self, source: &str, generation: u64) {
         let mut present = self.by_name.lock();
         if present
@@ -136,8 +136,8 @@ impl Sources {
         }
     }
 
-    /// Gives up the sources that have been away for longer than `grace`: those, each with its generation. They are found
-    /// again and again until they are removed or come back.
+    /// Gives up the sources that have been away for longer than `grace`. Returns them with their generations, again at
+    /// each call until they are removed or return.
     pub(crate) fn overdue(&self, grace: Duration, now: Instant) -> Vec<(String, u64)> {
         let overdue = |presence: &Presence| match presence.whereabouts {
             Whereabouts::Away { since } => now.saturating_duration_since(since) >= grace,
@@ -180,7 +180,7 @@ mod tests {
         sources.reserve(returning, &Client::default(), now)
     }
 
-    /// A stream of the source, with a place of its own.
+    /// A stream of the source, with its own place.
     fn connect(sources: &Arc<Sources>, source: &str, generation: u64) -> oneshot::Receiver<()> {
         let place = reserve(sources, Some(source), Instant::now()).unwrap();
         sources.connected(place, source, generation)
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(sources.generation("a"), Some(1));
         let late = now + 2 * GRACE;
         assert_eq!(sources.overdue(GRACE, late), [("a".to_owned(), 1)]);
-        assert_eq!(sources.generation("a"), None, "it has to be resumed");
+        assert_eq!(sources.generation("a"), None, "it must be resumed");
         let place = reserve(&sources, Some("a"), late).unwrap();
         sources.attached(place, "a", 2, late);
         sources.remove("a", 1);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_source_may_return_to_a_full_house() {
+    fn a_known_source_may_return_when_all_places_are_taken() {
         let now = Instant::now();
         let sources = sources_with(1, ["old".to_owned()], now);
         assert!(reserve(&sources, None, now).is_err());

@@ -1,10 +1,10 @@
-//! Proof that the server gave a source its name.
+//! Tickets that prove that the server gave a source its name.
 
 use credence_wire::v1;
 use hmac::{Hmac, KeyInit, Mac as _};
 use sha2::Sha256;
 
-/// Makes and checks the secrets of source tickets. They survive restarts, for the key is in the data folder.
+/// Issues and verifies the secrets of source tickets. They survive restarts, because the key is in the data folder.
 #[derive(Clone)]
 pub struct TicketKey(Hmac<Sha256>);
 
@@ -20,7 +20,7 @@ impl TicketKey {
         Self(mac)
     }
 
-    /// For the peer of this name, if it has shown who it is: then no other peer can use it.
+    /// If the peer has proven this name, no other peer can use the ticket.
     pub(crate) fn ticket(&self, source: &str, peer: Option<&str>) -> v1::SourceTicket {
         let secret = self.bound(source, peer).finalize().into_bytes().to_vec();
         v1::SourceTicket {
@@ -29,16 +29,16 @@ impl TicketKey {
         }
     }
 
-    /// Whether the ticket is one of ours, and this peer's or no peer's in particular: one that was given out before peers
-    /// had to say who they are goes on. Takes the same time wherever the secret differs.
+    /// Whether the ticket is from this server, and for this peer or for any peer: tickets from before peers had to
+    /// authenticate stay valid. Takes constant time.
     pub(crate) fn accepts(&self, ticket: &v1::SourceTicket, peer: Option<&str>) -> bool {
         self.is_of(ticket, None) || peer.is_some() && self.is_of(ticket, peer)
     }
 
-    /// Whether the ticket was given to this peer and to no other, or to a peer without a name.
+    /// Whether the ticket is for this peer only, or for a peer without a name.
     pub(crate) fn is_of(&self, ticket: &v1::SourceTicket, peer: Option<&str>) -> bool {
         let bound = self.bound(&ticket.source, peer);
-        // A source's name has no zero byte, which stands before the peer's.
+        // A source's name has no zero byte, which separates it from the peer's.
         !ticket.source.contains('\0') && bound.verify_slice(&ticket.secret).is_ok()
     }
 
@@ -57,7 +57,7 @@ impl std::fmt::Debug for TicketKey {
     }
 }
 
-/// Keeps these MACs apart from any other use of the key.
+/// Separates these MACs from any other use of the key.
 const CONTEXT: &[u8] = b"credence audit source v1\0";
 
 #[cfg(test)]
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_is_good_for_the_peer_that_it_was_given_to() {
+    fn a_ticket_is_valid_for_its_peer_only() {
         let key = TicketKey::new([7; 32]);
         let ticket = key.ticket("source", Some("spiffe://mesh/a"));
         assert!(key.accepts(&ticket, Some("spiffe://mesh/a")));
@@ -91,13 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_from_before_peers_had_names_goes_on() {
+    fn a_ticket_from_before_peers_had_names_stays_valid() {
         let key = TicketKey::new([7; 32]);
         assert!(key.accepts(&key.ticket("source", None), Some("spiffe://mesh/a")));
     }
 
     #[test]
-    fn a_zero_byte_in_a_ticket_is_no_way_around_its_peer() {
+    fn a_zero_byte_in_a_ticket_does_not_bypass_its_peer() {
         let key = TicketKey::new([7; 32]);
         let ticket = key.ticket("source", Some("a"));
         let forged = v1::SourceTicket {

@@ -1,8 +1,8 @@
-//! Has a witness cosign checkpoints (C2SP tlog-witness, `add-checkpoint`): a third party confirms that every reader is shown
-//! the same ledger, and that it only grows.
+//! Asks a witness to cosign checkpoints (C2SP tlog-witness, `add-checkpoint`). A third party thus confirms that all
+//! readers see the same ledger, and that it only grows.
 //!
-//! Nothing waits for a witness. It is asked about the latest checkpoint, as soon as it has answered about the one before;
-//! one that cannot be reached is asked again, at growing intervals.
+//! Nothing waits for a witness. It is asked about the latest checkpoint as soon as it has answered about the previous
+//! one. A witness that cannot be reached is asked again, at growing intervals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +24,13 @@ use credence_runtime::metrics::labels;
 use credence_runtime::outbound;
 use credence_runtime::settings::SettingsError;
 
-/// A witness, and how much of the ledger it has seen.
+/// A witness, and the part of the ledger that it has seen.
 #[derive(Debug)]
 pub(crate) struct Witness {
     url: String,
     key: WitnessKey,
     agent: ureq::Agent,
-    /// The size of the last checkpoint that it cosigned, as far as we know.
+    /// The size of the last checkpoint that it cosigned, as far as is known.
     seen: Mutex<u64>,
     metrics: Arc<Metrics>,
 }
@@ -42,17 +42,17 @@ enum WitnessError {
     Unreachable(String),
     #[error("it refused with {status}: {text}")]
     Refused { status: u16, text: String },
-    #[error("its answer is no cosignature of the checkpoint: {0}")]
+    #[error("its answer is not a cosignature of the checkpoint: {0}")]
     False(NoteError),
     #[error(
-        "it has cosigned a ledger of {seen} entries under this origin, and there are only {size}: this ledger has \
-         forgotten some, or another one has the same origin and key. If it was restored from a backup, start with \
+        "it has cosigned a ledger of {seen} entries under this origin, but there are only {size}: this ledger has \
+         lost some, or another ledger has the same origin and key. If it was restored from a backup, start with \
          --restored"
     )]
     Ahead { seen: u64, size: u64 },
     #[error(
-        "it has cosigned another ledger of {size} entries under this origin: this one was changed, or went another way since \
-         it was taken back to an earlier state. If it was restored from a backup, start with --restored"
+        "it has cosigned another ledger of {size} entries under this origin: this one was changed, or was rolled back \
+         to an earlier state and grew differently. If it was restored from a backup, start with --restored"
     )]
     OtherTree { size: u64 },
     #[error("the ledger's tree cannot be read: {0}")]
@@ -62,12 +62,12 @@ enum WitnessError {
 // === impl Witness ===
 
 impl Witness {
-    /// `place` is where in the configuration it stands.
+    /// `place` is its place in the configuration.
     pub(crate) fn new(settings: &WitnessSettings, place: &str, metrics: Arc<Metrics>) -> Result<Self, SettingsError> {
         let key = settings.key(place)?;
         let agent = outbound::agent(&settings.url, settings.ca.as_deref(), TIMEOUT);
         let agent = agent.map_err(|error| SettingsError::at(format!("{place}.ca"), error.to_string()))?;
-        // Seen with the first of its kind, not from the second on.
+        // Creates the counters at 0: `increase()` would not see a counter that appears with the first event.
         let witness = key.name().to_string();
         metrics
             .ledger_witnessed
@@ -86,7 +86,7 @@ impl Witness {
         })
     }
 
-    /// Has it cosign checkpoints for as long as it is polled.
+    /// Asks it to cosign checkpoints, for as long as it is polled.
     pub(crate) async fn follow<T: LogTree + Send + Sync + 'static>(self, publisher: Arc<Publisher<T>>) {
         let this = Arc::new(self);
         if !this.confirm(&publisher).await {
@@ -106,7 +106,7 @@ impl Witness {
             };
             let (asking, asked, shown) = (Arc::clone(&this), Arc::clone(&publisher), Arc::clone(&checkpoint));
             let asking = tokio::task::spawn_blocking(move || asking.ask(&shown, &asked));
-            // A panic has been reported.
+            // The panic was already reported.
             let Ok(outcome) = asking.await else { return };
             this.count(&outcome);
             match outcome {
@@ -122,9 +122,9 @@ impl Witness {
         }
     }
 
-    /// Asks what it has cosigned, before the ledger's next checkpoint is signed; again until it answers. If it has
-    /// cosigned what this ledger does not have, nothing is signed any more, and this waits until it is dropped. False after
-    /// a panic.
+    /// Asks what it has cosigned, before the ledger's next checkpoint is signed. Repeats this until it answers. If it
+    /// has cosigned a tree that this ledger does not have, signing stops, and this waits until it is dropped. Returns
+    /// false after a panic.
     async fn confirm<T: LogTree>(self: &Arc<Self>, publisher: &Publisher<T>) -> bool {
         let mut waits = WAITS.build();
         while publisher.is_to_be_confirmed() {
@@ -144,7 +144,7 @@ impl Witness {
                     return std::future::pending().await;
                 }
                 Err(error) => {
-                    let what = "a witness did not say what it has cosigned; until one does, no checkpoint is signed";
+                    let what = "a witness did not answer what it has cosigned; until one does, no checkpoint is signed";
                     self.wait(waits.next(), &error, what).await;
                 }
             }
@@ -160,7 +160,8 @@ impl Witness {
         tokio::time::sleep(wait).await;
     }
 
-    /// Shows it the last checkpoint that was signed as if it had cosigned just that: it says so, or what else it has seen.
+    /// Sends the last signed checkpoint as if the witness had cosigned exactly that. It confirms this, or returns what
+    /// it has seen.
     fn ask_what_it_has_seen(&self, checkpoint: &SignedCheckpoint) -> Result<(), WitnessError> {
         let size = checkpoint.checkpoint().size;
         let other_tree = Err(WitnessError::OtherTree { size });
@@ -179,20 +180,20 @@ impl Witness {
                 Ok(())
             }
             Err(WitnessError::Refused { status: 422, .. }) if size > 0 => other_tree,
-            // It does not know the origin, or nothing of it: had it seen more than nothing, it would have said so.
+            // It does not know the origin, or has seen an empty tree. Otherwise it would have said so.
             Err(WitnessError::Refused { status: 404, .. }) => Ok(()),
             Err(WitnessError::Refused { status: 400..=499, .. }) if size == 0 => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Asks, at most twice more if it has seen another checkpoint than we thought.
+    /// Asks, at most twice more if it has seen another checkpoint than expected.
     fn ask<T: LogTree>(&self, checkpoint: &SignedCheckpoint, publisher: &Publisher<T>) -> Result<(), WitnessError> {
         let size = checkpoint.checkpoint().size;
         let mut known = self.seen.lock();
         for _ in 0..3 {
             if *known > size {
-                // A witness that says so once, in error or on purpose, is asked again.
+                // A witness that answers so once, by error or on purpose, is asked again.
                 let seen = std::mem::take(&mut *known);
                 return Err(WitnessError::Ahead { seen, size });
             }
@@ -210,7 +211,7 @@ impl Witness {
         }
         Err(WitnessError::Refused {
             status: 409,
-            text: "another client has it cosign checkpoints of this origin at the same time".to_owned(),
+            text: "another client sends it checkpoints of this origin at the same time".to_owned(),
         })
     }
 
@@ -274,7 +275,7 @@ impl Witness {
 enum Answer {
     /// Signature lines.
     Cosigned(Vec<u8>),
-    /// It has seen a checkpoint of this size, and wants the proof from there.
+    /// It has seen a checkpoint of this size, and needs the proof from there.
     Seen(u64),
 }
 
@@ -286,7 +287,7 @@ fn request<T: LogTree>(seen: u64, checkpoint: &SignedCheckpoint, tree: &T) -> Re
     Ok(format!("old {seen}\n{proof}\n{}", checkpoint.note()))
 }
 
-/// Of one request.
+/// The timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Before jitter, which adds up to as much again.
 const MAX_WAIT: Duration = Duration::from_secs(30);
@@ -320,15 +321,15 @@ mod tests {
 
     use super::*;
 
-    /// A witness as the specification has it: it verifies signature and proof, and remembers the last checkpoint.
+    /// A witness that follows the specification: it verifies signature and proof, and remembers the last checkpoint.
     struct RealWitness {
         log: VerifierKey,
         key: WitnessKey,
         secret: SigningKey,
         seen: Mutex<(u64, Hash)>,
-        /// What it was sent and did not accept.
+        /// The statuses of refused requests.
         refused: Mutex<Vec<StatusCode>>,
-        /// Signs something else.
+        /// Whether it signs something else.
         lies: bool,
     }
 
@@ -395,7 +396,7 @@ mod tests {
         }
     }
 
-    /// Where the witness's route is; none of the control plane's.
+    /// The path of the witness, which the control plane does not use.
     const ADD_CHECKPOINT: &str = "/w/add-checkpoint";
 
     async fn serve(witness: Arc<RealWitness>, listener: TcpListener) {
@@ -433,7 +434,7 @@ mod tests {
             }
         }
 
-        /// The same ledger as the next start finds it, with a tree of these leaves.
+        /// The ledger after a restart, with a tree of these leaves.
         fn restarted(self, tree: MemoryTree) -> Self {
             let naming = Naming {
                 origin: None,
@@ -466,7 +467,7 @@ mod tests {
             Arc::clone(&self.publisher).publish().await;
         }
 
-        /// Until the latest checkpoint has as many entries and signatures.
+        /// Waits until the latest checkpoint has this many entries and signatures.
         async fn shown(&self, size: u64, signatures: usize) -> Arc<SignedCheckpoint> {
             let mut latest = self.publisher.follow();
             let is_it = |latest: &Option<Arc<SignedCheckpoint>>| {
@@ -515,7 +516,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_a_start_nothing_is_signed_until_a_witness_says_that_it_has_seen_no_more() {
+    async fn after_a_start_nothing_is_signed_until_a_witness_confirms_that_it_has_seen_no_more() {
         let bench = Bench::new();
         let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
         bench.grow(0..0).await;
@@ -526,7 +527,7 @@ mod tests {
         drop(listener);
         let following = tokio::spawn(bench.witness(&real, address).follow(Arc::clone(&bench.publisher)));
         bench.grow(0..0).await;
-        assert_eq!(bench.size(), Some(300), "what was published is shown, and no more");
+        assert_eq!(bench.size(), Some(300), "only the published checkpoint is shown");
         let listener = TcpListener::bind(address).await.unwrap();
         tokio::spawn(serve(Arc::clone(&real), listener));
         while bench.size() != Some(310) {
@@ -539,7 +540,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_witness_that_has_seen_more_or_something_else_stops_the_signing_for_good() {
+    async fn a_witness_that_has_seen_more_or_another_tree_stops_the_signing() {
         let ahead = MemoryTree::of(0..320);
         let other = MemoryTree::of(1..301);
         for seen in [ahead, other] {
@@ -548,7 +549,7 @@ mod tests {
             bench.grow(0..0).await;
             let size = seen.size();
             *real.seen.lock().unwrap() = (size, credence_ledger::tree::root_of(size, &seen).unwrap());
-            // Taken back to an earlier state, it has grown on in another way.
+            // Rolled back to an earlier state, it has grown differently.
             let tree = MemoryTree::of(0..300);
             tree.grow(900..950);
             let bench = bench.restarted(tree);
@@ -572,7 +573,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_witness_that_has_seen_the_log_before_is_told_the_proof_from_there() {
+    async fn a_witness_that_has_seen_the_log_before_gets_the_proof_from_there() {
         let bench = Bench::new();
         let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
         *real.seen.lock().unwrap() = (
@@ -606,7 +607,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_cosignature_of_the_checkpoint_is_not_shown() {
+    async fn a_signature_of_anything_else_is_not_shown() {
         let bench = Bench::new();
         let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), true);
         let (listener, address) = listen().await;
@@ -624,7 +625,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_witness_that_has_seen_more_than_there_is_says_that_the_ledger_forgot() {
+    async fn a_witness_that_has_seen_more_shows_that_the_ledger_lost_records() {
         let bench = Bench::new();
         let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
         real.seen.lock().unwrap().0 = 5_000;
@@ -636,7 +637,7 @@ mod tests {
         let publisher = Arc::clone(&bench.publisher);
         let asked = tokio::task::spawn_blocking(move || {
             let first = witness.ask(&checkpoint, &publisher);
-            // It was wrong, and is asked again.
+            // Its memory was wrong; it is asked again.
             *real.seen.lock().unwrap() = (0, empty_root());
             (first, witness.ask(&checkpoint, &publisher))
         });
@@ -647,14 +648,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_control_plane_that_starts_over_and_over_does_not_fill_its_checkpoint_with_cosignatures() {
+    async fn repeated_starts_do_not_fill_the_checkpoint_with_cosignatures() {
         let bench = Bench::new();
         let real = RealWitness::new(bench.publisher.verifier_key().unwrap(), false);
         let (listener, address) = listen().await;
         tokio::spawn(serve(Arc::clone(&real), listener));
         bench.grow(300..310).await;
         let checkpoint = bench.shown(310, 1).await;
-        // Each start asks about the checkpoint that was published last, whoever has cosigned it before.
+        // Each start asks about the last published checkpoint, even if a witness has cosigned it already.
         for _ in 0..3 {
             let witness = bench.witness(&real, address);
             let (checkpoint, publisher) = (Arc::clone(&checkpoint), Arc::clone(&bench.publisher));

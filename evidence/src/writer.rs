@@ -1,8 +1,8 @@
-//! The ledger's one writer, and the handle that the streams have.
+//! The ledger's only writer, and its handle for the streams.
 //!
-//! Reports of all streams queue to a thread that takes a group of them, checks each against its source's last durable
-//! sequence number, writes the group as one frame, syncs it, and only then answers. Since this thread alone knows the
-//! sources, no race between two streams of one source can store an entry twice.
+//! Reports of all streams queue for one thread. It takes a group of them, checks each against its source's last durable
+//! sequence number, writes the group as one frame, syncs it, and only then answers. Only this thread knows the sources,
+//! so no race between two streams of one source can store an entry twice.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use credence_runtime::threads::Threads;
 use credence_runtime::turns::Turn;
 use credence_storage::folder_lock::FolderWatch;
 
-/// The ledger as the streams see it. Cheap to clone.
+/// The ledger for the streams. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct LedgerHandle {
     shared: Arc<Shared>,
     reports: mpsc::Sender<Message>,
 }
 
-/// What a stream asks of the ledger.
+/// A request of a stream to the ledger.
 #[derive(Debug)]
 pub(crate) enum Report {
     /// Name a new source.
@@ -45,19 +45,19 @@ pub(crate) enum Report {
         peer: String,
         anchors_digest: Vec<u8>,
     },
-    /// Let a source continue, on a new stream.
+    /// Resume a source on a new stream.
     Resume { source: String, anchors_digest: Vec<u8> },
     /// Store a batch.
     Store {
         source: String,
         generation: u64,
         batch: BoundedBatch,
-        /// Its share of the memory for evidence, freed once the batch is on disk or refused.
+        /// Its part of the memory for evidence, freed once the batch is on disk or refused.
         room: Option<Turn>,
     },
     /// The source said Bye.
     Close { source: String, generation: u64 },
-    /// The source did not come back.
+    /// The source did not return in time.
     Lose { source: String, generation: u64 },
 }
 
@@ -65,26 +65,26 @@ pub(crate) enum Report {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
     pub source: String,
-    /// Counts the source's streams; reports of an earlier one are refused.
+    /// Counts the source's streams. Reports of earlier streams are refused.
     pub(crate) generation: u64,
     /// The source's last stored sequence number.
     pub last_sequence: u64,
 }
 
-/// Why a report was refused. If a part of it is stored all the same, the source's last sequence number says so.
+/// Why a report was refused. If a part of it was stored, the source's last sequence number shows it.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReportError {
     #[error("the control plane is stopping; reconnect and resume")]
     Stopping,
-    #[error("the part that writes the ledger has ended; reconnect and resume once the control plane is back")]
+    #[error("the writer of the ledger has ended; reconnect and resume when the control plane is back")]
     Died,
-    #[error("the ledger is damaged, nothing is taken in: {0}")]
+    #[error("the ledger is damaged, nothing is accepted: {0}")]
     Damaged(Arc<str>),
     #[error("the ledger cannot be written, nothing was acknowledged; send it again later. {0}")]
     Storage(Arc<LedgerError>),
     #[error("no randomness to name a source: {0}")]
     Random(String),
-    #[error("this ledger has no such source any more; open a new one")]
+    #[error("this ledger no longer has such a source; open a new one")]
     UnknownSource,
     #[error("a newer stream of this source has taken over")]
     Superseded,
@@ -104,7 +104,7 @@ struct Known {
 struct Shared {
     fault: Mutex<Option<String>>,
     stopping: AtomicBool,
-    /// Why the ledger could not even be opened, if so.
+    /// Why the ledger could not be opened, if so.
     damaged: Option<Arc<str>>,
 }
 
@@ -113,25 +113,25 @@ type Answer = oneshot::Sender<Result<Receipt, ReportError>>;
 #[derive(Debug)]
 enum Message {
     Report(Report, Answer),
-    /// Something that the control plane itself has to say.
+    /// Notes of the control plane itself.
     Notes(Vec<StoredNote>, oneshot::Sender<Result<(), ReportError>>),
     Erase(Erase, oneshot::Sender<Result<Option<Erased>, ReportError>>),
-    /// Remove some of what the retention does not ask for any more, of what this checkpoint covers; whether there was any.
+    /// Remove a part of the records beyond the retention that this checkpoint covers. Answers whether there were any.
     Retain(Arc<SignedCheckpoint>, oneshot::Sender<bool>),
-    /// Wakes the writer up so that it sees that it is to stop.
+    /// Wakes the writer, so that it notices the stop.
     Stop,
 }
 
-/// Whose evidence is to be erased.
+/// The principal whose evidence to erase.
 #[derive(Debug)]
 pub struct Erase {
     pub principal: PrincipalName,
-    /// Who asks for it, and why: for the note in the ledger.
+    /// The requester and the reason, for the note in the ledger.
     pub by: String,
     pub reason: String,
 }
 
-/// What there is in place of a writer if the ledger is damaged: everything is refused for this reason.
+/// Replaces the writer if the ledger is damaged: every request is refused for this reason.
 pub(crate) fn damaged(reason: &str, metrics: &Metrics) -> LedgerHandle {
     metrics.ledger_writable.set(0);
     let (reports, _) = mpsc::channel(1);
@@ -145,7 +145,7 @@ pub(crate) fn damaged(reason: &str, metrics: &Metrics) -> LedgerHandle {
     }
 }
 
-/// Starts the writer thread over an opened ledger. What it appends is handed over to the reverification.
+/// Starts the writer thread for an opened ledger. Its records are handed over to the reverification.
 pub(crate) fn start(
     ledger: Ledger,
     folder: FolderWatch,
@@ -186,14 +186,14 @@ pub(crate) fn start(
 // === impl LedgerHandle ===
 
 impl LedgerHandle {
-    /// From now on nothing is taken in; what is being written is finished and answered, and what still queues is refused.
+    /// From now on nothing is accepted. Writes in progress are finished and answered; queued reports are refused.
     fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
-        // A full queue keeps the writer awake, and it looks at the flag before each group.
+        // If the queue is full, the writer is awake, and checks the flag before each group.
         let _ = self.reports.try_send(Message::Stop);
     }
 
-    /// Queues a report. The answer comes when it is durable, in the order of queueing.
+    /// Queues a report. The answer arrives when it is durable, in the order of queueing.
     pub(crate) async fn submit(
         &self,
         report: Report,
@@ -203,7 +203,7 @@ impl LedgerHandle {
         Ok(answered)
     }
 
-    /// Stores what the control plane itself has to say. Blocks: for threads of their own.
+    /// Stores notes of the control plane itself. Blocks, so only for separate threads.
     pub(crate) fn note(&self, notes: Vec<StoredNote>) -> Result<(), ReportError> {
         let (answer, answered) = oneshot::channel();
         let sent = self.reports.blocking_send(Message::Notes(notes, answer));
@@ -211,13 +211,13 @@ impl LedgerHandle {
         answered.blocking_recv().unwrap_or_else(|_| Err(self.gone()))
     }
 
-    /// Erases what is known of a principal, if anything is.
+    /// Erases a principal's evidence, if there is any.
     pub async fn erase(&self, erase: Erase) -> Result<Option<Erased>, ReportError> {
         self.ask(|answer| Message::Erase(erase, answer)).await?
     }
 
-    /// Has what is older than the retention and published removed, now and from time to time, for as long as it is
-    /// polled. Some of it at a time: what is reported meanwhile comes between.
+    /// Removes published records beyond the retention, now and periodically, for as long as it is polled. It removes
+    /// them in parts, so that reports are handled in between.
     pub async fn keep_retention(self, every: Duration, published: watch::Receiver<Option<Arc<SignedCheckpoint>>>) {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -227,10 +227,10 @@ impl LedgerHandle {
                 continue;
             };
             let mut is_more = true;
-            // Ends: what is written down for it lies beyond this checkpoint.
+            // This loop ends, because its own notes are beyond this checkpoint.
             while is_more {
                 let retain = |answer| Message::Retain(Arc::clone(&latest), answer);
-                // What is not answered is asked again at the next tick.
+                // An unanswered request is repeated at the next tick.
                 is_more = self.ask(retain).await.unwrap_or(false);
             }
         }
@@ -252,7 +252,7 @@ impl LedgerHandle {
         self.ask(|answer| Message::Report(report, answer)).await?
     }
 
-    /// Why there is no writer, or none any more.
+    /// Why there is no writer, or no longer one.
     pub(crate) fn gone(&self) -> ReportError {
         if let Some(damaged) = &self.shared.damaged {
             ReportError::Damaged(Arc::clone(damaged))
@@ -263,19 +263,19 @@ impl LedgerHandle {
         }
     }
 
-    /// Why evidence is refused at the moment, if it is.
+    /// Why evidence is refused now, if it is.
     pub fn fault(&self) -> Option<String> {
         self.shared.fault.lock().clone()
     }
 }
 
-/// What the writer thread owns.
+/// The state of the writer thread.
 #[derive(Debug)]
 struct Writing {
     ledger: Ledger,
     folder: FolderWatch,
     alarm: Alarm,
-    /// How many streams each source has had since the start, if any; reports of an earlier one are refused.
+    /// The number of streams of each source since the start, if any. Reports of earlier streams are refused.
     generations: HashMap<SourceName, u64>,
     seen: Arc<Seen>,
     handover: Option<Arc<Handover>>,
@@ -283,7 +283,7 @@ struct Writing {
     metrics: Arc<Metrics>,
 }
 
-/// What will become durable together, and what the sources will then be.
+/// Items that become durable together, and the resulting states of the sources.
 #[derive(Debug, Default)]
 struct Group {
     items: Vec<NewItem>,
@@ -292,9 +292,9 @@ struct Group {
     batches: u64,
     lost: u64,
     sightings: Sightings,
-    /// The sources that the group changes; `None` for one that ends.
+    /// The sources that the group changes; `None` for a source that ends.
     sources: HashMap<SourceName, Option<Known>>,
-    /// The sources that have come back, with what they say that they trust.
+    /// The sources that have returned, with their trust anchors.
     returned: Vec<(SourceName, Vec<u8>)>,
     answers: Vec<(Answer, Receipt)>,
     duplicates: u64,
@@ -305,7 +305,7 @@ struct Group {
 // === impl Writing ===
 
 impl Writing {
-    /// Whether it ends as planned.
+    /// Returns whether it ended as planned.
     fn run(&mut self, mut queue: mpsc::Receiver<Message>) -> bool {
         while let Some(message) = queue.blocking_recv()
             && !self.shared.stopping.load(Ordering::Acquire)
@@ -322,11 +322,11 @@ impl Writing {
                     Message::Report(report, answer) => match group.add(self, report) {
                         Ok(receipt) => group.answers.push((answer, receipt)),
                         Err(error) => {
-                            // The stream may have gone; it is told nothing then.
+                            // The stream may have gone; then there is no receiver.
                             let _ = answer.send(Err(error));
                         }
                     },
-                    // What is no report waits for the group that precedes it.
+                    // Messages other than reports wait for the group before them.
                     other => {
                         alone = Some(other);
                         break;
@@ -337,7 +337,7 @@ impl Writing {
                 }
             }
             self.commit(group);
-            // The request to stop may have been the last thing in the queue.
+            // The request to stop may have been the last in the queue.
             if self.shared.stopping.load(Ordering::Acquire) {
                 break;
             }
@@ -354,7 +354,7 @@ impl Writing {
                 }
                 Some(Message::Stop | Message::Report(..)) | None => {}
             }
-            // Each write has counts of its own: what is reported meanwhile is counted together.
+            // Each write has its own counts: reports that arrive meanwhile are counted together.
             if self.ledger.counted() > counted {
                 std::thread::sleep(COUNTING_INTERVAL.saturating_sub(begun.elapsed()));
             }
@@ -376,7 +376,7 @@ impl Writing {
                 self.metrics.ledger_sync_seconds.observe(begun.elapsed().as_secs_f64());
                 appended
             }
-            // What is stored already is acknowledged once more.
+            // Entries that are already stored are acknowledged again.
             false => self.check_folder(),
         };
         if let Err(error) = stored {
@@ -429,7 +429,7 @@ impl Writing {
         };
         self.check_folder()?;
         let erased = match self.ledger.erase(view, &erase.by, &erase.reason) {
-            // Nothing was written: whether it can be is not known.
+            // Nothing was written, so it is unknown whether writing works.
             Ok(None) => None,
             erased => self.settle(erased)?,
         };
@@ -438,13 +438,14 @@ impl Writing {
         Ok(erased)
     }
 
-    /// Whether anything was removed.
+    /// Returns whether anything was removed.
     fn retain(&mut self, published: &Checkpoint) -> bool {
         if self.check_folder().is_err() {
             return false;
         }
         let retained = match self.ledger.retain(Some((published.size, published.root))) {
-            // Nothing was written: whether it can be is not known. What room there is changes by others, too.
+            // Nothing was written, so it is unknown whether writing works. Other programs may change the free space
+            // too.
             Ok(None) => {
                 note_size(&self.ledger, &self.metrics);
                 return false;
@@ -466,12 +467,12 @@ impl Writing {
             segments,
             keys,
             chains,
-            "the oldest evidence was removed, as the retention says"
+            "the oldest evidence was removed by the retention"
         );
         segments > 0
     }
 
-    /// Says how the ledger is after something was done to it.
+    /// Reports the ledger's state after an operation.
     fn settle<T>(&self, done: Result<T, LedgerError>) -> Result<T, ReportError> {
         note_size(&self.ledger, &self.metrics);
         match done {
@@ -485,7 +486,7 @@ impl Writing {
         }
     }
 
-    /// Nothing may be acknowledged that the next start may not find.
+    /// Nothing may be acknowledged that the next start might not find.
     fn check_folder(&self) -> Result<(), ReportError> {
         self.folder.check().map_err(|lost| {
             *self.shared.fault.lock() = Some(lost.to_string());
@@ -516,7 +517,7 @@ impl Writing {
 // === impl Group ===
 
 impl Group {
-    /// Adds what a report comes to. The receipt holds once the group is durable.
+    /// Adds the items of a report. The receipt is valid once the group is durable.
     fn add(&mut self, writing: &Writing, report: Report) -> Result<Receipt, ReportError> {
         match report {
             Report::Open {
@@ -606,7 +607,7 @@ impl Group {
         Ok((name, known.ok_or(ReportError::UnknownSource)?))
     }
 
-    /// The source, if the report comes from its newest stream.
+    /// The source, if the report is from its newest stream.
     fn current(&self, writing: &Writing, source: &str, generation: u64) -> Result<(SourceName, Known), ReportError> {
         let (name, known) = self.known(writing, source)?;
         if known.generation == generation {
@@ -635,7 +636,7 @@ impl Group {
 // === impl Known ===
 
 impl Known {
-    /// How many of the batch's entries are stored already, and how many are not.
+    /// How many of the batch's entries are already stored, and how many are not.
     fn continue_with(&self, batch: &BoundedBatch) -> Result<(u64, u64), ReportError> {
         let (first, count) = (batch.first_sequence, batch.entries as u64);
         let plausible = first > 0 && first <= 1 << 63 && count > 0;
@@ -667,7 +668,7 @@ impl Known {
     }
 }
 
-/// Says how large the ledger is, and what room it has left.
+/// Reports the ledger's size and its free space.
 fn note_size(ledger: &Ledger, metrics: &Metrics) {
     metrics.ledger_bytes.set(ledger.bytes() as i64);
     metrics.ledger_keys.set(ledger.data_keys() as i64);
@@ -677,12 +678,12 @@ fn note_size(ledger: &Ledger, metrics: &Metrics) {
     }
 }
 
-/// Reports that may wait for the disk; then the streams wait, and with them their clients.
+/// The number of reports that may wait for the disk. Beyond it, the streams wait, and with them their clients.
 const QUEUE: usize = 1024;
-/// A group is closed once it has as much as this.
+/// A group is closed at this size.
 const GROUP_BYTES: u64 = 4 << 20;
 const GROUP_REPORTS: usize = 512;
-/// From one group to the next while a principal beyond its share is counted. Filters report as often.
+/// The time between two groups while a principal beyond its share is counted. Filters report as often.
 const COUNTING_INTERVAL: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
@@ -729,7 +730,7 @@ mod tests {
             published: None,
         };
         let (mut ledger, _) = Ledger::open(folder, options).unwrap();
-        ledger.share_out(1);
+        ledger.limit_shares(1);
         let awaited = ledger.awaited().iter().map(SourceName::to_string).collect();
         let reader = ledger.reader();
         let (handle, writer) = start(
@@ -771,7 +772,7 @@ mod tests {
             Ok(self.handle.perform(report).await?.last_sequence)
         }
 
-        /// A checkpoint of everything that is stored.
+        /// A checkpoint of everything stored.
         fn published(&self) -> Arc<SignedCheckpoint> {
             let size = self.reader.size();
             let checkpoint = Checkpoint {
@@ -797,7 +798,7 @@ mod tests {
         }
     }
 
-    /// Entries that carry their own sequence number as a count.
+    /// Entries with their own sequence number as the count.
     fn batch(first_sequence: u64, count: u64) -> BoundedBatch {
         let entry = |count| v1::Entry {
             entry: Some(Kind::Aggregate(v1::Aggregate {
@@ -823,7 +824,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_source_trusts_is_stored_with_its_start() {
+    async fn the_anchors_of_a_source_are_stored_with_its_start() {
         let folder = tempfile::tempdir().unwrap();
         let running = run(folder.path());
         running.open().await;
@@ -832,7 +833,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_erased_can_not_be_read_any_more() {
+    async fn erased_evidence_cannot_be_read() {
         let folder = tempfile::tempdir().unwrap();
         let running = run(folder.path());
         let source = running.open().await;
@@ -1069,7 +1070,7 @@ mod tests {
         let refused = running.store(&source, 1, 300).await;
         assert!(matches!(refused, Err(ReportError::Storage(_))));
         assert!(running.handle.fault().unwrap().contains("--ledger-bytes"));
-        // Nor is it any better because there is nothing to remove.
+        // The retention does not help either, because there is nothing to remove.
         let (answer, answered) = oneshot::channel();
         let retain = Message::Retain(running.published(), answer);
         running.handle.send(retain).await.unwrap();
@@ -1080,7 +1081,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_that_is_not_to_be_kept_is_removed_part_by_part() {
+    async fn everything_beyond_the_retention_is_removed_part_by_part() {
         let folder = tempfile::tempdir().unwrap();
         let bounds = LedgerBounds {
             total: 1 << 30,

@@ -1,7 +1,7 @@
-//! The plugin of this VM, and whose turn it is when Envoy calls.
+//! The plugin of this VM, and the order of Envoy's calls.
 //!
-//! A call to Envoy may end a request before it returns, and Envoy says so at once. The plugin is then in use. Such ends
-//! wait in a queue and follow as soon as the plugin is free, so that nothing is borrowed twice.
+//! A call to Envoy may end a request before it returns, and Envoy reports that at once, while the plugin is in use.
+//! Such ends wait in a queue until the plugin is free, so that nothing is borrowed twice.
 
 use std::cell::Cell;
 
@@ -10,22 +10,22 @@ use crate::host::{Plugin, RootId, StreamId};
 thread_local! {
     /// Empty while the plugin is in use.
     static PLUGIN: Cell<Option<Box<dyn Plugin>>> = const { Cell::new(None) };
-    /// Requests that ended meanwhile.
+    /// Requests that ended while the plugin was in use.
     static ENDED: Cell<Vec<(RootId, StreamId)>> = const { Cell::new(Vec::new()) };
     /// Requests that were refused since the last tick because the plugin was in use.
     static UNDECIDED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Makes `plugin` the one of this VM.
+/// Installs the plugin of this VM.
 pub(crate) fn install(plugin: Box<dyn Plugin>) {
     PLUGIN.set(Some(plugin));
 }
 
-/// Gives the plugin a call; `None` if it is in use, or there is none.
+/// Calls the plugin; `None` if it is in use, or if there is none.
 pub(crate) fn with_plugin<R>(call: impl FnOnce(&mut dyn Plugin) -> R) -> Option<R> {
     let mut plugin = PLUGIN.take()?;
     let outcome = call(plugin.as_mut());
-    // The end of a request may cause further ones.
+    // Handling the end of a request may end other ones.
     loop {
         let ended = ENDED.take();
         if ended.is_empty() {
@@ -39,7 +39,7 @@ pub(crate) fn with_plugin<R>(call: impl FnOnce(&mut dyn Plugin) -> R) -> Option<
     Some(outcome)
 }
 
-/// The tick period of a root context has passed. Left out if the plugin is in use: the next one comes.
+/// The tick period of a root context has passed. Skipped if the plugin is in use: the next tick follows.
 pub(crate) fn on_tick(root: RootId) {
     with_plugin(|plugin| plugin.on_tick(root, UNDECIDED.take()));
 }
@@ -49,7 +49,7 @@ pub(crate) fn note_undecided() {
     UNDECIDED.set(UNDECIDED.get().saturating_add(1));
 }
 
-/// A request has ended, now or from within a call of the plugin.
+/// A request has ended, possibly during a call of the plugin.
 pub(crate) fn on_stream_end(root: RootId, stream: StreamId) {
     if with_plugin(|plugin| plugin.on_stream_end(root, stream)).is_none() {
         let mut ended = ENDED.take();
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::host::{Flow, GrpcToken};
 
-    /// Remembers every call; what a call to Envoy would cause is caused by the tick.
+    /// Records every call. During a tick it calls `during_tick`, as Envoy may call back.
     struct Recorder {
         calls: Rc<RefCell<Vec<String>>>,
         during_tick: fn(),
@@ -132,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn without_a_plugin_nothing_is_decided() {
+    fn without_a_plugin_no_request_is_decided() {
         assert_eq!(headers(), None);
     }
 
     #[test]
-    fn ends_from_within_a_call_follow_in_order() {
+    fn ends_during_a_call_follow_in_order() {
         let calls = Recorder::install(|| {
             on_stream_end(RootId(1), StreamId(8));
             on_stream_end(RootId(1), StreamId(9));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_from_within_a_call_is_not_decided_and_is_counted() {
+    fn a_request_during_a_call_is_not_decided_and_is_counted() {
         let calls = Recorder::install(|| {
             assert_eq!(headers(), None);
             note_undecided();

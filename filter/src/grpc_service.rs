@@ -1,4 +1,4 @@
-//! What Envoy is told to open a gRPC stream by: as much of `envoy.config.core.v3.GrpcService` as names a cluster.
+//! The part of `envoy.config.core.v3.GrpcService` with which Envoy opens a gRPC stream to a cluster.
 
 use prost::Message;
 
@@ -25,9 +25,10 @@ pub(crate) fn encode(cluster: &str) -> Vec<u8> {
     GrpcService { envoy_grpc }.encode_to_vec()
 }
 
-/// What the requests to a cluster say as `:authority`. Left out, it would be the cluster's name, and servers refuse
-/// requests whose authority is none (RFC 9113 section 8.3.1, RFC 3986 section 3.2), as Istio's names are not:
-/// `outbound|7071||credence.example`. Of those it is the host. Never empty, for that is as if it were left out.
+/// The `:authority` of requests to a cluster. By default it would be the cluster's name, but servers refuse an invalid
+/// authority (RFC 9113 section 8.3.1, RFC 3986 section 3.2). Istio's names are invalid ones:
+/// `outbound|7071||credence.example`. For these, the authority is the host. Never empty, because Envoy treats an empty
+/// one as absent.
 fn authority(cluster: &str) -> String {
     let host = cluster.rsplit('|').find(|part| !part.is_empty()).unwrap_or("-");
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '.' | '_');
@@ -48,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn the_authority_is_one_whatever_the_cluster_is_called() {
+    fn every_cluster_name_gives_a_valid_authority() {
         for (cluster, expected) in [
             ("credence", "credence"),
             (

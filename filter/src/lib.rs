@@ -1,14 +1,14 @@
 //! Credence's Envoy filter: the shell between Envoy and `credence_decision`.
 //!
-//! | module | its one job |
+//! | module | task |
 //! |---|---|
-//! | `host` | what the plugin needs of its host, and what its host tells it |
-//! | `plugin` | what a callback of the host leads to |
-//! | `dispatch` | the plugin of this VM, and whose turn it is when Envoy calls |
-//! | `grpc_service` | what Envoy is told to open a gRPC stream by |
-//! | `envoy` | the boundary to Envoy: the proxy-wasm SDK, and what it lacks |
+//! | `host` | what the plugin needs from its host, and the events that the host reports |
+//! | `plugin` | handles the host's callbacks |
+//! | `dispatch` | the plugin of this VM, and the order of Envoy's calls |
+//! | `grpc_service` | how Envoy opens a gRPC stream |
+//! | `envoy` | the boundary to Envoy: the proxy-wasm SDK, and its missing parts |
 
-// On this machine there is nothing to serve but the tests.
+// Outside of Wasm, only the tests use this code.
 #![cfg(any(target_arch = "wasm32", test))]
 #![cfg_attr(
     not(test),

@@ -1,7 +1,7 @@
-//! What the fuzz targets do with an input, and how inputs are mutated.
+//! The fuzz targets, and the mutations of inputs.
 //!
-//! The targets do not depend on libFuzzer, so that the plain tests of credence-delegation replay every input that is
-//! worth keeping (delegation/tests/corpus.rs).
+//! The targets do not depend on libFuzzer, so that ordinary tests of credence-delegation can replay every input in the
+//! corpus (delegation/tests/corpus.rs).
 
 pub mod mutate;
 pub mod targets;

@@ -1,11 +1,12 @@
-//! Mutations that keep JSON whole, since almost everything here reads JSON and refuses it for one wrong byte.
+//! Mutations that keep JSON valid: most targets read JSON and refuse it for one wrong byte.
 //!
-//! An input may have several JSON texts in it, and other text around them: what looks like a JSON value is one.
+//! An input may contain several JSON texts, with other text around them. Anything that looks like a JSON value counts
+//! as one.
 
 use std::ops::Range;
 
 /// Mutates the first `length` bytes of `input` in place, to at most `room` bytes, and returns the new length. Every
-/// other time, or where there is no JSON to be mutated, by `bytes`, which is libFuzzer's own way.
+/// other time, or if the input has no JSON, it uses `bytes`, which is libFuzzer's own mutation.
 pub fn json(
     input: &mut [u8],
     length: usize,
@@ -40,7 +41,7 @@ fn mutated(text: &[u8], random: &mut Random) -> Option<Vec<u8>> {
     let value = random.pick(&values)?.range.clone();
     let replaced = |range: Range<usize>, by: &[u8]| Some([&text[..range.start], by, &text[range.end..]].concat());
     match random.below(9) {
-        // By another value of the input: how a child comes to have its parent's constraint.
+        // By another value of the input. This gives a child its parent's constraint.
         0 | 1 => replaced(value, &text[random.pick(&values)?.range.clone()]),
         2 => replaced(value, random.pick(FRAGMENTS)?.as_bytes()),
         3 => {
@@ -97,7 +98,7 @@ fn without(text: &[u8], spans: &[Span], value: Range<usize>) -> Option<Vec<u8>> 
     Some([&text[..start], &text[end..]].concat())
 }
 
-/// With one more member or element at the front of an object or array.
+/// Adds a member or element at the front of an object or array.
 fn with_one_more(text: &[u8], values: &[&Span], random: &mut Random) -> Option<Vec<u8>> {
     let containers: Vec<&&Span> = values
         .iter()
@@ -120,7 +121,7 @@ fn with_one_more(text: &[u8], values: &[&Span], random: &mut Random) -> Option<V
     Some([&text[..inside], &more, &text[inside..]].concat())
 }
 
-/// With a line doubled, dropped, or in another place.
+/// Duplicates, drops or moves a line.
 fn with_other_lines(text: &[u8], random: &mut Random) -> Option<Vec<u8>> {
     let mut lines: Vec<&[u8]> = text.split(|&byte| byte == b'\n').collect();
     let (from, to) = (random.below(lines.len()), random.below(lines.len()));
@@ -139,7 +140,7 @@ struct Span {
 
 #[derive(PartialEq, Eq)]
 enum Kind {
-    /// A string that a colon follows.
+    /// A string before a colon.
     Name,
     String,
     Array,
@@ -148,7 +149,7 @@ enum Kind {
     Bare,
 }
 
-/// What looks like a JSON value, or like a member's name, anywhere in the text.
+/// Everything in the text that looks like a JSON value or a member's name.
 fn spans(text: &[u8]) -> Vec<Span> {
     let (mut spans, mut open) = (Vec::new(), Vec::new());
     let mut place = 0;
@@ -198,7 +199,7 @@ fn spans(text: &[u8]) -> Vec<Span> {
     spans
 }
 
-/// Numbers that follow from a seed.
+/// Pseudo-random numbers from a seed.
 struct Random(u64);
 
 impl Random {
@@ -225,7 +226,7 @@ impl Random {
     }
 }
 
-/// Values that matter here.
+/// Values with a meaning in these formats.
 const FRAGMENTS: &[&str] = &[
     "null",
     "true",
@@ -257,7 +258,7 @@ const FRAGMENTS: &[&str] = &[
     r#"{"constraint_type":"wildcard","optional":true}"#,
 ];
 
-/// Names of members that matter here.
+/// Member names with a meaning in these formats.
 const NAMES: &[&str] = &[
     "\"a\"",
     "\"*\"",

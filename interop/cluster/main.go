@@ -4,7 +4,7 @@
 //
 //	cluster KUBECONFIG NAMESPACE...
 //
-// writes the file by which the others find it, and serves until it is ended.
+// It writes the kubeconfig file for its clients, and serves until it is stopped.
 package main
 
 import (
@@ -49,12 +49,12 @@ type object = map[string]any
 
 type cluster struct {
 	sync.Mutex
-	// By the path at which the API has them.
+	// By API path.
 	objects  map[string]object
 	revision int
 }
 
-// What there is of kinds: resource, kind, whether it is in a namespace.
+// A resource kind: resource, kind, and whether it is in a namespace.
 type kind struct {
 	resource, name string
 	namespaced     bool
@@ -91,9 +91,9 @@ func (it *cluster) ServeHTTP(writer http.ResponseWriter, request *http.Request) 
 	}
 	if answer == nil && request.URL.Query().Get("watch") != "" {
 		if request.URL.Query().Get("sendInitialEvents") != "" {
-			answer, status = failure("Invalid", "lists come first here", http.StatusUnprocessableEntity)
+			answer, status = failure("Invalid", "a watch must follow a list", http.StatusUnprocessableEntity)
 		} else {
-			// What there is has been listed, and nothing changes.
+			// The client has listed all objects, and nothing changes.
 			writer.WriteHeader(http.StatusOK)
 			writer.(http.Flusher).Flush()
 			<-request.Context().Done()
@@ -110,7 +110,7 @@ func (it *cluster) ServeHTTP(writer http.ResponseWriter, request *http.Request) 
 	_ = json.NewEncoder(writer).Encode(answer)
 }
 
-// What clients ask before anything else: which kinds there are, and that every field is checked here.
+// The first requests of clients: the kinds, and that the server validates every field.
 func (it *cluster) discovered(path string) object {
 	switch path {
 	case "/version":
@@ -120,7 +120,7 @@ func (it *cluster) discovered(path string) object {
 	case "/apis":
 		var list []object
 		for name := range groups {
-			// Each once, by the first of its versions.
+			// Each once, with its first version.
 			if group, _, found := strings.Cut(name, "/"); found && versions(group)[0]["groupVersion"] == name {
 				list = append(list, object{"name": group, "versions": versions(group), "preferredVersion": versions(group)[0]})
 			}
@@ -161,7 +161,7 @@ func versions(group string) []object {
 	return all
 }
 
-// Of each kind that it can be patched with fieldValidation, so that kubectl leaves the checking to us.
+// Says for each kind that a patch supports fieldValidation, so that kubectl leaves the validation to the server.
 func described(name string, kinds []kind) object {
 	group, version, found := strings.Cut(name, "/")
 	if !found {
@@ -223,7 +223,7 @@ func (it *cluster) answer(request *http.Request) (object, int) {
 	return failure("NotFound", path+" is not there", http.StatusNotFound)
 }
 
-// What clients know the type of they send as protobuf.
+// Clients send types that they know as protobuf.
 func read(request *http.Request) (object, error) {
 	var body object
 	bytes, err := io.ReadAll(request.Body)
@@ -244,7 +244,7 @@ func read(request *http.Request) (object, error) {
 	return body, json.Unmarshal(bytes, &body)
 }
 
-// A namespace has to be there before what is in it.
+// A namespace must exist before its objects.
 func (it *cluster) keep(path string, body object) (object, int) {
 	if _, rest, found := strings.Cut(path, "/namespaces/"); found {
 		namespace, inside, _ := strings.Cut(rest, "/")
@@ -309,7 +309,7 @@ func (it *cluster) list(request *http.Request) object {
 	return nil
 }
 
-// Whether all that a selector names have the value that it says.
+// Whether all names in a selector have the stated value.
 func is(selector string, value func(string) string) bool {
 	for _, requirement := range strings.Split(selector, ",") {
 		name, expected, found := strings.Cut(requirement, "=")

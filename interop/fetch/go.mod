@@ -1,2 +1,2 @@
-// Built by the lock files of ../istio (go build -modfile): here is only what Go finds the folder by.
+// Built with the lock files of ../istio (go build -modfile). Go finds the folder by this file.
 module credence.example/fetch

@@ -1,4 +1,4 @@
-// Fetches a module by the code by which Istio's agent does, which logs to standard output, and writes it to a file:
+// Fetches a module with the code of Istio's agent, which logs to standard output, and writes it to a file:
 //
 //	fetch FILE URL [SHA256]
 package main

@@ -49,8 +49,8 @@ func (goJose) mint(issuer, holder jose.JSONWebKey) (string, error) {
 	return mintWithGoJose(issuer, holder)
 }
 
-// go-jose has Ed25519 under its older name only, EdDSA. Under its present name (RFC 9864) it takes a signer and a
-// verifier of our own, as it would a hardware module's.
+// go-jose has Ed25519 only under its older name, EdDSA. For the current name (RFC 9864) it accepts our own signer and
+// verifier, as it would a hardware module's.
 const ed25519Name = "Ed25519"
 
 type ed25519Signer struct{ key ed25519.PrivateKey }
@@ -67,7 +67,7 @@ type ed25519Verifier ed25519.PublicKey
 
 func (v ed25519Verifier) VerifyPayload(payload, signature []byte, algorithm jose.SignatureAlgorithm) error {
 	if algorithm != ed25519Name || !ed25519.Verify(ed25519.PublicKey(v), payload, signature) {
-		return errors.New("the signature is not this key's")
+		return errors.New("the signature does not verify with this key")
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 type golangJWT struct{}
 
 func init() {
-	// So that the parser finds the method by a token's "alg".
+	// Lets the parser find the method by a token's "alg".
 	jwt.RegisterSigningMethod("Ed25519", func() jwt.SigningMethod { return ed25519Method{} })
 }
 

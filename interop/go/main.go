@@ -1,6 +1,6 @@
-// Command interop does with a library what its standard input asks for, one JSON object a line; ../README.md has the
-// requests. With the arguments "mint FOLDER" it runs the mint function of Credence's docs/start/agents.md, with the keys that are in
-// that folder.
+// Command interop executes requests with a library: one JSON object a line on standard input; ../README.md has the
+// requests. With the arguments "mint FOLDER" it runs the mint function of Credence's docs/start/agents.md, with the
+// keys in that folder.
 package main
 
 import (
@@ -70,7 +70,7 @@ func readKey(file string) (key jose.JSONWebKey, err error) {
 	return key, json.Unmarshal(text, &key)
 }
 
-// serve answers each line of standard input with one of standard output.
+// serve answers each line of standard input with a line on standard output.
 func serve(library library) error {
 	answers := json.NewEncoder(os.Stdout)
 	requests := json.NewDecoder(bufio.NewReader(os.Stdin))

@@ -26,8 +26,8 @@ func rootClaims(issuer string, holder jose.JSONWebKey, tools json.RawMessage) ma
 	return claims
 }
 
-// derivedClaims are those of section 6.2: signed by the parent's holder, who is named by his key, and bound to the
-// parent by its hash.
+// derivedClaims are those of section 6.2: signed by the parent's holder, named by the key's thumbprint, and bound to
+// the parent by its hash.
 func derivedClaims(parent string, signer, holder jose.JSONWebKey, tools json.RawMessage) (map[string]any, error) {
 	var outer struct {
 		Exp      int64
@@ -65,7 +65,7 @@ func proofClaims(leaf, tool string, arguments json.RawMessage, audience string) 
 	}, nil
 }
 
-// withMoreTime is the token with another exp under the same signature.
+// withMoreTime is the same token with another exp and the same signature.
 func withMoreTime(token string) (string, error) {
 	var claims map[string]json.RawMessage
 	if err := decodeClaims(token, &claims); err != nil {
@@ -96,7 +96,7 @@ func grantClaims(holder jose.JSONWebKey, tools json.RawMessage, depth, maxDepth 
 	}
 }
 
-// tokenHash is that of section 4.6: of the JWS signing input, that is of all before the signature.
+// tokenHash is that of section 4.6: of the JWS signing input, which is everything before the signature.
 func tokenHash(token string) string {
 	digest := sha256.Sum256([]byte(token[:strings.LastIndex(token, ".")]))
 	return base64.RawURLEncoding.EncodeToString(digest[:])

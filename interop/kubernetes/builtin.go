@@ -37,8 +37,9 @@ func isOfKubernetesItself(kind schema.GroupVersionKind) bool {
 	return legacyscheme.Scheme.Recognizes(kind)
 }
 
-// createBuiltIn is what the API server does with an object of a kind of its own: unknown and repeated members, defaults,
-// validation, warnings. Pods are held to the strictest of the Pod Security Standards besides, which their namespace asks for.
+// createBuiltIn does what the API server does with an object of a built-in kind: unknown and repeated members,
+// defaults, validation, warnings. Pods must also meet the strictest of the Pod Security Standards, which their
+// namespace enforces.
 func createBuiltIn(json []byte) (runtime.Object, []string) {
 	codecs := serializer.NewCodecFactory(legacyscheme.Scheme, serializer.EnableStrict)
 	decoded, _, err := codecs.UniversalDeserializer().Decode(json, nil, nil)
@@ -50,7 +51,7 @@ func createBuiltIn(json []byte) (runtime.Object, []string) {
 	if err != nil {
 		return nil, []string{err.Error()}
 	}
-	// Validated as a copy, which gets what the API server adds of its own accord.
+	// Validates a copy, which gets the fields that the API server adds.
 	return stored, judge(stored.DeepCopyObject())
 }
 
@@ -84,11 +85,11 @@ func judge(stored runtime.Object) []string {
 	case *policy.PodDisruptionBudget:
 		return texts(policyrules.ValidatePodDisruptionBudget(object, policyrules.PodDisruptionBudgetValidationOptions{}))
 	default:
-		return []string{fmt.Sprintf("nothing is known of what %T has to be; add it to builtin.go", stored)}
+		return []string{fmt.Sprintf("there is no validation for %T; add it to builtin.go", stored)}
 	}
 }
 
-// generateSelector makes the labels by which a Job knows its pods.
+// generateSelector makes the labels by which a Job finds its pods.
 func generateSelector(job *batch.Job) {
 	job.UID = "00000000-0000-0000-0000-000000000000"
 	if job.Spec.Template.Labels == nil {

@@ -13,13 +13,13 @@ import (
 	"helm.sh/helm/v3/pkg/lint/support"
 )
 
-// What the manifests are for: a release of this name in this namespace.
+// The manifests are for a release of this name in this namespace.
 const (
 	release   = "credence"
 	namespace = "credence"
 )
 
-// render is `helm template`, after the values were held to the chart's schema.
+// render is `helm template`, with the values checked against the chart's schema.
 func render(folder, valuesFile string) (string, error) {
 	chart, err := loader.LoadDir(folder)
 	if err != nil {
@@ -60,7 +60,7 @@ func lintChart(folder, valuesFile string) []string {
 	}
 	var problems []string
 	for _, message := range lint.All(folder, values, namespace, true).Messages {
-		// What it would be nice to have, such as an icon, is no problem.
+		// Recommendations, such as an icon, are not problems.
 		if message.Severity >= support.WarningSev {
 			problems = append(problems, fmt.Sprintf("%s: helm lint: %s", valuesFile, message.Error()))
 		}

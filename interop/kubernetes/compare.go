@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// compare says where a chart that is rendered with these values and manifests do not come to the same once an API server has
-// filled in its defaults.
+// compare reports differences between a chart rendered with these values and manifests, with an API server's defaults
+// filled in.
 func compare(rules *definitions, chart, values string, manifests []string, mayHaveMore bool) ([]string, error) {
 	text, err := render(chart, values)
 	if err != nil {
@@ -37,14 +37,14 @@ func compare(rules *definitions, chart, values string, manifests []string, mayHa
 	}
 	for name := range theirs {
 		if _, found := ours[name]; !found && !mayHaveMore {
-			problems = append(problems, fmt.Sprintf("%s: the chart has it, the manifests have not", name))
+			problems = append(problems, fmt.Sprintf("%s: only the chart has it", name))
 		}
 	}
 	sort.Strings(names)
 	for _, name := range names {
 		other, found := theirs[name]
 		if !found {
-			problems = append(problems, fmt.Sprintf("%s: the manifests have it, the chart has not", name))
+			problems = append(problems, fmt.Sprintf("%s: only the manifests have it", name))
 			continue
 		}
 		mine, err := comparable(ours[name])
@@ -65,7 +65,7 @@ func compare(rules *definitions, chart, values string, manifests []string, mayHa
 func byName(objects []object) map[string]runtime.Object {
 	named := map[string]runtime.Object{}
 	for _, object := range objects {
-		// Namespaces are whoever's who installs a chart.
+		// The operator who installs a chart makes the namespaces.
 		if object.kind != "Namespace" {
 			named[object.kind+" "+object.namespace+"/"+object.name] = object.stored
 		}
@@ -73,7 +73,7 @@ func byName(objects []object) map[string]runtime.Object {
 	return named
 }
 
-// comparable is the object as JSON would have it, without what only one of the two can have.
+// comparable is the object as JSON, without parts that only one of the two can have.
 func comparable(stored runtime.Object) (any, error) {
 	stored = stored.DeepCopyObject()
 	accessor, err := meta.Accessor(stored)
@@ -88,7 +88,7 @@ func comparable(stored runtime.Object) (any, error) {
 	case *apps.StatefulSet:
 		object.Spec.Template.Annotations = without(object.Spec.Template.Annotations)
 	case *core.ConfigMap:
-		// Comments and order do not matter.
+		// Ignores comments and order.
 		for name, text := range object.Data {
 			json, err := yaml.YAMLToJSONStrict([]byte(text))
 			if err != nil {
@@ -100,7 +100,7 @@ func comparable(stored runtime.Object) (any, error) {
 	return stored, nil
 }
 
-// without what a chart says of itself.
+// without removes labels and annotations about the chart itself.
 func without(texts map[string]string) map[string]string {
 	left := map[string]string{}
 	for name, text := range texts {

@@ -22,12 +22,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// definitions are the custom resource definitions that are at hand.
+// definitions are the available custom resource definitions.
 type definitions struct {
 	byKind map[schema.GroupVersionKind]*definition
 }
 
-// definition says what a custom resource of one version has to be.
+// definition is the schema of one version of a custom resource.
 type definition struct {
 	isNamespaced bool
 	structural   *structural.Structural
@@ -94,7 +94,7 @@ func (all *definitions) read(document string) error {
 	return nil
 }
 
-// create is what the API server does with a custom resource: unknown members, defaults, schema, rules.
+// create does what the API server does with a custom resource: unknown members, defaults, schema, rules.
 func (definition *definition) create(raw *unstructured.Unstructured) (runtime.Object, []string) {
 	var problems []string
 	if definition.isNamespaced != (raw.GetNamespace() != "") {

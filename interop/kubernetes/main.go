@@ -1,5 +1,5 @@
-// Says what Kubernetes would say about manifests, without a Kubernetes: with the code that its API server runs, the published
-// definitions of what is no part of it, and Helm's own engine.
+// Validates manifests without a Kubernetes cluster: with the code of its API server, the published definitions of
+// custom resources, and Helm's own engine.
 //
 //	kubernetes check CRDS FILE...              what is wrong with these manifests
 //	kubernetes chart CRDS CHART                the same with the chart, for each of its ci/*-values.yaml
@@ -8,7 +8,8 @@
 //	kubernetes settings CHART VALUES           the control plane's settings, as the rendered chart has them
 //	kubernetes arguments CHART VALUES          the control plane's arguments, a line each
 //
-// CRDS is a folder with custom resource definitions. The exit code is 1 if anything is wrong, and 2 if nothing could be said.
+// CRDS is a folder with custom resource definitions. The exit code is 1 if there is an error, and 2 if the check could
+// not run.
 package main
 
 import (

@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// object is one that would be accepted: as the API server stores it, defaults included.
+// object is a valid object as the API server stores it, defaults included.
 type object struct {
 	kind, namespace, name string
 	stored                runtime.Object
 }
 
-// checkText looks at every document of a file.
+// checkText checks every document of a file.
 func checkText(rules *definitions, path string, text []byte) ([]object, []string) {
 	var objects []object
 	var problems []string
@@ -32,7 +32,7 @@ func checkText(rules *definitions, path string, text []byte) ([]object, []string
 		if err != nil {
 			return objects, append(problems, fmt.Sprintf("%s: %v", place, err))
 		}
-		// Strict: a member that stands there twice is one too many.
+		// Strict: a repeated member is an error.
 		json, err := yaml.YAMLToJSONStrict(document)
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("%s: %v", place, err))
@@ -55,7 +55,7 @@ func checkText(rules *definitions, path string, text []byte) ([]object, []string
 	}
 }
 
-// create does what the API server does with an object that is to be created.
+// create does what the API server does when an object is created.
 func create(rules *definitions, raw *unstructured.Unstructured, json []byte) (runtime.Object, []string) {
 	kind := raw.GroupVersionKind()
 	if isOfKubernetesItself(kind) {
@@ -64,5 +64,5 @@ func create(rules *definitions, raw *unstructured.Unstructured, json []byte) (ru
 	if definition, found := rules.byKind[kind]; found {
 		return definition.create(raw)
 	}
-	return raw, []string{fmt.Sprintf("no definition of %s is at hand", kind)}
+	return raw, []string{fmt.Sprintf("there is no definition of %s", kind)}
 }

@@ -25,14 +25,14 @@ func printArguments(chart, values string) error {
 	return err
 }
 
-// renderedObject is the rendered chart's only one of its kind.
+// renderedObject is the only object of this kind in the rendered chart.
 func renderedObject[Kind any](chart, values string) (Kind, error) {
 	var wanted Kind
 	text, err := render(chart, values)
 	if err != nil {
 		return wanted, err
 	}
-	// What is no part of Kubernetes is not looked for, and needs no definition.
+	// Custom resources are not needed here, so no definitions are.
 	objects, _ := checkText(&definitions{}, values, []byte(text))
 	for _, object := range objects {
 		if found, is := object.stored.(Kind); is {

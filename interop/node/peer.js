@@ -1,4 +1,4 @@
-// Does with jose what standard input asks for, one JSON object a line. ../README.md has the requests.
+// Executes requests with jose: one JSON object a line on standard input. ../README.md has the requests.
 
 import { createInterface } from "node:readline";
 import { SignJWT, exportJWK, generateKeyPair, importJWK, jwtVerify } from "jose";

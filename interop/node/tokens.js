@@ -10,7 +10,7 @@ export function root({ issuer, holder, tools }) {
   return { ...grant(holder, tools, 0, 2), iss: issuer };
 }
 
-/** Section 6.2: signed by the parent's holder, who is named by his key, and bound to the parent by its hash. */
+/** Section 6.2: signed by the parent's holder, named by the key's thumbprint, and bound to the parent by its hash. */
 export async function derived({ parent, key, holder, tools }) {
   const outer = decodeJwt(parent);
   return {
@@ -34,7 +34,7 @@ export function proof({ leaf, tool, arguments: hta, audience }) {
   };
 }
 
-/** The token with another `exp` under the same signature. */
+/** The same token with another `exp` and the same signature. */
 export function withMoreTime(token) {
   const [header, , signature] = token.split(".");
   const claims = decodeJwt(token);
@@ -58,7 +58,7 @@ function grant(holder, tools, depth, maxDepth) {
   };
 }
 
-/** Section 4.6: of the JWS signing input, that is of all before the signature. */
+/** Section 4.6: of the JWS signing input, which is everything before the signature. */
 function tokenHash(token) {
   return createHash("sha256").update(token.slice(0, token.lastIndexOf("."))).digest("base64url");
 }

@@ -1,5 +1,5 @@
-"""Teaches schemathesis the media types and text formats of the description, and has it leave out what is wrong in a way
-that no JSON schema says."""
+"""Teaches schemathesis the media types and text formats of the API's description. Skips requests that are invalid by a
+rule that JSON Schema cannot express."""
 
 import base64
 import datetime
@@ -14,7 +14,7 @@ def token(ctx, value):
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
 
 
-# What may stand in a JSON text, and in a name that is neither empty nor longer than its limit in bytes.
+# Characters of a JSON text, and of a name that is neither empty nor longer than its limit in bytes.
 characters = st.characters(exclude_categories=["Cs"])
 names = st.text(characters, min_size=1, max_size=60)
 
@@ -107,19 +107,19 @@ def has_fitting_names(request):
 
 
 def has_one_primary(user):
-    """Of several values of an attribute, at most one is the preferred one."""
+    """At most one value of an attribute can be the preferred one."""
     members = user.values() if isinstance(user, dict) else []
     return all(sum(map(is_primary, values)) <= 1 for values in members if isinstance(values, list))
 
 
 def has_plain_integers(search):
-    """76.0 is an integer of JSON schema's, but none of SCIM's (RFC 7643 section 2.3.4)."""
+    """76.0 is an integer in JSON Schema, but not in SCIM (RFC 7643 section 2.3.4)."""
     numbers = [search.get("startIndex"), search.get("count")] if isinstance(search, dict) else []
     return not any(isinstance(number, float) and number.is_integer() for number in numbers)
 
 
 def is_primary(value):
-    """Also in the ways that providers write it."""
+    """Also in the spellings of identity providers."""
     marks = value.get("primary", False) if isinstance(value, dict) else False
     return str(marks[0] if isinstance(marks, list) and len(marks) == 1 else marks).lower() == "true"
 

@@ -1,4 +1,4 @@
-"""Does with a library what its standard input asks for, one JSON object a line. ../README.md has the requests."""
+"""Executes requests with a library: one JSON object a line on standard input. ../README.md has the requests."""
 
 import importlib
 import json

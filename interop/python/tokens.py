@@ -14,7 +14,8 @@ def root(issuer, holder, tools):
 
 
 def derived(parent, signer, holder, tools):
-    """Section 6.2: signed by the parent's holder, who is named by his key, and bound to the parent by its hash."""
+    """Section 6.2: signed by the parent's holder, named by the key's thumbprint, and bound to the parent by its
+    hash."""
     outer = _decode(parent.split(".")[1])
     claims = _grant(holder, tools, depth=outer["del_depth"] + 1, max_depth=outer["del_max_depth"])
     return claims | {"iss": _thumbprint_uri(signer), "exp": outer["exp"], "par_hash": _token_hash(parent)}
@@ -34,7 +35,7 @@ def proof(leaf, tool, arguments, audience):
 
 
 def with_more_time(token):
-    """The token with another `exp` under the same signature."""
+    """The same token with another `exp` and the same signature."""
     header, payload, signature = token.split(".")
     claims = _decode(payload)
     claims["exp"] += 1
@@ -42,7 +43,7 @@ def with_more_time(token):
 
 
 def public(jwk):
-    """Only what a key of its kind must have (RFC 7638), which no private member is."""
+    """Only the members that a key of its kind requires (RFC 7638). None of them is private."""
     return {name: jwk[name] for name in ("crv", "kty", "x", "y") if name in jwk}
 
 
@@ -60,7 +61,7 @@ def _grant(holder, tools, depth, max_depth):
 
 
 def _token_hash(token):
-    """Section 4.6: of the JWS signing input, that is of all before the signature."""
+    """Section 4.6: of the JWS signing input, which is everything before the signature."""
     return _sha256(token.rpartition(".")[0])
 
 

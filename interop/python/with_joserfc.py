@@ -5,7 +5,7 @@ import warnings
 from joserfc import jwk, jwt
 from joserfc.errors import JoseError, SecurityWarning
 
-# That EdDSA is deprecated is known: that it is refused unless a configuration names it is what is tested.
+# EdDSA is deprecated, as the warning says. The tests check that it is refused unless a configuration lists it.
 warnings.simplefilter("ignore", SecurityWarning)
 
 

@@ -4,7 +4,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm
 
-# PyJWT has Ed25519 under its older name only, EdDSA. A version that has both refuses this line: drop it then.
+# PyJWT has Ed25519 only under its older name, EdDSA. A version with both names refuses this line: remove it then.
 jwt.register_algorithm("Ed25519", OKPAlgorithm())
 
 
@@ -20,7 +20,7 @@ def sign(claims, key, algorithm, typ):
 
 
 def verify(token, key, algorithm, typ):
-    options = {"verify_aud": False}  # one that is there: a service passes audience="https://…" instead
+    options = {"verify_aud": False}  # an `aud` is there: a service passes audience="https://…" instead
     decoded = jwt.decode_complete(token, jwt.PyJWK(key).key, algorithms=[algorithm], options=options)
     if decoded["header"]["typ"] != typ:
         raise jwt.InvalidTokenError(f"typ is {decoded['header']['typ']}, not {typ}")

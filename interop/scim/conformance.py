@@ -1,7 +1,7 @@
-"""Runs scim2-tester's checks against a running service: conformance.py BASE_URL, the token in SCIM_TOKEN.
+"""Runs scim2-tester's checks against a running service: conformance.py BASE_URL, with the token in SCIM_TOKEN.
 
-Prints a line for each check that is not a success, and a count. Ends with 1 if any failed, or if there were fewer than
-there should be: a tester that finds nothing to test finds no failure either.
+Prints a line for each check that is not a success, and the count. Exits with 1 if a check failed, or if there were fewer
+checks than expected: a tester that finds nothing to test finds no failure either.
 """
 
 import os
@@ -11,7 +11,7 @@ from httpx2 import Client
 from scim2_client.engines.httpx2 import SyncSCIMClient
 from scim2_tester import Status, check_server
 
-# Fewer than these would mean that discovery, users or PATCH were passed over.
+# Fewer checks would mean that discovery, users or PATCH were skipped.
 FEWEST = 114
 
 

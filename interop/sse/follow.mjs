@@ -1,6 +1,6 @@
 // Follows the revocations of a real control plane with the EventSource of the npm package `eventsource`, over
-// connections that are cut again and again and across a restart, and checks that nothing is missed and nothing comes
-// twice. Usage: node follow.mjs CREDENCE
+// connections that are cut again and again and across a restart. Checks that no revocation is missed or repeated.
+// Usage: node follow.mjs CREDENCE
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -17,7 +17,7 @@ const FOLLOWERS_FROM_THE_BEGINNING = 3;
 const FOLLOWERS_FROM_NOW = 3;
 /** Milliseconds between two cuts of every connection, at most. */
 const LONGEST_PEACE = 600;
-/** Milliseconds that the revocations are spread over. */
+/** The milliseconds over which the revocations are spread. */
 const DURATION = 12_000;
 const DEADLINE = 120_000;
 
@@ -50,20 +50,20 @@ for (let id = 0; id < REVOCATIONS; id++) {
 proxy.stopCutting();
 const head = 10 + REVOCATIONS;
 await Promise.all(followers.map((follower) => follower.reaches(head)));
-// Whatever came twice would come now, ahead of the next line that says the stream is whole.
+// A repeated record would come now, before the next event that says the stream is complete.
 await Promise.all(followers.map((follower) => follower.isAliveAgain()));
 for (const follower of followers) follower.stop();
 await stop(server);
 await rm(folder, { recursive: true });
 const connections = followers.map((follower) => follower.connections);
-if (Math.min(...connections) < 5) fail(`the connections were hardly cut: ${connections}`);
+if (Math.min(...connections) < 5) fail(`the connections were cut too rarely: ${connections}`);
 console.log(
   `ok: ${followers.length} EventSources saw ${REVOCATIONS} revocations each, in order, none missed, none twice, over ` +
     `${connections.reduce((sum, each) => sum + each)} connections and a restart`,
 );
 process.exit(0);
 
-/** An EventSource and what it has seen: every record's id must be the one after the last. */
+/** An EventSource and the last id that it has seen. Every record's id must follow the previous one. */
 function follow(url, from) {
   const follower = { seen: from, connections: 0 };
   const source = new EventSource(url, {
@@ -81,7 +81,7 @@ function follow(url, from) {
     for (const each of waiting) if (seq >= each.seq) each.resolve();
   };
   source.addEventListener("snapshot_begin", () => {
-    if (follower.seen > from) fail("a snapshot came instead of what was missed");
+    if (follower.seen > from) fail("a snapshot came instead of the missed records");
     inSnapshot.now = true;
   });
   source.addEventListener("snapshot_end", (event) => {
@@ -98,7 +98,7 @@ function follow(url, from) {
     const seq = position(event);
     if (seq !== follower.seen + 1) fail(`record ${seq} came after ${follower.seen}`);
     const record = JSON.parse(event.data);
-    if (record.seq !== seq) fail(`record ${seq} says that it is ${record.seq}`);
+    if (record.seq !== seq) fail(`record ${seq} has the number ${record.seq}`);
     const expected = `revoked-${seq - 11}`;
     if (record.delegation?.id !== expected) fail(`record ${seq} is ${event.data}, not of ${expected}`);
     arrive(seq);
@@ -150,7 +150,7 @@ async function restart() {
   server = await serve(port, []);
 }
 
-/** Revokes a delegation of this id. No filter is there to wait for. */
+/** Revokes a delegation of this id. There is no filter to wait for. */
 async function revoke(id) {
   const body = JSON.stringify({ delegation: { issuer: "https://id.example.com", subject: "alice", id } });
   const response = await fetch(`http://127.0.0.1:${port}/v1/revocations?wait=committed`, {

@@ -1,9 +1,9 @@
-// Reads a log's tiles with Go's own tools for transparency logs, and believes nothing of them:
+// Reads a log's tiles with Go's own tools for transparency logs, and verifies all of them:
 //
 //	tlog [-token FILE] [-since CHECKPOINT] URL VKEY
 //
-// It opens URL/checkpoint with VKEY, checks every tile against its root, every entry that is held against its tile, a proof
-// of each 97th entry, and that the checkpoint goes on from the older one. It prints one line of JSON.
+// It opens URL/checkpoint with VKEY. It checks every tile against the checkpoint's root, every available entry against
+// its tile, a proof of each 97th entry, and that the checkpoint extends the older one. It prints one line of JSON.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// What was found.
+// The findings.
 type report struct {
 	Origin     string `json:"origin"`
 	Size       int64  `json:"size"`
@@ -145,7 +145,7 @@ func checkBundle(log *remote, hashes tlog.HashReader, tree tlog.Tree, first int6
 		entry := bundle[2 : 2+binary.BigEndian.Uint16(bundle)]
 		bundle = bundle[2+len(entry):]
 		if tlog.RecordHash(entry) != expected[i] {
-			return fmt.Errorf("entry %d is not what the tree has", first+i)
+			return fmt.Errorf("entry %d does not match the tree", first+i)
 		}
 		found.Held++
 	}
@@ -213,7 +213,7 @@ func (log *remote) ReadTiles(tiles []tlog.Tile) ([][]byte, error) {
 	return read, nil
 }
 
-// path is the tile's name as C2SP tlog-tiles has it, which leaves out the height that the checksum database names.
+// path is the tile's name in C2SP tlog-tiles, which leaves out the height that the checksum database has.
 func path(tile tlog.Tile) string {
 	path := strings.TrimPrefix(tile.Path(), "tile/8/")
 	if rest, ok := strings.CutPrefix(path, "data/"); ok {

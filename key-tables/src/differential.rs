@@ -1,7 +1,7 @@
 //! Generated cases, compared with crypto-bigint, curve25519-dalek, ed25519-dalek and p256.
 //!
-//! A case is one result that was compared. Operands are weighted towards the edges of their range. `cargo test` runs a
-//! thousandth of the cases, `make soak` runs all 100 million: some four minutes on two cores.
+//! A case is one compared result. Operands are weighted towards the edges of their range. `cargo test` runs a
+//! thousandth of the cases, `make soak` runs all 100 million in about four minutes on two cores.
 //!
 //! curve25519-dalek keeps its field private, so field operations are compared with crypto-bigint's.
 
@@ -23,7 +23,7 @@ use crate::{Ed25519Table, P256Table, is_of_small_order, verify_strict};
 
 type Family = fn(u64, &mut Numbers);
 
-/// What is compared, and in how many of the 100 million cases.
+/// The compared operations, and their number among the 100 million cases.
 const FAMILIES: [(&str, u64, Family); 6] = [
     ("field operations", 85_800_000, field_operations),
     ("inverses and square roots", 1_600_000, inverses_and_roots),
@@ -45,7 +45,7 @@ fn a_hundred_million_cases_agree_with_the_libraries() {
     assert_eq!(compare(1, seed), 100_000_000);
 }
 
-/// Threads that the cases are divided among: a fixed number, so that a seed gives the same cases on every machine.
+/// Threads that share the cases: a fixed number, so that a seed gives the same cases on every machine.
 const THREADS: u64 = 16;
 
 /// Runs one in `fraction` of the cases and returns their number.
@@ -164,7 +164,7 @@ fn field_operations(cases: u64, numbers: &mut Numbers) {
         let sum = Element((a.0 + b.0).carry(), a.1 + b.1);
         let difference = Element((a.0 - b.0).carry(), a.1 - b.1);
         let product = Element(a.0 * b.0, a.1 * b.1);
-        // Of the largest words that there are.
+        // With the largest possible words.
         let of_loose = Element((a.0 + b.0) * (a.0 - b.0), sum.1 * difference.1);
         let square = Element(a.0.square(), a.1.square());
         let negative = Element(-a.0, -a.1);
@@ -175,7 +175,7 @@ fn field_operations(cases: u64, numbers: &mut Numbers) {
     }
 }
 
-/// A result is checked by what defines it.
+/// Checks a result by its definition.
 fn inverses_and_roots(cases: u64, numbers: &mut Numbers) {
     for _ in 0..cases.div_ceil(2) {
         let (a, v) = (Element::any(numbers).0, Element::any(numbers).0);
@@ -225,7 +225,7 @@ fn point_operations(cases: u64, numbers: &mut Numbers) {
         for _ in 0..left.min(5_000) {
             let index = numbers.below(POOL);
             let other = pool[index];
-            // Now and then the sum of equal and of opposite points.
+            // Sometimes the sum of equal or of opposite points.
             match numbers.below(32) {
                 0 => both = other,
                 1 => both = Both(other.0.negate(), -other.1),
@@ -299,8 +299,8 @@ fn ed25519_signatures(cases: u64, numbers: &mut Numbers) {
     assert!(0 < accepted && accepted < cases, "{accepted} of {cases} accepted");
 }
 
-/// A signature whose equation holds but for a part of small order, with R now and then of small order or in an encoding
-/// that is not canonical, and S now and then not below the group order.
+/// A signature whose equation holds except for a part of small order. Sometimes R is of small order or not canonical,
+/// or S is not below the group order.
 fn sign(key: &VerifyingKey, secret: Scalar, message: &[u8], numbers: &mut Numbers) -> [u8; 64] {
     let nonce = if numbers.one_in(16) {
         Scalar::ZERO

@@ -139,8 +139,8 @@ mod tests {
         }
     }
 
-    /// Keys and commitments with every torsion component, right and wrong equations, S in and out of range, canonical
-    /// encodings and others.
+    /// Keys and commitments with every torsion component, with right and wrong equations, S in and out of range, and
+    /// encodings that are canonical or not.
     #[test]
     fn the_answer_is_that_of_the_library_s_verify_strict() {
         let (mut accepted, mut compared) = (0, 0);
@@ -175,7 +175,7 @@ mod tests {
         assert!(accepted >= 100 && compared >= 5_000, "{accepted} of {compared}");
     }
 
-    /// R and -R have the same y: of all their bits, one tells them apart.
+    /// R and -R have the same y; only one bit differs.
     #[test]
     fn a_commitment_with_the_other_sign_is_refused() {
         let (secret, nonce) = (scalar(b"secret", 0), scalar(b"nonce", 0));
@@ -200,7 +200,7 @@ mod tests {
         }
     }
 
-    /// What the library answers, and both ways of ours.
+    /// The library's answer, which both functions here must give.
     fn agreed(key: &VerifyingKey, table: &Ed25519Table, message: &[u8], signature: &[u8]) -> bool {
         let theirs =
             Signature::from_slice(signature).is_ok_and(|signature| key.verify_strict(message, &signature).is_ok());
@@ -222,7 +222,7 @@ mod tests {
         round.to_le_bytes()
     }
 
-    /// The canonical encoding, and for the points that have one the other.
+    /// The canonical encoding, and the other one if the point has one.
     fn encodings(point: &EdwardsPoint) -> Vec<[u8; 32]> {
         let canonical = point.compress().to_bytes();
         let mut encodings = vec![canonical];

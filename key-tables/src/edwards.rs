@@ -101,7 +101,7 @@ impl Point {
         }
     }
 
-    /// Whether T is X·Y/Z. Only a later sum would show that it is not.
+    /// Whether T is X·Y/Z. A wrong T would only show in a later sum.
     #[cfg(test)]
     pub(crate) fn is_consistent(&self) -> bool {
         self.x * self.y == self.t * self.z
@@ -120,8 +120,9 @@ impl Point {
 
 /// The sum of points of tables.
 pub(crate) fn sum(addends: &[(&TablePoint, Sign)]) -> Point {
-    // Tables of many keys do not fit the caches near a core, and each addition waits for the one before it. Read at
-    // once, the points arrive together: in Wasm this saves a tenth to a quarter of a verification among 64 keys.
+    // Tables of many keys do not fit into the caches near a core, and each addition waits for the previous one. Reading
+    // all points at once lets their loads overlap: in Wasm this saves a tenth to a quarter of a verification with 64
+    // keys.
     black_box(addends.iter().fold(0, |seen, (point, _)| seen ^ point.touch()));
     addends
         .iter()
@@ -182,7 +183,7 @@ mod tests {
     use curve25519_dalek::{EdwardsPoint, Scalar};
     use sha2::{Digest, Sha256, Sha512};
 
-    /// Points of every kind: any, those of small order, and those with a part of small order.
+    /// Points of every kind: any, of small order, and with a part of small order.
     fn points() -> Vec<EdwardsPoint> {
         let any = (0..12u32).map(|number| BASE * Scalar::from_hash(Sha512::new().chain_update(number.to_le_bytes())));
         let all: Vec<EdwardsPoint> = any.collect();
@@ -200,12 +201,12 @@ mod tests {
     }
 
     #[test]
-    fn what_decodes_is_what_decodes_for_the_library_and_comes_back() {
+    fn decoding_agrees_with_the_library_and_round_trips() {
         let mut bytes: Vec<[u8; 32]> = (0..500u32)
             .map(|number| Sha256::digest(number.to_le_bytes()).into())
             .collect();
         bytes.extend(points().iter().map(|point| point.compress().to_bytes()));
-        // All that is not below p, and what is near.
+        // All encodings that are not below p, and encodings near them.
         for (first, last) in (0xe0..=0xff).flat_map(|first| [(first, 0x7f), (first, 0xff)]) {
             let mut high = [0xff; 32];
             (high[0], high[31]) = (first, last);
@@ -227,7 +228,7 @@ mod tests {
     fn sums_and_differences_are_the_library_s() {
         let points = points();
         let own: Vec<Point> = points.iter().map(decoded).collect();
-        // Sums, so that not every Z is 1. Those of the points of small order have the orders 1, 2 and 4.
+        // Sums, so that Z is not always 1. The sums of points of small order have the orders 1, 2 and 4.
         let own: Vec<Point> = own
             .iter()
             .zip(own.iter().cycle().skip(2))

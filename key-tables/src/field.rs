@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_constants_are_what_they_are_called() {
+    fn the_constants_are_correct() {
         assert_same(HALF * of(2), ONE);
         assert_same(SQRT_MINUS_ONE.square(), -ONE);
         // 121665 and 121666 have more than 16 bits: 243330 = 2·121665 = 365·666 + 240.

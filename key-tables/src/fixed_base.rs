@@ -1,9 +1,9 @@
 //! Fixed-base scalar multiplication with signed windows.
 //!
-//! The scalar is written in base 2^W with digits above -2^(W-1) and up to 2^(W-1), as in Bernstein, Duif, Lange, Schwabe
-//! and Yang, High-speed high-security signatures (2011), section 4. The table holds, for each place, every positive
-//! multiple that a digit can select. A scalar multiplication is then one addition for each digit and no doubling, where
-//! without a table it takes some 250 doublings.
+//! The scalar is written in base 2^W with digits above -2^(W-1) and up to 2^(W-1), as in Bernstein, Duif, Lange,
+//! Schwabe and Yang, High-speed high-security signatures (2011), section 4. The table holds, for each place, every
+//! positive multiple that a digit can select. A scalar multiplication is then one addition for each digit and no
+//! doubling. Without a table, it takes about 250 doublings.
 #![allow(
     clippy::arithmetic_side_effects,
     reason = "points and scalars have no overflow; the digits are bounded by their width"
@@ -82,7 +82,7 @@ mod tests {
         Scalar::from_bytes_mod_order_wide(&Sha512::digest(number.to_le_bytes()).into())
     }
 
-    /// Scalars of every kind of digit: the least, the greatest, all carries, none, and any.
+    /// Scalars with every kind of digits: the least, the greatest, all carries, none, and random ones.
     fn scalars() -> impl Iterator<Item = Scalar> {
         let powers = (0..253).flat_map(|bit| {
             let mut bytes = [0; 32];
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// As docs/reference/configuration.md says of `limits.hot_keys`.
+    /// As docs/reference/configuration.md states for `limits.hot_keys`.
     #[test]
     fn tables_take_as_much_memory_as_documented() {
         fn kibibytes<const W: usize>() -> usize {

@@ -3,21 +3,22 @@
 //! A service verifies signatures of few keys again and again: those of its issuers, and those of agents that send many
 //! requests. For such a *hot* key a table of multiples of its point pays off.
 //!
-//! - [`Ed25519Table`] verifies Ed25519 signatures with points of our own over fiat-crypto's field. The answer is that of
-//!   ed25519-dalek's `verify_strict`, for every key, message and signature. [`verify_strict`] is the same without a table.
+//! - [`Ed25519Table`] verifies Ed25519 signatures with its own point arithmetic over fiat-crypto's field. The answer is
+//!   that of ed25519-dalek's `verify_strict`, for every key, message and signature. [`verify_strict`] is the same
+//!   without a table.
 //! - [`P256Table`] verifies ECDSA signatures with P-256, with the arithmetic of the p256 and wnaf crates.
 //!
 //! # Why it exists
-//! In Wasm, where the filter runs, there are no vector instructions for ed25519-dalek to use, and a signature costs it
-//! more than everything else that the filter does for a request. Measured in V8 on one 2-core x86-64 machine:
+//! In Wasm, where the filter runs, ed25519-dalek has no vector instructions, and verifying a signature costs more than
+//! everything else that the filter does for a request. Measured in V8 on one 2-core x86-64 machine:
 //!
 //! | one signature over 300 to 500 bytes | without a table | with one |
 //! |---|---|---|
 //! | Ed25519, a whole proof of possession | 110 µs | 32 µs |
 //! | P-256 | 770 µs | 320 µs |
 //!
-//! With tables of curve25519-dalek's own, an Ed25519 signature costs more than twice as much as with ours. Those tables
-//! are for secret scalars and take constant time, or they still double 256 times (`VartimeEdwardsPrecomputation`).
+//! With curve25519-dalek's own tables, an Ed25519 signature costs more than twice as much. Those tables are for secret
+//! scalars and take constant time, or they still double 256 times (`VartimeEdwardsPrecomputation`).
 //! docs/performance.md has the cost of a request with a proof in Envoy.
 //!
 //! # Why it can be trusted

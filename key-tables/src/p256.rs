@@ -1,8 +1,9 @@
 //! ECDSA signatures with P-256, verified with a table of the key.
 //!
-//! ECDSA compares the x coordinate of u1·G + u2·Q with r (FIPS 186-5, section 6.4.2). Both scalars are cut into four parts
-//! of 64 bits, and the table holds odd multiples of 2^(64·i)·Q for each of the four. All eight products then share 64
-//! doublings, where two whole scalars take 256. The parts are in width-6 non-adjacent form, as the wnaf crate computes it.
+//! ECDSA compares the x coordinate of u1·G + u2·Q with r (FIPS 186-5, section 6.4.2). Both scalars are cut into four
+//! parts of 64 bits, and the table holds odd multiples of 2^(64·i)·Q for each of the four. All eight products then
+//! share 64 doublings; two whole scalars take 256. The parts are in width-6 non-adjacent form, as the wnaf crate
+//! computes it.
 //!
 //! Keys, digests and signatures are public. Nothing here is constant-time.
 #![allow(clippy::arithmetic_side_effects, reason = "scalars have no overflow")]
@@ -137,7 +138,7 @@ mod tests {
             let high = Signature::from_scalars(r.to_bytes(), (-*s).to_bytes()).unwrap();
             let swapped = Signature::from_scalars(s.to_bytes(), r.to_bytes()).unwrap();
             for (signature, is_good) in [(signature, true), (high, true), (swapped, false)] {
-                // Of s and -s, the library may accept the low one alone.
+                // Of s and -s, the library may accept only the low one.
                 assert_eq!(key.verify_prehash(&digest, &signature.normalize_s()).is_ok(), is_good);
                 assert_eq!(table.verify(&digest, &signature), is_good);
             }

@@ -1,10 +1,10 @@
-//! What it costs to append events: `cargo run --release -p credence-ledger --example append -- [folder] [events]
+//! The cost of appending events: `cargo run --release -p credence-ledger --example append -- [folder] [events]
 //! [principals] [batch]`.
 //!
-//! Prints the CPU time of an event in the thread that appends and in the whole process (the index of full segments is
-//! written on a thread of its own), the elapsed time with its waiting for the disk, and the bytes of an event.
+//! Prints the CPU time per event, in the appending thread and in the whole process (another thread writes the index of
+//! full segments), the elapsed time including the disk, and the bytes of an event.
 
-#![allow(clippy::print_stdout, reason = "it is what the example is for")]
+#![allow(clippy::print_stdout, reason = "the example prints its figures")]
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -1,10 +1,10 @@
-//! Builds a ledger of many decisions and asks it for one principal's last hour; prints what that took as JSON.
+//! Builds a ledger of many decisions, queries a principal's last hour, and prints the time as JSON.
 //!
-//! `audit-query EVENTS FOLDER` writes EVENTS decisions, spread evenly over a day, of a hundred thousand principals, into a
-//! ledger in FOLDER, through the ledger's own writer; then it asks a hundred times, each time about another principal. The
-//! folder is left to whoever made it.
+//! `audit-query EVENTS FOLDER` writes EVENTS decisions about a hundred thousand principals, spread evenly over a day,
+//! into a ledger in FOLDER, through the ledger's own writer. It then queries a hundred times, each time another
+//! principal. It leaves the folder for the caller to remove.
 
-#![allow(clippy::print_stdout, reason = "it prints what it measured")]
+#![allow(clippy::print_stdout, reason = "the example prints its figures")]
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let began = Instant::now();
         let page = query::read(&reader, &query)?;
-        // The first ones find the disk's pages cold, whatever the machine kept.
+        // The first queries find the disk's pages cold.
         if question >= WARMING {
             took.push(began.elapsed());
             found += page.records.len();

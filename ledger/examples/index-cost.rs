@@ -1,10 +1,10 @@
-//! What the index costs an event: `cargo run --release -p credence-ledger --example index-cost [events] [segment]`.
+//! The index's cost per event: `cargo run --release -p credence-ledger --example index-cost [events] [segment]`.
 //!
-//! An event has eleven values to be found by (two tokens in its chain), as cardinal as those of a busy deployment: a
-//! hundred thousand principals at three issuers, each with an agent of its own, a new delegation every twenty decisions,
-//! two hundred tools, fifty rules, twenty reasons, every request with a trace.
+//! An event has eleven indexed values (its chain has two tokens), with the cardinality of a busy deployment: a hundred
+//! thousand principals at three issuers, each with its own agent, a new delegation every twenty decisions, two hundred
+//! tools, fifty rules, twenty reasons, and a trace for each request.
 
-#![allow(clippy::print_stdout, reason = "it prints what it measured")]
+#![allow(clippy::print_stdout, reason = "the example prints its figures")]
 
 use credence_ledger::index::{IndexBuilder, IndexFile, IndexKey, IndexSecret};
 
@@ -19,7 +19,7 @@ fn main() {
     for number in 0..events / segment {
         let mut builder = IndexBuilder::new(&IndexSecret::new(&[1; 32]), 0);
         while builder.places() < segment {
-            // As many as a group commit has, so that they are as warm as there.
+            // As many as a group commit has, so that the caches are as warm as there.
             let records: Vec<Record> = (0..GROUP).map(|_| Record::draw(&mut random)).collect();
             let began = processor_ns();
             for record in &records {
@@ -47,7 +47,7 @@ fn main() {
     );
 }
 
-/// What this thread has had of a processor: what others do on the machine does not count.
+/// The CPU time of this thread, without the machine's other load.
 fn processor_ns() -> u64 {
     let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells");
     let spent = statistics.split(' ').next().and_then(|spent| spent.parse().ok());

@@ -48,7 +48,7 @@ pub enum ContinuationError<E> {
     },
     /// Leaves have changed.
     #[error(
-        "the first {published} leaves are not those that the last published checkpoint commits to ({error}). \
+        "the first {published} leaves are not those of the checkpoint that was published last ({error}). \
          `credence audit verify --data` names the file. Restore it; or, if the folder is from a backup, start with \
          --restored, and the tree continues under another origin"
     )]

@@ -19,8 +19,8 @@ impl WitnessKey {
     }
 
     /// Adds the witness's latest cosignature of this checkpoint from its answer, in place of an earlier one. A note has
-    /// at most one line for each witness, whatever the answers contain, so it stays readable. Other signatures in the
-    /// answer are left out.
+    /// at most one line for each witness, for any answers, so it stays readable. Other signatures in the answer are
+    /// left out.
     pub fn add_to(&self, checkpoint: &mut SignedCheckpoint, answer: &[u8]) -> Result<u64, NoteError> {
         let answer = str::from_utf8(answer).map_err(|_| NoteError::Malformed("it is not UTF-8"))?;
         let signatures = NoteSignature::parse_lines(answer)?;

@@ -141,9 +141,9 @@ impl Ledger {
 
     /// Limits the evidence of one principal to this percentage of the ledger's space (see `principal_quota`). 100 means
     /// no limit.
-    pub fn share_out(&mut self, percent: u8) {
+    pub fn limit_shares(&mut self, percent: u8) {
         let LedgerOptions { bounds, retention, .. } = &self.options;
-        self.shares.share_out(percent, bounds.total, *retention);
+        self.shares.limit_shares(percent, bounds.total, *retention);
     }
 
     /// Entries counted instead of recorded since the start, because their principals hold more than their share.

@@ -68,7 +68,7 @@ pub(crate) struct Counted {
 
 impl Shares {
     /// From now on, limits each principal to this percentage of the ledger's space.
-    pub(crate) fn share_out(&mut self, percent: u8, total: u64, retention: Retention) {
+    pub(crate) fn limit_shares(&mut self, percent: u8, total: u64, retention: Retention) {
         let space = retention.bytes.map_or(total, |bytes| bytes.min(total));
         self.rule = (percent < 100).then(|| Rule {
             space,
@@ -278,7 +278,7 @@ mod tests {
             age: Some(Duration::from_nanos(10 * DAY)),
             bytes: Some(10_000),
         };
-        shares.share_out(25, 1 << 40, retention);
+        shares.limit_shares(25, 1 << 40, retention);
         shares
     }
 
@@ -352,14 +352,14 @@ mod tests {
         shares.forget_before(512);
         assert!(!shares.counts(1, 1_000, 9_000, 0));
         // If nothing is removed, the remaining space is for future principals.
-        shares.share_out(25, 10_000, Retention::default());
+        shares.limit_shares(25, 10_000, Retention::default());
         assert!(shares.counts(1, 1_000, 9_000, 0));
     }
 
     #[test]
     fn without_a_rule_a_principal_may_hold_everything() {
         let mut shares = shares();
-        shares.share_out(100, 10_000, Retention::default());
+        shares.limit_shares(100, 10_000, Retention::default());
         shares.add(1, 9_000);
         assert!(!shares.counts(1, 1_000, 9_999, 0));
     }

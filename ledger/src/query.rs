@@ -615,7 +615,7 @@ mod tests {
                 ..any()
             },
             Filter {
-                principal_subject: text("nobody"),
+                principal_subject: text("unknown"),
                 ..any()
             },
             Filter {

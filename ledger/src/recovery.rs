@@ -427,7 +427,7 @@ fn first_frame(path: &Path, first: u64) -> Result<GroupHead, DiskError> {
     head.ok_or_else(other)
 }
 
-fn stranger(path: &Path) -> DiskError {
+fn unexpected_file(path: &Path) -> DiskError {
     DiskError::damaged(path, "it does not belong in the ledger's folder").with_cure("Move it away")
 }
 
@@ -438,7 +438,7 @@ fn list_segments(paths: &Paths) -> Result<Vec<u64>, LedgerError> {
     for name in names_in(&folder).map_err(at(&folder))? {
         // The creation of a segment was interrupted. Its name will be used again.
         if !name.ends_with(".new") {
-            found.push(parse_segment_name(&name).ok_or_else(|| stranger(&folder.join(&name)))?);
+            found.push(parse_segment_name(&name).ok_or_else(|| unexpected_file(&folder.join(&name)))?);
         }
     }
     found.sort_unstable();

@@ -1,4 +1,4 @@
-"""The peer outside the proxy: ext_authz, answered by loadtest/peers/authorizer."""
+"""A peer outside the proxy: ext_authz with loadtest/peers/authorizer."""
 
 import json
 import subprocess
@@ -9,13 +9,13 @@ from .case import Case
 from .envoy import TYPES, grpc_cluster
 from .load import LOAD_CORE
 
-# Case, and which of the authorizer's services answers it.
+# The case, and the authorizer's service that answers it.
 SERVICES = {"ext_authz": "allow", "ext_authz_opa": "opa", "ext_authz_opa_cached": "opa_cached"}
 PATH = "/v1/catalog/shoes"
 
 
 class Authorizer:
-    """Running from `with` to its end, on the load's core: its work is not Envoy's."""
+    """Runs from `with` to its end, on the load's core: its work is not Envoy's."""
 
     def __init__(self, program: str, key: jwt.SigningKey, scratch: Path):
         self._program = program
@@ -65,7 +65,7 @@ def ext_authz_filter(cluster: str) -> dict:
         "typed_config": {
             "@type": f"{TYPES}.http.ext_authz.v3.ExtAuthz",
             "transport_api_version": "V3",
-            # Envoy's default of 200 ms would deny while the authorizer has no core.
+            # With Envoy's default of 200 ms, requests would be denied while the authorizer has no core.
             "grpc_service": {"envoy_grpc": {"cluster_name": cluster}, "timeout": "5s"},
         },
     }

@@ -1,4 +1,4 @@
-"""One thing to measure: a listener with its filters, and the request that is sent to it."""
+"""A case to measure: a listener with its filters, and the request to it."""
 
 import math
 from collections.abc import Callable
@@ -8,28 +8,30 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True)
 class Case:
     name: str
-    # Envoy's HTTP filters before the router, as its configuration spells them.
+    # Envoy's HTTP filters before the router, in its configuration's form.
     filters: list[dict]
     method: str = "GET"
     path: str = "/"
-    # What every request carries.
+    # The headers of every request.
     headers: dict[str, str] = field(default_factory=dict)
-    # What no two requests share: makes so many times the values of these headers, `:path` among them.
+    # The headers that differ from request to request, `:path` among them, and the function that makes this many values
+    # of each.
     changing: tuple[str, ...] = ()
     make: Callable[[int], list[tuple[str, ...]]] | None = None
-    # So many different requests are sent in turn, again and again; without, none is sent twice.
+    # This many different requests are sent in turn, again and again. If not set, none is sent twice.
     distinct: int | None = None
-    # How long those are good for, if not for as long as anybody measures.
+    # How long these values are valid, if not during the whole measurement.
     good_for_seconds: float = math.inf
-    # Of those, more than one core answers: where each costs a signature, that is not much.
+    # The most of these that a core can answer per second: few if each costs a signature.
     most_per_second: int = 20_000
-    # The answer to the same request without those headers: shows that the filter is really in the way.
+    # The status without those headers: shows that the filter decides the request.
     status_without_headers: int = 200
     # Clusters that the filters call.
     clusters: list[dict] = field(default_factory=list)
-    # Another case whose listener this one's requests go to, instead of one with its own filters.
+    # Another case whose listener this one's requests go to. This one then has no filters of its own.
     at: str | None = None
-    # How much its listener lets a request carry, beyond Envoy's defaults: KiB of headers and their number, bytes of a body.
+    # The listener's limits for a request, if higher than Envoy's defaults: headers in KiB, number of headers, bytes of
+    # a body.
     headers_kib: int = 60
     headers_count: int = 100
     body_bytes: int = 1 << 20

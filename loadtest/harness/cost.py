@@ -1,8 +1,8 @@
-"""CPU time of one request that may be denied, may carry anything, and is never the same twice.
+"""CPU time of one request that may be denied, may have any content, and differs each time.
 
-wrk counts on success, and its arguments end at 128 KiB. Here the bytes of a request are made by Python and sent over a few
-connections, one at a time on each. Envoy's CPU time does not depend on how fast they come; what it does by itself
-meanwhile (ticks, pings) is measured in each round and taken off.
+wrk counts only successful requests, and its arguments end at 128 KiB. So Python makes the bytes of each request and sends
+them over a few connections, one at a time on each. Envoy's CPU time does not depend on the rate. Its own work meanwhile
+(ticks, pings) is measured in each round and subtracted.
 """
 
 import os
@@ -27,15 +27,15 @@ class Cost:
     """A request, and who can send it."""
 
     case: Case
-    # The n-th request's bytes.
+    # The bytes of the n-th request.
     request: Callable[[int], bytes]
     status: int
-    # Whether the issuer's signature verifies: then it is known who asks, and a revocation ends it.
+    # Whether the issuer's signature verifies. Then the principal is known, and a revocation stops it.
     authenticated: bool
     # What is at its maximum.
     about: str
     body_bytes: int = 0
-    # Whether several things are at their maximum at once.
+    # Whether several things are at their maximum at the same time.
     combined: bool = False
 
 
@@ -54,7 +54,7 @@ class Client:
         self._wait_until_ready()
 
     def turn(self, seconds: float, idle: float) -> Sample:
-        """`idle` is the CPU time that Envoy takes by itself, in seconds a second."""
+        """`idle` is the CPU time that Envoy takes by itself, in seconds per second."""
         before, begin = cpu_seconds(self._envoy.pid), time.monotonic()
         requests = 0
         while time.monotonic() < begin + seconds:
@@ -77,7 +77,7 @@ class Client:
         return len(self._connections)
 
     def _wait_until_ready(self) -> None:
-        """503 is "not yet" while a filter waits for its control plane."""
+        """503 means "not yet" while a filter waits for its control plane."""
         deadline = time.monotonic() + LIMIT_SECONDS
         while True:
             connection = self._connections[0]
@@ -158,11 +158,11 @@ def request(method: str, path: str, headers: list[tuple[str, str]], body: bytes 
 
 
 def counted(template: bytes) -> Callable[[int], bytes]:
-    """The same request with another number each time where the placeholder is."""
+    """The same request with another number at the placeholder each time."""
     before, after = template.split(PLACEHOLDER.encode())
     width = len(PLACEHOLDER)
     return lambda number: before + b"%0*d" % (width, number) + after
 
 
-# Of characters that base64url has: a forged signature may have it in its first half.
+# These are base64url characters, so that the first half of a forged signature can contain them.
 PLACEHOLDER = "_NUMBER_"

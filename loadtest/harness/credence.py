@@ -1,4 +1,4 @@
-"""What is measured: the Credence filter, with a control plane that it follows and that stores its evidence."""
+"""The Credence filter under test, with a control plane that it follows and that stores its evidence."""
 
 import json
 import secrets
@@ -28,7 +28,7 @@ class Tool:
         self.binary = binary
 
     def keygen(self, file: Path, alg: str = "Ed25519") -> dict:
-        """Makes a key pair: the private key goes into the file, the public one is returned."""
+        """Makes a key pair: writes the private key into the file and returns the public one."""
         return json.loads(self._run("keygen", "--out", file, "--alg", alg))
 
     def mint(
@@ -40,7 +40,7 @@ class Tool:
         subject: str = "alice",
         epoch: int | None = None,
     ) -> str:
-        """A delegation of one tool to whoever has the holder's key, who may pass it on."""
+        """A delegation of one tool for the holder of this key, who may derive from it."""
         return self._run(
             *("mint", "--key", issuer_key, "--holder", holder_key, "--issuer", ISSUER, "--subject", subject),
             *("--audience", AUDIENCE, "--tool", granted, "--max-depth", depth),
@@ -48,12 +48,12 @@ class Tool:
         )
 
     def derive(self, parent: str, key: Path, holder_key: Path, count: int, depth: int | None = None) -> list[str]:
-        """So many delegations to the holder, under the same parent; to be passed on down to that depth, if any."""
+        """This many delegations for the holder, under the same parent; derivable down to that depth, if given."""
         options = ("--parent", parent, "--key", key, "--holder", holder_key, "--same-tools", "--count", count)
         return self._run("derive", *options, *(() if depth is None else ("--max-depth", depth))).splitlines()
 
     def prove(self, chain: str, key: Path, count: int) -> list[str]:
-        """Proofs for so many requests."""
+        """Proofs for these requests."""
         options = ("--chain", chain, "--key", key, "--tool", TOOL, "--arg", f"item={ITEM}", "--audience", AUDIENCE)
         return self._run("prove", *options, "--count", count).splitlines()
 
@@ -65,7 +65,7 @@ class Tool:
 
 
 class ControlPlane:
-    """Running from `with` to its end, on the load's core unless another is named: its work is not Envoy's."""
+    """Runs from `with` to its end, on the load's core unless another one is given: its work is not Envoy's."""
 
     def __init__(self, tool: Tool, scratch: Path, cores: str = LOAD_CORE):
         self._tool = tool
@@ -111,13 +111,13 @@ class ControlPlane:
         return self._process.pid
 
     def get(self, target: str) -> dict:
-        """What the HTTP API answers the operator."""
+        """The HTTP API's answer to the operator."""
         request = urllib.request.Request(f"http://{self.http}{target}", headers={"authorization": f"Bearer {self._token}"})
         with urllib.request.urlopen(request, timeout=60) as response:
             return json.load(response)
 
     def _announced(self) -> dict[str, str]:
-        """What `serve` prints once it serves; it ends without if it cannot."""
+        """The lines that `serve` prints once it is ready; ends with an error if it does not start."""
         announced = {}
         for line in self._process.stdout:
             name, value = line.strip().split(": ", 1)
@@ -127,18 +127,18 @@ class ControlPlane:
         raise SystemExit(f"error: the control plane did not start:\n{self._log.read_text(errors='replace')}")
 
 
-# What `make bench BENCH=filter` measures.
+# The cases of `make bench BENCH=filter`.
 CASES = ("hot", "repeat", "hot_separate", "cold", "proof", "uncached", "shared")
-# Of the mixed case, which is hot but for these.
+# In the mixed case, which is otherwise like hot.
 NEW_OF_TEN = 1
-# Many times as many as the decision cache has places (limits.repeat_entries): none is found there again.
+# Far more than the decision cache holds (limits.repeat_entries), so that none is found there again.
 DISTINCT = 65_536
 
 
 def cases(
     tool: Tool, plane: ControlPlane, module: Path, scratch: Path, names: tuple[str, ...] = CASES
 ) -> list[Case]:
-    """What the filter may have to do for a request: audit on, and revocations followed, in all of them."""
+    """The filter's work for a request, in several cases. All have audit on and follow revocations."""
     issuer_key = scratch / "issuer.jwk"
     issuer = tool.keygen(issuer_key)
     agents = [scratch / f"agent-{number}.jwk" for number in range(AGENTS)]
@@ -154,7 +154,7 @@ def cases(
         mode: str = "enforce",
         **more,
     ) -> Case:
-        # A name of its own, so that each has a VM and a cluster to itself.
+        # Its own name, so that each has its own VM and cluster.
         own_name = f"credence_{name}"
         settings = configuration(issuer, own_name, plane.log_id, limits or {}, proof, identity) | {"mode": mode}
         return Case(
@@ -175,7 +175,7 @@ def cases(
         return [(*delegation, *path) for delegation, path in zip(mixed, catalog_paths(count), strict=True)]
 
     def proofs(count: int) -> list[tuple[str, ...]]:
-        # By several agents in turn: the memory of used proofs has room for about a thousand a second of each.
+        # By several agents in turn: the memory of used proofs holds about a thousand a second for each.
         by_agent = [
             [(delegation, proof) for proof in tool.prove(delegation, agent, -(-count // AGENTS))]
             for delegation, agent in zip(delegations, agents, strict=True)
@@ -185,30 +185,30 @@ def cases(
     known = {"delegation": delegations[0]}
     another = {"headers": known, "changing": (":path",), "make": catalog_paths, "distinct": DISTINCT}
     every_case = [
-        # Another request of a delegation that is known: nothing to verify.
+        # Another request with a cached delegation: no signature to verify.
         case("hot", **another),
-        # The same request to the letter, which the decision cache answers.
+        # The same request byte for byte, which the decision cache answers.
         case("repeat", headers=known),
-        # As hot, with a header for each part of the identity.
+        # Like hot, with a header for each part of the identity.
         case("hot_separate", identity="separate", **another),
-        # A leaf that nobody has seen, under a parent that is known: one signature.
+        # A new leaf under a known parent: one signature.
         case("cold", changing=("delegation",), make=new_leaves),
-        # A delegation that is known, and a new proof: one signature, and the memory of used proofs.
+        # A cached delegation and a new proof: one signature, and the memory of used proofs.
         case("proof", proof="pop", changing=("delegation", "delegation-proof"), make=proofs, good_for_seconds=20),
-        # A delegation that is verified anew each time, by a key that is known.
+        # A delegation that is verified each time, with a known key.
         case("uncached", limits={"cache_entries": 0, "shared_cache_entries": 0}, headers=known),
-        # One that another worker has verified.
+        # A delegation that another worker has verified.
         case("shared", limits={"cache_entries": 0}, headers=known),
-        # As hot, but nothing is enforced.
+        # Like hot, in shadow mode.
         case("shadow", mode="shadow", **another),
-        # One of ten as in cold, the others as in hot.
+        # One of ten like cold, the others like hot.
         case("mixed", changing=("delegation", ":path"), make=mixture, most_per_second=50_000),
     ]
     return [case for case in every_case if case.name in names]
 
 
 def paths(prefix: str, count: int) -> list[tuple[str, ...]]:
-    """As long as each other: of so many different items."""
+    """Paths of equal length, for this many items."""
     return [(f"{prefix}/{ITEM}-{number:06}",) for number in range(count)]
 
 
@@ -218,7 +218,7 @@ def catalog_paths(count: int) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Followed:
-    """What a filter has to know of a control plane, or of what stands in for one."""
+    """The data that a filter needs about a control plane or its stand-in."""
 
     log_id: str
     grpc_port: int
@@ -233,7 +233,7 @@ def case_of(
     delegation: str,
     audit: dict | None = None,
 ) -> Case:
-    """One delegation, always the same, and another request each time, to the rule without a proof."""
+    """One delegation, always the same, and another request each time, for the rule without a proof."""
     own_name = f"credence_{name}"
     settings = configuration(issuer, own_name, plane.log_id, limits, audit=audit)
     return Case(
@@ -252,7 +252,7 @@ def case_of(
 def cases_with_rules(
     tool: Tool, plane: ControlPlane, module: Path, scratch: Path, counts: tuple[int, ...]
 ) -> list[Case]:
-    """So many services with a rule each, and requests that fall under the last but one, another each time."""
+    """This many services with a rule each, and requests that match the last rule but one, another one each time."""
     issuer_key, agent_key = scratch / "issuer.jwk", scratch / "agent.jwk"
     issuer = tool.keygen(issuer_key)
     tool.keygen(agent_key)
@@ -288,7 +288,8 @@ def configuration(
     identity: str = "dictionary",
     audit: dict | None = None,
 ) -> dict:
-    """As docs/reference/configuration.md describes it. The last of the rules is the one for the catalog in envoy-config/envoy.yaml."""
+    """As docs/reference/configuration.md describes it. The last rule is the one for the catalog in
+    envoy-config/envoy.yaml."""
     others = [rule(f"other-{number}", f"/v1/other-{number}/{{item}}", f"other-{number}.read", proof) for number in range(RULES - 1)]
     return {
         "audience": [AUDIENCE],

@@ -1,4 +1,4 @@
-"""A real Envoy with a listener per case."""
+"""A real Envoy with a listener for each case."""
 
 import http.client
 import json
@@ -13,7 +13,7 @@ from urllib.parse import quote
 from .case import Case
 from .process import resident_mib
 
-# The worker that is measured runs here; load comes from the other core.
+# The measured worker runs here; load comes from the other core.
 ENVOY_CORE = "0"
 START_LIMIT_SECONDS = 30
 DELIVERY_LIMIT_SECONDS = 60
@@ -22,7 +22,7 @@ TYPES = "type.googleapis.com/envoy.extensions.filters"
 
 @dataclass(frozen=True)
 class Answers:
-    """How many requests were answered, and how many of them with success."""
+    """How many requests were answered, and how many of them successfully."""
 
     all: int
     successes: int
@@ -32,7 +32,7 @@ class Answers:
 
 
 class Envoy:
-    """Running from `with` to its end. Ports are the kernel's choice, so that two runs never collide."""
+    """Runs from `with` to its end. The kernel chooses the ports, so that two runs never collide."""
 
     def __init__(self, binary: str, cases: list[Case], scratch: Path, cores: str = ENVOY_CORE):
         self._binary = binary
@@ -47,7 +47,7 @@ class Envoy:
         self._admin_address = self._scratch / "admin-address"
         self._log = self._scratch / "envoy.log"
         self._process = subprocess.Popen(
-            # Its own base id: beside another Envoy of the same machine.
+            # Its own base id, so that it can run beside another Envoy.
             ["taskset", "-c", self._cores, self._binary, "-c", configuration]
             # A worker for each core.
             + ["--concurrency", str(self._cores.count(",") + 1)]
@@ -82,14 +82,14 @@ class Envoy:
         return self._ports[case.at or case.name]
 
     def pin_workers(self) -> None:
-        """Each worker to a core of its own: the first to the first."""
+        """Pins each worker to a core: the first to the first."""
         threads = Path(f"/proc/{self.pid}/task").iterdir()
         names = {(thread / "comm").read_text().strip(): int(thread.name) for thread in threads}
         for number, core in enumerate(self._cores.split(",")):
             os.sched_setaffinity(names[f"wrk:worker_{number}"], {int(core)})
 
     def settled_memory_mib(self) -> float:
-        """What it has in memory once that has stopped growing: what all its threads load at the start."""
+        """The resident memory once it has stopped growing, after all threads have loaded."""
         before, now = 0.0, resident_mib(self.pid)
         while now - before > 0.5:
             time.sleep(1)
@@ -97,13 +97,13 @@ class Envoy:
         return now
 
     def answers(self, case: Case) -> Answers:
-        """What the case's listener has answered so far."""
+        """The counts of the case's listener so far."""
         listener = case.at or case.name
         requests = f"http.{listener}.downstream_rq"
         return Answers(all=self.counter(f"{requests}_completed"), successes=self.counter(f"{requests}_2xx"))
 
     def counters(self, pattern: str) -> dict[str, int]:
-        """Envoy's statistics whose names are of this regular expression."""
+        """Envoy's statistics with names that match this regular expression."""
         text = self._admin(f"/stats?filter={quote(f'^{pattern}$')}").decode()
         lines = (line.rsplit(": ", 1) for line in text.splitlines())
         return {name: int(value) for name, value in lines if value.isdigit()}
@@ -115,7 +115,7 @@ class Envoy:
         return counters[name]
 
     def wait_for_delivery(self) -> None:
-        """Until the control plane has acknowledged all recorded evidence: no acknowledgement for more than a second."""
+        """Waits until the control plane has acknowledged all evidence: no acknowledgement for more than a second."""
         deadline = time.monotonic() + DELIVERY_LIMIT_SECONDS
         last, since = -1, time.monotonic()
         while time.monotonic() < deadline:
@@ -133,7 +133,7 @@ class Envoy:
         return int(self._admin_address.read_text().rsplit(":", 1)[1])
 
     def check(self, case: Case) -> None:
-        """Fails unless the case answers 200, and answers what it says it does when its headers are left out."""
+        """Fails unless the case answers 200, and the stated status without its headers."""
         if case.headers or case.make:
             self._expect(case, case.status_without_headers, with_headers=False)
         self._expect(case, 200, with_headers=True)
@@ -144,7 +144,7 @@ class Envoy:
             changing = dict(zip(case.changing, case.make(1)[0] if case.make else (), strict=True))
             path = changing.pop(":path", case.path)
             status, body = self._request(case, path, case.headers | changing if with_headers else {})
-            # 503 is "not yet" while a filter waits for its control plane, and so is a proof that predates its memory.
+            # 503 means "not yet" while a filter waits for its control plane. So does a proof that predates its memory.
             is_early = status == 503 or "proof_predates_memory" in body
             if not is_early or status == expected or time.monotonic() >= deadline:
                 break
@@ -199,7 +199,7 @@ class Envoy:
 
 
 def wasm_filter(name: str, module: Path, configuration: dict | None = None, reads_bodies: bool = False) -> dict:
-    """A filter from a module, in a VM of its own."""
+    """A filter from a module, in its own VM."""
     settings: dict = {
         "name": name,
         "root_id": name,
@@ -245,7 +245,7 @@ def bootstrap(cases: list[Case]) -> dict:
 
 def listener(case: Case) -> dict:
     router = {"name": "router", "typed_config": {"@type": f"{TYPES}.http.router.v3.Router"}}
-    # The same for all cases: no upstream whose cost would blur what is measured.
+    # The same for all cases: no upstream, since its cost would blur the result.
     route = {"match": {"prefix": "/"}, "direct_response": {"status": 200}}
     manager = {
         "@type": f"{TYPES}.network.http_connection_manager.v3.HttpConnectionManager",
@@ -259,9 +259,9 @@ def listener(case: Case) -> dict:
         "name": case.name,
         "address": loopback(),
         "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
-        # Envoy's default, unless a case needs more: what a filter may hold of a body.
+        # Envoy's default, unless a case needs more: the most of a body that a filter may hold.
         "per_connection_buffer_limit_bytes": case.body_bytes,
-        # By itself the kernel decides which worker gets a connection, and one may get most of them.
+        # By default the kernel chooses a connection's worker, and one worker may get most of them.
         "connection_balance_config": {"exact_balance": {}},
     }
 

@@ -1,15 +1,16 @@
-"""Many different requests, each once: more than wrk can be told of, as fast as one worker answers them."""
+"""Sends many different requests, each once: more than wrk can take, as fast as one worker answers them."""
 
 import socket
 from collections.abc import Iterator
 
-# Each has one request on its way.
+# Each has one request in flight.
 CONNECTIONS = 32
 LIMIT_SECONDS = 60
 
 
 def send(port: int, requests: Iterator[bytes]) -> int:
-    """Sends them all, and returns how many were answered 200. Envoy works on the others' while one's answer is read."""
+    """Sends all of them, and returns how many were answered 200. While one answer is read, Envoy works on the other
+    requests."""
     connections = [socket.create_connection(("127.0.0.1", port), LIMIT_SECONDS) for _ in range(CONNECTIONS)]
     waiting = [connection for connection in connections if send_next(connection, requests)]
     allowed = 0
@@ -31,7 +32,7 @@ def send_next(connection: socket.socket, requests: Iterator[bytes]) -> bool:
 
 
 def answer(connection: socket.socket) -> bytes:
-    """The next answer; those that count have no body."""
+    """The next answer. Those that count have no body."""
     received = b""
     while b"\r\n\r\n" not in received:
         part = connection.recv(4096)

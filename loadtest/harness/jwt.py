@@ -10,15 +10,15 @@ from .case import Case
 
 ISSUER = "https://id.example.com"
 AUDIENCE = "https://payments.example"
-# Only the authorizer looks at it.
+# Only the authorizer reads it.
 SCOPE = "catalog.read"
 LIFETIME_SECONDS = 3600
-# The last bytes of an Ed25519 public key in DER (RFC 8410) are the key itself.
+# An Ed25519 public key in DER (RFC 8410) ends with the key itself.
 PUBLIC_KEY_BYTES = 32
 
 
 class SigningKey:
-    """A fresh Ed25519 key; openssl does the arithmetic, to need no Python package."""
+    """A new Ed25519 key. It uses openssl, so that no Python package is needed."""
 
     def __init__(self, scratch: Path):
         self._scratch = scratch
@@ -37,14 +37,14 @@ class SigningKey:
         header = {"alg": "EdDSA", "typ": "JWT", "kid": "bench"}
         claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "iat": now, "exp": now + LIFETIME_SECONDS, "scope": SCOPE}
         text = ".".join(base64url(json.dumps(part).encode()) for part in (header, claims))
-        message = self._scratch / "jwt-message"  # openssl signs Ed25519 from a file only
+        message = self._scratch / "jwt-message"  # openssl signs with Ed25519 only from a file
         message.write_text(text)
         signature = openssl("pkeyutl", "-sign", "-rawin", "-inkey", self._key, "-in", message)
         return f"{text}.{base64url(signature)}"
 
 
 def cases(key: SigningKey) -> list[Case]:
-    """jwt_authn verifies one Ed25519 signature, or remembers that it has."""
+    """jwt_authn verifies one Ed25519 signature, or has it in its cache."""
     headers = {"authorization": f"Bearer {key.sign_token()}"}
     return [
         Case(name, filters=[authn_filter(key, cached)], headers=headers, status_without_headers=401)

@@ -1,4 +1,4 @@
-"""The load of loadtest/k6, made by k6."""
+"""Runs the load of loadtest/k6 with k6."""
 
 import json
 import os
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parent.parent / "k6" / "load.js"
-# What k6 ends with when a threshold was not met: its figures are there.
+# k6's exit code when a threshold was not met. Its figures are still there.
 THRESHOLDS_NOT_MET = 99
-# Enough for stalls of so many milliseconds: what is borne is for the p99 to say.
+# Enough for stalls of this many milliseconds: p99 decides whether the rate holds.
 USERS_PER_1000 = 300
-# It has memory to spare, and no time: a tenth of it went into collecting garbage.
+# k6 has memory to spare, but no time: garbage collection took a tenth of it.
 GOGC = "400"
 
 
@@ -23,13 +23,13 @@ class K6:
     envoy: str
     control_plane: str
     token_file: Path
-    # Where a run's files go.
+    # The folder for a run's files.
     out: Path
-    # Milliseconds.
+    # In milliseconds.
     p99_limit: float
 
     def run(self, rate: int, seconds: int, ramp: int = 0, settle: int = 0) -> dict:
-        """What load.js says of a run (summary.json)."""
+        """The summary of a run by load.js (summary.json)."""
         settings = {
             "POOL": self.pool,
             "ENVOY": self.envoy,
@@ -47,7 +47,7 @@ class K6:
         summary.unlink(missing_ok=True)
         command = [self.binary, "run", "--quiet", "--no-usage-report", "--address", ""]
         command += [part for name, value in settings.items() for part in ("-e", f"{name}={value}")]
-        # Nobody is told, and nothing is fetched.
+        # k6 sends no usage report, and fetches no extension.
         environment = os.environ | {"K6_AUTO_EXTENSION_RESOLUTION": "false", "GOGC": GOGC}
         outcome = subprocess.run([*command, SCRIPT], check=False, stdout=sys.stderr, env=environment)
         if outcome.returncode not in (0, THRESHOLDS_NOT_MET) or not summary.exists():
@@ -56,5 +56,5 @@ class K6:
 
 
 def holds(summary: dict) -> bool:
-    """Whether the rate was one that all was answered at, right and in time."""
+    """Whether all requests at this rate were answered correctly and in time."""
     return all(threshold["ok"] for threshold in summary["thresholds"])

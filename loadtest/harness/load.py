@@ -1,4 +1,4 @@
-"""Load by wrk that takes turns: as fast as it is answered, and no faster."""
+"""Load by wrk in turns, as fast as it is answered."""
 
 import math
 import signal
@@ -17,21 +17,21 @@ from .process import cpu_seconds
 LOAD_CORE = "1"
 CONNECTIONS = 32
 WARM_UP_SECONDS = 0.5
-# What belongs to a turn and comes after it: answers on their way, and evidence, which filters hand over every 50 ms.
+# For work after a turn: answers in flight, and evidence, which filters send every 50 ms.
 SETTLE_SECONDS = 0.1
 LIMIT_SECONDS = 30
 # wrk runs until it is killed.
 FOREVER = "24h"
-# For so many turns there are requests at once where they do not stay good.
+# Requests that expire are made for this many turns at a time.
 TURNS_OF_PERISHABLES = 4
 REQUESTS_SCRIPT = Path(__file__).parent / "requests.lua"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What one case did in one turn."""
+    """The result of one case in one turn."""
 
-    # CPU time of the Envoy process per request, and of it with those beside it that work for it.
+    # CPU time per request: of the Envoy process, and with the processes beside it that work for it.
     cpu_us: float
     everything_us: float
     rps: float
@@ -40,13 +40,12 @@ class Sample:
 class Load:
     """wrk for one case, from `with` to its end.
 
-    It stands still (SIGSTOP) but in its turns, so that a turn begins at once, on connections that are open, and many cases can
-    follow each other within seconds: what the machine is like meanwhile is much the same for all of them. Where its requests are
-    used up, or no longer good, it starts anew.
+    wrk is stopped (SIGSTOP) except in its turns. So a turn starts at once, on open connections, and many cases can follow
+    each other within seconds, on much the same machine. wrk is restarted when its requests are used up or have expired.
     """
 
     def __init__(self, envoy: Envoy, case: Case, turns: int, seconds: float, beside: Sequence[int] = ()):
-        """So many turns of so many seconds; `beside` are processes that work for the case, too."""
+        """Turns of this many seconds each. `beside` has the processes that also work for the case."""
         self._envoy = envoy
         self._case = case
         self._turns = turns if math.isinf(case.good_for_seconds) else min(turns, TURNS_OF_PERISHABLES)
@@ -62,7 +61,7 @@ class Load:
         self._running.close()
 
     def turn(self) -> Sample:
-        """Loads. Anything but success ends the run: its cost is not the case's."""
+        """One turn. Any answer but success ends the run, since its cost is not the case's."""
         if self._turns_left == 0 or time.monotonic() > self._good_until:
             self._running.close()
             self._start()
@@ -99,10 +98,10 @@ class Load:
             self._running = stack.pop_all()
 
     def _command(self, scratch: Path) -> list[str]:
-        """What its requests do not share is made before anything is measured."""
+        """Requests that differ are made before the measurement."""
         case = self._case
         headers = [part for name, value in case.headers.items() for part in ("-H", f"{name}: {value}")]
-        # Killed with us, however we end: nobody else would ever continue or end it.
+        # Killed with this program, in any case: no other program would continue or end it.
         command = ["setpriv", "--pdeathsig", "KILL", "taskset", "-c", LOAD_CORE]
         command += ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{FOREVER}", *headers]
         if case.make is None:
@@ -116,7 +115,7 @@ class Load:
         return self._case.distinct or int(self._case.most_per_second * (self._turns * self._seconds + WARM_UP_SECONDS))
 
     def _warm_up(self) -> None:
-        """Until wrk, which first reads its requests, has sent some for a while."""
+        """Waits until wrk, which first reads its requests, has sent some for a while."""
         deadline = time.monotonic() + LIMIT_SECONDS
         before = self._envoy.answers(self._case)
         while self._envoy.answers(self._case).all == before.all:

@@ -1,4 +1,4 @@
-"""Where a measurement is taken: whether it can be, and the versions that belong beside its figures."""
+"""The machine of a measurement: whether it is suitable, and the versions to report with the figures."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ PACKAGES = {"wrk": "wrk", "taskset": "util-linux", "openssl": "openssl"}
 
 
 def check() -> None:
-    """Ends with what is missing and how to get it."""
+    """Ends with an error that names what is missing and how to get it."""
     missing = [package for command, package in PACKAGES.items() if shutil.which(command) is None]
     if missing:
         packages = " ".join(missing)

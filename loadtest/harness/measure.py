@@ -1,8 +1,8 @@
 """CPU time per request, case by case, in interleaved rounds.
 
-A machine that others share is slower by half for seconds or minutes, and not by the same factor for all that it does. So the
-turns are short and many: within a round all cases meet nearly the same machine, and what counts are medians, over the rounds,
-of what a case did and of how much more that was than the base in the same round.
+A shared machine can be slower by half for seconds or minutes, and not by the same factor for all work. So turns are short
+and many: within a round, all cases meet nearly the same machine. The figures are medians over the rounds, of a case's cost
+and of its difference to the base in the same round.
 """
 
 import sys
@@ -17,7 +17,7 @@ from .case import Case
 from .envoy import Envoy
 from .load import Load, Sample
 
-# The load starts anew after so many rounds: requests that are sent once each have to be in memory until then.
+# The load restarts after this many rounds: requests that are sent once must be in memory until then.
 ROUNDS_OF_A_START = 20
 
 Taken = TypeVar("Taken")
@@ -25,15 +25,15 @@ Taken = TypeVar("Taken")
 
 @dataclass(frozen=True)
 class Figure:
-    """What one case did over all rounds."""
+    """The result of one case over all rounds."""
 
     # Median, least and most CPU time of the Envoy process per request.
     cpu_us: float
     least_us: float
     most_us: float
-    # Median over the rounds of (this case - the base) of the same round: what drifts over the run cancels out.
+    # The median over the rounds of (this case - the base) in the same round, so that drift over the run cancels out.
     added_us: float
-    # As cpu_us and added_us, with the processes beside Envoy.
+    # Like cpu_us and added_us, with the processes beside Envoy.
     everything_us: float
     everything_added_us: float
     # Median requests per second on one core.
@@ -41,14 +41,14 @@ class Figure:
 
 
 def measure(envoy: Envoy, cases: list[Case], rounds: int, seconds: float) -> dict[str, Figure]:
-    """The first case is the base that the others are compared with."""
+    """The first case is the base of comparison for the others."""
     return figures(measure_samples(envoy, cases, rounds, seconds))
 
 
 def measure_samples(
     envoy: Envoy, cases: list[Case], rounds: int, seconds: float, beside: Sequence[int] = ()
 ) -> dict[str, list[Sample]]:
-    """What each case did in each round, the CPU time of the processes `beside` Envoy included."""
+    """Each case's result in each round, including the CPU time of the processes `beside` Envoy."""
     samples: dict[str, list[Sample]] = {case.name: [] for case in cases}
     for first in range(0, rounds, ROUNDS_OF_A_START):
         numbers = range(first, min(first + ROUNDS_OF_A_START, rounds))
@@ -63,12 +63,12 @@ def measure_samples(
 
 
 def interleaved(take: dict[str, Callable[[], Taken]], rounds: range) -> dict[str, list[Taken]]:
-    """Everything is taken once in each round."""
+    """Takes each sample once in each round."""
     taken: dict[str, list[Taken]] = {name: [] for name in take}
     names = list(take)
     for number in rounds:
         print(f"==> Round {number + 1}", file=sys.stderr, flush=True)
-        # Each round starts with another case, so that none always follows the same neighbour's warm caches.
+        # Each round starts with another case, so that no case always follows the same one's warm caches.
         first = number % len(names)
         for name in names[first:] + names[:first]:
             taken[name].append(take[name]())
@@ -76,7 +76,7 @@ def interleaved(take: dict[str, Callable[[], Taken]], rounds: range) -> dict[str
 
 
 def figures(samples: dict[str, list[Sample]]) -> dict[str, Figure]:
-    """The first case is the base that the others are compared with."""
+    """The first case is the base of comparison for the others."""
     base = next(iter(samples.values()))
     return {
         name: Figure(
@@ -97,18 +97,18 @@ def median_of(samples: list[Taken], member: str) -> float:
 
 
 def added(samples: list[Taken], base: list[Taken], member: str) -> float:
-    """The median difference to what was taken in the same round."""
+    """The median difference to the sample of the same round."""
     return median(differences(samples, base, member))
 
 
 def differences(samples: list[Taken], base: list[Taken], member: str) -> list[float]:
-    """The difference to what was taken in the same round, round by round."""
+    """The difference to the sample of the same round, round by round."""
     return [getattr(own, member) - getattr(other, member) for own, other in zip(samples, base, strict=True)]
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """Where their median is with at least 95 % confidence, for any distribution: the binomial interval of order
-    statistics. Fewer than six values give the least and the most, which is less certain."""
+    """An interval that contains the median with at least 95 % confidence, for any distribution: the binomial interval
+    of order statistics. For fewer than six values it is the least and the most, which is less certain."""
     values, number = sorted(values), len(values)
 
     def chance_outside(rank: int) -> float:

@@ -1,4 +1,4 @@
--- wrk: what is allowed, what lacks the tool, garbage, and what is open to all, in turn.
+-- wrk: allowed requests, ones without the tool, invalid ones, and open paths, in turn.
 --
 --   wrk -s mixture.lua URL -- DELEGATION DELEGATION_OF_ANOTHER_TOOL
 

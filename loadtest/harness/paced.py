@@ -1,4 +1,4 @@
-"""Load by e2e/examples/paced-load.rs: at a rate, free of coordinated omission, or as fast as it is answered."""
+"""Load by e2e/examples/paced-load.rs: at a rate, without coordinated omission, or as fast as it is answered."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ class Paced:
         self._scratch = scratch
 
     def requests(self, case: Case, count: int) -> Path:
-        """A file of requests: the same one again and again where they are all alike, or so many different ones."""
+        """A file of requests: one that is repeated if all are alike, or this many different ones."""
         file = self._scratch / f"requests-{case.name}"
         changing = case.make(case.distinct or count) if case.make else [()]
         write(file, (request(case, dict(zip(case.changing, values, strict=True))) for values in changing))
@@ -38,7 +38,7 @@ class Paced:
         connections: int,
         cores: str = LOAD_CORE,
     ) -> dict[str, float]:
-        """What the program's last line says. Whatever is not answered with 200 ends the run."""
+        """The last line of the program's output. Any answer but 200 ends the run."""
         settings = [file, order, rate, seconds, connections, *ports]
         command = ["taskset", "-c", cores, self._program, *map(str, settings)]
         outcome = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
@@ -61,9 +61,9 @@ def write(file: Path, requests: Iterable[bytes]) -> None:
 
 @dataclass(frozen=True)
 class PacedSample:
-    """What the Envoys did in one turn."""
+    """The result of the Envoys in one turn."""
 
-    # CPU time of the Envoys per request, and of them with those beside them that work for it.
+    # CPU time per request: of the Envoys, and with the processes beside them that work for them.
     cpu_us: float
     everything_us: float
     rps: float

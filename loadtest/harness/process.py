@@ -1,11 +1,11 @@
-"""What the kernel knows about a process."""
+"""The kernel's data about a process."""
 
 import os
 from pathlib import Path
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of all threads of a process, to the nanosecond; /proc/PID/stat counts in ticks of 10 ms."""
+    """CPU time of all threads of a process, in nanoseconds; /proc/PID/stat counts in ticks of 10 ms."""
     tasks = f"/proc/{pid}/task"
     nanoseconds = 0
     for task in os.listdir(tasks):
@@ -15,6 +15,6 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident_mib(pid: int) -> float:
-    """What it has in memory (its resident set)."""
+    """The resident memory."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     return int(status.split("VmRSS:")[1].split()[0]) / 1024

@@ -2,8 +2,8 @@
 --
 --   wrk -s requests.lua URL -- FILE once|again HEADER...
 --
--- A line of the file has the values for one request, in the headers' order, with tabs between them; `:path` stands for the path.
--- `once` sends none of them twice, `again` begins anew behind the last one.
+-- A line of the file has the values of one request, in the headers' order, separated by tabs; `:path` stands for the
+-- path. With `once` no line is sent twice; `again` starts over after the last one.
 
 local requests, sent, again = {}, 0, false
 
@@ -35,6 +35,6 @@ function request()
   if again and sent > #requests then
     sent = 1
   end
-  -- What was used up would be another case.
+  -- A repeated request would be another case.
   return requests[sent] or error("no requests are left: make more")
 end

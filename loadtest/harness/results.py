@@ -1,4 +1,4 @@
-"""What a benchmark leaves behind: raw samples, figures and where they come from, in one file that is committed."""
+"""The result file of a benchmark, which is committed: raw samples, figures and their origin."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ FOLDER = REPOSITORY / "loadtest" / "results"
 
 
 def write(file: Path, benchmark: str, facts: dict[str, str], method: dict, samples: dict, report: dict) -> None:
-    """`report` has `figures`, and `ratios`, which two runs of the same code on the same machine have in common."""
+    """`report` has `figures`, and `ratios`, which agree between two runs of the same code on the same machine."""
     document = {
         "benchmark": benchmark,
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
@@ -30,7 +30,7 @@ def read(name: str) -> dict:
 
 
 def dump(value: object, indent: int = 0) -> str:
-    """As json.dumps, but with lists and objects of plain values on one line each: a sample a line."""
+    """Like json.dumps, with lists and objects of plain values on one line each: a sample a line."""
     space = " " * (indent + 1)
     if isinstance(value, dict) and any(isinstance(member, (dict, list)) for member in value.values()):
         members = (f"{space}{json.dumps(name)}: {dump(member, indent + 1)}" for name, member in value.items())
@@ -41,10 +41,10 @@ def dump(value: object, indent: int = 0) -> str:
 
 
 def commit() -> str:
-    """Of what was measured; the results of earlier runs and the page made of them do not count as a change."""
+    """The measured commit. Results of earlier runs and the page made of them do not count as a change."""
     head = git("rev-parse", "--short=12", "HEAD")
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!loadtest/results", ":!docs")
-    return f"{head}, with changes that are in no commit" if changed else head
+    return f"{head}, with uncommitted changes" if changed else head
 
 
 def git(*arguments: str) -> str:

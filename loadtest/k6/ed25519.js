@@ -1,4 +1,4 @@
-// Apart from the rest, since only our build of k6 can load it.
+// In its own file, since only our build of k6 can load it.
 import { ed25519 } from "k6/x/credence";
 
 export function signer(jwk) {

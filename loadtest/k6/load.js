@@ -1,21 +1,21 @@
-// The load that Credence is made for, with every answer compared with the one that it has to be: 70 % delegations to
-// verify, by Envoy; 20 % questions whether one is revoked and 10 % batches of evidence, both to the control plane.
-// loadtest/README.md says how to run it, on one machine and on many.
+// A realistic load, with every answer compared with the expected one: 70 % delegations that Envoy verifies; 20 % status
+// queries and 10 % batches of evidence, both to the control plane. loadtest/README.md says how to run it, on one
+// machine and on many.
 //
 // POOL               the folder that `credence-pool` made; pool
-// ENVOY              where requests go; http://127.0.0.1:8080
+// ENVOY              Envoy's address; http://127.0.0.1:8080
 // CONTROL_PLANE      the control plane's HTTP API; http://127.0.0.1:7070
-// TOKEN_FILE, TOKEN  an operator's credential (role admin), or the file of it
+// TOKEN_FILE, TOKEN  an operator's credential (role admin), as a file or as text
 // BEARER_PATH, PROOF_PATH   paths of the two rules; /v1/catalog/{item}, /v1/proven/{item}
-// RATE               requests a second of all machines together: one number, or several that are gone to in turn; 1000
-// RAMP, DURATION     how long it takes to get to each, and how long it stays there; 5s, 30s
-// VUS                virtual users for every 1,000 requests/s: as many wait for an answer at the most; 100
+// RATE               requests a second of all machines together: one number, or several, reached in turn; 1000
+// RAMP, DURATION     the time to reach each rate, and the time to hold it; 5s, 30s
+// VUS                virtual users for every 1,000 requests/s, which limit the requests in flight; 100
 // BATCH              entries of a batch of evidence; 10
-// HOT, HOT_SHARE     how many delegations of each kind are asked for how often; 100, 0.9
-// REPLAYS            0: never send a proof twice, because several Envoys answer, and each would take it once
-// P99_MS             the most that p99 may be, of each class; 1000
-// OUT                the folder, which has to be there, for summary.json, summary.html and latency.svg; or - to have
-//                    the JSON on standard output; .
+// HOT, HOT_SHARE     the number of frequently used delegations of each kind, and their share; 100, 0.9
+// REPLAYS            0: never send a proof twice, since several Envoys would accept it once each
+// P99_MS             the limit of p99, for each class; 1000
+// OUT                an existing folder for summary.json, summary.html and latency.svg; or - for JSON on standard
+//                    output; .
 import exec from "k6/execution";
 import http from "k6/http";
 import { sleep } from "k6";
@@ -36,7 +36,7 @@ const RATES = (__ENV.RATE || "1000").split(",").map(Number);
 const RAMP = __ENV.RAMP || "5s";
 const DURATION = __ENV.DURATION || "30s";
 const USERS_PER_1000 = Number(__ENV.VUS || 100);
-// Of each class, at low rates.
+// For each class, at low rates.
 const FEWEST_USERS = 10;
 const BATCH = Number(__ENV.BATCH || 10);
 const REPLAYS = __ENV.REPLAYS !== "0";
@@ -44,7 +44,7 @@ const P99_MS = Number(__ENV.P99_MS || 1000);
 
 const KINDS = Object.keys(pool.kinds);
 
-// === what is asked for ===
+// === options ===
 
 export const options = {
   scenarios: {
@@ -53,35 +53,35 @@ export const options = {
     audit: scenario("audit", 1),
   },
   thresholds: {
-    // Another answer than the one that it has to be: the status, or the reason.
+    // An answer other than the expected one: the status, or the reason.
     wrong_answers: ["count==0"],
-    // No answer, or one of 500 and more.
+    // No answer, or a status of 500 or more.
     errors: ["count==0"],
     http_req_failed: ["rate==0"],
-    // Requests that were due, when all virtual users still waited for an answer.
+    // Requests that were due while all virtual users still waited for an answer.
     dropped_iterations: ["count==0"],
     ...Object.fromEntries(CLASSES.map((name) => [`http_req_duration{class:${name}}`, [`p(99)<${P99_MS}`]])),
-    // These hold always: they are how k6 is told to count what is counted apart.
+    // These always hold: they make k6 count each class.
     ...Object.fromEntries([...CLASSES, "setup"].map((name) => [`http_reqs{class:${name}}`, ["count>=0"]])),
     ...Object.fromEntries(KINDS.map((kind) => [`answers{kind:${kind}}`, ["count>=0"]])),
     entries_acknowledged: ["count>=0"],
   },
   summaryTrendStats: STATISTICS,
-  // Of what k6 would tell apart, only what is of use: every further tag costs memory and time.
+  // Only the useful one of k6's tags, since each further tag costs memory and time.
   systemTags: ["error_code"],
   setupTimeout: "10m",
   noCookiesReset: true,
   userAgent: "credence-loadtest",
 };
 
-// So many tenths of the requests.
+// This many tenths of the requests.
 function scenario(exec, tenths) {
   const most = (Math.max(...RATES) * tenths) / 10;
   const users = Math.max(Math.ceil((most * USERS_PER_1000) / 1000), FEWEST_USERS);
   return {
     executor: "ramping-arrival-rate",
     exec,
-    // So that shares are whole numbers.
+    // Makes shares whole numbers.
     timeUnit: "10s",
     startRate: RAMP === "0s" ? RATES[0] * tenths : 0,
     stages: RATES.flatMap((rate) => [
@@ -96,11 +96,11 @@ function scenario(exec, tenths) {
 
 const wrongAnswers = new Counter("wrong_answers");
 const errors = new Counter("errors");
-// That were right.
+// Correct answers.
 const answers = new Counter("answers");
 const entriesAcknowledged = new Counter("entries_acknowledged");
 
-// One request; where not even that comes about, it is an error too, which k6 by itself would only write down.
+// One request. An exception is an error too, which k6 by itself would only log.
 function counted(work) {
   const failed = (error) => complain({ status: 0, error }, "a request");
   return () => {
@@ -126,15 +126,15 @@ async function verifyWithProof(kind, delegation) {
   judge(asked, send(by, asked, proof));
 }
 
-// As often as it is in the pool.
+// Each kind as often as it is in the pool.
 const KINDS_BY_SHARE = KINDS.filter((kind) => REPLAYS || kind !== "proof_replayed").flatMap((kind) =>
   pool.kinds[kind].places.map(() => kind),
 );
 
-// What to send: a proof by the holder of `by`, for which the answer has to be that of the kind `asked`.
+// The proof to send, by the holder of `by`. The answer must be that of the kind `asked`.
 async function proven(kind, delegation) {
   const now = Math.floor(Date.now() / 1000);
-  // One that this virtual user has used already; the first time it is a proof like any other.
+  // A proof that this virtual user has used already. The first time, it is a proof like any other.
   if (kind === "proof_replayed" && used && now - used.at < REPLAY_SECONDS) return { ...used, asked: kind };
   const item = kind === "proof_mismatch" ? `${delegation.item}-else` : delegation.item;
   const proof = await prove(delegation, item, kind === "proof_old" ? now - 3600 : now);
@@ -145,7 +145,7 @@ async function proven(kind, delegation) {
 
 let used;
 
-// Well within every window: an older proof would be refused for its age.
+// Well within every window: an older proof would be denied for its age.
 const REPLAY_SECONDS = 10;
 
 function send(delegation, kind, proof, more = { tags: { class: "verify", kind } }) {
@@ -166,7 +166,7 @@ function judge(kind, answer) {
   else complain(answer, `${kind}: ${status} ${reason}`);
 }
 
-// === status: the control plane's answer to relying parties that are no Envoy ===
+// === status: the control plane's answer to relying parties other than Envoy ===
 
 export const status = counted(() => {
   const revoked = Math.random() < REVOKED_SHARE && pool.kinds.revoked_delegation;
@@ -184,14 +184,14 @@ export const status = counted(() => {
 const REVOKED = ["revoked_delegation", "revoked_principal"];
 const REVOKED_SHARE = 0.1;
 
-// === audit: a relying party's decisions, as a source of its own for each virtual user ===
+// === audit: decisions of a relying party, as a source of its own for each virtual user ===
 
 let source;
 
 export const audit = counted(() => {
   source = source || begin();
   if (!source) return;
-  // One that was not acknowledged is sent again, as it was: what is stored already is passed over.
+  // A batch without an acknowledgement is sent again unchanged: entries that are stored already are skipped.
   source.batch = source.batch || batch();
   const last = source.next + BATCH - 1;
   const answer = http.post(
@@ -224,7 +224,7 @@ function batch() {
     time: new Date().toISOString(),
     decision: "allow",
     reason: "delegated",
-    // By this the ledger's readers tell these from what Envoy recorded.
+    // By this rule, the ledger's readers tell these records from Envoy's.
     rule: "k6",
     tool: pool.tool,
     principal: { issuer: pool.issuer, subject },
@@ -245,7 +245,7 @@ export function setup() {
     revoke("revoked_delegation", ({ subject, ids }) => ({ delegation: { issuer: pool.issuer, subject, id: ids.split(" ")[0] } }));
     revoke("revoked_principal", ({ subject }) => ({ principal: { issuer: pool.issuer, subject } }));
   }
-  // In a row, since each of Envoy's workers has to know.
+  // Repeatedly, since each of Envoy's workers must know it.
   for (const kind of ["delegated", ...REVOKED].filter((kind) => pool.kinds[kind])) {
     let right = 0;
     becomes(`Envoy answers ${kind} with ${pool.kinds[kind].status} ${pool.kinds[kind].reason}`, () => {
@@ -255,14 +255,14 @@ export function setup() {
       return right >= RIGHT_IN_A_ROW;
     });
   }
-  // Proofs are refused for some seconds after Envoy's start.
+  // Proofs are denied for some seconds after Envoy's start.
   sleep(SETTLE_SECONDS);
 }
 
 const RIGHT_IN_A_ROW = 20;
 const SETTLE_SECONDS = Number(__ENV.SETTLE || 6);
 
-// Repeating it does no harm: what is revoked stays so.
+// Repeating it does no harm.
 function revoke(kind, subjectOf) {
   const requests = [];
   for (const delegation of every(kind)) {
@@ -282,7 +282,7 @@ function becomes(what, check) {
     if (check()) return;
     if (attempt % 25 === 24) sleep(1);
   }
-  exec.test.abort(`this did not become so: ${what}`);
+  exec.test.abort(`still not true: ${what}`);
 }
 
 function quietly(url) {
@@ -293,7 +293,7 @@ export function handleSummary(data) {
   return files(data, { rates: RATES, pool, out: __ENV.OUT || "." });
 }
 
-// === small things ===
+// === helpers ===
 
 function authorised(name) {
   return { headers: { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" }, tags: { class: name } };
@@ -313,14 +313,14 @@ function member(answer, name) {
   }
 }
 
-// Of one virtual user.
+// For one virtual user.
 const MOST_COMPLAINTS = 3;
 let complaints = 0;
 
 function complain(answer, wanted) {
   const failed = answer.status === 0 || answer.status >= 500;
   (failed ? errors : wrongAnswers).add(1);
-  // The first ones tell the story; a line for each would be a load of its own.
+  // The first ones are enough: a line for each would be a load of its own.
   complaints += 1;
   if (complaints > MOST_COMPLAINTS) return;
   console.error(`wanted ${wanted}; got ${answer.status} ${answer.error || ""} ${String(answer.body).slice(0, 300)}`);

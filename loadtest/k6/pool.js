@@ -1,5 +1,5 @@
-// The delegations that `credence-pool` made. They are parsed once and shared by all virtual users; a user unpacks the one
-// that it is about to present.
+// The delegations that `credence-pool` made. They are parsed once and shared by all virtual users; a user unpacks the
+// one that it is about to send.
 import exec from "k6/execution";
 import { SharedArray } from "k6/data";
 
@@ -8,8 +8,8 @@ const FOLDER = (__ENV.POOL || "pool").replace(/\/$/, "");
 export const pool = JSON.parse(open(absolute(`${FOLDER}/pool.json`)));
 if (pool.format !== "credence-pool-1") throw new Error(`${FOLDER}/pool.json is of another format: ${pool.format}`);
 
-// Each as one text, of parts: k6 keeps the elements as JSON, and takes long to read an object back. In an array, because
-// k6 freezes a text that stands alone letter by letter.
+// Each is one text of several parts: k6 keeps the elements as JSON, and reads objects back slowly. They are in an
+// array, because k6 freezes a single text letter by letter.
 const SEPARATOR = "\n";
 const delegations = new SharedArray("delegations", () => {
   const all = [];
@@ -30,7 +30,8 @@ function unpacked([text]) {
   return { chain, item, subject, ids, facts, proof: id && { id, hash, key } };
 }
 
-// Of each kind so many are asked for again and again, HOT_SHARE of the time; else all are equally likely.
+// This many delegations of each kind are used again and again, for HOT_SHARE of the requests; otherwise all are equally
+// likely.
 const HOT = Number(__ENV.HOT || 100);
 const HOT_SHARE = Number(__ENV.HOT_SHARE || 0.9);
 
@@ -42,7 +43,7 @@ export function pick(kind) {
   return of(kind, Math.floor(Math.random() * among));
 }
 
-// All of a kind, one after the other.
+// All delegations of a kind, one after the other.
 export function* every(kind) {
   const count = ownBlocks().length * pool.kinds[kind].places.length;
   for (let number = 0; number < count; number++) yield of(kind, number);
@@ -54,8 +55,8 @@ function of(kind, number) {
   return unpacked(delegations[block * pool.pattern_length + places[number % places.length]]);
 }
 
-// A machine that makes a segment of the load takes the same segment of the pool, in whole blocks of every kind: what is
-// hot on one is cold on the others.
+// A machine that runs a segment of the load uses the same segment of the pool, in whole blocks of every kind. What is
+// hot on one machine is cold on the others.
 let blocks;
 function ownBlocks() {
   if (blocks) return blocks;
@@ -66,7 +67,7 @@ function ownBlocks() {
   return blocks;
 }
 
-// "1/4:1/2", as k6 has it; all of it where nothing is said.
+// "1/4:1/2", as in k6; all of it by default.
 export function segment(text) {
   const [from, to] = (text || "0:1").split(":").map((bound) => {
     const [numerator, denominator] = bound.split("/").map(Number);
@@ -75,7 +76,7 @@ export function segment(text) {
   return to === undefined ? [0, from] : [from, to];
 }
 
-// k6 would look for a relative one beside this file, and people mean the folder that they are in.
+// k6 would resolve a relative path from this file; users mean the current folder.
 export function absolute(path) {
   return path.startsWith("/") || !__ENV.PWD ? path : `${__ENV.PWD}/${path}`;
 }

@@ -1,17 +1,17 @@
-// Proofs of possession, made as an agent makes them: one for each request, signed by the delegation's holder. They are good
-// once and for seconds, so none can be made beforehand.
+// Proofs of possession, made as an agent makes them: one for each request, signed by the delegation's holder. A proof
+// is valid once and for seconds, so none can be made in advance.
 import encoding from "k6/encoding";
 
 import { pool } from "./pool.js";
 
-// k6's own WebCrypto has no Ed25519. Where the pool asks for it, our build of k6 is needed (scripts/setup-k6.sh); every k6
-// can run a pool of `credence-pool --proof-algorithm ES256`.
+// k6's own WebCrypto has no Ed25519. If the pool uses it, our build of k6 is needed (scripts/setup-k6.sh); every k6 can
+// use a pool of `credence-pool --proof-algorithm ES256`.
 const signers = { Ed25519: () => require("./ed25519.js").signer, ES256: () => es256 };
 const newSigner = signers[pool.proof_algorithm]();
 
 const HEADER = encoding.b64encode(JSON.stringify({ alg: pool.proof_algorithm, typ: "aat-pop+jwt" }), "rawurl");
 
-// A proof that the holder of `delegation` uses the pool's tool for `item`.
+// A proof by the holder of `delegation` for the use of the pool's tool with `item`.
 export async function prove(delegation, item, issuedAt) {
   const claims = {
     aat_aud: pool.audience,
@@ -27,7 +27,7 @@ export async function prove(delegation, item, issuedAt) {
   return `${signed}.${await signer(signed)}`;
 }
 
-// Those of the keys that this user signed with last.
+// The keys that this user signed with last.
 const known = new Map();
 const MOST_KNOWN = 256;
 
@@ -47,7 +47,7 @@ async function es256(jwk) {
   return async (text) => encoding.b64encode(await crypto.subtle.sign(algorithm, key, bytes(text)), "rawurl");
 }
 
-// Of a text that has nothing but ASCII.
+// For an ASCII text.
 function bytes(text) {
   const array = new Uint8Array(text.length);
   for (let place = 0; place < text.length; place++) array[place] = text.charCodeAt(place);

@@ -1,11 +1,10 @@
-// Does what stands there answer as it should? A few requests a second, each compared with the answer that it has to get; one
-// wrong answer, and k6 ends with an error. It measures nothing: it shows that the pieces fit, and gives the dashboard something
-// to draw.
+// A smoke test: a few requests a second, each compared with the expected answer. One wrong answer makes k6 end with an
+// error. It measures nothing; it shows that the parts work together, and gives the dashboard data to draw.
 //
 //   DELEGATION=$(docker compose run --rm -T mint) docker compose run --rm k6
 //   k6 run -e DELEGATION="$(credence mint …)" loadtest/k6/smoke.js
 //
-// ENVOY           where requests go; http://127.0.0.1:8080
+// ENVOY           Envoy's address; http://127.0.0.1:8080
 // CONTROL_PLANE   the control plane's HTTP API; http://127.0.0.1:7070
 // DELEGATION      a delegation that allows the tool catalog.read with the item "shoes", as `docker compose run --rm -T mint`
 //                 prints; without it, only requests that are denied or public
@@ -17,13 +16,13 @@ const ENVOY = __ENV.ENVOY || "http://127.0.0.1:8080";
 const CONTROL_PLANE = __ENV.CONTROL_PLANE || "http://127.0.0.1:7070";
 const DELEGATION = (__ENV.DELEGATION || "").trim();
 
-// What envoy-config/envoy.yaml has rules for.
+// Requests for the rules of envoy-config/envoy.yaml.
 const CASES = [
   { name: "public", path: "/healthz", status: 200 },
   { name: "no delegation", path: "/v1/catalog/book", status: 401, reason: "delegation_missing" },
   { name: "no token", path: "/v1/catalog/book", delegation: "none", status: 401, reason: "delegation_malformed" },
   { name: "no rule", path: "/elsewhere", status: 403, reason: "no_route" },
-  // Identity headers that a client makes up go nowhere, and help nobody.
+  // Identity headers from a client are removed, and have no effect.
   { name: "made-up identity", path: "/v1/catalog/book", headers: { "x-delegation-principal": "ada" }, status: 401, reason: "delegation_missing" },
 ];
 if (DELEGATION !== "") {
@@ -44,11 +43,11 @@ export const options = {
       preAllocatedVUs: 4,
     },
   },
-  // Every answer, or it is a failure.
+  // Every answer must be right, or the run fails.
   thresholds: { checks: ["rate==1"], dropped_iterations: ["count==0"] },
 };
 
-// Docker starts what this needs at the same time: give it a moment, less than k6 allows for setup (60 s).
+// Docker starts the other services at the same time: waits for them, for less than k6's limit for setup (60 s).
 function becomesReady(url) {
   for (let attempt = 0; attempt < 20; attempt++) {
     if (http.get(url).status === 200) return true;

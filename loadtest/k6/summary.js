@@ -1,13 +1,13 @@
-// What a run ends with: a text for the terminal, summary.json, and a page with a picture of the latencies. All of it is made here,
-// from what k6 counted; nothing is fetched.
+// The results of a run: a text for the terminal, summary.json, and a page with a picture of the latencies. All are made
+// here, from k6's counts, without any download.
 
 export const CLASSES = ["verify", "status", "audit"];
 
-// In per cent; the picture's lines go through these.
+// In per cent; the picture's lines pass through these.
 const PERCENTILES = [1, 5, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.95, 99.99];
 export const STATISTICS = ["count", "min", ...PERCENTILES.map((percent) => `p(${percent})`), "max", "avg"];
 
-// What handleSummary has to return.
+// The return value of handleSummary.
 export function files(data, { rates, pool, out }) {
   const report = reportOf(data, rates, pool);
   if (out === "-") return { stdout: `${text(report)}${JSON.stringify(report)}\n` };
@@ -39,7 +39,7 @@ function reportOf(data, rates, pool) {
     errors: count("errors"),
     dropped: count("dropped_iterations"),
     entries_acknowledged: count("entries_acknowledged"),
-    // All that Envoy was asked, what was asked before the load included.
+    // All requests to Envoy, including those before the load.
     envoy_requests: classes.verify.requests + count("http_reqs{class:setup}"),
     classes,
     answers: Object.fromEntries(
@@ -48,7 +48,7 @@ function reportOf(data, rates, pool) {
         { status, reason, recorded, count: count(`answers{kind:${kind}}`) },
       ]),
     ),
-    // Whose condition may be false; the others only make k6 count.
+    // Thresholds with a real condition; the others only make k6 count.
     thresholds: thresholds.filter(({ condition }) => condition !== "count>=0"),
   };
 }
@@ -78,7 +78,8 @@ function text(report) {
 
 // === the picture ===
 
-// Percentiles to the right, so that each nine takes the same width; milliseconds upwards, so that each power of ten does.
+// Percentiles to the right, with equal width for each nine; milliseconds upwards, with equal height for each power of
+// ten.
 const WIDTH = 860;
 const HEIGHT = 460;
 const LEFT = 70;
@@ -131,7 +132,7 @@ function svg(report) {
   );
 }
 
-// A latency of nothing has no logarithm.
+// A latency of 0 has no logarithm.
 function points(latency) {
   return PERCENTILES.map((percent) => [percent, latency[`p(${percent})`]]).filter(([, value]) => value > 0);
 }

@@ -1,1 +1,1 @@
-"""What docs/performance.md is made with."""
+"""Makes docs/performance.md."""

@@ -4,7 +4,7 @@ from . import picture
 
 Results = dict[str, dict]
 
-# Case, what it is called, what it does, and what it does not.
+# The case, its name, its work, and what it lacks.
 PEERS = {
     "bare": ("no filter", "Envoy answers by itself"),
     "carried": ("no filter, request of *hot*", "the same; Envoy reads a request with a delegation of 700 bytes"),
@@ -16,7 +16,7 @@ PEERS = {
     "jwt_cold": ("jwt_authn", "the same, and one Ed25519 signature"),
     "hot": (
         "**Credence, hot (L1)**",
-        "another request each time, with a delegation that this worker knows: rule, tool, arguments, expiry, revocation, "
+        "another request each time, with a delegation in this worker's cache: rule, tool, arguments, expiry, revocation, "
         "identity headers, evidence",
     ),
     "repeat": (
@@ -26,13 +26,13 @@ PEERS = {
     "shared": ("**Credence, shared (L2)**", "the same, which another worker has verified: parsed again"),
     "cold": (
         "**Credence, cold**",
-        "a token that nobody has seen, under a parent that is known: one Ed25519 signature, and all of the above",
+        "a new token under a known parent: one Ed25519 signature, and all of the above",
     ),
     "proof": (
         "**Credence, with proof**",
-        "a known delegation and a new proof: one Ed25519 signature, used once, and all of the above",
+        "a cached delegation and a new proof: one Ed25519 signature, used once, and all of the above",
     ),
-    "shadow": ("**Credence, shadow**", "as hot, but the request goes on as it came"),
+    "shadow": ("**Credence, shadow**", "as hot, but the request passes unchanged"),
     "mixed": ("**Credence, mixed**", "of ten requests nine hot, one cold"),
     "ext_authz": ("ext_authz, allowed at once", "one gRPC call to a process beside Envoy, which decides nothing"),
     "ext_authz_opa_cached": (
@@ -46,7 +46,7 @@ PEERS = {
 }
 
 REQUESTS_PER_SECOND = 100_000
-# The rate of a worker that is busy but has room.
+# The rate of a busy worker that could take more.
 PLANNED_RATE = 10_000
 RATES = ("1000", "3000", "10000", "20000", "saturated")
 RATE_CASES = {"bare": "no filter", "hot": "hot", "mixed": "mixed"}
@@ -70,7 +70,7 @@ def runs(results: Results) -> str:
         for name, document in results.items()
     ]
     facts = results["peers"]["facts"]
-    # Both are told with where they were built.
+    # Their versions also name the build.
     envoy, wrk = facts["envoy"].split("/")[1], facts["wrk"].split("-")[0].removeprefix("debian/")
     beneath = f"{facts['machine']}. Envoy {envoy}, wrk {wrk}, OPA {facts['opa']}."
     return table(["benchmark", "date", "commit", "result"], rows) + "\n\n" + beneath
@@ -169,7 +169,7 @@ def capacity(results: Results) -> str:
 
 
 def checks(results: Results) -> str:
-    """The model's predictions beside what was measured otherwise."""
+    """The model's predictions beside other measurements."""
     peers, scaling = results["peers"]["figures"], results["scaling"]["figures"]
     hot, cold = whole(peers, "hot", "us"), whole(peers, "cold", "us")
     new = results["peers"]["method"]["new_of_ten"] / 10
@@ -178,7 +178,7 @@ def checks(results: Results) -> str:
     rates_hot, saturated = scaling["rates_hot_10000_whole_us"], scaling["rates_hot_saturated_whole_us"]
     rows = [
         check(
-            "the mixture, from its parts (peers)",
+            "the mixed case, from its parts (peers)",
             f"{1 - new:.1f} × {hot:.1f} µs + {new:.1f} × {cold:.1f} µs",
             (1 - new) * hot + new * cold,
             whole(peers, "mixed", "us"),
@@ -203,7 +203,8 @@ def check(what: str, arithmetic: str, predicted: float, measured: float, unit: s
 
 
 def planned(results: Results) -> str:
-    """What 100,000 requests/s take of workers that have room, by the measured point and not by the model."""
+    """The cores for 100,000 requests/s with workers that could take more, from the measured point instead of the
+    model."""
     figures = results["scaling"]["figures"]
     workers = REQUESTS_PER_SECOND / PLANNED_RATE
     rows = []
@@ -214,7 +215,7 @@ def planned(results: Results) -> str:
 
 
 def whole(figures: dict, name: str, kind: str) -> float:
-    """The filter's cost with Envoy's own."""
+    """The filter's cost together with Envoy's own."""
     return figures[f"bare_{kind}"] + (0 if name == "bare" else figures[f"{name}_{kind}"])
 
 
@@ -223,7 +224,7 @@ def cores(microseconds: float) -> float:
 
 
 def table(heads: list[str], rows: list[list[str]]) -> str:
-    # The first column has names, and the second too if it has sentences.
+    # The first column has names. The second has names too, if it has sentences.
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 

@@ -30,7 +30,7 @@ STYLE = """
 
 
 def bars(title: str, series: list[str], rows: list[tuple[str, list[float]]], digits: int = 1) -> str:
-    """Each row's values one behind the other, and their sum."""
+    """Each row's values stacked, and their sum."""
     longest = max(sum(values) for _, values in rows)
     parts = [heading(title), *legend(series)]
     for number, (label, values) in enumerate(rows):
@@ -68,7 +68,7 @@ def dots(title: str, series: list[str], rows: list[tuple[str, list[float]]]) -> 
 
 
 def lines(title: str, x_label: str, x_names: list[str], series: dict[str, list[float]]) -> str:
-    """Points at equal distances, whatever they stand for."""
+    """Points at equal distances, for any values."""
     high = nice(max(value for values in series.values() for value in values))
     right, bottom = WIDTH - 30, HEIGHT - BOTTOM
 
@@ -93,7 +93,7 @@ def lines(title: str, x_label: str, x_names: list[str], series: dict[str, list[f
 
 
 def nice(value: float) -> float:
-    """The next number above that four parts of are easy to read."""
+    """The next number above whose quarters are easy to read."""
     power = 10 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 2, 4, 8, 10) if value <= step * power)
 

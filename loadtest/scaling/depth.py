@@ -1,4 +1,4 @@
-"""Chains of 1 to 8 tokens: known, and verified anew with each request by keys that are known."""
+"""Chains of 1 to 8 tokens: cached, and verified with each request with known keys."""
 
 from contextlib import ExitStack
 from itertools import pairwise
@@ -20,7 +20,7 @@ def run(setting: Setting, scratch: Path) -> Sweep:
         chains = chains_of(setting.tool, issuer_key, scratch)
 
         def cases(name: str, limits: dict) -> list[Case]:
-            # All go to the first one's listener: they differ in what is sent.
+            # All requests go to the first one's listener; only the requests differ.
             first = credence.case_of(f"{name}_{TOKENS[0]}", issuer, plane, setting.module, limits, chains[TOKENS[0]])
             others = [
                 Case(
@@ -44,7 +44,7 @@ def run(setting: Setting, scratch: Path) -> Sweep:
 
 
 def chains_of(tool: credence.Tool, issuer_key: Path, scratch: Path) -> dict[int, str]:
-    """By how many tokens they have; the one is the beginning of the next."""
+    """Chains by their number of tokens; each is a prefix of the next."""
     holders = [scratch / f"holder-{number}.jwk" for number in range(max(TOKENS))]
     for holder in holders:
         tool.keygen(holder)

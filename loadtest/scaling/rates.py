@@ -1,4 +1,4 @@
-"""The CPU time of a request by how many come in a second: a worker that is not busy is woken for each."""
+"""The CPU time of a request at several request rates: each request wakes a worker that is not busy."""
 
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -36,7 +36,7 @@ def run(setting: Setting, scratch: Path) -> Sweep:
         }
         samples = interleaved(take, range(setting.long_rounds))
     return Sweep(
-        # Whole, not what is added: what a request costs is to be seen.
+        # The whole cost, not the added one, since the page shows the cost of a request.
         figures={f"{name}_whole_us": round(median_of(of_one, "cpu_us"), 2) for name, of_one in samples.items()}
         | {
             f"{case.name}_saturated_rps": round(median_of(samples[f"{case.name}_saturated"], "rps"))

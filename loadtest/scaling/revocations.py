@@ -1,7 +1,7 @@
-"""0 to 1,000,000 principals in the revocation log, the one who is asked about among them.
+"""0 to 1,000,000 principals in the revocation log, with the request's principal among them.
 
-known: a delegation that is cached; verified: one that is verified, and looked up, with each request. What stands in for
-the control plane keeps no evidence, so none is recorded.
+known: a cached delegation; verified: one that is verified, and looked up, with each request. The stand-in for the control
+plane keeps no evidence, so none is recorded.
 """
 
 import json
@@ -26,7 +26,7 @@ def run(setting: Setting, scratch: Path) -> Sweep:
         setting.tool.keygen(agent_key)
 
         def case(kind: str, count: int, limits: dict) -> Case:
-            # As the stand-in has it: those who are in the log are in epoch 1.
+            # In the stand-in's log, all principals are in epoch 1.
             principal = {"subject": "user-0", "epoch": 1} if count else {"subject": "user-0", "epoch": 0}
             delegation = setting.tool.mint(issuer_key, agent_key, **principal)
             log = credence.Followed(logs.log_id, logs.ports[count])
@@ -44,7 +44,7 @@ def run(setting: Setting, scratch: Path) -> Sweep:
 
 
 class Logs:
-    """Served from `with` to its end."""
+    """The logs, served from `with` to its end."""
 
     def __init__(self, program: Path):
         self._command = ["taskset", "-c", LOAD_CORE, program, *map(str, COUNTS)]

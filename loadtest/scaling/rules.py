@@ -1,4 +1,4 @@
-"""1 to 10,000 rules: the request falls under the last but one."""
+"""1 to 10,000 rules: the request matches the last but one."""
 
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the sweeps have in common."""
+"""The common parts of the sweeps."""
 
 import tempfile
 from dataclasses import asdict, dataclass
@@ -9,9 +9,9 @@ from harness.credence import Tool
 from harness.envoy import Envoy
 from harness.measure import figures, measure_samples
 
-# For as fast as it is answered, of each worker.
+# For load as fast as it is answered; for each worker.
 CONNECTIONS = 16
-# Of a turn in which many different requests, or few in a second, are to be sent.
+# Of a turn with many different requests, or with few a second.
 LONG_SECONDS = 1
 
 
@@ -30,13 +30,13 @@ class Setting:
 
     @property
     def long_rounds(self) -> int:
-        """Of those sweeps whose turns take `LONG_SECONDS`."""
+        """For sweeps with turns of `LONG_SECONDS`."""
         return max(1, self.rounds // 4)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """By what varies: figures, of which `*_us` is what the filter adds, in microseconds; ratios; and the raw samples."""
+    """By point: figures, of which `*_us` is what the filter adds in microseconds; ratios; and the raw samples."""
 
     figures: dict[str, float]
     ratios: dict[str, float]
@@ -62,7 +62,7 @@ def of_samples(samples: dict) -> Sweep:
 
 
 def growth_mib(setting: Setting, cases: list[Case], scratch: Path) -> dict[str, float]:
-    """What an Envoy with the case alone has in memory beyond one with the first."""
+    """The memory of an Envoy with only this case, beyond one with the first case."""
     memory = {}
     for case in cases:
         with Envoy(setting.envoy, [case], Path(tempfile.mkdtemp(dir=scratch))) as envoy:

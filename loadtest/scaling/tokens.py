@@ -1,7 +1,7 @@
-"""1 to 1,000,000 tokens that are in use at the same time, each as often as the others, in no order.
+"""1 to 1,000,000 tokens in use at the same time, each equally often, in random order.
 
-A worker remembers up to 100,000 of them here; of more, the others are verified anew. Memory is what Envoy's process has
-grown by when all that it remembers has been seen.
+A worker caches up to 100,000 of them here; beyond that, tokens are verified again. Memory is the growth of Envoy's process
+once it has seen all tokens that it can cache.
 """
 
 import subprocess
@@ -43,7 +43,7 @@ def run(setting: Setting, scratch: Path) -> Sweep:
         growth = {}
         for count, case in cases.items():
             before = resident_mib(envoy.pid)
-            # Of a million, as many as are remembered, and some whose places others take.
+            # Of a million: as many as the cache holds, and some that replace others.
             warm_up = files[min(count, REMEMBERED)]
             load.run(warm_up, [envoy.port(case)], seconds=60, order="once", connections=CONNECTIONS)
             growth[f"tokens_{count}_growth_mib"] = round(resident_mib(envoy.pid) - before, 1)
@@ -67,11 +67,11 @@ def run(setting: Setting, scratch: Path) -> Sweep:
 
 
 def request_files(setting: Setting, issuer_key: Path, agent_key: Path, case: Case, scratch: Path) -> dict[int, Path]:
-    """By how many different tokens they have: each begins with those of the one before."""
+    """By the number of different tokens. Each file begins with the tokens of the previous one."""
     print("==> Minting a million tokens", flush=True)
     command = ["taskset", "-c", LOAD_CORE, setting.mint, issuer_key, agent_key, str(max(COUNTS))]
     files = {count: scratch / f"requests-{count}" for count in COUNTS}
-    # One request has its token where the placeholder is.
+    # The placeholder in a request is replaced by the token.
     before, after = paced.request(case, {"delegation": "TOKEN"}).split(b"TOKEN")
     with subprocess.Popen(command, stdout=subprocess.PIPE) as minting, ExitStack() as stack:
         written = 0

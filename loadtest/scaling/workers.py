@@ -1,17 +1,17 @@
 """One worker, and two.
 
-What two workers of one process cost each other (a shared lock, memory that both write to) is found by comparing them with
-two processes of one worker each, which share nothing but the machine: on the same cores, under the same load from the same
-program, which takes its turns on the same two cores. Comparing them with one worker beside an idle core would charge the
-filter for what the cores share (caches, and on many virtual machines the arithmetic of one core); that is measured too.
+This measures what two workers of one process cost each other (a shared lock, memory that both write to). They are compared
+with two processes of one worker each, which share only the machine: on the same cores, under the same load from the same
+program, which runs on the same two cores. A comparison with one worker beside an idle core would charge the filter for
+what the cores share (caches, and on many virtual machines the arithmetic unit of one core). That is measured too.
 
-  alone   one process with one worker on core 0, which alone is loaded
-  pair    two such processes, on core 0 and on core 1, both loaded
+  alone   one process with one worker on core 0, the only one under load
+  pair    two such processes, on core 0 and on core 1, both under load
   two     one process with two workers, one on each core
 
-In each, as fast as they are answered, so that both workers are always busy: bare; noop, a Wasm filter that does nothing, and
-calls, one that gets hot's request and only crosses between Envoy and the VM as often as hot does, to tell what Envoy's own
-Wasm host shares between workers; and hot. In more rounds than the others: what is compared are differences of differences.
+In each, as fast as the requests are answered, so that both workers are always busy: bare; noop, an empty Wasm filter;
+calls, which gets hot's request and only makes as many host calls, to show what Envoy's own Wasm host shares between
+workers; and hot. This sweep has more rounds than the others, since it compares differences of differences.
 """
 
 from contextlib import ExitStack
@@ -82,10 +82,10 @@ def sweep(samples: dict) -> Sweep:
     whole = {name: median_of(samples[f"{name}_hot"], "cpu_us") for name in ("pair", "two")}
     ratios = {
         "two_by_pair": report["two_hot_us"] / report["pair_hot_us"],
-        # Of that, what is the filter's own and not the Wasm host's.
+        # The filter's own part of it, without the Wasm host's.
         "beyond_noop_two_by_pair": more("hot", "noop", "two") / more("hot", "noop", "pair"),
         "two_by_alone": report["two_hot_us"] / report["alone_hot_us"],
-        # What the machine's cores share.
+        # The part that the machine's cores share.
         "pair_by_alone": report["pair_hot_us"] / report["alone_hot_us"],
         # Of the whole cost.
         "bare_two_by_pair": report["two_bare_us"] / report["pair_bare_us"],

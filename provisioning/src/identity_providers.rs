@@ -1,4 +1,4 @@
-//! Opens what identity providers need: only what is configured, and after the revocation log, which they act on.
+//! Opens SCIM and security events as configured, after the revocation log, which they change.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use credence_revocation::RevocationLog;
 use credence_runtime::supervision::BackgroundTask;
 use credence_storage::folder_lock::FolderWatch;
 
-/// SCIM and security events, as far as they are configured.
+/// SCIM and security events, if configured.
 pub struct Identity {
     pub provisioning: Option<Arc<Provisioning>>,
     pub receiver: Option<Arc<Receiver>>,
-    /// To be run for as long as the control plane does.
+    /// Tasks that run as long as the control plane.
     pub tasks: Vec<BackgroundTask>,
 }
 
-/// What identity providers may take of memory, disk and time.
+/// Limits of identity providers in memory, disk and time.
 #[derive(Debug, Clone, Copy)]
 pub struct IdentityLimits {
-    /// Users of all SCIM realms together; creating another gets 507.
+    /// The number of users in all SCIM realms together. Creating another one gets 507.
     pub users: u64,
-    /// Bytes that one SCIM user takes on disk; more gets 413.
+    /// The size of one SCIM user on disk, in bytes. A larger one gets 413.
     pub user_bytes: usize,
-    /// How long a search may take. Half of what a request may: an answer that says so is better than none.
+    /// How long a search may take. Half of the request timeout, so that the client gets an answer that says so.
     pub search_timeout: Duration,
-    /// Security event tokens that are remembered, so that none counts twice; while there are as many, further ones get
-    /// 503.
+    /// The number of security event tokens that are remembered, so that none counts twice. Beyond it, further tokens
+    /// get 503.
     pub event_ids: u64,
 }
 
@@ -50,7 +50,7 @@ impl Default for IdentityLimits {
     }
 }
 
-/// Why identity providers cannot be served: what cannot be used, and the cure.
+/// Why identity providers cannot be served, and the fix.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct IdentityError(String);
@@ -114,14 +114,14 @@ impl Identity {
     }
 }
 
-/// Opens a file. The folder is ours; a lock on the file is that of a part of a control plane which ended in this same
-/// process a moment ago, and is waited for.
+/// Opens a file in the data folder. If a control plane that has just ended in this process still holds the file's lock,
+/// this waits for it.
 async fn opened<T: Send + 'static>(
     path: PathBuf,
     open: impl Fn(&Path) -> Result<T, redb::Error> + Send + 'static,
 ) -> Result<T, IdentityError> {
     let opening = tokio::task::spawn_blocking(move || {
-        let until = Instant::now() + LOCK_PATIENCE;
+        let until = Instant::now() + LOCK_TIMEOUT;
         loop {
             match open(&path) {
                 Err(redb::Error::DatabaseAlreadyOpen) if Instant::now() < until => {
@@ -130,9 +130,9 @@ async fn opened<T: Send + 'static>(
                 result => {
                     return result.map_err(|error| {
                         IdentityError(format!(
-                            "{}: {error}. Restore it from a backup, or remove it: what was revoked stays revoked, but users \
-                             have to be provisioned anew, and events that were received count once more if they are sent \
-                             once more",
+                            "{}: {error}. Restore it from a backup, or remove it: what was revoked stays revoked, but \
+                             users must be provisioned again, and events that were received count again if they are \
+                             sent once more",
                             path.display()
                         ))
                     });
@@ -142,9 +142,9 @@ async fn opened<T: Send + 'static>(
     });
     opening
         .await
-        .map_err(|_| IdentityError("opening the identity folder broke down".to_owned()))?
+        .map_err(|_| IdentityError("opening the identity folder failed unexpectedly".to_owned()))?
 }
 
 const USERS: &str = "users";
 const EVENTS: &str = "security-events";
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,10 +1,10 @@
-//! What identity providers tell: who their users are ([`scim`]), and what has happened to them ([`security_events`]).
+//! Input from identity providers: their users ([`scim`]), and events about them ([`security_events`]).
 //!
-//! Both end in the revocation log: a user who loses access there loses authority everywhere.
+//! Both change the revocation log: a user that loses access there loses authority everywhere.
 
 #![allow(
     missing_docs,
-    reason = "internal to the control plane: names that say all have no comment"
+    reason = "internal to the control plane: a name that explains itself needs no comment"
 )]
 
 mod identity_providers;

@@ -1,10 +1,10 @@
-//! What an operator can graph and alert on about identity providers.
+//! The metrics of identity providers.
 
 use credence_runtime::metrics::{Counters, Gauges, Group};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// Low cardinality: no label ever holds something a client chose.
+/// No label holds a value that a client chose, so there are few series.
 #[derive(Debug)]
 pub struct Metrics {
     pub scim_users: Gauges<1>,
@@ -22,15 +22,9 @@ impl Metrics {
         Self {
             scim_users: group.add("scim_users", "Users, by realm"),
             scim_changes: group.add("scim_changes", "Changed users, by realm, change"),
-            security_events: group.add(
-                "security_events",
-                "Tokens, by transmitter, outcome",
-            ),
+            security_events: group.add("security_events", "Tokens, by transmitter, outcome"),
             security_event_ids: group.add("security_event_ids", "Tokens remembered"),
-            jwks_reads: group.add(
-                "jwks_reads",
-                "Key downloads, by transmitter, outcome",
-            ),
+            jwks_reads: group.add("jwks_reads", "Key downloads, by transmitter, outcome"),
         }
     }
 }

@@ -128,10 +128,10 @@ pub enum EventSubject {
     Account,
 }
 
-/// Checks both parts, but for the credentials that they name.
+/// Checks both parts, except the credentials that they name.
 ///
 /// # Errors
-/// The first member that is wrong.
+/// The first invalid member.
 pub fn check(scim: &[ScimSettings], events: &[TransmitterSettings]) -> Result<(), SettingsError> {
     for (index, realm) in scim.iter().enumerate() {
         let place = format!("scim[{index}]");
@@ -151,7 +151,8 @@ pub fn check(scim: &[ScimSettings], events: &[TransmitterSettings]) -> Result<()
         if transmitter.audience.is_empty() {
             return Err(SettingsError::at(
                 format!("{place}.audience"),
-                "write what the transmitter calls this receiver; without it a token for somebody else would do",
+                "write the transmitter's name for this receiver; without it, a token for another receiver would be \
+                 accepted",
             ));
         }
         if transmitter.algorithms.is_empty() {
@@ -171,8 +172,8 @@ pub fn check(scim: &[ScimSettings], events: &[TransmitterSettings]) -> Result<()
         {
             return Err(SettingsError::at(
                 format!("{place}.jwks.url"),
-                "write an https URL; http is for this machine only (127.0.0.1, [::1], localhost): whoever could change \
-                 the keys on their way could revoke anybody",
+                "write an https URL; http is for this machine only (127.0.0.1, [::1], localhost): an attacker who \
+                 changes the keys in transit could revoke any principal",
             ));
         }
     }
@@ -181,7 +182,7 @@ pub fn check(scim: &[ScimSettings], events: &[TransmitterSettings]) -> Result<()
 
 fn check_issuer(place: &str, issuer: &str) -> Result<(), SettingsError> {
     match issuer.is_empty() || issuer.len() > MAX_ISSUER_BYTES {
-        true => Err(SettingsError::at(place, "write the issuer's URI, as it stands in iss")),
+        true => Err(SettingsError::at(place, "write the issuer's URI, as in iss")),
         false => Ok(()),
     }
 }
@@ -189,7 +190,7 @@ fn check_issuer(place: &str, issuer: &str) -> Result<(), SettingsError> {
 // === impl ScimSubject ===
 
 impl ScimSubject {
-    /// As it stands in the file.
+    /// The value in the configuration file.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::UserName => "userName",
@@ -203,7 +204,7 @@ impl ScimSubject {
 // === impl TransmitterSettings ===
 
 impl TransmitterSettings {
-    /// Whether any other of them is about principals of the same issuer.
+    /// Whether any other of them reports about principals of the same issuer.
     pub(crate) fn shares_principals_with_any(&self, all: &[Self]) -> bool {
         all.iter()
             .any(|other| other.name != self.name && other.principal_issuer == self.principal_issuer)
@@ -246,7 +247,7 @@ struct JwksFields {
     ca: Option<PathBuf>,
 }
 
-/// A transmitter has its keys in a file or at a URL.
+/// A transmitter's keys come from a file or a URL.
 fn one_place_of_keys(jwks: &mut Schema) {
     let places = json!([
         {"required": ["file"], "properties": {"ca": false}},
@@ -255,7 +256,7 @@ fn one_place_of_keys(jwks: &mut Schema) {
     jwks.insert("oneOf".to_owned(), places);
 }
 
-/// An outage of a night must not lose what happened in it; transmitters keep trying.
+/// An outage of a night must lose no events, because transmitters keep trying.
 fn day() -> u32 {
     24 * 60 * 60
 }

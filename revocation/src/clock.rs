@@ -8,7 +8,7 @@
 //! - A revocation is stamped with this clock or the wall clock, whichever is later.
 //! - It is forgotten when this clock has passed the stamp by a lifetime and an allowance.
 //!
-//! Between the two, at least a lifetime and the allowance have really passed, whatever the wall clock shows at any
+//! Between the two, at least a lifetime and the allowance have really passed, for any reading of the wall clock at any
 //! time. Time that the clock loses while no process runs only keeps ids longer.
 //!
 //! **The lifetime may be raised** from one run to the next. Then a token that lives longer, and was refused until now,

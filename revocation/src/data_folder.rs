@@ -117,7 +117,7 @@ impl DataFolder {
                     log_id: store.log_id(),
                 });
             }
-            if let Some(found) = stranger(path).map_err(at(path))? {
+            if let Some(found) = unexpected_name(path).map_err(at(path))? {
                 return Err(DataFolderError::NotEmpty {
                     path: path.to_owned(),
                     found,
@@ -191,7 +191,7 @@ pub fn take_lock(path: &Path, create: bool, standby: Option<&dyn Fn(&str)>) -> R
     if create {
         durable::create_folder(path).map_err(at(path))?;
     } else if !path.join(LOG).is_dir() {
-        return Err(match stranger(path).map_err(at(path))? {
+        return Err(match unexpected_name(path).map_err(at(path))? {
             Some(found) => DataFolderError::NotEmpty {
                 path: path.to_owned(),
                 found,
@@ -203,7 +203,7 @@ pub fn take_lock(path: &Path, create: bool, standby: Option<&dyn Fn(&str)>) -> R
 }
 
 /// A name in the folder that an interrupted initialisation does not explain: it may be other data.
-fn stranger(path: &Path) -> io::Result<Option<String>> {
+fn unexpected_name(path: &Path) -> io::Result<Option<String>> {
     let entries = match std::fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,

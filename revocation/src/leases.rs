@@ -139,10 +139,10 @@ struct Lease {
 
 impl Leases {
     /// Leases of `max_staleness`, for a log that ends at `head`. Filters of earlier processes may be fresh for
-    /// `inherited`. At most `max_ended` leases of ended streams are tracked one by one.
+    /// `earlier_leases`. At most `max_ended` leases of ended streams are tracked one by one.
     pub fn new(
         max_staleness: Duration,
-        inherited: Duration,
+        earlier_leases: Duration,
         head: u64,
         max_ended: usize,
         metrics: Arc<Metrics>,
@@ -154,8 +154,8 @@ impl Leases {
             stalls: Stalls::new(max_staleness / 2),
             ..LeaseTable::default()
         };
-        if !inherited.is_zero() {
-            table.add_unattributed(0, now + inherited);
+        if !earlier_leases.is_zero() {
+            table.add_unattributed(0, now + earlier_leases);
         }
         let confirmed = watch::Sender::new(table.confirmed());
         Self(Arc::new(Shared {
@@ -450,7 +450,7 @@ impl LeaseTable {
         });
     }
 
-    fn let_fall_due(&mut self, now: Instant) {
+    fn advance_due(&mut self, now: Instant) {
         while let Some(published) = self
             .published
             .pop_front_if(|published| now >= published.at + APPLY_TIMEOUT)
@@ -463,7 +463,7 @@ impl LeaseTable {
     /// again, once.
     fn excuse(&mut self, now: Instant) {
         let since = self.looked_at.replace(now).unwrap_or(now);
-        if now.saturating_duration_since(since) > EXPIRE_INTERVAL + HICCUP {
+        if now.saturating_duration_since(since) > EXPIRE_INTERVAL + MAX_CHECK_DELAY {
             for published in self.published.iter_mut().filter(|published| !published.is_excused) {
                 published.at = now;
                 published.is_excused = true;
@@ -474,7 +474,7 @@ impl LeaseTable {
     /// Ends leases whose time is over. Returns the clients whose streams have started to lag.
     fn expire(&mut self, now: Instant) -> HashMap<Client, Stalled> {
         self.excuse(now);
-        self.let_fall_due(now);
+        self.advance_due(now);
         let is_over = |lease: &Lease| lease.over_at.is_some_and(|over_at| over_at <= now);
         let over: Vec<_> = self
             .leases
@@ -573,7 +573,7 @@ pub(crate) const APPLY_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often lagging streams are checked.
 const EXPIRE_INTERVAL: Duration = Duration::from_millis(20);
 /// If a check is later than this, this process was not running.
-const HICCUP: Duration = Duration::from_millis(100);
+const MAX_CHECK_DELAY: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 #[path = "leases_tests.rs"]

@@ -24,11 +24,11 @@ impl Scene {
         Self::with(Duration::ZERO, 100)
     }
 
-    fn with(inherited: Duration, max_ended: usize) -> Self {
+    fn with(earlier_leases: Duration, max_ended: usize) -> Self {
         let now = Instant::now();
         let metrics = Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default()));
         Self {
-            leases: Leases::new(MAX_STALENESS, inherited, HEAD, max_ended, metrics, now),
+            leases: Leases::new(MAX_STALENESS, earlier_leases, HEAD, max_ended, metrics, now),
             now,
         }
     }
@@ -103,7 +103,7 @@ fn client(name: &str) -> Client {
 }
 
 /// Whether the stream has been told that its client is refused.
-fn is_told(stream: &StreamLease) -> bool {
+fn is_refused(stream: &StreamLease) -> bool {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     std::pin::pin!(stream.refused()).poll(&mut context).is_ready()
 }
@@ -158,7 +158,7 @@ fn a_client_that_leaves_owes_nothing_until_its_next_echo() {
 }
 
 #[test]
-fn a_lease_is_over_a_hundredth_more_than_max_staleness_after_the_last_echo_whether_the_stream_has_ended_or_not() {
+fn a_lease_ends_max_staleness_and_one_percent_after_the_last_echo_even_if_the_stream_has_ended() {
     for ends in [false, true] {
         let mut scene = Scene::new();
         let mut stream = Some(scene.fresh("a"));
@@ -283,7 +283,7 @@ fn a_ping_is_not_echoed_before_every_update_was_sent() {
 }
 
 #[test]
-fn a_client_that_leaves_an_update_unapplied_for_half_a_second_is_not_echoed_before_it_has_caught_up() {
+fn a_client_with_an_update_unapplied_for_half_a_second_gets_no_echo_until_it_has_caught_up() {
     let mut scene = Scene::new();
     let stream = scene.fresh("a");
     let begun = scene.now;
@@ -317,13 +317,13 @@ fn a_confirmed_revocation_stays_confirmed_when_clients_connect() {
 
 #[test]
 fn nothing_is_confirmed_while_filters_of_earlier_processes_may_be_fresh() {
-    let inherited = Duration::from_secs(10);
-    let mut scene = Scene::with(inherited, 100);
+    let earlier_leases = Duration::from_secs(10);
+    let mut scene = Scene::with(earlier_leases, 100);
     let stream = scene.fresh("a");
     let seq = scene.publish();
     stream.apply(seq);
     let (applied, unknown) = (1, 0);
-    let left = inherited;
+    let left = earlier_leases;
     assert_eq!(scene.progress(seq), Progress { applied, unknown, left });
     assert!(
         !scene.is_confirmed(HEAD),
@@ -331,7 +331,7 @@ fn nothing_is_confirmed_while_filters_of_earlier_processes_may_be_fresh() {
     );
     scene.pass(Duration::from_secs(5));
     assert_eq!(scene.echo(&stream), Echo::Granted);
-    scene.pass(inherited - Duration::from_secs(5) - MOMENT);
+    scene.pass(earlier_leases - Duration::from_secs(5) - MOMENT);
     assert!(!scene.is_confirmed(seq));
     scene.pass(MOMENT);
     assert!(scene.is_confirmed(seq));
@@ -412,7 +412,7 @@ fn a_stall_is_noted_once_however_long_it_lasts() {
 }
 
 #[test]
-fn a_client_that_stalls_more_often_than_is_tolerated_is_refused_and_its_stalled_stream_is_told() {
+fn a_client_that_stalls_more_often_than_is_tolerated_is_refused_and_its_stalled_stream_ends() {
     let mut scene = Scene::new();
     let (stalling, other) = (scene.fresh("a"), scene.fresh("b"));
     let lively = scene.fresh("a");
@@ -422,7 +422,7 @@ fn a_client_that_stalls_more_often_than_is_tolerated_is_refused_and_its_stalled_
         other.apply(seq);
         lively.apply(seq);
         scene.pass(APPLY_TIMEOUT);
-        assert_eq!(is_told(&stalling), time > MIN_TOLERATED_STALLS);
+        assert_eq!(is_refused(&stalling), time > MIN_TOLERATED_STALLS);
         stalling.apply(seq);
         for _ in 0..6 {
             for stream in [&stalling, &other, &lively] {
@@ -433,7 +433,7 @@ fn a_client_that_stalls_more_often_than_is_tolerated_is_refused_and_its_stalled_
     }
     assert!(scene.leases.refused(&client("a"), scene.now).is_some());
     assert_eq!(scene.leases.refused(&client("b"), scene.now), None);
-    assert!(!is_told(&other) && !is_told(&lively));
+    assert!(!is_refused(&other) && !is_refused(&lively));
 }
 
 #[test]
@@ -448,13 +448,13 @@ fn a_refused_client_that_stalls_on_another_stream_loses_all_of_them() {
             stream.apply(seq);
         }
         scene.pass(APPLY_TIMEOUT);
-        let is_refused = scene.leases.refused(&client("a"), scene.now).is_some();
-        assert_eq!(is_refused, stalling >= MIN_TOLERATED_STALLS as usize);
+        let client_is_refused = scene.leases.refused(&client("a"), scene.now).is_some();
+        assert_eq!(client_is_refused, stalling >= MIN_TOLERATED_STALLS as usize);
         for (number, stream) in streams.iter().enumerate() {
             let was_refused = stalling > MIN_TOLERATED_STALLS as usize;
             assert_eq!(
-                is_told(stream),
-                (is_refused && number <= stalling) || was_refused,
+                is_refused(stream),
+                (client_is_refused && number <= stalling) || was_refused,
                 "{stalling}: {number}"
             );
         }
@@ -468,7 +468,7 @@ fn a_refused_client_that_stalls_on_another_stream_loses_all_of_them() {
             scene.pass(Duration::from_secs(1));
         }
     }
-    assert!(!is_told(&other));
+    assert!(!is_refused(&other));
 }
 
 #[test]

@@ -116,7 +116,7 @@ pub struct OpenedLog {
     view: LogView,
     forgetting: Forgetting,
     /// How long filters of earlier processes may be fresh.
-    inherited: Duration,
+    earlier_leases: Duration,
     /// The earlier processes had ended by then.
     begun: Instant,
     options: LogOptions,
@@ -159,14 +159,14 @@ impl OpenedLog {
             max_token_lifetime: options.max_token_lifetime.as_secs(),
             forgotten: notes.forgotten,
         };
-        let inherited = Duration::from_millis(notes.leases_ms).min(with_allowance(MAX_STALENESS));
-        let leases_ms = milliseconds(inherited.max(lasting(&options)));
+        let earlier_leases = Duration::from_millis(notes.leases_ms).min(with_allowance(MAX_STALENESS));
+        let leases_ms = milliseconds(earlier_leases.max(lasting(&options)));
         if leases_ms != notes.leases_ms {
             store.write_notes(Notes { leases_ms, ..notes })?;
         }
-        if !inherited.is_zero() {
+        if !earlier_leases.is_zero() {
             tracing::info!(
-                at_most = ?inherited,
+                at_most = ?earlier_leases,
                 "revocations are accepted at once, and confirmed when the filters' leases from earlier control planes \
                  have ended"
             );
@@ -176,7 +176,7 @@ impl OpenedLog {
             store,
             view,
             forgetting,
-            inherited,
+            earlier_leases,
             begun,
             options,
         })
@@ -203,7 +203,7 @@ impl OpenedLog {
         let Self { folder, options, .. } = self;
         let leases = Leases::new(
             options.max_staleness,
-            self.inherited,
+            self.earlier_leases,
             self.view.head(),
             options.max_subscribers,
             Arc::clone(metrics),
@@ -213,7 +213,7 @@ impl OpenedLog {
             max_subjects: options.max_subjects,
             folder: folder.watch(),
             leases: leases.clone(),
-            leases_from: (self.begun + self.inherited, lasting(&options)),
+            leases_from: (self.begun + self.earlier_leases, lasting(&options)),
             forgetting: self.forgetting,
             compact_above: options.compact_above_bytes,
             history_path: folder.histories(),

@@ -42,7 +42,7 @@ pub(crate) struct WriterOptions {
     /// Nothing is acknowledged once this is another folder.
     pub(crate) folder: FolderWatch,
     pub(crate) leases: Leases,
-    /// From when on filters may be fresh for at most this long after the process has ended.
+    /// The time from which filters may be fresh for at most this long after the process has ended.
     pub(crate) leases_from: (Instant, Duration),
     pub(crate) forgetting: Forgetting,
     /// A log of at most this size, in bytes, is not compacted.

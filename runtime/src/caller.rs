@@ -1,4 +1,4 @@
-//! Who sends a request.
+//! The caller of a request.
 
 /// The caller: a credential's name, and the issuers that it is bound to.
 #[derive(Debug, PartialEq, Eq)]

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_failure_is_the_one_told() {
+    async fn only_the_first_failure_is_reported() {
         let alarm = Alarm::default();
         alarm.raise(Failure::Ended { part: "first" });
         alarm.raise(Failure::Ended { part: "second" });

@@ -1,11 +1,11 @@
-//! The types in `src/generated` are those of the contract.
+//! The types in `src/generated` match the proto files.
 
 use std::fs;
 use std::path::Path;
 
-/// protox reads the .proto files in Rust, so that no `protoc` has to be installed.
+/// protox reads the .proto files in Rust, so that `protoc` need not be installed.
 #[test]
-fn the_types_are_those_of_the_contract() {
+fn the_types_match_the_proto_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let contract = ["revocation", "audit"].map(|name| folder.join(format!("proto/credence/v1/{name}.proto")));
     let descriptors = protox::compile(contract, [folder.join("proto")]).unwrap();
@@ -22,10 +22,7 @@ fn the_types_are_those_of_the_contract() {
     let kept = folder.join("src/generated/credence.v1.rs");
     if fs::read_to_string(&kept).ok().as_ref() != Some(&generated) {
         fs::write(&kept, generated).unwrap();
-        panic!(
-            "{} was of another contract and has been written anew; commit it",
-            kept.display()
-        );
+        panic!("{} was out of date and has been regenerated; commit it", kept.display());
     }
 }
 

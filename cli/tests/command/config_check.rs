@@ -21,7 +21,7 @@ rules:
   - {name: health, match: {path: /healthz}, public: true}
 "#;
 
-/// An Envoy configuration around the plugin's, with these lines in its `config`.
+/// An Envoy configuration with the plugin's configuration, and these lines in its `config`.
 fn envoy(policy: &str, plugin: &str) -> String {
     let indented = plugin.replace('\n', "\n                  ");
     format!(
@@ -55,7 +55,7 @@ static_resources:
     )
 }
 
-/// Istio's WasmPlugin around the plugin's, with this line in its `spec`.
+/// Istio's WasmPlugin with the plugin's configuration, and this line in its `spec`.
 fn wasm_plugin(line: &str, plugin: &str) -> String {
     let indented = plugin.replace('\n', "\n    ");
     format!(
@@ -75,7 +75,7 @@ spec:
     )
 }
 
-/// Istio's EnvoyFilter around the plugin's, as a `TypedStruct`, with this line in its `config`.
+/// Istio's EnvoyFilter with the plugin's configuration as a `TypedStruct`, and this line in its `config`.
 fn envoy_filter(policy: &str, plugin: &str) -> String {
     let indented = plugin.replace('\n', "\n                  ");
     format!(
@@ -116,7 +116,7 @@ fn a_configuration_that_the_filter_loads_is_accepted() {
 }
 
 #[test]
-fn what_is_no_mistake_but_may_not_be_meant_is_noted() {
+fn a_probable_error_is_noted() {
     let set = "jwks: {keys: [{kty: RSA, n: AQAB, e: AQAB}, {kty: OKP";
     let plugin = PLUGIN.replace("jwk: {kty: OKP", set).replace("9AODWg}", "9AODWg}]}");
     for (name, contents, place) in [
@@ -143,7 +143,7 @@ fn what_is_no_mistake_but_may_not_be_meant_is_noted() {
 }
 
 #[test]
-fn a_key_that_is_no_secret_is_refused_and_the_one_of_our_files_noted() {
+fn a_key_that_is_public_is_refused_and_that_of_our_files_noted() {
     for (name, contents, place) in [
         ("plugin.yaml", PLUGIN.to_owned(), "plugin.yaml:5: "),
         (
@@ -161,17 +161,17 @@ fn a_key_that_is_no_secret_is_refused_and_the_one_of_our_files_noted() {
                 "put your issuer's own public key here",
             ],
         );
-        let ran = with(NOBODYS);
+        let ran = with(SAMPLE_KEY);
         assert_eq!((ran.code, ran.stderr.lines().count()), (0, 1), "{ran:?}");
         assert!(
-            ran.stderr.starts_with(&format!("{place}note: ")) && ran.stderr.contains(IS_NOBODYS),
+            ran.stderr.starts_with(&format!("{place}note: ")) && ran.stderr.contains(SAMPLE_KEY_NOTE),
             "{ran:?}"
         );
     }
 }
 
 #[test]
-fn the_control_planes_trust_anchors_are_judged_alike() {
+fn the_control_planes_trust_anchors_are_checked_alike() {
     let bench = Workbench::new();
     let with = |x: &str| {
         let file = format!(
@@ -186,36 +186,36 @@ fn the_control_planes_trust_anchors_are_judged_alike() {
             "put your issuer's own public key here",
         ],
     );
-    let ran = with(NOBODYS);
+    let ran = with(SAMPLE_KEY);
     assert_eq!((ran.code, ran.stdout.trim()), (0, "credence.yaml: loads"), "{ran:?}");
     assert!(
         ran.stderr
             .starts_with("credence.yaml:3: note: at trust_anchors[0].jwk: ")
-            && ran.stderr.contains(IS_NOBODYS),
+            && ran.stderr.contains(SAMPLE_KEY_NOTE),
         "{ran:?}"
     );
     assert_eq!(with(KEY).stderr, "");
 }
 
-/// In [`PLUGIN`].
+/// The key in [`PLUGIN`].
 const KEY: &str = "7GJBdyhdiFuT4Q8CbAa5sR1ARWxY0Dtu8OQ6E9AODWg";
 
 /// RFC 8037, appendix A.
 const PRINTED: &str = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
 
-/// In envoy-config.
-const NOBODYS: &str = "yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc";
+/// The key in envoy-config.
+const SAMPLE_KEY: &str = "yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc";
 
-/// What is said of it.
-const IS_NOBODYS: &str = "this is the key of Credence's own files, which is nobody's";
+/// The note about it.
+const SAMPLE_KEY_NOTE: &str = "the key of Credence's own files";
 
-/// Asserts that a file that we ship loads, and that all that is said of it is that the key in it is nobody's.
+/// Asserts that a file of ours loads, with one note only: about its key.
 #[track_caller]
 fn assert_lacks_only_a_key(path: &Path) {
     let ran = Workbench::new().run(&["config", "check", path.to_str().unwrap()]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(
-        ran.stderr.lines().count() == 1 && ran.stderr.contains(": note: ") && ran.stderr.contains(IS_NOBODYS),
+        ran.stderr.lines().count() == 1 && ran.stderr.contains(": note: ") && ran.stderr.contains(SAMPLE_KEY_NOTE),
         "{ran:?}"
     );
 }
@@ -228,7 +228,7 @@ fn json_is_read_as_the_filter_reads_it() {
 }
 
 #[test]
-fn every_mistake_is_named_with_its_place() {
+fn every_error_is_named_with_its_place() {
     let wrong = PLUGIN
         .replace("type: number", "type: number}\n      other: {path: nowhere")
         .replace("x: 7GJ", "x: 7G");
@@ -340,7 +340,7 @@ fn an_envoy_whose_virtual_hosts_read_hosts_differently_is_warned_about() {
         "route_config:\n  ignore_port_in_host_matching: true\n",
     );
     assert_warned(&with_routes(&ignores), &[dot]);
-    // One for every host has nothing to compare.
+    // A virtual host for every host compares nothing.
     assert_warned(
         &with_routes("route_config: {virtual_hosts: [{name: a, domains: ['*'], routes: []}]}\n"),
         &[],
@@ -370,7 +370,7 @@ fn a_prefix_that_does_not_end_at_a_segment_is_warned_about() {
 }
 
 #[test]
-fn an_envoy_without_the_plugin_is_not_called_good() {
+fn an_envoy_without_the_plugin_is_an_error() {
     check("envoy.yaml", "static_resources: {listeners: []}\n").failed(1, &["without Credence's filter"]);
 }
 
@@ -424,7 +424,7 @@ fn an_istio_that_fails_open_is_refused() {
 }
 
 #[test]
-fn an_istio_that_could_do_better_is_warned_about() {
+fn an_istio_without_the_recommended_settings_is_warned_about() {
     for (resource, warning) in [
         (
             wasm_plugin("failStrategy: FAIL_CLOSE", PLUGIN),
@@ -452,7 +452,7 @@ fn an_istio_envoy_filter_is_read() {
 }
 
 #[test]
-fn a_rule_that_reads_a_body_needs_a_proxy_that_shows_it() {
+fn a_rule_that_reads_a_body_needs_a_proxy_that_passes_it_to_the_filter() {
     let plugin = PLUGIN.replace("rules:\n", READS_A_BODY);
     assert_ne!(plugin, PLUGIN);
     check("plugin.yaml", &plugin).succeeded();
@@ -462,7 +462,7 @@ fn a_rule_that_reads_a_body_needs_a_proxy_that_shows_it() {
         ("istio.yaml", envoy_filter(failing, &plugin)),
     ] {
         check(file, &without).failed(1, &["allow_on_headers_stop_iteration: a rule reads the body"]);
-        // On a line of its own, as far in as the one before.
+        // On its own line, with the indentation of the line before.
         let line = without.lines().find(|line| line.contains(failing)).unwrap();
         let with = without.replace(
             line,
@@ -531,7 +531,7 @@ fn every_file_is_checked() {
         .failed(2, &["none.yaml cannot be opened"]);
 }
 
-/// Envoy Gateway's EnvoyExtensionPolicy around the plugin's, with this line in its `wasm`.
+/// Envoy Gateway's EnvoyExtensionPolicy with the plugin's configuration, and this line in its `wasm`.
 fn extension_policy(line: &str, plugin: &str) -> String {
     let indented = plugin.replace('\n', "\n        ");
     format!(
@@ -558,7 +558,7 @@ spec:
     )
 }
 
-/// What an EnvoyExtensionPolicy cannot say.
+/// The settings that an EnvoyExtensionPolicy does not have.
 const ENVOY_PATCH_POLICY: &str = r#"---
 apiVersion: gateway.envoyproxy.io/v1alpha1
 kind: EnvoyPatchPolicy
@@ -605,7 +605,7 @@ fn an_envoy_gateway_extension_policy_is_read() {
 }
 
 #[test]
-fn an_envoy_gateway_that_could_do_better_is_warned_about() {
+fn an_envoy_gateway_without_the_recommended_settings_is_warned_about() {
     let policy = extension_policy("failOpen: false", PLUGIN);
     for (resources, warning) in [
         (
@@ -661,7 +661,7 @@ fn the_ready_to_use_files_for_envoy_gateway_differ_in_the_module_and_the_mode_on
 }
 
 #[test]
-fn a_rule_that_reads_a_body_needs_an_envoy_gateway_that_shows_it() {
+fn a_rule_that_reads_a_body_needs_an_envoy_gateway_that_passes_it_to_the_filter() {
     let policy = extension_policy("failOpen: false", &PLUGIN.replace("rules:\n", READS_A_BODY));
     check("gateway.yaml", &policy).failed(1, &["spec.wasm[1]: a rule reads the body", "EnvoyPatchPolicy"]);
     let patched = format!("{policy}{ENVOY_PATCH_POLICY}");

@@ -1,6 +1,6 @@
 //! `credence config describe`
 
-#![allow(clippy::disallowed_types)] // what our own program prints
+#![allow(clippy::disallowed_types)] // the output of our own program
 
 use crate::common::{Ran, Workbench};
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ fn describe(contents: &str, arguments: &[&str]) -> Ran {
 }
 
 #[test]
-fn an_agents_author_reads_what_each_rule_asks() {
+fn the_output_says_what_each_rule_asks() {
     let expected = "\
 Send the delegation in the header delegation, and the proof in agent-proof.
 Proofs and derived tokens are signed with Ed25519; a proof's iat may be 30s off.
@@ -160,7 +160,7 @@ fn a_program_reads_the_same() {
 }
 
 #[test]
-fn what_would_not_load_is_not_described() {
+fn an_invalid_configuration_is_not_described() {
     let wrong = PLUGIN.replace("tool: events.read", "tools: events.read");
     for arguments in [&[][..], &["--json"]] {
         describe(&wrong, arguments).failed(1, &["plugin.yaml:29: rules[1].tools: unknown field", "would not load"]);
@@ -169,8 +169,8 @@ fn what_would_not_load_is_not_described() {
 }
 
 #[test]
-fn a_filter_is_found_in_what_surrounds_it() {
-    // A WasmPlugin has no bodies for a filter to read.
+fn a_filter_is_found_in_its_surrounding_configuration() {
+    // A WasmPlugin has no field that lets a filter read bodies.
     let without_body = PLUGIN
         .replace("      lines: {body: /order/lines, type: json}\n", "")
         .replace("    ignore_members: [/note]\n", "");

@@ -1,4 +1,4 @@
-//! `credence config schema`: of one mind with the filter, the guide and the ready-to-use files.
+//! `credence config schema` agrees with the filter, the reference and the ready-to-use files.
 
 #![allow(clippy::disallowed_types)] // schemas and examples of our own
 
@@ -32,7 +32,7 @@ fn every_example_and_ready_to_use_file_is_valid() {
 }
 
 #[test]
-fn what_the_filter_loads_is_valid() {
+fn a_configuration_that_the_filter_loads_is_valid() {
     let schema = Schema::printed();
     for (pointer, value) in [
         ("/limits", json!({"delegation_depth": 2.0, "cache_bytes": 1e6})),
@@ -82,9 +82,9 @@ fn what_the_filter_loads_is_valid() {
 }
 
 #[test]
-fn mistakes_are_refused_by_the_filter_and_by_the_schema() {
+fn errors_are_refused_by_the_filter_and_by_the_schema() {
     let schema = Schema::printed();
-    let mistakes = [
+    let errors = [
         // Names.
         ("/colour", json!("red")),
         ("/trust_anchors/0/key", json!({})),
@@ -107,7 +107,7 @@ fn mistakes_are_refused_by_the_filter_and_by_the_schema() {
         ("/limits", json!({"cache_bytes": 0.5})),
         ("/limits", json!({"cache_bytes": -1})),
         ("/pop_window", json!(30)),
-        // Words.
+        // Enumerations.
         ("/default", json!("maybe")),
         ("/rules/0/proof", json!("bearer")),
         ("/rules/0/args/amount/type", json!("float")),
@@ -164,7 +164,7 @@ fn mistakes_are_refused_by_the_filter_and_by_the_schema() {
         ("/rules/1/tool", json!("a")),
         ("/rules/1/proof", json!("none")),
     ];
-    for (pointer, value) in mistakes {
+    for (pointer, value) in errors {
         let changed = with(pointer, value.clone());
         assert!(
             Policy::parse(changed.to_string().as_bytes()).is_err(),
@@ -195,7 +195,7 @@ fn mistakes_are_refused_by_the_filter_and_by_the_schema() {
 }
 
 #[test]
-fn numbers_end_where_the_filter_ends_them() {
+fn numbers_have_the_filters_limits() {
     let schema = Schema::printed();
     let mut seen = 0;
     for group in ["limits", "audit"] {
@@ -222,7 +222,7 @@ fn numbers_end_where_the_filter_ends_them() {
 }
 
 #[test]
-fn lists_end_where_the_filter_ends_them() {
+fn lists_have_the_filters_limits() {
     let schema = Schema::printed();
     let rule =
         |number: usize| json!({"name": format!("r{number}"), "match": {"path": format!("/{number}")}, "public": true});
@@ -280,7 +280,7 @@ impl Schema {
         let mut compiler = Compiler::new();
         compiler.add_resource("plugin.json", text.clone()).unwrap();
         let mut schemas = Schemas::new();
-        // The validator checks the schema itself on the way.
+        // Compiling also validates the schema itself.
         let index = compiler.compile("plugin.json", &mut schemas).unwrap();
         Self { text, schemas, index }
     }
@@ -291,7 +291,7 @@ impl Schema {
             .map_err(|error| error.to_string())
     }
 
-    /// Every field, named as the reference names it. Keys are described by RFCs.
+    /// Every field, with its name in the reference. RFCs describe keys.
     fn places(&self) -> Vec<(String, Value)> {
         fn collect(schema: &Value, path: &str, places: &mut Vec<(String, Value)>) {
             for (name, field) in schema["properties"].as_object().into_iter().flatten() {
@@ -316,7 +316,7 @@ fn printed() -> String {
     ran.stdout
 }
 
-/// Every plugin configuration in the guide and in the ready-to-use files, read by another reader of YAML.
+/// Every plugin configuration in the pages and in the ready-to-use files, read with another YAML parser.
 fn examples() -> Vec<(String, Value)> {
     let guide = std::fs::read_to_string(repository().join("docs/reference/configuration.md")).unwrap();
     let (of_the_filter, _) = guide.split_once("\n## Control plane\n").unwrap();
@@ -327,7 +327,7 @@ fn examples() -> Vec<(String, Value)> {
     let blocks: Vec<Value> = blocks.map(|block| serde_saphyr::from_str(block).unwrap()).collect();
     let mut examples = Vec::new();
     for (number, block) in blocks.iter().enumerate() {
-        // One that shows a part stands for the complete one with that part.
+        // An example of a part stands for the complete configuration with that part.
         let mut example = blocks[0].clone();
         example
             .as_object_mut()
@@ -366,7 +366,7 @@ fn collect_plugins(value: &Value, path: &Path, found: &mut Vec<(String, Value)>)
     }
 }
 
-/// The complete configuration with one value set; where its place is missing, only the last step may be.
+/// The complete configuration with one value set. If its place is missing, only the last step may be.
 fn with(pointer: &str, value: Value) -> Value {
     let mut changed = complete();
     let (parent, name) = pointer.rsplit_once('/').unwrap();

@@ -1,4 +1,4 @@
-//! `credence serve`, and `revoke` and `audit` against it.
+//! `credence serve`, and `revoke` and `audit` with it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use tokio_stream::StreamExt;
 
 const ISSUER: &str = "https://id.example.com";
 
-/// A control plane in a folder of its own, killed with the test.
+/// A control plane in its own folder, killed with the test.
 struct Served<'a> {
     bench: &'a Workbench,
     child: KilledAtTheEnd,
@@ -71,7 +71,7 @@ impl<'a> Served<'a> {
             .run(&[arguments, &["--control-plane", &self.http, "--token-file", "token"]].concat())
     }
 
-    /// Reports what a filter would, and waits until all of it is on disk.
+    /// Reports entries as a filter would, and waits until all are on disk.
     fn report(&self, entries: Vec<Kind>) {
         let last = entries.len() as u64;
         let entries = entries
@@ -93,7 +93,7 @@ impl<'a> Served<'a> {
         let url = self.grpc.clone();
         tokio::runtime::Runtime::new().unwrap().block_on(async move {
             let mut client = AuditServiceClient::connect(url).await.unwrap();
-            // The stream stays open until the acknowledgement: a half-closed one may be taken for an end.
+            // The stream stays open until the acknowledgement: the control plane may take a half-closed one for an end.
             let requests = tokio_stream::iter(requests).chain(tokio_stream::pending());
             let mut responses = client.report(requests).await.unwrap().into_inner();
             while let Some(response) = responses.message().await.unwrap() {
@@ -105,7 +105,7 @@ impl<'a> Served<'a> {
         });
     }
 
-    /// Asks it to stop and waits; its exit code.
+    /// Stops it and waits; returns its exit code.
     fn stop(mut self) -> i32 {
         let asked = Command::new("kill")
             .args(["-TERM", &self.child.0.id().to_string()])
@@ -118,7 +118,7 @@ impl<'a> Served<'a> {
     }
 }
 
-/// A program that would run for ever.
+/// A program that would run forever.
 struct KilledAtTheEnd(Child);
 
 impl Drop for KilledAtTheEnd {
@@ -129,7 +129,7 @@ impl Drop for KilledAtTheEnd {
 }
 
 #[test]
-fn it_announces_itself_stops_when_told_and_comes_back_as_the_same_log() {
+fn it_prints_its_addresses_stops_on_a_signal_and_restarts_with_the_same_log() {
     let bench = Workbench::new();
     let served = Served::start(&bench, &["--init", "--fresh"]);
     let log_id = served.log_id.clone();
@@ -141,7 +141,7 @@ fn it_announces_itself_stops_when_told_and_comes_back_as_the_same_log() {
 }
 
 #[test]
-fn the_first_start_makes_a_token_that_nobody_else_can_read() {
+fn the_first_start_makes_a_token_that_only_its_owner_can_read() {
     let bench = Workbench::new();
     let served = Served::start(&bench, &["--init"]);
     let mode = std::fs::metadata(bench.path("token")).unwrap().permissions().mode();
@@ -177,7 +177,7 @@ fn an_empty_folder_is_no_log_without_init() {
 }
 
 #[test]
-fn what_was_done_to_a_principal_is_printed_newest_first() {
+fn the_history_of_a_principal_is_printed_newest_first() {
     let bench = Workbench::new();
     let served = Served::start(&bench, &["--init", "--fresh"]);
     let alice = ["principal", "--issuer", ISSUER, "--subject", "alice"];
@@ -300,7 +300,7 @@ fn a_delegation_is_named_by_those_above_it_too() {
     let named = ["--issuer", ISSUER, "--id", "leaf"];
     let again = revoke(&[&named[..], &["--under", "root"]].concat());
     assert!(again.contains(r#""seq":1,"changed":false"#), "{again}");
-    // The id alone is another subject: it counts wherever it occurs.
+    // The id alone is another subject: it counts in any chain.
     assert!(revoke(&named).contains(r#""seq":2,"changed":true"#));
     let said = served
         .run(&["revoke", "delegation", "--chain", &chain, "--token", "1"])
@@ -311,14 +311,14 @@ fn a_delegation_is_named_by_those_above_it_too() {
     );
 }
 
-/// A control plane that says no more than it is told to: one connection an answer, none of which is kept open.
+/// A server with fixed answers: one connection for each answer, closed afterwards.
 fn scripted(answers: &'static [&'static str]) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
         for answer in answers {
             let (mut connection, _) = listener.accept().unwrap();
-            // The request is there in whole once its JSON has ended.
+            // The request is complete once its JSON has ended.
             let mut request = Vec::new();
             while !request.ends_with(b"}}") {
                 let mut byte = [0];
@@ -336,7 +336,7 @@ const BUSY: &str = "HTTP/1.1 503 Busy\r\nconnection: close\r\n\r\n{\"detail\":\"
 const NO_ANSWER: &str = "";
 
 #[test]
-fn a_revocation_that_is_half_done_says_which_half() {
+fn a_partial_revocation_says_which_part_is_done() {
     let bench = Workbench::new();
     bench.keys(&["issuer", "agent"]);
     bench.file("token", &"x".repeat(40));
@@ -375,7 +375,7 @@ fn a_revocation_without_an_answer_has_an_unknown_outcome() {
 }
 
 #[test]
-fn a_time_that_the_log_can_not_keep_is_refused_with_the_range() {
+fn a_time_that_the_log_cannot_keep_is_refused_with_the_range() {
     let bench = Workbench::new();
     bench.file("token", &"x".repeat(40));
     for time in ["-1", "4294967296", "1700000000000", "now"] {
@@ -452,7 +452,7 @@ fn evidence() -> Vec<Kind> {
 }
 
 #[test]
-fn evidence_is_a_table_newest_first_that_can_not_control_the_terminal() {
+fn evidence_is_a_table_newest_first_that_cannot_control_the_terminal() {
     let bench = Workbench::new();
     let served = Served::start(&bench, &["--init", "--fresh"]);
     served.report(evidence());
@@ -490,7 +490,7 @@ fn evidence_is_a_table_newest_first_that_can_not_control_the_terminal() {
 }
 
 #[test]
-fn what_was_decided_in_shadow_is_told_from_what_was_carried_out() {
+fn shadow_decisions_are_told_from_enforced_ones() {
     let bench = Workbench::new();
     let served = Served::start(&bench, &["--init", "--fresh"]);
     let in_shadow = |mut entry: Kind| {
@@ -562,7 +562,7 @@ fn a_control_plane_that_is_not_there_is_named_with_its_cure() {
             url,
         ])
     };
-    // A port that was free a moment ago and that nobody listens on.
+    // A port that was free a moment ago, without a listener.
     let closed = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -575,7 +575,7 @@ fn a_control_plane_that_is_not_there_is_named_with_its_cure() {
         .failed(2, &["--token-file"]);
 }
 
-/// A planned stop publishes everything that is recorded; the next start shows it at once.
+/// A planned stop publishes all records; the next start shows them at once.
 fn stop_and_start<'a>(served: Served<'a>) -> Served<'a> {
     let bench = served.bench;
     assert_eq!(served.stop(), 0);
@@ -619,9 +619,9 @@ fn the_ledger_is_verified_offline_online_and_by_a_proof_and_damage_is_named() {
     );
 }
 
-/// Go's golang.org/x/mod/sumdb reads the tiles. Without Go the test is left out, and standard error says so.
+/// Go's golang.org/x/mod/sumdb reads the tiles. Without Go, the test is skipped, and standard error says so.
 #[test]
-fn gos_tools_for_transparency_logs_verify_the_tiles_and_that_the_ledger_only_grew() {
+fn gos_tools_for_transparency_logs_verify_the_tiles_and_that_the_ledger_is_append_only() {
     let Some(go) = GoVerifier::set_up() else {
         return;
     };
@@ -641,7 +641,7 @@ fn gos_tools_for_transparency_logs_verify_the_tiles_and_that_the_ledger_only_gre
     assert!((1..found.size).contains(&found.since), "{found:?}");
 }
 
-/// What Go's tools find below `/ledger`; nothing where there is no Go.
+/// The findings of Go's tools below `/ledger`; nothing without Go.
 struct GoVerifier(std::path::PathBuf);
 
 #[derive(Debug, serde::Deserialize)]
@@ -677,14 +677,14 @@ impl GoVerifier {
     }
 }
 
-/// The bundles that are published, byte for byte.
+/// The published bundle, byte for byte.
 fn first_bundle(served: &Served<'_>) -> Vec<u8> {
     let url = format!("{}/ledger/tile/entries/000", served.http);
     ureq::get(&url).call().unwrap().body_mut().read_to_vec().unwrap()
 }
 
 #[test]
-fn what_is_published_stays_as_it_is_when_a_principal_is_erased_and_when_segments_are_pruned() {
+fn erasing_and_pruning_do_not_change_published_tiles() {
     let go = GoVerifier::set_up();
     let bench = Workbench::new();
     let small = ["--ledger-segment-bytes", "65536"];
@@ -804,7 +804,7 @@ fn a_flipped_bit_in_any_file_of_the_ledger_is_found_and_the_file_is_named() {
 }
 
 #[test]
-fn a_restored_ledger_goes_on_under_another_origin_and_key_and_is_checked_against_the_old_checkpoint() {
+fn a_restored_ledger_has_another_origin_and_key_and_is_checked_against_the_old_checkpoint() {
     let bench = Workbench::new();
     let served = Served::start(&bench, &["--init", "--fresh"]);
     served.report(evidence());

@@ -1,5 +1,5 @@
-//! `credence config schema --control-plane` and `config check --control-plane`: of one mind with what a start refuses,
-//! and with the guide.
+//! `credence config schema --control-plane` and `config check --control-plane` agree with the start's checks and with
+//! the reference.
 
 #![allow(clippy::disallowed_types)] // schemas and examples of our own
 
@@ -77,7 +77,7 @@ fn what_loads_is_valid() {
 }
 
 #[test]
-fn mistakes_are_refused_by_a_start_and_by_the_schema() {
+fn errors_are_refused_by_a_start_and_by_the_schema() {
     let schema = Schema::printed();
     for (pointer, value) in [
         // Names.
@@ -92,7 +92,7 @@ fn mistakes_are_refused_by_a_start_and_by_the_schema() {
         ("/limits", json!({"requests": 1})),
         ("/status", json!({"age": 1})),
         ("/trust_anchors/0/key", json!({})),
-        // What is left blank must not mean "everybody" or "nobody".
+        // A blank value must not mean "all" or "none".
         ("/tls/http", json!(null)),
         ("/tls/http/client_ca", json!(null)),
         ("/access/tokens/0/issuers", json!(null)),
@@ -100,7 +100,7 @@ fn mistakes_are_refused_by_a_start_and_by_the_schema() {
         ("/access/grpc", json!(null)),
         ("/scim", json!(null)),
         ("/security_events/0/jwks/file", json!(null)),
-        // Types and words.
+        // Types and enumerations.
         ("/tls/http/key", json!(5)),
         ("/access/tokens/0/roles", json!("admin")),
         ("/access/tokens/0/roles", json!(["root"])),
@@ -175,7 +175,7 @@ fn mistakes_are_refused_by_a_start_and_by_the_schema() {
 }
 
 #[test]
-fn numbers_end_where_a_start_ends_them() {
+fn numbers_have_the_limits_of_a_start() {
     let schema = Schema::printed();
     let mut seen = 0;
     for (place, member) in schema.places() {
@@ -242,7 +242,7 @@ impl Schema {
         let mut compiler = Compiler::new();
         compiler.add_resource("settings.json", text.clone()).unwrap();
         let mut schemas = Schemas::new();
-        // The validator checks the schema itself on the way.
+        // Compiling also validates the schema itself.
         let index = compiler.compile("settings.json", &mut schemas).unwrap();
         Self { text, schemas, index }
     }
@@ -253,7 +253,7 @@ impl Schema {
             .map_err(|error| error.to_string())
     }
 
-    /// Every member, named as the reference names it. Keys are described by RFCs.
+    /// Every member, with its name in the reference. RFCs describe keys.
     fn places(&self) -> Vec<(String, Value)> {
         fn collect(schema: &Value, path: &str, places: &mut Vec<(String, Value)>) {
             for (name, member) in schema["properties"].as_object().into_iter().flatten() {
@@ -287,7 +287,7 @@ fn load(settings: &Value) -> Result<(), String> {
     settings.check().map_err(|error| error.to_string())
 }
 
-/// The complete configuration with one value set; where its place is missing, its groups are made.
+/// The complete configuration with one value set. Missing groups are added.
 fn with(pointer: &str, value: Value) -> Value {
     let mut changed = complete();
     let mut place = &mut changed;
@@ -345,7 +345,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The pages with examples, and what stands before them.
+/// The pages with examples, and the text before each example.
 const EXAMPLES: &[(&str, &str)] = &[
     ("docs/reference/configuration.md", "\n## Control plane\n"),
     ("docs/reference/api.md", ""),

@@ -1,4 +1,4 @@
-//! What the program says when it cannot do what it is asked, and how it exits.
+//! Error messages and exit codes of the program.
 
 use crate::common::Workbench;
 
@@ -68,7 +68,7 @@ fn only_the_holder_can_derive_and_prove() {
 }
 
 #[test]
-fn a_derived_token_can_not_widen_its_parent() {
+fn a_derived_token_cannot_widen_its_parent() {
     let bench = bench();
     let root = mint(&bench, &["--tool", AMOUNT_TO_100, "--max-depth", "1"]).succeeded();
     derive(&bench, &root, &["--tool", AMOUNT_TO_200])
@@ -79,14 +79,14 @@ fn a_derived_token_can_not_widen_its_parent() {
 }
 
 #[test]
-fn nothing_can_be_derived_from_the_end_of_a_chain() {
+fn no_token_can_be_derived_at_the_maximum_depth() {
     let bench = bench();
     let root = mint(&bench, &["--tool", "pay"]).succeeded();
     derive(&bench, &root, &["--same-tools"]).failed(1, &["step 4e", "nothing can be derived from it"]);
 }
 
 #[test]
-fn what_is_granted_is_always_said() {
+fn the_granted_tools_must_be_given() {
     let bench = bench();
     mint(&bench, &[]).failed(2, &["give --tool NAME[=CONSTRAINTS] or --tools FILE"]);
     let root = mint(&bench, &["--tool", "pay", "--max-depth", "1"]).succeeded();
@@ -130,7 +130,7 @@ fn limits_of_time_and_depth_are_named() {
 }
 
 #[test]
-fn a_root_that_no_verifier_takes_is_not_handed_out() {
+fn a_root_that_no_verifier_accepts_is_not_made() {
     let bench = bench();
     for epoch in ["-1", "1.5", "9007199254740992", "99999999999999999999999"] {
         mint(&bench, &["--tool", "t", "--epoch", epoch]).failed(
@@ -154,7 +154,7 @@ fn a_root_that_no_verifier_takes_is_not_handed_out() {
 }
 
 #[test]
-fn a_proof_that_no_service_takes_is_not_handed_out() {
+fn a_proof_that_no_service_accepts_is_not_made() {
     let bench = bench();
     let root = mint(&bench, &["--tool", "t"]).succeeded();
     let prove = ["prove", "--chain", &root, "--key", "agent.jwk", "--tool", "t"];
@@ -221,7 +221,7 @@ fn a_time_of_issue_far_from_the_clock_is_warned_of() {
 }
 
 #[test]
-fn nothing_is_made_with_an_expired_token() {
+fn an_expired_token_derives_and_proves_nothing() {
     let bench = bench();
     let grant = ["--tool", "t", "--max-depth", "2", "--issued-at", "1700000000"];
     let root = mint(&bench, &grant).succeeded();
@@ -239,7 +239,7 @@ fn nothing_is_made_with_an_expired_token() {
 }
 
 #[test]
-fn nothing_is_made_before_the_token_it_is_made_with() {
+fn no_token_or_proof_is_issued_before_its_parent() {
     let bench = bench();
     let root = mint(
         &bench,
@@ -274,7 +274,7 @@ fn nothing_is_made_before_the_token_it_is_made_with() {
             bench.run(command).failed(1, &clock);
         }
     }
-    // Clocks differ a little, and verifiers allow for it; but no token is older than its parent.
+    // Clocks differ a little, and verifiers allow for that; but no token is older than its parent.
     let early = ["--issued-at", "3999999980"];
     bench
         .run(
@@ -289,7 +289,7 @@ fn nothing_is_made_before_the_token_it_is_made_with() {
 }
 
 #[test]
-fn a_name_that_filters_deny_is_not_handed_out() {
+fn a_token_with_a_name_that_filters_deny_is_not_made() {
     let bench = bench();
     let (longest, longer) = ("é".repeat(128), "x".repeat(257));
     let root = mint(
@@ -314,7 +314,7 @@ fn a_name_that_filters_deny_is_not_handed_out() {
 }
 
 #[test]
-fn a_key_file_says_what_is_wrong_with_it() {
+fn an_invalid_key_file_is_refused_with_the_reason() {
     let bench = bench();
     let with_key = |key: &str| {
         bench.run(&[
@@ -350,7 +350,7 @@ fn a_key_file_says_what_is_wrong_with_it() {
 }
 
 #[test]
-fn a_private_key_on_the_command_line_is_taken_by_its_public_half_with_a_warning() {
+fn a_private_key_on_the_command_line_counts_as_its_public_half_with_a_warning() {
     let bench = bench();
     let private = std::fs::read_to_string(bench.path("agent.jwk")).unwrap();
     let holder_is = |holder: &str| {
@@ -514,7 +514,7 @@ fn an_argument_is_given_once_and_in_its_form() {
 }
 
 #[test]
-fn what_is_no_chain_is_named() {
+fn a_text_that_is_not_a_chain_is_an_error() {
     let bench = bench();
     bench.run(&["inspect", ""]).failed(2, &["the chain is empty"]);
     bench
@@ -532,7 +532,7 @@ fn what_is_no_chain_is_named() {
 }
 
 #[test]
-fn a_single_verification_needs_its_question() {
+fn a_single_verification_needs_its_options() {
     let bench = bench();
     bench.run(&["verify"]).failed(2, &["--chain", "--anchor", "--tool"]);
     let root = mint(&bench, &["--tool", "pay"]).succeeded();

@@ -1,10 +1,10 @@
-//! The event stream of revocations, followed by an EventSource that others wrote: interop/sse.
+//! The event stream of revocations, followed by a third party's EventSource: interop/sse.
 
 use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn an_event_source_misses_nothing_and_sees_nothing_twice_however_often_it_is_cut_off() {
+fn an_event_source_misses_nothing_and_sees_nothing_twice_across_disconnects() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let prepared = Command::new(repository.join("scripts/setup-interop.sh"))
         .arg("sse")
@@ -13,7 +13,7 @@ fn an_event_source_misses_nothing_and_sees_nothing_twice_however_often_it_is_cut
     assert!(prepared.status.success(), "{prepared:?}");
     let answer = String::from_utf8(prepared.stdout).unwrap();
     let Some(home) = answer.trim().strip_prefix("ready sse ") else {
-        // Node.js is not installed, or too old; standard error of the script says which.
+        // Node.js is not installed, or too old; the script's standard error says which.
         eprintln!("{}", String::from_utf8_lossy(&prepared.stderr));
         return;
     };

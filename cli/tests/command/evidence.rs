@@ -1,7 +1,7 @@
-//! `credence audit tail`, `show`, `export` and `verify` as those see them who may read all of the evidence, a part, or nothing,
-//! and where something is kept from them.
+//! `credence audit tail`, `show`, `export` and `verify` for credentials that may read all of the evidence, a part, or
+//! none; and with a control plane that withholds a part.
 
-// Shown rows are JSON that was written to be read by anybody.
+// The rows are JSON for any reader.
 #![allow(clippy::disallowed_types)]
 
 use std::io::{BufRead, BufReader, Write};
@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 const ISSUER: &str = "https://id.example.com";
 const OTHER: &str = "https://other.example";
 
-/// A control plane that knows four tokens, each in a file of its name.
+/// A control plane with four tokens, each in a file of its name.
 struct Served<'a> {
     bench: &'a Workbench,
     server: Running,
@@ -51,7 +51,7 @@ impl<'a> Served<'a> {
         Self { bench, server, address }
     }
 
-    /// Stops as planned, and comes back at the same address.
+    /// Stops it as planned, and starts it at the same address.
     fn restart(self) -> Self {
         let Self { bench, server, address } = self;
         server.ends_well_on("-TERM");
@@ -82,7 +82,7 @@ impl<'a> Served<'a> {
     }
 }
 
-/// Who decides and is no Envoy.
+/// A source of decisions other than Envoy.
 struct Source {
     batches: String,
     next: usize,
@@ -124,7 +124,7 @@ fn tool(line: &str) -> String {
 }
 
 #[test]
-fn a_tail_shows_each_record_once_whatever_happens_to_the_control_plane() {
+fn a_tail_shows_each_record_once_across_restarts_and_crashes() {
     let bench = Workbench::new();
     let served = Served::start(&bench);
     let mut source = Source::begin(&served);
@@ -140,7 +140,7 @@ fn a_tail_shows_each_record_once_whatever_happens_to_the_control_plane() {
     source.report(&served, &[ours("4")]);
     expect(&["4"]);
     let served = served.restart();
-    // Whether the tail is back by now or not.
+    // Whether the tail has reconnected by now or not.
     source.report(&served, &[ours("5"), ours("6")]);
     expect(&["5", "6"]);
     source.report(&served, &[ours("7")]);
@@ -153,7 +153,7 @@ fn a_tail_shows_each_record_once_whatever_happens_to_the_control_plane() {
 }
 
 #[test]
-fn a_tail_is_one_table_that_can_not_control_the_terminal() {
+fn a_tail_is_one_table_that_cannot_control_the_terminal() {
     let bench = Workbench::new();
     let served = Served::start(&bench);
     let mut source = Source::begin(&served);
@@ -176,16 +176,16 @@ fn a_tail_is_one_table_that_can_not_control_the_terminal() {
     assert_eq!(tool(&line), "pay\u{9b}2J");
 }
 
-/// An event's line may be six times as long as what was reported.
+/// An event's line may be six times as long as the report.
 #[test]
-fn a_tail_shows_the_largest_chain_there_may_be() {
+fn a_tail_shows_a_chain_of_the_maximum_size() {
     let bench = Workbench::new();
     let served = Served::start(&bench);
     let mut source = Source::begin(&served);
     let chain = |text: String| json!({"kind": "chain", "chain": text, "principal": {"issuer": ISSUER}});
     source.report(&served, &[chain("a".to_owned())]);
     let mut tail = served.tail("auditor", &["--last", "1", "--kind", "chain", "--json"]);
-    // From here on it misses nothing.
+    // From here on it misses no record.
     tail.line();
     source.report(&served, &[chain("\u{1}".repeat(60_000))]);
     let shown = served.run("auditor", &["audit", "show", "2", "--json"]).succeeded();
@@ -196,7 +196,7 @@ fn a_tail_shows_the_largest_chain_there_may_be() {
 }
 
 #[test]
-fn a_record_is_shown_with_everything_that_is_known_of_it() {
+fn a_record_is_shown_with_all_its_members() {
     let bench = Workbench::new();
     let served = Served::start(&bench);
     Source::begin(&served).report(&served, &[decision(ISSUER, "pay")]);
@@ -224,12 +224,12 @@ fn a_record_is_shown_with_everything_that_is_known_of_it() {
 }
 
 #[test]
-fn an_auditor_of_one_issuer_sees_nothing_of_anothers_whichever_way_he_asks() {
+fn an_auditor_of_one_issuer_sees_nothing_of_anothers_with_any_command() {
     let bench = Workbench::new();
     let served = Served::start(&bench);
     let mut source = Source::begin(&served);
     let mut tail = served.tail("ours", &["--json"]);
-    // Of which the tail shows nothing when it begins, or this.
+    // The tail begins with this record or after it.
     source.report(&served, &[decision(ISSUER, "begin")]);
     while tool(&tail.line()) != "begin" {}
     let chain =
@@ -270,7 +270,7 @@ fn an_auditor_of_one_issuer_sees_nothing_of_anothers_whichever_way_he_asks() {
     }
 }
 
-/// Hands on what a control plane answers, but says of these paths that what is there is gone.
+/// A proxy in front of a control plane that answers "not found" for these paths.
 fn withholding(upstream: &str, withheld: &'static str) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -301,12 +301,12 @@ fn withholding(upstream: &str, withheld: &'static str) -> String {
 }
 
 #[test]
-fn what_a_control_plane_withholds_is_no_pruning_and_its_own_word_for_its_key_is_said_to_be_that() {
+fn withheld_tiles_are_no_pruning_and_a_key_from_the_control_plane_is_unchecked() {
     let bench = Workbench::new();
     let served = Served::start(&bench);
     let decisions: Vec<_> = (0..300).map(|_| decision(ISSUER, "pay")).collect();
     Source::begin(&served).report(&served, &decisions);
-    // A planned stop publishes everything that is recorded.
+    // A planned stop publishes all records.
     let served = served.restart();
     let key = served.run("auditor", &["audit", "key"]).succeeded();
     let verify = |withheld: &'static str, more: &[&str]| {
@@ -319,7 +319,7 @@ fn what_a_control_plane_withholds_is_no_pruning_and_its_own_word_for_its_key_is_
     assert!(found.ends_with("verified"), "{found}");
     let found = verify("/nothing", &["--key", &key]).succeeded();
     assert!(!found.contains("not checked"), "{found}");
-    // As after a pruning.
+    // As after pruning.
     let found = verify("/ledger/tile/entries/000", &["--key", &key]).succeeded();
     assert!(found.contains("of which 256 and later are present"), "{found}");
     let found = verify("/ledger/tile/entries/001", &["--key", &key]);
@@ -328,7 +328,7 @@ fn what_a_control_plane_withholds_is_no_pruning_and_its_own_word_for_its_key_is_
         found.stdout.contains("DAMAGED: /ledger/tile/entries/001") && !found.stdout.contains("verified"),
         "{found:?}"
     );
-    // What answers something else than a key does not become one.
+    // An answer that is not a key is an error.
     let elsewhere = withholding(&format!("{}/openapi.json?", served.url()), "/nothing");
     bench
         .run(&["audit", "key", "--control-plane", &elsewhere])

@@ -1,6 +1,6 @@
-//! `credence audit export`: what was recorded, read back by those who know nothing of Credence.
+//! `credence audit export`: records, read back without any of Credence's code.
 
-// Exported rows are JSON that was written to be read by anybody.
+// The rows are JSON for any reader.
 #![allow(clippy::disallowed_types)]
 
 use std::io::{BufRead, BufReader, Read};
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 struct Served {
     child: Child,
     url: String,
-    // Open as long as the server, which has more to say than its address.
+    // Kept open for the server, which prints more lines later.
     _stdout: BufReader<ChildStdout>,
 }
 
@@ -77,7 +77,7 @@ impl Drop for Served {
     }
 }
 
-/// Decisions of several kinds, a count and a gap, so many in all.
+/// This many entries: decisions of several kinds, a count and a gap.
 fn entries(count: usize) -> Vec<Value> {
     let entry = |at: usize| match at % 10 {
         8 => json!({"kind": "aggregate", "time": "2027-01-15T08:00:01Z", "reason": "malformed", "count": at}),
@@ -95,7 +95,7 @@ fn entries(count: usize) -> Vec<Value> {
     (0..count).map(entry).collect()
 }
 
-/// How many of the records there are under these conditions.
+/// The number of records that match these conditions.
 fn exported(served: &Served, bench: &Workbench, conditions: &[&str]) -> usize {
     lines(&served.export(bench, conditions).succeeded()).len()
 }
@@ -109,7 +109,7 @@ fn indexes(records: &[Value]) -> Vec<u64> {
 }
 
 #[test]
-fn json_lines_have_every_record_once_in_order_and_can_be_gone_on_with() {
+fn json_lines_have_every_record_once_in_order_and_can_be_continued() {
     let bench = Workbench::new();
     let served = Served::start(&bench);
     served.report(&entries(2500));
@@ -147,7 +147,7 @@ fn conditions_choose_records_however_far_apart() {
     );
     assert_eq!(indexes(&lines(&one.succeeded())), [11_002]);
     let denied = lines(&served.export(&bench, &["--decision", "deny"]).succeeded());
-    // Counts are of denials.
+    // Counts are denials.
     assert_eq!(denied.len(), 2400);
     assert!(indexes(&denied).is_sorted());
     // Every tenth is a count, of the next second.
@@ -167,7 +167,7 @@ fn conditions_choose_records_however_far_apart() {
 }
 
 #[test]
-fn chains_are_exported_when_they_are_asked_for_even_at_the_end() {
+fn chains_are_exported_on_request_even_at_the_end() {
     let bench = Workbench::new();
     let served = Served::start(&bench);
     let chain = json!({
@@ -182,7 +182,7 @@ fn chains_are_exported_when_they_are_asked_for_even_at_the_end() {
 }
 
 #[test]
-fn a_file_is_whole_or_not_there_and_never_overwritten() {
+fn a_file_is_complete_or_missing_and_never_overwritten() {
     let bench = Workbench::new();
     let served = Served::start(&bench);
     bench.file("mine", "mine");
@@ -227,7 +227,7 @@ fn pyarrow_reads_the_same_records_with_their_types() {
     assert!(prepared.status.success(), "{prepared:?}");
     let answer = String::from_utf8(prepared.stdout).unwrap();
     let Some(home) = answer.trim().strip_prefix("ready evidence ").map(PathBuf::from) else {
-        // Python is not installed, or too old; standard error of the script says which.
+        // Python is not installed, or too old; the script's standard error says which.
         eprintln!("{}", String::from_utf8_lossy(&prepared.stderr));
         return;
     };
@@ -259,7 +259,10 @@ fn pyarrow_reads_the_same_records_with_their_types() {
     }
     let guide = std::fs::read_to_string(repository.join("docs/reference/evidence.md")).unwrap();
     for column in schema.as_object().unwrap().keys() {
-        assert!(guide.contains(&format!("`{column}`")), "docs/reference/evidence.md has no {column}");
+        assert!(
+            guide.contains(&format!("`{column}`")),
+            "docs/reference/evidence.md has no {column}"
+        );
     }
     assert_eq!(rows.len(), records.len());
     for (row, record) in rows.iter().zip(&records) {

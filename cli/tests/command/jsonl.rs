@@ -1,4 +1,4 @@
-//! `credence verify --jsonl`: an interface that scripts rely on.
+//! `credence verify --jsonl`: an interface for scripts.
 
 use crate::common::{Ran, Workbench};
 
@@ -6,7 +6,7 @@ const ISSUER: &str = "https://id.example.com";
 const SERVICE: &str = "https://tools.example.com";
 const NOW: &str = "1700000000";
 
-/// An issuer whose name is a key that nobody here has.
+/// An issuer whose name is a key that no test has.
 const DID: &str = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK";
 
 /// The parts of one case, as JSON texts.
@@ -105,7 +105,7 @@ fn each_case_gets_one_line_in_order_and_denials_do_not_fail_the_run() {
 }
 
 #[test]
-fn what_may_be_left_out_and_what_may_be_written_shorter() {
+fn members_may_be_left_out_or_written_in_short_form() {
     let case = Case::allowed();
     for line in [
         case.without("proof"),
@@ -179,7 +179,7 @@ fn chains_that_are_empty_or_not_tokens_are_denied_and_not_refused() {
 }
 
 #[test]
-fn a_line_that_is_no_case_is_denied_by_its_name_and_the_others_are_answered() {
+fn a_line_that_is_not_a_case_is_denied_by_its_id_and_the_others_are_answered() {
     let case = Case::allowed();
     let good = case.line(|_| None);
     let nested = format!(r#"{{"id":{}1{}}}"#, "[".repeat(81), "]".repeat(81));
@@ -272,7 +272,7 @@ fn a_line_that_is_no_case_is_denied_by_its_name_and_the_others_are_answered() {
 }
 
 #[test]
-fn a_line_that_is_not_text_is_denied_by_its_name() {
+fn a_line_that_is_not_utf_8_is_denied_by_its_id() {
     let case = Case::allowed();
     let mut line = case.line(|_| None).into_bytes();
     let place = line.len() - 3;
@@ -284,7 +284,7 @@ fn a_line_that_is_not_text_is_denied_by_its_name() {
 }
 
 #[test]
-fn what_stands_beside_the_question_is_ignored() {
+fn unknown_members_of_a_case_are_ignored() {
     let case = Case::allowed();
     let good = case.line(|_| None);
     let noted = good.replacen('{', r#"{"title":"t","expected":{"verdict":"DENY"},"notes":[1],"#, 1);
@@ -293,19 +293,19 @@ fn what_stands_beside_the_question_is_ignored() {
 }
 
 #[test]
-fn a_name_is_any_scalar_and_comes_back_as_it_was_written() {
+fn an_id_is_any_scalar_and_is_returned_as_written() {
     let case = Case::allowed();
     for id in ["7", "1.50", "9007199254740993", "null", "true", r#""a\\b""#] {
         let ran = case.asked(&case.with("id", id));
         assert_eq!((ran.code, ran.stdout), (0, ALLOWED.replace(r#""one""#, id)));
     }
-    // Some readers of lines end one here.
+    // Some readers of lines end a line at these characters.
     let ran = case.asked(&case.with("id", "\"a\u{85}b\u{2028}c\u{2029}d\""));
     assert_eq!(ran.stdout, ALLOWED.replace("one", "a\\u0085b\\u2028c\\u2029d"));
 }
 
 #[test]
-fn now_is_a_number_of_whole_seconds_however_it_is_written() {
+fn now_is_a_number_of_whole_seconds_in_any_notation() {
     let case = Case::allowed();
     for now in ["1700000000.0", "1.7e9", "17000000000e-1"] {
         assert_eq!(case.asked(&case.with("now", now)).stdout, ALLOWED, "{now}");
@@ -323,7 +323,7 @@ fn arguments_may_be_left_out() {
 }
 
 #[test]
-fn what_a_policy_does_not_say_has_its_default() {
+fn missing_members_of_a_policy_have_defaults() {
     let case = Case::allowed();
     let nothing = r#"{"proof":"none","require_pop_aud":null,"require_chain_aud":null,"nonce":null,"algs":null}"#;
     assert_eq!(case.asked(&case.with("policy", nothing)).stdout, ALLOWED);
@@ -360,7 +360,7 @@ fn a_policy_that_is_unknown_denies() {
 }
 
 #[test]
-fn an_anchor_that_can_not_be_used_is_not_trusted() {
+fn an_anchor_that_cannot_be_used_is_not_trusted() {
     let case = Case::allowed();
     let good = case.members[1].1.trim_matches(['[', ']']).to_owned();
     let jwk = &case.issuer_jwk();
@@ -431,7 +431,7 @@ fn a_key_of_an_anchor_that_is_null_is_absent() {
 }
 
 #[test]
-fn what_a_reason_quotes_is_cut_where_it_is_long() {
+fn long_quotations_in_a_reason_are_cut() {
     let case = Case::allowed();
     let (digits, name) = ("9".repeat(100_000), "n".repeat(100_000));
     for (line, said) in [
@@ -467,7 +467,7 @@ fn what_a_reason_quotes_is_cut_where_it_is_long() {
 }
 
 #[test]
-fn an_answer_is_given_where_standard_error_can_not_be_written() {
+fn an_answer_is_given_if_standard_error_cannot_be_written() {
     let case = Case::allowed();
     case.bench.file(
         "cases",
@@ -537,7 +537,7 @@ fn an_anchor_whose_name_is_a_did_key_needs_no_key() {
 }
 
 #[test]
-fn nobody_is_trusted_without_anchors() {
+fn no_issuer_is_trusted_without_anchors() {
     let case = Case::allowed();
     let ran = case.asked(&case.with("anchors", "[]"));
     assert!(ran.code == 0 && ran.stdout.contains(r#""step":"3k""#), "{ran:?}");
@@ -554,7 +554,7 @@ fn a_chain_may_be_one_string() {
 }
 
 #[test]
-fn a_byte_order_mark_is_no_part_of_the_first_line_and_of_that_only() {
+fn a_byte_order_mark_is_ignored_in_the_first_line_only() {
     let case = Case::allowed();
     let good = case.line(|_| None);
     let ran = case.asked(&format!("\u{feff}{good}"));
@@ -565,7 +565,7 @@ fn a_byte_order_mark_is_no_part_of_the_first_line_and_of_that_only() {
 }
 
 #[test]
-fn an_endless_line_is_denied_and_passed_over() {
+fn an_endless_line_is_denied_and_skipped() {
     let case = Case::allowed();
     let good = case.line(|_| None);
     let long = case.with("tool", &format!("\"{}\"", "x".repeat(17 << 20)));

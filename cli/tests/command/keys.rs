@@ -1,4 +1,4 @@
-//! Keys of every kind, and issuers with none, one or several: from `keygen` to `verify`.
+//! Keys of every kind, and issuers with none, one or several keys: from `keygen` to `verify`.
 
 use crate::common::{Ran, Workbench};
 use base64::Engine;
@@ -9,7 +9,7 @@ const ISSUER: &str = "https://id.example.com";
 const SERVICE: &str = "https://payments.example";
 const ALGORITHMS: [&str; 3] = ["Ed25519", "ES256", "ES256K"];
 
-/// Makes a key pair, `NAME.jwk` and `NAME.pub`; gives its `did:key`.
+/// Makes a key pair, `NAME.jwk` and `NAME.pub`; returns its `did:key`.
 fn keygen(bench: &Workbench, algorithm: &str, name: &str) -> String {
     let made = bench.run(&["keygen", "--alg", algorithm, "--out", &format!("{name}.jwk")]);
     assert_eq!(made.code, 0, "{made:?}");
@@ -33,7 +33,7 @@ fn mint(bench: &Workbench, key: &str, more: &[&str]) -> Ran {
     bench.run(&[&start, more].concat())
 }
 
-/// Asks about a chain, of which no proof is wanted.
+/// Verifies a chain, without a proof.
 fn verify(bench: &Workbench, chain: &str, more: &[&str]) -> Ran {
     let start = [
         "verify",
@@ -101,7 +101,7 @@ mod the_generator {
     }
 
     #[test]
-    fn makes_the_key_where_nobody_can_be_told_of_it() {
+    fn makes_the_key_although_standard_error_cannot_be_written() {
         let bench = Workbench::new();
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = bench.command(&["keygen"]).stderr(full).output().unwrap();
@@ -252,7 +252,7 @@ mod a_did_key_issuer {
 mod a_set_of_keys {
     use super::*;
 
-    /// An issuer with an Ed25519 key `one` and a P-256 key `two`, and an RSA key that is not for us, in `jwks.json`.
+    /// An issuer with an Ed25519 key `one`, a P-256 key `two`, and an RSA key, which is not usable, in `jwks.json`.
     fn bench() -> Workbench {
         let bench = Workbench::new();
         keygen(&bench, "Ed25519", "agent");
@@ -318,7 +318,7 @@ mod a_set_of_keys {
         let asked = |given: &str| verify(&bench, &root, &["--anchor", &format!("{ISSUER}={given}")]);
         asked("broken.json").failed(2, &["the key file broken.json: keys[0]: "]);
         asked(r#"{"keys":[]}"#).failed(2, &["on the command line: none of its 0 keys"]);
-        // One key is wanted here, not a set.
+        // An option for one key accepts no set.
         let holder = ["mint", "--key", "one.jwk", "--holder", "jwks.json", "--tool", "pay"];
         bench
             .run(&holder)
@@ -326,7 +326,7 @@ mod a_set_of_keys {
     }
 }
 
-/// The same token, with a `kid` in its header and signed anew.
+/// The same token with a `kid` in its header, signed again.
 fn with_key_id(bench: &Workbench, key: &str, token: &str, id: &str) -> String {
     let key = SigningKey::from_jwk_text(&std::fs::read(bench.path(key)).unwrap()).unwrap();
     let claims = token.split('.').nth(1).unwrap();

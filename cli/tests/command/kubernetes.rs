@@ -24,7 +24,7 @@ fn the_first_start_ends_with_a_log_that_the_control_plane_then_serves() {
     assert_eq!(created, format!("log_id: {}", running.log_id));
     for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
         let (port, path) = running.container.probe(probe);
-        // As the kubelet does, who asks again.
+        // The kubelet repeats its probes too.
         let begin = Instant::now();
         while running.get(&port, &path).0 != "200" {
             assert!(begin.elapsed() < Duration::from_secs(10), "{probe}");
@@ -50,7 +50,7 @@ fn the_first_start_ends_with_a_log_that_the_control_plane_then_serves() {
     let asked = Instant::now();
     assert_eq!(running.stop(), 0);
     assert!(asked.elapsed() < Duration::from_secs(patience.unwrap()));
-    // A successor keeps the promise and comes up with the same log.
+    // The next one keeps the drain promise and starts with the same log.
     assert_eq!(format!("log_id: {}", Running::start(&bench).log_id), created);
 }
 
@@ -69,7 +69,7 @@ fn a_first_start_on_a_volume_with_a_log_fails_and_a_control_plane_on_an_empty_on
 }
 
 #[test]
-fn it_is_refused_where_the_operators_token_is_for_all_to_read() {
+fn it_is_refused_if_all_users_can_read_the_operators_token() {
     let bench = volumes();
     let token = bench.path("operator/token");
     std::fs::set_permissions(token, std::fs::Permissions::from_mode(0o444)).unwrap();
@@ -175,7 +175,7 @@ fn the_certificate_of_istio_is_where_its_settings_look_for_it() {
 }
 
 #[test]
-fn what_the_chart_takes_for_settings_is_what_the_control_plane_does() {
+fn the_chart_accepts_the_settings_that_the_control_plane_accepts() {
     let read = |path: &str| -> Value {
         serde_json::from_str(&std::fs::read_to_string(repository().join(path)).unwrap()).unwrap()
     };
@@ -190,7 +190,7 @@ fn what_the_chart_takes_for_settings_is_what_the_control_plane_does() {
 }
 
 #[test]
-fn every_value_of_the_chart_is_explained_where_it_stands_and_in_its_schema() {
+fn every_value_of_the_chart_is_described_in_values_yaml_and_in_its_schema() {
     let chart = repository().join("envoy-config/helm/credence-control-plane");
     let text = std::fs::read_to_string(chart.join("values.yaml")).unwrap();
     let schema: Value =
@@ -214,7 +214,7 @@ fn every_value_of_the_chart_is_explained_where_it_stands_and_in_its_schema() {
             known.insert(format!("{name}.{inner}"));
         }
     }
-    // Not ours: Helm's.
+    // Helm's, not ours.
     known.remove("global");
 
     let mut set = BTreeSet::new();
@@ -245,7 +245,7 @@ fn every_value_of_the_chart_is_explained_where_it_stands_and_in_its_schema() {
     }
 }
 
-/// Helm's regular expressions have no `\u`: such a pattern is left to the start to look at.
+/// Helm's regular expressions have no `\u`: the start checks such a pattern.
 fn without_escapes(schema: Value) -> Value {
     match schema {
         Value::Object(members) => members
@@ -264,11 +264,11 @@ struct Container {
     args: Vec<String>,
 }
 
-/// The control plane as the StatefulSet has it, killed with the test.
+/// The control plane of the StatefulSet, killed with the test.
 struct Running {
     container: Container,
     child: Child,
-    // Open as long as the server.
+    // Kept open for the server.
     stdout: BufReader<ChildStdout>,
     log_id: String,
     http: u16,
@@ -287,8 +287,8 @@ impl Container {
         }
     }
 
-    /// Its arguments with the mounted paths in the bench's folder, and the ports replaced. Every mount has to be one that the bench
-    /// has.
+    /// Its arguments, with the mounted paths in the bench's folder and the ports replaced. The bench must have every
+    /// mount.
     fn arguments(&self, bench: &Workbench, [http, grpc, probes]: [u16; 3]) -> Vec<String> {
         let mut args = self.args.clone();
         for mount in self.json["volumeMounts"].as_array().unwrap() {
@@ -358,7 +358,7 @@ impl Running {
         }
     }
 
-    /// Status and body of what the port of this name answers, in HTTP/1.1.
+    /// Status and body of a GET on the port of this name, over HTTP/1.1.
     fn get(&self, port: &str, path: &str) -> (String, String) {
         let ports = self.container.json["ports"].as_array().unwrap();
         let port = ports.iter().find(|known| known["name"] == port).unwrap();
@@ -379,7 +379,7 @@ impl Running {
         (status, body)
     }
 
-    /// Asks it to stop, as the kubelet does, and waits; its exit code.
+    /// Stops it as the kubelet does, and waits; returns its exit code.
     fn stop(mut self) -> i32 {
         let asked = Command::new("kill")
             .args(["-TERM", &self.child.id().to_string()])

@@ -1,4 +1,4 @@
-//! The `credence` command line, as its users run it: one module for each command or topic.
+//! The `credence` command line as users run it: one module for each command or topic.
 
 mod common;
 mod config_check;

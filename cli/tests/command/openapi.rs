@@ -1,4 +1,4 @@
-//! The running HTTP API against its own description, by a fuzzer that others wrote: interop/openapi.
+//! The running HTTP API against its own description, by a third party's fuzzer: interop/openapi.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -7,11 +7,11 @@ use std::process::{Child, ChildStdout, Command};
 use crate::common::Workbench;
 use sha2::{Digest, Sha256};
 
-/// A control plane with everything configured that has routes, killed with the test.
+/// A control plane with every setting that adds routes, killed with the test.
 struct Served {
     child: Child,
     http: String,
-    // Open as long as the server, which has more to say than its address.
+    // Kept open for the server, which prints more lines later.
     _stdout: BufReader<ChildStdout>,
 }
 
@@ -70,7 +70,7 @@ fn a_schema_driven_fuzzer_finds_the_api_as_it_is_described() {
     assert!(prepared.status.success(), "{prepared:?}");
     let answer = String::from_utf8(prepared.stdout).unwrap();
     let Some(home) = answer.trim().strip_prefix("ready openapi ") else {
-        // Python is not installed, or too old; standard error of the script says which.
+        // Python is not installed, or too old; the script's standard error says which.
         eprintln!("{}", String::from_utf8_lossy(&prepared.stderr));
         return;
     };
@@ -90,7 +90,7 @@ fn a_schema_driven_fuzzer_finds_the_api_as_it_is_described() {
         .args(["--max-examples", EXAMPLES, "--seed", "1"])
         .env("SCHEMATHESIS_HOOKS", "hooks")
         .env("PYTHONPATH", &sources)
-        // It keeps what it found beside it.
+        // It writes its findings to the current directory.
         .current_dir(bench.path(""))
         .output()
         .unwrap();
@@ -102,11 +102,11 @@ fn a_schema_driven_fuzzer_finds_the_api_as_it_is_described() {
     );
 }
 
-/// Of each operation, besides those that the description's limits suggest.
+/// For each operation, besides the examples that the description's limits suggest.
 const EXAMPLES: &str = "10";
 
 /// The event streams, whose answers have no end.
 const NOT_FUZZED: &str = "^/v1/(revocations|audit)/stream$";
 
-/// Of a credential that has every role.
+/// The token of a credential with every role.
 const TOKEN: &str = "the-token-that-is-good-for-everything";

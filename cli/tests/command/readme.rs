@@ -1,4 +1,4 @@
-//! The commands of docs/start/agents.md, in the order in which they stand there.
+//! The commands of docs/start/agents.md, in order.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,13 +6,13 @@ use std::process::Command;
 use crate::common::Workbench;
 
 #[test]
-fn its_commands_make_the_keys_the_chain_and_the_proof_that_it_goes_on_with() {
+fn its_commands_make_the_keys_the_chain_and_the_proof_of_the_later_ones() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/start/agents.md");
     let page = std::fs::read_to_string(page).unwrap();
     let (_, section) = page.split_once("\n## Mint, hand on, prove, revoke\n").unwrap();
     let (_, shown) = section.split_once("\n```sh\n").unwrap();
-    // What follows needs a running Envoy and control plane: e2e/tests/documentation/walk.rs runs that. Here nothing has just
-    // started, so that there is nothing to wait for.
+    // The rest needs a running Envoy and control plane: e2e/tests/documentation/walk.rs runs it. Here no process has
+    // just started, so the wait is left out.
     let (offline, _) = shown.split_once("\ncurl ").unwrap();
     let offline = offline.replace("\nsleep 5\n", "\n");
     let (_, of_the_issuer) = section.split_once("once there is a key: `").unwrap();
@@ -51,7 +51,7 @@ fn its_commands_make_the_keys_the_chain_and_the_proof_that_it_goes_on_with() {
     let ran = bench.run(&[&asked[..], &used, &proven].concat());
     assert_eq!(ran.succeeded(), "decision: allow");
 
-    // The programs of the next section read these; a second keygen would refuse to overwrite the first one's keys.
+    // The programs of the next section read these files; a second keygen would refuse to overwrite the keys.
     let (_, programs) = section.split_once("\n## Mint with a JOSE library\n").unwrap();
     assert!(!programs.contains("credence keygen --out"));
     assert!(

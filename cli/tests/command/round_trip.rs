@@ -1,4 +1,4 @@
-//! What a person does: make keys, mint, hand on, prove, look, decide.
+//! A user's path: make keys, mint, derive, prove, inspect, decide.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -10,7 +10,7 @@ const CHARGE: &str =
     r#"payments.charge={"account":{"constraint_type":"wildcard"},"amount":{"constraint_type":"range","max":100}}"#;
 const CHARGE_LESS: &str = r#"payments.charge={"account":{"constraint_type":"exact","value":"a-1"},"amount":{"constraint_type":"range","max":20}}"#;
 
-/// Keys of an issuer, an agent and its helper; a root token for the agent, and one derived for the helper.
+/// Keys of an issuer, an agent and its helper; a root token for the agent, and a derived one for the helper.
 struct Delegated {
     bench: Workbench,
     root: String,
@@ -154,7 +154,7 @@ fn a_denial_names_the_step_and_the_reason_and_exits_with_1() {
 }
 
 #[test]
-fn without_a_proof_nothing_is_allowed_unless_no_proof_is_asked_for() {
+fn without_a_proof_nothing_is_allowed_unless_none_is_required() {
     let delegated = Delegated::new();
     let asked = [&["--json", "--tool", "payments.charge"][..], &PAY_15].concat();
     let answer = delegated.verify(&delegated.chain, &asked);
@@ -197,7 +197,7 @@ fn the_chain_is_given_as_text_as_a_file_or_on_standard_input() {
 }
 
 #[test]
-fn inspect_puts_the_chain_into_words_and_says_that_it_is_not_verified() {
+fn inspect_describes_the_chain_and_says_that_it_is_not_verified() {
     let delegated = Delegated::new();
     let shown = delegated.bench.run(&["inspect", &delegated.chain]).succeeded();
     assert!(shown.starts_with("NOT VERIFIED"), "{shown}");
@@ -225,7 +225,7 @@ fn inspect_puts_the_chain_into_words_and_says_that_it_is_not_verified() {
 }
 
 #[test]
-fn same_tools_hands_on_everything() {
+fn same_tools_grants_all_of_the_parents_tools() {
     let delegated = Delegated::new();
     let chain = delegated
         .bench

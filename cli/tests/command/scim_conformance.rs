@@ -1,6 +1,6 @@
-//! SCIM as somebody else's conformance tester sees it: scim2-tester, against a real `credence serve`.
+//! SCIM checked by a third party's conformance tester: scim2-tester, against a real `credence serve`.
 //!
-//! Without Python the test is left out, and standard error says so.
+//! Without Python the test is skipped, and standard error says so.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn scim2_tester_finds_no_fault() {
         .unwrap();
     assert!(setup.status.success(), "scripts/setup-interop.sh scim failed");
     let said = String::from_utf8(setup.stdout).unwrap();
-    // The script has said why, to a standard error that the test harness does not keep to itself.
+    // The script has printed why, to a standard error that the test harness does not capture.
     let Some(home) = said.strip_prefix("ready scim ") else {
         return;
     };
@@ -38,7 +38,7 @@ fn scim2_tester_finds_no_fault() {
     let report = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{report}{errors}");
-    // Where a run shows what its tests print: how many checks that were.
+    // Shown with the test's output: the number of checks.
     println!("{report}");
 }
 
@@ -46,7 +46,7 @@ fn scim2_tester_finds_no_fault() {
 struct Served {
     child: Child,
     http: String,
-    // Open as long as the server, which has more to say than its address.
+    // Kept open for the server, which prints more lines later.
     _stdout: BufReader<std::process::ChildStdout>,
 }
 

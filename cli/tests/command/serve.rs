@@ -1,4 +1,4 @@
-//! `credence serve` when its surroundings are not what one would wish: a log that nobody reads, a wrong path.
+//! `credence serve` in bad surroundings: a log that is not read, a wrong path, low limits.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -20,12 +20,12 @@ const SERVE: [&str; 9] = [
     "--fresh",
 ];
 
-/// A control plane whose log is in our hands, killed with the test.
+/// A control plane whose standard error the test holds, killed with the test.
 struct Served {
     child: Child,
     stderr: Option<ChildStderr>,
     http: String,
-    // Open as long as the server: a closed one would be another test.
+    // Kept open for the server: a closed one would be another test.
     _stdout: BufReader<std::process::ChildStdout>,
 }
 
@@ -35,7 +35,7 @@ impl Served {
         Self::spawn(bench.command(&arguments))
     }
 
-    /// Under a limit of so many kibibytes that a file may have.
+    /// With a limit of this many kibibytes for files.
     fn start_again_with_file_size_limit(bench: &Workbench, kibibytes: u64) -> Self {
         let first = SERVE.strip_suffix(&["--init", "--fresh"]).unwrap();
         let arguments = [first, &["--operator-token-file", "token"]].concat();
@@ -84,7 +84,7 @@ impl Served {
         bench.run(&[&revoke[..], &place].concat())
     }
 
-    /// It says so a moment after the lines that it is found by.
+    /// It is ready a moment after it has printed its addresses.
     fn is_ready(&self) -> bool {
         let until = Instant::now() + Duration::from_secs(10);
         while self.status("/readyz") != "200" {
@@ -125,7 +125,7 @@ fn a_closed_standard_error_stops_no_revocation() {
 }
 
 #[test]
-fn a_standard_error_that_nobody_reads_stops_nothing() {
+fn a_standard_error_that_is_not_read_stops_nothing() {
     let bench = Workbench::new();
     let mut served = Served::start(&bench);
     // Each revocation logs a line of about 150 bytes; a pipe holds 64 KiB.
@@ -158,14 +158,14 @@ fn a_standard_error_that_nobody_reads_stops_nothing() {
     drop(served.stderr.take());
 }
 
-/// Without a handler, the signal that comes with such a write (SIGXFSZ) ends the process without a word.
+/// Without a handler, the signal of such a write (SIGXFSZ) ends the process silently.
 #[test]
 fn a_limit_on_file_sizes_is_reported_and_ends_nothing() {
     let bench = Workbench::new();
     let served_before = Served::start(&bench);
     served_before.revoke(&bench);
     drop(served_before);
-    // The log's file is larger already: nothing can be written behind this.
+    // The log's file is larger already: no write beyond the limit succeeds.
     let mut served = Served::start_again_with_file_size_limit(&bench, 8);
     assert!(served.is_ready());
     served.try_revoke(&bench).failed(1, &["File too large", "ulimit -f"]);
@@ -208,7 +208,7 @@ fn too_low_a_limit_on_open_files_is_refused_with_the_cure_and_a_low_one_is_share
 }
 
 #[test]
-fn a_token_file_inside_the_new_data_folder_is_refused_before_anything_is_made() {
+fn a_token_file_inside_the_new_data_directory_is_refused_before_any_file_is_made() {
     let bench = Workbench::new();
     for token in ["data/operator.token", "./data/below/token"] {
         bench
@@ -218,7 +218,7 @@ fn a_token_file_inside_the_new_data_folder_is_refused_before_anything_is_made() 
     }
 }
 
-/// A control plane in a folder that is there already, its three lines awaited by whoever wants them.
+/// A control plane on an existing folder. The caller may read its first three lines.
 fn serve_again(bench: &Workbench, options: &[&str]) -> Child {
     let base = [
         "serve",
@@ -233,7 +233,7 @@ fn serve_again(bench: &Workbench, options: &[&str]) -> Child {
     bench.command(&arguments).spawn().unwrap()
 }
 
-/// Reads lines up to one that has this in it.
+/// Reads lines up to one that contains this.
 fn read_until(reader: &mut impl BufRead, expected: &str) -> String {
     let mut line = String::new();
     while !line.contains(expected) {
@@ -258,7 +258,7 @@ fn log_state(served: &Served) -> String {
 }
 
 #[test]
-fn who_stands_by_takes_over_the_moment_the_other_is_killed_with_all_that_was_acknowledged() {
+fn a_standby_takes_over_when_the_other_is_killed_with_all_acknowledged_data() {
     let bench = Workbench::new();
     let mut first = Served::start(&bench);
     let mut child = serve_again(&bench, &["--standby"]);
@@ -280,7 +280,7 @@ fn who_stands_by_takes_over_the_moment_the_other_is_killed_with_all_that_was_ack
         http: http.trim_start_matches("http: ").trim().to_owned(),
         _stdout: stdout,
     };
-    // Keeps the pipe empty for as long as it logs.
+    // Keeps the pipe empty while it logs.
     std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
     assert_eq!(log_state(&second), before);
     second.revoke(&bench);
@@ -288,7 +288,7 @@ fn who_stands_by_takes_over_the_moment_the_other_is_killed_with_all_that_was_ack
 }
 
 #[test]
-fn who_stands_by_ends_when_it_is_told_to_and_leaves_the_other_alone() {
+fn a_standby_stops_on_a_signal_and_leaves_the_other_running() {
     let bench = Workbench::new();
     let first = Served::start(&bench);
     let mut child = serve_again(&bench, &["--standby"]);
@@ -301,7 +301,7 @@ fn who_stands_by_ends_when_it_is_told_to_and_leaves_the_other_alone() {
 }
 
 #[test]
-fn a_data_folder_in_use_is_refused_naming_who_uses_it() {
+fn a_data_directory_in_use_is_refused_with_the_process_that_uses_it() {
     let bench = Workbench::new();
     let first = Served::start(&bench);
     let refused = serve_again(&bench, &[]).wait_with_output().unwrap();

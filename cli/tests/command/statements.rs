@@ -1,4 +1,4 @@
-//! `credence revoke --sign-with`: revoking without an account.
+//! `credence revoke --sign-with`: revoking without a credential.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout};

@@ -1,4 +1,4 @@
-//! `credence token`, and a control plane whose configuration file has what it prints.
+//! `credence token`, and a control plane with the printed entry in its configuration.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ struct Served<'a> {
     bench: &'a Workbench,
     child: Child,
     http: String,
-    // Open as long as the server.
+    // Kept open for the server.
     _stdout: BufReader<ChildStdout>,
 }
 
@@ -67,7 +67,7 @@ impl Drop for Served<'_> {
     }
 }
 
-/// Makes a token into the file of its name; the entry that is printed, as part of the configuration file.
+/// Makes a token, in a file of its name; returns the printed entry as a part of the configuration file.
 fn entry(bench: &Workbench, name: &str, more: &[&str]) -> String {
     let made = bench.run(&[&["token", "--name", name, "--out", name][..], more].concat());
     let lines: Vec<_> = made.succeeded().lines().map(|line| format!("    {line}\n")).collect();
@@ -79,7 +79,7 @@ fn configuration(entries: &[&str]) -> String {
 }
 
 #[test]
-fn a_token_is_random_in_a_file_of_its_owners_and_only_its_digest_is_printed() {
+fn a_token_is_random_in_a_file_that_only_its_owner_can_read_and_only_its_digest_is_printed() {
     let bench = Workbench::new();
     let printed = entry(&bench, "oncall", &["--role", "revoker"]);
     let token = std::fs::read_to_string(bench.path("oncall")).unwrap();
@@ -94,7 +94,7 @@ fn a_token_is_random_in_a_file_of_its_owners_and_only_its_digest_is_printed() {
 }
 
 #[test]
-fn what_can_not_be_a_token_is_refused_and_nothing_is_written() {
+fn invalid_options_of_a_token_are_refused_and_nothing_is_written() {
     let bench = Workbench::new();
     for (more, said) in [
         (&["--name", "x", "--role", "owner"][..], "admin, revoker, watcher"),
@@ -112,7 +112,7 @@ fn what_can_not_be_a_token_is_refused_and_nothing_is_written() {
 }
 
 #[test]
-fn a_token_does_what_its_entry_says_until_that_is_taken_out() {
+fn a_token_works_as_its_entry_says_until_the_entry_is_removed() {
     let bench = Workbench::new();
     let oncall = entry(&bench, "oncall", &["--role", "revoker", "--issuer", ISSUER]);
     let auditor = entry(&bench, "auditor", &["--role", "auditor", "--ttl", "90d"]);
@@ -130,7 +130,7 @@ fn a_token_does_what_its_entry_says_until_that_is_taken_out() {
         ran.code == 1 && ran.stderr.contains("has expired")
     });
 
-    // A mistake changes nothing; what comes after it does.
+    // An error changes nothing; later valid settings are applied.
     bench.file("credence.yaml", "access: {tokens: 1}");
     served.hang_up();
     bench.file("credence.yaml", &configuration(&[&auditor]));
@@ -145,6 +145,6 @@ fn a_token_does_what_its_entry_says_until_that_is_taken_out() {
 fn until(what: &str, happened: impl Fn() -> bool) {
     let begin = Instant::now();
     while !happened() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "waited in vain for {what}");
+        assert!(begin.elapsed() < Duration::from_secs(20), "waited 20 s for {what}");
     }
 }

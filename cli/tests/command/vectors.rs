@@ -1,6 +1,6 @@
-//! The draft's published vectors, through `credence verify --jsonl`.
+//! The draft's published vectors, checked with `credence verify --jsonl`.
 //!
-//! They are not part of this repository. Where the file is missing the test says so and passes.
+//! They are not part of this repository. If the file is missing, the test says so and passes.
 
 #[path = "../../../delegation/tests/conformance/report.rs"]
 #[allow(dead_code)] // one table for all vectors; not every suite needs all of it
@@ -19,13 +19,13 @@ const VARIABLE: &str = "CREDENCE_AAT_VECTORS";
 const NAME: &str = "AAT vectors, verdict and failing step";
 
 #[test]
-fn every_published_vector_gets_its_verdict_and_its_step() {
+fn every_published_vector_has_its_expected_decision_and_step() {
     let suite = match published() {
         Ok(text) => verify(&text),
         Err(reason) => Suite::skipped(NAME, reason),
     };
-    // Not captured by the test runner, unlike what is printed: the count is to be seen when all is well, and a test that
-    // did nothing must not look like one that passed.
+    // Not captured by the test runner, unlike `print!`: the count must show in a passing run, and a test that did
+    // nothing must not look like one that passed.
     let said = format!("\n{}{}\n", report::heading(), suite.lines());
     std::io::stderr().write_all(said.as_bytes()).unwrap();
     assert!(!suite.failed(), "{}", suite.lines());
@@ -85,7 +85,7 @@ fn published() -> Result<String, String> {
     let path = named.clone().unwrap_or(default);
     match std::fs::read_to_string(&path) {
         Ok(text) => Ok(text),
-        // Whoever names a file wants it to be used.
+        // If the variable names a file, the file must exist.
         Err(error) if named.is_some() => panic!("{VARIABLE} names {}: {error}", path.display()),
         Err(_) => Err(format!(
             "the published vectors are not there; name their file in {VARIABLE}"
@@ -119,7 +119,7 @@ fn line(vector: &Object<'_>, anchors: &str, audience: &str) -> String {
     )
 }
 
-/// JSON with its numbers as they were written.
+/// JSON with its numbers as written.
 fn written(json: &Json<'_>) -> String {
     match json {
         Json::Number(number) => number.text().to_owned(),

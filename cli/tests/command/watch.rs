@@ -1,4 +1,4 @@
-//! `credence watch` against a control plane that comes and goes.
+//! `credence watch` with a control plane that stops and starts.
 
 use crate::common::{Running, Workbench};
 

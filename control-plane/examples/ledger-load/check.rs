@@ -1,4 +1,4 @@
-//! Whether what was acknowledged is in the ledger, exactly once, and in the tree that was published.
+//! Checks that acknowledged entries are in the ledger, exactly once, and in the published tree.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,7 +8,7 @@ use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, RecordBody, Retention
 
 use super::Failure;
 
-/// Which of a source's sequence numbers were seen.
+/// The sequence numbers that were found for a source.
 #[derive(Debug, Default)]
 struct Seen {
     acknowledged: u64,
@@ -16,26 +16,26 @@ struct Seen {
     doubled: u64,
 }
 
-/// What the latest checkpoint says.
+/// The contents of the latest checkpoint.
 #[derive(Debug)]
 struct Published {
     origin: String,
     size: u64,
 }
 
-/// `sources` are of the form `name=last acknowledged sequence number`.
-pub(crate) fn check(data_folder: &Path, sources: &[&str]) -> Result<(), Failure> {
+/// Each of `sources` is `name=last acknowledged sequence number`.
+pub(crate) fn check(data_dir: &Path, sources: &[&str]) -> Result<(), Failure> {
     let mut seen = HashMap::new();
     for source in sources {
         let (name, acknowledged) = source.split_once('=').ok_or("a source is NAME=THROUGH")?;
         let acknowledged: u64 = acknowledged.parse()?;
         seen.insert(name.to_owned(), Seen::up_to(acknowledged));
     }
-    let folder = data_folder.join("ledger");
-    // What no checkpoint covers is not in the tree as far as anybody else is concerned.
+    let folder = data_dir.join("ledger");
+    // Entries that no checkpoint covers are not in the published tree.
     let published = Published::read(&folder)?;
     let options = LedgerOptions {
-        // The ledger is new, so it has had no other.
+        // The ledger is new, so its origin has never changed.
         origin: published.origin,
         bounds: LedgerBounds {
             total: u64::MAX,
@@ -102,12 +102,12 @@ impl Seen {
         }
     }
 
-    /// Sequence numbers begin with 1.
+    /// Sequence numbers start at 1.
     fn lost(&self) -> u64 {
         let acknowledged = self.numbers.iter().skip(1).take(self.acknowledged as usize);
         acknowledged.filter(|is_there| !**is_there).count() as u64
     }
 }
 
-/// Records that are held in memory.
+/// Records read at a time.
 const AT_ONCE: u64 = 4096;

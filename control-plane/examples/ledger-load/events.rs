@@ -1,5 +1,5 @@
-//! Evidence as filters report it, at the price of a few copies: what differs from event to event is written over a copy
-//! of what does not.
+//! Evidence as filters report it, made cheaply: each event is a copy of a template with the changing fields
+//! overwritten.
 
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,11 +11,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::Failure;
 
-/// Who does what: the same for all sources.
+/// The principals and operations, the same for all sources.
 #[derive(Debug)]
 pub(crate) struct Traffic {
     principals: Vec<Principal>,
-    /// Principals in the order in which they appear: who is at place n of a ranking, 1/n as often as the first.
+    /// Principals in order of appearance. The principal at rank n appears 1/n as often as the first.
     order: Vec<u32>,
     operations: Vec<Operation>,
 }
@@ -26,15 +26,15 @@ pub(crate) struct EntryWriter {
     traffic: Rc<Traffic>,
     random: Random,
     next_sequence: u64,
-    /// Into `order`.
+    /// An index into `order`.
     next_event: usize,
     /// The next principal whose delegation is presented.
     next_chain: usize,
-    /// Memory of batches that have been acknowledged.
+    /// Buffers of acknowledged batches.
     spare: Vec<BytesMut>,
 }
 
-/// What the events of a principal's delegation share.
+/// The common fields of a principal's events.
 #[derive(Debug)]
 struct Principal {
     /// Encoded fields 9 to 12.
@@ -43,12 +43,12 @@ struct Principal {
     chain: Vec<u8>,
 }
 
-/// What the events of a tool share.
+/// The common fields of a tool's events.
 #[derive(Debug)]
 struct Operation {
-    /// Encoded fields 1 to 8, if it is allowed.
+    /// Encoded fields 1 to 8, for an allowed request.
     allowed: Vec<u8>,
-    /// The same, if it is not.
+    /// The same, for a denied one.
     denied: Vec<u8>,
     /// Encoded fields 13 to 18.
     circumstances: Vec<u8>,
@@ -71,7 +71,8 @@ impl Traffic {
     }
 }
 
-/// A rank from 0, whose likelihood is 1/(rank + 1): of ranks between powers of e all alike.
+/// A rank from 0, with a probability proportional to 1/(rank + 1). Within each power of e, all ranks are equally
+/// likely.
 fn by_rank(ranks: u32, random: &mut Random) -> u32 {
     let even = random.next() as f64 / u64::MAX as f64;
     let rank = (even * f64::from(ranks + 1).ln()).exp() as u32;
@@ -111,12 +112,12 @@ fn principal(number: u32) -> v1::Principal {
     }
 }
 
-/// A root, and up to three that it was passed on to: two on average.
+/// The chain's tokens: a root, and up to three derived ones; on average two.
 fn delegations(number: u32) -> usize {
     [1, 1, 2, 2, 2, 2, 3, 3, 4, 1][number as usize % 10]
 }
 
-/// As long as one that was signed, and as little compressible.
+/// As long as a signed one, and as little compressible.
 fn presented_chain(number: u32) -> Vec<u8> {
     let mut random = Random(u64::from(number) << 20 | 1);
     let tokens: Vec<String> = (0..delegations(number)).map(|_| random.text(TOKEN_BYTES)).collect();
@@ -144,7 +145,7 @@ impl Operation {
             authority: "shop.example.com".to_owned(),
             path_template: path.to_owned(),
             cache: v1::CacheLevel::L1.into(),
-            // Any number of three bytes.
+            // Any number whose encoding has three bytes.
             decision_ns: 1 << 14,
             ..Default::default()
         };
@@ -159,7 +160,7 @@ impl Operation {
 // === impl EntryWriter ===
 
 impl EntryWriter {
-    /// Of the source of this number, of so many.
+    /// For the source of this number, out of so many.
     pub(crate) fn new(traffic: Rc<Traffic>, number: u32, sources: u32) -> Self {
         let part = |whole: usize| whole / sources as usize * number as usize;
         Self {
@@ -172,8 +173,8 @@ impl EntryWriter {
         }
     }
 
-    /// The next batch, as a gRPC message with its prefix: `ReportRequest` with so many entries. The last two are a
-    /// count and a delegation that was presented.
+    /// The next batch as a gRPC message with its prefix: a `ReportRequest` with this many entries. The last two are a
+    /// count and a delegation.
     pub(crate) fn batch(&mut self, entries: u32) -> Bytes {
         let mut batch = self.spare.pop().unwrap_or_default();
         batch.clear();
@@ -192,12 +193,12 @@ impl EntryWriter {
         with_head(batch, first_sequence)
     }
 
-    /// Writes another batch where this one is.
+    /// Reuses this batch's buffer for another one.
     pub(crate) fn reuse(&mut self, batch: Bytes) {
         self.spare.extend(batch.try_into_mut());
     }
 
-    /// Of an encoded event; checks that it is one.
+    /// The mean size of an encoded event. Checks that it decodes as one.
     pub(crate) fn mean_event_bytes(&mut self) -> Result<f64, Failure> {
         let batch = self.batch(1_000).slice(GRPC_PREFIX_BYTES..);
         let Some(v1::report_request::Message::Batch(batch)) = v1::ReportRequest::decode(batch)?.message else {
@@ -283,7 +284,7 @@ fn put_entry(batch: &mut BytesMut, entry: &v1::entry::Entry) {
     let _ = entry.encode(batch);
 }
 
-/// Writes what has to stand before the entries into the room that was left for it.
+/// Writes the prefix and the batch's head into the space that was left for them.
 fn with_head(mut batch: BytesMut, first_sequence: u64) -> Bytes {
     let entries = batch.len() - HEAD_BYTES;
     let mut first = BytesMut::new();
@@ -366,8 +367,8 @@ const DENIED_IN_100: u64 = 3;
 const TOKEN_BYTES: usize = 700;
 const ARGUMENTS_HASH_BYTES: usize = 48;
 
-// Where in an operation's encoded fields stands what differs from event to event. Field 1 is a key and 8 bytes; fields 2, 3
-// and 13 a key, a length of one byte, and a text. The digits of a UUID's version and variant stay.
+// The offsets of the changing parts in an operation's encoded fields. Field 1 is a key and 8 bytes; fields 2, 3 and 13
+// are a key, a length of one byte, and a text. The digits of a UUID's version and variant stay.
 const TIME: std::ops::Range<usize> = 1..9;
 const REQUEST_ID: [std::ops::Range<usize>; 4] = [11..19, 20..24, 26..29, 35..47];
 const TRACE_ID: [std::ops::Range<usize>; 2] = [49..65, 65..81];
@@ -380,8 +381,8 @@ const BATCH_ENTRIES: u8 = 2;
 const ENTRY_EVENT: u8 = 1;
 
 const GRPC_PREFIX_BYTES: usize = 5;
-/// Room for that, two keys with a length each, and a sequence number.
+/// Space for the prefix, two keys with a length each, and a sequence number.
 const HEAD_BYTES: usize = 32;
-/// Room for one event, on average; and for one delegation.
+/// Space for one event, on average; and for one delegation.
 const EVENT_BYTES: usize = 480;
 const PRESENTED_BYTES: usize = 4 << 10;

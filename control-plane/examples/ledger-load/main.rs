@@ -1,13 +1,14 @@
-//! What `loadtest/bench-ledger` needs beside a control plane: sources of evidence, and a look at what became of it.
+//! The clients of `loadtest/bench-ledger`: sources that report evidence, and a check of the ledger afterwards.
 //!
 //! ```text
-//! ledger-load send ADDRESS SOURCES RATE WARM_UP SECONDS   so many sources report so many events a second together (0: as
-//!                                                         many as are taken), first to warm up, then measured
-//! ledger-load check DATA_FOLDER SOURCE=THROUGH...         whether a ledger that nobody uses has each of these sources'
-//!                                                         entries up to there, once
+//! ledger-load send ADDRESS SOURCES RATE WARM_UP SECONDS   SOURCES together report RATE events a second (0: as many as
+//!                                                         possible), first to warm up, then measured
+//! ledger-load check DATA_DIR SOURCE=THROUGH...            checks that a ledger without a running control plane has each
+//!                                                         source's entries up to THROUGH, once
 //! ```
 //!
-//! `send` says `measuring` and `measured` when it begins and ends to; the last line of both is one JSON object.
+//! `send` prints `measuring` and `measured` at the start and the end of the measurement. The last line of both commands
+//! is one JSON object.
 
 #![allow(clippy::print_stdout, reason = "its output is for the benchmark")]
 
@@ -37,12 +38,12 @@ fn main() -> Result<(), Failure> {
         ),
         ["check", folder, sources @ ..] => check::check(folder.as_ref(), sources),
         _ => Err("ledger-load send ADDRESS SOURCES RATE WARM_UP SECONDS, or \
-                  ledger-load check DATA_FOLDER SOURCE=THROUGH..."
+                  ledger-load check DATA_DIR SOURCE=THROUGH..."
             .into()),
     }
 }
 
-/// One thread serves all sources: what it takes is missing to the server that is measured.
+/// One thread serves all sources, since its time is missing to the measured server.
 #[tokio::main(flavor = "current_thread")]
 async fn send(
     address: SocketAddr,
@@ -63,7 +64,7 @@ async fn send(
     let sending: Vec<_> = (0..sources)
         .map(|number| {
             let entries = EntryWriter::new(Rc::clone(&traffic), number, sources);
-            // Filters do not report in step.
+            // Filters do not report at the same times.
             let pace = between.map(|between| Pace {
                 first: begin + between * number / sources,
                 between,
@@ -132,6 +133,6 @@ fn percentile(times: &[Duration], part: f64) -> Duration {
     times.get(at).or(times.last()).copied().unwrap_or_default()
 }
 
-/// What a control plane takes at once, unless it is told otherwise.
+/// The control plane's default limit of a batch.
 const BATCH_ENTRIES: u32 = 1_000;
 const PRINCIPALS: u32 = 100_000;

@@ -1,4 +1,4 @@
-//! One source of evidence on a connection of its own: as an Envoy worker has them.
+//! One source of evidence on its own connection, like an Envoy worker.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ pub(crate) struct Source {
     from_server: Answers,
 }
 
-/// When batches are due; without a pace, whenever there is room for one.
+/// When batches are due. Without a pace, as soon as one may be sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     pub(crate) first: Instant,
@@ -38,17 +38,17 @@ pub(crate) struct Schedule {
     pub(crate) measured_until: Instant,
 }
 
-/// What became of a source's entries.
+/// The result of a source.
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
     pub(crate) name: String,
-    /// The last sequence number.
+    /// The last acknowledged sequence number.
     pub(crate) acknowledged: u64,
-    /// Entries whose acknowledgement came while it was measured.
+    /// Entries acknowledged during the measurement.
     pub(crate) acknowledged_while_measured: u64,
-    /// Of batches that were sent while it was measured: from there to the acknowledgement.
+    /// From sending a batch to its acknowledgement, for batches sent during the measurement.
     pub(crate) latencies: Vec<Duration>,
-    /// From when they were due.
+    /// The same from the time that the batch was due.
     pub(crate) delays: Vec<Duration>,
 }
 
@@ -73,7 +73,7 @@ impl Source {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = h2::client::handshake(stream).await?;
-        // Its end shows in the stream.
+        // The stream reports its end.
         tokio::task::spawn_local(connection);
         let request = http::Request::post(format!("http://{address}/credence.v1.AuditService/Report"))
             .header("content-type", "application/grpc")
@@ -97,7 +97,7 @@ impl Source {
         })
     }
 
-    /// Sends batches of so many entries until time is up and all are acknowledged; then says bye.
+    /// Sends batches of this many entries until the time is up and all are acknowledged; then says bye.
     pub(crate) async fn send(
         mut self,
         mut entries: EntryWriter,
@@ -149,7 +149,7 @@ impl Source {
 // === impl Sent ===
 
 impl Sent {
-    /// Returns the batches that are done with.
+    /// Returns the acknowledged batches.
     fn acknowledge(
         &mut self,
         through: u64,
@@ -190,7 +190,7 @@ impl Answers {
         })
     }
 
-    /// The next one; `None` when the control plane has ended the stream as it should. Dropping the future loses nothing.
+    /// The next message; `None` if the control plane has ended the stream without an error. The future is cancel-safe.
     async fn next(&mut self) -> Result<Option<Incoming>, Failure> {
         loop {
             if let Some(message) = self.take()? {
@@ -232,5 +232,5 @@ fn grpc_message(message: Outgoing) -> Result<Bytes, Failure> {
 }
 
 const PREFIX_BYTES: usize = 5;
-/// Batches, as filters have it.
+/// In batches, as in filters.
 const MAX_IN_FLIGHT: usize = 4;

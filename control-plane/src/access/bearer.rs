@@ -1,10 +1,10 @@
-//! Where a bearer token stands in a request: RFC 6750 section 2.1, and gRPC metadata of the same name.
+//! Reads the bearer token of a request: RFC 6750 section 2.1, and gRPC metadata of the same name.
 
 use axum::http::{HeaderMap, header};
 
 use super::Refusal;
 
-/// The bearer token, if there is one. Two of them, or another scheme, are as good as a wrong token.
+/// The bearer token, if there is one. Two tokens, or another scheme, count as a wrong token.
 pub(crate) fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, Refusal> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     match (values.next(), values.next()) {
@@ -14,7 +14,7 @@ pub(crate) fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, Refusal> {
     }
 }
 
-/// The token of a `Bearer` credential; the scheme's case does not matter (RFC 9110 section 11.1).
+/// The token of a `Bearer` credential. The case of the scheme does not matter (RFC 9110 section 11.1).
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)

@@ -1,4 +1,4 @@
-//! The credentials, and what each is good for.
+//! The credentials, and the permissions of each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use super::permission::{Permission, Refusal};
 use crate::settings::{AccessSettings, CertificateSettings, GrpcAccess, Role};
 use crate::tls::Port;
 
-/// The credentials in force, which can be replaced while everything runs. All clones are one; a subscriber hears of every
-/// replacement.
+/// The credentials in force. They can be replaced while the control plane runs. Clones share them, and subscribers are
+/// notified of every replacement.
 pub(crate) type AccessControl = watch::Sender<Access>;
 
 /// Every credential.
@@ -24,24 +24,24 @@ pub(crate) struct Access {
     by_certificate: Vec<(CertificateSettings, Holder)>,
 }
 
-/// The SHA-256 of a bearer token: tokens are random, so that nothing slower is needed, and finding a digest in a table
+/// The SHA-256 of a bearer token. Tokens are random, so no slower hash is needed, and looking a digest up in a table
 /// reveals nothing about the token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TokenDigest(pub(crate) [u8; 32]);
 
-/// What a client has shown once, to be judged again whenever something changes.
+/// The credentials that a client presented, to be checked again whenever the settings change.
 #[derive(Debug, Clone)]
 pub(crate) struct Credentials {
     pub(crate) token: Option<TokenDigest>,
     pub(crate) certificate: Option<Arc<PeerCertificate>>,
 }
 
-/// A credential, and what it is good for.
+/// A credential, and its permissions.
 #[derive(Debug)]
 struct Holder {
     caller: Arc<Caller>,
     roles: Vec<Role>,
-    /// From this second on, since the Unix epoch, the credential is worth nothing.
+    /// The credential is invalid from this second on, since the Unix epoch.
     expires: Option<i64>,
 }
 
@@ -68,12 +68,12 @@ impl Access {
         }
     }
 
-    /// As [`authorize`](Self::authorize), on this port. Where the gRPC port is open, a caller without a token is let in, as
-    /// an anonymous caller; a token that is shown has to be good for it all the same.
+    /// As [`authorize`](Self::authorize), on the gRPC port. If the port is open, a caller without a token is accepted
+    /// as an anonymous caller. A token that is presented must still be valid for it.
     ///
-    /// A caller that is bound to issuers may not watch there. Each update carries the digest of the whole history, which
-    /// filters check, so that none can be left out; and a filter that was not told of some revocations would allow what is
-    /// revoked.
+    /// A caller that is bound to issuers may not watch there. Each update carries the digest of the whole history,
+    /// which filters check, so no update can be left out. A filter that missed some revocations would allow revoked
+    /// delegations.
     pub(crate) fn authorize_on(
         &self,
         port: Port,
@@ -92,8 +92,8 @@ impl Access {
         }
     }
 
-    /// Who presents these credentials, if they may do this. A token counts before a certificate; one that is unknown is
-    /// refused, even with a good certificate. `now` is seconds since the Unix epoch.
+    /// The caller with these credentials, if it has the permission. A token takes precedence over a certificate: an
+    /// unknown token is refused, even with a known certificate. `now` is in seconds since the Unix epoch.
     fn authorize(
         &self,
         token: Option<TokenDigest>,
@@ -117,7 +117,7 @@ impl Access {
         Ok(Arc::clone(&holder.caller))
     }
 
-    /// The first configured one that the certificate is.
+    /// The first configured entry that the certificate matches.
     fn of_certificate(&self, certificate: &PeerCertificate) -> Option<&Holder> {
         self.by_certificate
             .iter()
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_watch_may_not_revoke() {
+    fn a_watcher_may_not_revoke() {
         let access = access(vec![token("w", &[Role::Watcher])]);
         access
             .authorize(Some(TokenDigest::of(b"w")), None, Permission::Watch, NOW)
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_token_is_not_mended_by_a_known_certificate() {
+    fn an_unknown_token_is_refused_even_with_a_known_certificate() {
         let certificate = peer("spiffe://mesh/ns/shop/sa/envoy");
         let refused = access(Vec::new()).authorize(
             Some(TokenDigest::of(b"guess")),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_at_all_is_unknown() {
+    fn a_caller_without_credentials_is_unknown() {
         let refused = access(Vec::new()).authorize(None, None, Permission::Watch, NOW);
         assert_eq!(refused, Err(Refusal::Unknown));
     }

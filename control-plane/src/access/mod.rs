@@ -1,8 +1,7 @@
-//! Who may do what: credentials, the roles they are given, and what each role is good for.
+//! Access control: credentials, their roles, and the permissions of each role.
 //!
-//! A caller is known by a bearer token, of which only the SHA-256 is stored, or by the certificate that its TLS
-//! connection was opened with. A watcher may not revoke: every route and every gRPC service asks for one
-//! [`Permission`].
+//! A caller is identified by a bearer token, of which only the SHA-256 is stored, or by the certificate of its TLS
+//! connection. Every route and every gRPC service requires one [`Permission`]; a watcher may not revoke, for example.
 
 mod bearer;
 mod holders;

@@ -1,4 +1,4 @@
-//! The file with the bearer token of the operator who may do everything.
+//! The file with the bearer token of the operator, which has every permission.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_everybody_can_read_is_refused_with_the_command_that_mends_it() {
+    fn a_file_that_others_can_read_is_refused_with_the_command_that_fixes_it() {
         let error = read(TOKEN, 0o644).unwrap_err().to_string();
         assert!(error.contains("644") && error.contains("chmod o-rwx"), "{error}");
         read(TOKEN, 0o640).unwrap();

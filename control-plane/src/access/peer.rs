@@ -1,12 +1,12 @@
-//! The certificate of a TLS client, as far as it says who he is.
+//! The names in the certificate of a TLS client.
 
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
 use crate::settings::CertificateSubject;
 
-/// The subject alternative names (RFC 5280 section 4.2.1.6) of a certificate that has been verified against the
-/// configured authorities.
+/// The subject alternative names (RFC 5280 section 4.2.1.6) of a certificate that was verified with the configured
+/// authorities.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PeerCertificate {
     pub(crate) uris: Vec<String>,
@@ -16,7 +16,7 @@ pub(crate) struct PeerCertificate {
 // === impl PeerCertificate ===
 
 impl PeerCertificate {
-    /// Of a certificate that was verified; nothing if it cannot be read.
+    /// Reads a verified certificate. None if it cannot be parsed.
     pub(crate) fn read(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = EndEntityCert::try_from(certificate).ok()?;
         Some(Self {
@@ -25,13 +25,13 @@ impl PeerCertificate {
         })
     }
 
-    /// The holder's name, the same in each of its certificates: the first URI, else the first host name.
+    /// The holder's name, which is the same in all of its certificates: the first URI, else the first host name.
     pub(crate) fn name(&self) -> Option<&str> {
         self.uris.first().or(self.dns.first()).map(String::as_str)
     }
 
-    /// Whether the certificate is this subject's. A pattern that ends in `/*` matches everything below; it has to
-    /// name all that precedes.
+    /// Whether the certificate has this subject. A pattern that ends in `/*` matches everything below the part before
+    /// it, which must match exactly.
     pub(crate) fn is(&self, subject: &CertificateSubject) -> bool {
         match subject {
             CertificateSubject::Uri(pattern) => self.uris.iter().any(|uri| uri_matches(pattern, uri)),

@@ -1,25 +1,25 @@
-//! What a caller may do, and why one is turned away.
+//! Permissions, and why a caller is refused.
 
 use strum::VariantArray as _;
 
 use crate::settings::Role;
 
-/// One thing that a caller may or may not do.
+/// A permission of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Permission {
     /// Revoke, disable and enable.
     Revoke,
-    /// Look at a principal's epoch, history and live delegations.
+    /// Read a principal's epoch, history and live delegations.
     ReadPrincipals,
-    /// Follow the revocations, and ask whether a delegation is void.
+    /// Follow the revocations, and check whether a delegation is revoked.
     Watch,
-    /// Read the evidence of decisions.
+    /// Read evidence.
     ReadAudit,
-    /// Make what is known of a principal unreadable.
+    /// Make the evidence about a principal unreadable.
     EraseAudit,
-    /// Send the evidence of decisions as a filter does, on the gRPC port.
+    /// Report decisions on the gRPC port, as a filter does.
     Report,
-    /// Send the evidence of decisions over HTTP.
+    /// Report decisions over HTTP.
     WriteAudit,
     /// Provision users by SCIM.
     Provision,
@@ -27,25 +27,26 @@ pub(crate) enum Permission {
     Transmit,
 }
 
-/// Why a caller is turned away.
+/// Why a caller is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("send a token as Authorization: Bearer <token>, once, or a client certificate that is configured")]
     Unknown,
-    #[error("the credential {name:?} has expired; ask for a new one")]
+    #[error("the credential {name:?} has expired; request a new one")]
     Expired { name: String },
-    #[error("the credential {name:?} lacks the permission for this; it takes one of the roles {roles}")]
+    #[error("the credential {name:?} lacks the permission for this; it needs one of the roles {roles}")]
     Forbidden { name: String, roles: String },
     #[error(
-        "the credential {name:?} is bound to issuers (access: issuers), and a filter follows the whole log: give filters a \
-         credential without issuers; this one may follow what concerns its issuers at GET /v1/revocations/stream"
+        "the credential {name:?} is bound to issuers (access: issuers), but a filter follows the whole log: give \
+         filters a credential without issuers; this one may follow its issuers' revocations at GET \
+         /v1/revocations/stream"
     )]
     PartOfLog { name: String },
     #[error("the issuers that the credential {name:?} is bound to have changed (access: issuers); connect again")]
     OtherIssuers { name: String },
-    /// A stream ends for it.
+    /// Ends a stream.
     #[error(
-        "the client certificate that this connection was opened with has ended, or its authority is no longer in \
+        "the client certificate of this connection has expired, or its authority is no longer in \
          client_ca; connect again with a new one"
     )]
     CertificateWithdrawn,
@@ -54,7 +55,7 @@ pub(crate) enum Refusal {
 // === impl Permission ===
 
 impl Permission {
-    /// The table of docs/operate/control-plane.md.
+    /// As in the table of docs/operate/control-plane.md.
     pub(super) fn is_of(self, role: Role) -> bool {
         match role {
             Role::Admin => true,

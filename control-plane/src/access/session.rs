@@ -1,4 +1,4 @@
-//! Whether the client that opened a stream could still open it, and would see the same.
+//! Checks, while a stream is open, that its client could still open it and would see the same.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use super::peer::PeerCertificate;
 use super::permission::{Permission, Refusal};
 use crate::tls::{Peer, Port};
 
-/// What was shown when a stream was opened, to be checked again for as long as it is open.
+/// The credentials with which a stream was opened. They are checked again for as long as it is open.
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
     access: AccessControl,
     pub(crate) permission: Permission,
     pub(crate) peer: Peer,
     shown: Credentials,
-    /// Whose stream it is, if a credential was shown.
+    /// The caller, if a credential was presented.
     pub(crate) caller: Option<Arc<Caller>>,
     port: Port,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Session {
 // === impl Session ===
 
 impl Session {
-    /// Of a request that comes over this port with these headers.
+    /// The session of a request on this port with these headers.
     pub(crate) fn open(
         access: &AccessControl,
         (port, permission): (Port, Permission),
@@ -40,7 +40,7 @@ impl Session {
             permission,
             shown: Credentials {
                 token: bearer::token(headers)?.map(TokenDigest::of),
-                // It may have stopped counting since the last request of its connection.
+                // It may have become invalid since the last request of its connection.
                 certificate: peer.certificate().cloned(),
             },
             peer: peer.clone(),
@@ -56,8 +56,8 @@ impl Session {
         access.authorize_on(self.port, &self.shown, self.permission, unix_seconds())
     }
 
-    /// A certificate's own name, if it is what was shown, for one entry of the settings may stand for many of them; else the
-    /// credential's.
+    /// The certificate's own name, if a certificate was presented, because one entry of the settings may match many of
+    /// them; else the credential's name.
     pub(crate) fn peer_name(&self) -> Option<PeerName> {
         let certificate = self.shown.certificate.as_deref().filter(|_| self.shown.token.is_none());
         certificate
@@ -66,16 +66,16 @@ impl Session {
             .map(|name| PeerName(name.to_owned()))
     }
 
-    /// Resolves once the stream cannot go on.
+    /// Resolves once the stream must end.
     pub(crate) async fn ended(mut self) -> Refusal {
-        // Heard before the first check: no reload falls between the two.
+        // Subscribed before the first check, so that no reload falls between the two.
         let mut changes = self.access.subscribe();
         loop {
             if let Err(refusal) = self.check() {
                 return refusal;
             }
             tokio::select! {
-                // Never an error: `access` sends them.
+                // Never an error, because `access` is the sender.
                 _ = changes.changed() => {}
                 () = self.peer.withdrawn() => return Refusal::CertificateWithdrawn,
                 () = tokio::time::sleep(EXPIRY_CHECK_INTERVAL) => {}
@@ -88,12 +88,12 @@ impl Session {
             (Some(before), Some(now)) if !now.covers_as_much_as(before) => {
                 Err(Refusal::OtherIssuers { name: now.name.clone() })
             }
-            // On an open port a credential may come to count, or stop counting, while the stream goes on without it: it
-            // could have been opened without.
+            // On an open port, a credential may become valid or invalid while the stream continues: the stream could
+            // have been opened without it.
             _ => Ok(()),
         }
     }
 }
 
-/// How often it is checked whether a token has expired.
+/// How often the expiry of a token is checked.
 const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(1);

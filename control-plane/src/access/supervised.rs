@@ -8,7 +8,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::HeaderMap;
 
-/// The inner body until `end` resolves; then that status, and nothing more.
+/// Passes the inner body on until `end` resolves; then ends with that status.
 pub(crate) struct Supervised {
     pub(crate) body: Body,
     /// Absent once the body has ended.
@@ -25,7 +25,7 @@ impl HttpBody for Supervised {
         let Some(end) = &mut self.end else {
             return Poll::Ready(None);
         };
-        // First, so that a stream with much to say ends too.
+        // Checked first, so that a busy stream ends too.
         if let Poll::Ready(status) = end.as_mut().poll(context) {
             self.end = None;
             // The task that feeds the body notices that its reader has gone.

@@ -1,4 +1,4 @@
-//! Large answers: each takes its bytes of the memory for answers until it is sent, and has a limited time for that.
+//! Large answers: each holds its bytes of the memory for answers until it is sent, and has a time limit.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::api::{Api, UNIT_BYTES};
 use super::problem::{Problem, RETRY_SOON};
 use crate::tls::Peer;
 
-/// Bytes of an answer, with their place, until the connection has written the last of them, or ends.
+/// The bytes of an answer. They hold their place until the connection has written them all, or ends.
 struct Held {
     bytes: Bytes,
     _place: Place,
@@ -25,7 +25,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// The answer, if there is memory for it. Streams are not large answers: what they hold is bounded by their number.
+/// Returns the answer if there is memory for it. Streams are not large answers: their number limits their memory.
 pub(super) async fn limit(api: &Api, peer: &Peer, client: &Client, answer: Response) -> Response {
     let size = answer.body().size_hint().exact().unwrap_or_default();
     if size <= SMALL_BYTES {
@@ -37,13 +37,13 @@ pub(super) async fn limit(api: &Api, peer: &Peer, client: &Client, answer: Respo
         Err(refused) => return Problem::unavailable(refused.to_string(), RETRY_SOON).into_response(),
     };
     let (head, body) = answer.into_parts();
-    // It is in memory, as one piece: nothing is copied, and nothing fails.
+    // It is already in memory in one piece: nothing is copied, and nothing fails.
     let bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
     let longest = api.timeouts.send + Duration::from_millis(size / BYTES_PER_MS);
     Response::from_parts(head, Body::from(hold(bytes, place, peer.clone(), longest)))
 }
 
-/// The bytes, which hold the place until they are sent: if that takes longer than this, the connection is closed.
+/// The bytes, which hold the place until they are sent. If that takes longer than `longest`, the connection is closed.
 fn hold(bytes: Bytes, place: Place, peer: Peer, longest: Duration) -> Bytes {
     let (sending, sent) = oneshot::channel();
     tokio::spawn(async move {
@@ -58,9 +58,10 @@ fn hold(bytes: Bytes, place: Place, peer: Peer, longest: Duration) -> Bytes {
     })
 }
 
-/// Smaller answers are bounded by the number of connections, and are given even if the memory is full: probes and metrics.
+/// Smaller answers, such as probes and metrics, are limited by the number of connections, and sent even if the memory
+/// is full.
 const SMALL_BYTES: u64 = 64 << 10;
-/// The slowest that a client may read a large answer, beyond the time that it may read nothing: 256 KiB/s.
+/// The slowest rate at which a client may read a large answer, after the time that it may read nothing: 256 KiB/s.
 const BYTES_PER_MS: u64 = 256;
 
 #[cfg(test)]
@@ -81,7 +82,7 @@ mod tests {
         Places::new(limit, bounds, &ShareMetrics::new(&mut Registry::default()))
     }
 
-    /// An answer that is being sent, and its connection. There is no place for another one.
+    /// An answer that is being sent, and its connection. There is no memory for another one.
     async fn sending(answers: &Places) -> (Bytes, Arc<Connection>) {
         let address = [192, 0, 2, 1].into();
         let connections = Connections::new(places(SharedLimit::HttpConnections));

@@ -1,4 +1,4 @@
-//! What the handlers work on.
+//! The state of the handlers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ use crate::config::Limits;
 use crate::metrics::Metrics;
 use crate::settings::StatusSettings;
 
-/// Everything that a handler may need.
+/// Everything that handlers need.
 #[derive(Debug)]
 pub(crate) struct Api {
     pub(crate) log: RevocationLog,
@@ -32,7 +32,7 @@ pub(crate) struct Api {
     pub(crate) seen: Arc<Seen>,
     pub(crate) reader: LedgerReader,
     pub(crate) publisher: Arc<Publisher<LedgerReader>>,
-    /// Who may read what is published.
+    /// The callers that may read the published ledger.
     pub(crate) tiles: TileAccess,
     pub(crate) intake: Intake,
     pub(crate) access: AccessControl,
@@ -46,39 +46,39 @@ pub(crate) struct Api {
     pub(crate) evidence: EvidenceLimits,
     pub(crate) timeouts: Timeouts,
     pub(crate) anchors: TrustAnchors,
-    /// The names under which statements address this control plane.
+    /// The names of this control plane in the `aud` of statements.
     pub(crate) audience: Vec<String>,
     pub(crate) status: StatusSettings,
     pub(crate) rates: Rates,
-    /// Statements whose signatures may be looked at, at a time.
+    /// Limits concurrent signature verifications of statements.
     pub(crate) signature_places: Semaphore,
-    /// Event streams that may be open at a time.
+    /// Limits open event streams.
     pub(crate) stream_places: Places,
-    /// The same of the evidence.
+    /// Limits open streams of evidence.
     pub(crate) audit_stream_places: Places,
-    /// Bodies of requests with a credential, in units of [`UNIT_BYTES`].
+    /// Limits bodies of requests with a credential, in units of [`UNIT_BYTES`].
     pub(crate) bodies: Places,
-    /// Large answers that are not sent yet, in the same units.
+    /// Limits large answers that are not sent yet, in the same units.
     pub(crate) answers: Places,
-    /// Requests with a credential, and statements, that are being carried out.
+    /// Limits requests with a credential, and statements, that are being handled.
     pub(crate) calls: Places,
-    /// Those of them that may wait until the filters have applied a revocation.
+    /// Limits those of them that wait until the filters have applied a revocation.
     pub(crate) confirmations: Places,
-    /// Queries that may read the ledger at a time.
+    /// Limits concurrent queries of the ledger.
     pub(crate) query_turns: Turns,
-    /// Requests refused for want of a credential.
+    /// Counts requests that were refused without a valid credential.
     pub(crate) refusals: Throttle,
-    /// Set once the operator's process has announced where the control plane is.
+    /// Set once the operator's process has printed the addresses.
     pub(crate) announced: Arc<AtomicBool>,
 }
 
-/// Queries of the ledger at a time; the next one waits, within the request's timeout.
+/// Concurrent queries of the ledger. The next one waits, within the request's timeout.
 pub(crate) const MAX_QUERIES: u32 = 4;
 
-/// What bodies and answers are counted in.
+/// The unit of bodies and answers.
 pub(crate) const UNIT_BYTES: usize = 1 << 10;
 
-/// Whether a request has arrived whole.
+/// Whether the whole request has arrived.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Arrived(Arc<AtomicBool>);
 
@@ -103,7 +103,7 @@ impl Arrived {
         } else {
             Problem::new(
                 StatusCode::REQUEST_TIMEOUT,
-                "the request did not arrive whole in time; nothing was done",
+                "the request did not arrive completely in time; nothing was done",
             )
         }
     }

@@ -1,4 +1,4 @@
-//! Lets a request through that comes with a credential which is good for it.
+//! Requires a valid credential with the permission for a route.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,8 +19,8 @@ use crate::tls::{Peer, Port};
 use credence_evidence::Reporter;
 use credence_runtime::client_limits::{Client, NoPlace, Place};
 
-/// Puts the permission in front of every route of `routes`. Handlers find the [`Caller`](credence_runtime::caller::Caller), in an
-/// [`Arc`], their [`Client`] and their [`Session`] among the request's extensions.
+/// Requires the permission for every route of `routes`. Handlers find the [`Caller`](credence_runtime::caller::Caller),
+/// in an [`Arc`], their [`Client`] and their [`Session`] among the request's extensions.
 pub(crate) fn requiring(permission: Permission, api: &Arc<Api>, routes: Router<Arc<Api>>) -> Router<Arc<Api>> {
     let api = Arc::clone(api);
     routes.route_layer(middleware::from_fn_with_state(
@@ -47,12 +47,13 @@ async fn require(
             Err(problem) => problem.into_response(),
         },
         Err(refusal) => {
-            // `/metrics` counts each of them. They cost a stranger nothing, so they must not cost us a line each.
+            // `/metrics` counts each of them. An unauthenticated client can cause any number of refusals, so not every
+            // one is logged.
             if let Some(refused) = api.refusals.count(Instant::now()) {
                 tracing::warn!(
                     refused,
                     last = %refusal,
-                    "requests without a credential that is good for them were refused since the last such line"
+                    "requests without a valid credential were refused since the last such line"
                 );
             }
             match api.limit_address(peer.address.ip()) {
@@ -63,8 +64,8 @@ async fn require(
     }
 }
 
-/// Takes what a request holds of what clients share until it is answered, in the client's name, and leaves that among the
-/// request's extensions.
+/// Takes the request's places in shared limits for the client, and keeps them in the request's extensions until it is
+/// answered.
 fn enter(api: &Api, session: Session, request: &mut Request) -> Result<[Place; 2], Problem> {
     // Over HTTP every caller has both.
     let (Some(caller), Some(peer)) = (session.caller.clone(), session.peer_name()) else {
@@ -95,7 +96,7 @@ fn enter(api: &Api, session: Session, request: &mut Request) -> Result<[Place; 2
     Ok([call, body])
 }
 
-/// What the request's body may take in memory. Longer ones are refused by the routes.
+/// The memory for the request's body. The routes refuse longer bodies.
 fn body_units(api: &Api, request: &Request) -> usize {
     let largest = api.limits.max_evidence_body as u64;
     let hint = request.body().size_hint();

@@ -1,9 +1,9 @@
-//! Reads and drops the rest of a request body when the answer was sent before the body had arrived.
+//! Reads and drops the rest of a request body if the answer was sent before the whole body had arrived.
 //!
-//! A request may be refused for its credential, its rate or its length while its body is still on its way. A connection
-//! that is closed then is reset by what still arrives, and a client that is busy sending sees the reset instead of the
-//! answer (RFC 9112 section 9.6). Here the connection stays open, and of use for the next request, unless the body goes on
-//! beyond [`MAX_BYTES`] or the request timeout.
+//! A request may be refused for its credential, its rate or its length while its body is still arriving. If the
+//! connection were closed then, the remaining bytes would reset it, and a client that is still sending would see the
+//! reset instead of the answer (RFC 9112 section 9.6). Here the connection stays open and usable for the next request,
+//! unless the body exceeds [`MAX_BYTES`] or the request timeout.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -24,24 +24,24 @@ use tokio::sync::mpsc;
 
 use super::api::Arrived;
 
-/// A request's body, which is still there when its reader has dropped it.
+/// A request's body. It is kept when its reader drops it.
 #[derive(Debug)]
 struct Kept {
     body: Arc<Mutex<Incoming>>,
-    /// Noted at its end.
+    /// Notes when the whole body has arrived.
     arrived: Arrived,
 }
 
-/// Where the unread bodies of one connection go.
+/// Receives the unread bodies of one connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Leftovers(mpsc::Sender<Incoming>);
 
-/// The leftovers of a connection, and what has to run beside the connection, on the same task: it reads a body only once
-/// the head of the answer is on its way, so that hyper does not ask for the body first (RFC 9110 section 10.1.1).
-pub(crate) fn leftovers(patience: Duration) -> (Leftovers, impl Future<Output = ()> + Send) {
-    // A connection has one request at a time: the next begins behind the end of the last one's body.
+/// The leftovers of a connection, and a future that must run on the connection's task. It reads a body only after the
+/// head of the answer was sent, so that hyper does not ask for the body first (RFC 9110 section 10.1.1).
+pub(crate) fn leftovers(timeout: Duration) -> (Leftovers, impl Future<Output = ()> + Send) {
+    // A connection has one request at a time: the next begins after the last one's body.
     let (sender, bodies) = mpsc::channel(1);
-    (Leftovers(sender), drop_all(bodies, patience))
+    (Leftovers(sender), drop_all(bodies, timeout))
 }
 
 // === impl Kept ===
@@ -84,7 +84,7 @@ impl Body for Kept {
 // === impl Leftovers ===
 
 impl Leftovers {
-    /// Has the request answered. What is left of its body then is dropped.
+    /// Handles the request. The rest of its body is dropped afterwards.
     pub(crate) async fn answer(
         self,
         mut parts: Parts,
@@ -101,18 +101,18 @@ impl Leftovers {
         };
         kept.note_end();
         let mut answer = routes.call(Request::from_parts(parts, kept)).await?;
-        // A body that is still being read is of no use; it is closed as hyper does it.
+        // A body that is still being read cannot be drained; hyper closes the connection.
         if !arrived.is_noted()
             && let Some(body) = Arc::into_inner(body)
         {
             let body = body.into_inner().unwrap_or_else(PoisonError::into_inner);
-            // A client that was told not to send the body must not go on with another request, where the body belongs.
+            // A client that was told not to send the body must not send another request in its place.
             if expects_word || body.size_hint().lower() > MAX_BYTES {
                 answer
                     .headers_mut()
                     .insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            // There is room, as said above; without, the connection would be closed.
+            // There is room, as explained above. Without room, the connection would be closed.
             let _ = self.0.try_send(body);
         }
         Ok(answer)
@@ -120,10 +120,10 @@ impl Leftovers {
 }
 
 /// Ends with the connection.
-async fn drop_all(mut bodies: mpsc::Receiver<Incoming>, patience: Duration) {
+async fn drop_all(mut bodies: mpsc::Receiver<Incoming>, timeout: Duration) {
     while let Some(body) = bodies.recv().await {
-        // What is beyond the limits is dropped unread, upon which hyper closes the connection.
-        let _ = tokio::time::timeout(patience, drop_frames(body)).await;
+        // If the body exceeds the limits, it is dropped unread, and hyper closes the connection.
+        let _ = tokio::time::timeout(timeout, drop_frames(body)).await;
     }
 }
 
@@ -138,6 +138,6 @@ async fn drop_frames(mut body: Incoming) {
     }
 }
 
-/// Bytes of a body that are read and dropped: four times the largest body that any request may have (that of a batch
-/// of status checks), so that a client that exceeds a limit by less reads the answer. It costs no memory.
+/// The number of bytes of a body that are read and dropped: four times the largest body of any request (a batch of
+/// status checks). A client that exceeds a limit by less can read the answer. This needs no memory.
 const MAX_BYTES: u64 = 4 << 20;

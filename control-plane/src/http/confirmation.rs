@@ -1,9 +1,10 @@
-//! How far a revocation has come: what `POST /v1/revocations` waits for, and `GET /v1/revocations/{seq}` tells.
+//! The progress of a revocation: `POST /v1/revocations` waits for its confirmation, and `GET /v1/revocations/{seq}`
+//! shows it.
 //!
-//! `{"filters": {"applied": 4812, "unknown": 1, "left_ms": 3200}}`: so many filters that may be fresh have applied it, of so
-//! many it is not known, and after so many milliseconds at the most none of these is fresh any more. 0 says that it is
-//! confirmed: from then on no filter allows what it forbids. Both calls answer 200 then, and 202 before. They wait for it
-//! unless `wait=committed` is asked for, or too many calls wait.
+//! `{"filters": {"applied": 4812, "unknown": 1, "left_ms": 3200}}`: the number of filters that may be fresh and have
+//! applied it, the number that may be fresh and may not have, and the time until none of the latter is fresh. 0 means
+//! that it is confirmed: no filter allows what it forbids. Then both calls answer 200, before that 202. They wait for
+//! the confirmation, unless the query has `wait=committed` or too many calls wait.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +20,7 @@ use super::query;
 use credence_revocation::{Progress, Receipt};
 use credence_runtime::client_limits::Client;
 
-/// The answer to a revocation, and to the question how far it has come.
+/// The answer to a revocation, and to a request for its progress.
 #[derive(Debug, Serialize)]
 pub(crate) struct Answer {
     log_id: String,
@@ -52,8 +53,8 @@ pub(crate) async fn show(
 }
 
 impl Api {
-    /// Answers a revocation once it is confirmed, if that is asked for, and after half of the time that a request has at the
-    /// latest.
+    /// Answers a revocation once it is confirmed, if the caller waits for that; at the latest after half of the request
+    /// timeout.
     pub(crate) async fn answer(
         &self,
         seq: u64,

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderMap, HeaderName};
 
-/// The tags of a header, each as a weak one; `*` as it is. None without the header.
+/// The tags of a header, each as a weak one; `*` is kept. None without the header.
 pub(crate) fn tags(headers: &HeaderMap, name: HeaderName) -> Option<Vec<String>> {
     let mut values = headers.get_all(name).iter().peekable();
     values.peek()?;
@@ -14,7 +14,7 @@ pub(crate) fn tags(headers: &HeaderMap, name: HeaderName) -> Option<Vec<String>>
     Some(tags.collect())
 }
 
-/// Whether the header names this tag, which is a weak one, or any.
+/// Whether the header has this weak tag, or `*`.
 pub(crate) fn names(headers: &HeaderMap, name: HeaderName, tag: &str) -> bool {
     let named = tags(headers, name).unwrap_or_default();
     named.iter().any(|named| named == "*" || named == tag)

@@ -1,4 +1,4 @@
-//! Whether the process is up, whether it can do its work, and its metrics.
+//! Liveness, readiness and metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,12 +13,13 @@ use super::api::Api;
 use super::problem::Problem;
 use credence_runtime::lifecycle::Phase;
 
-/// `GET /healthz`: the process answers. It says nothing about the disk, for a restart mends no disk.
+/// `GET /healthz`: the process answers. The disk does not matter here, because a restart does not fix a disk.
 pub(crate) async fn alive() -> Response {
     Json(serde_json::json!({ "status": "up" })).into_response()
 }
 
-/// `GET /readyz`: the start is over and announced, and revocations and evidence can be made durable. Otherwise 503 with every reason.
+/// `GET /readyz`: the start is complete and announced, and revocations and evidence can be made durable. Otherwise 503
+/// with every reason.
 pub(crate) async fn ready(State(api): State<Arc<Api>>) -> Response {
     let mut reasons = Vec::new();
     if !api.announced.load(Ordering::Acquire) {

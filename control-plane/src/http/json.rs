@@ -1,5 +1,5 @@
-//! Request bodies, read strictly: serde alone would take `[1, 2]` for a struct and `null` for an absent member, and
-//! a revocation would then be about something else than its author meant.
+//! Parses request bodies strictly. serde alone accepts `[1, 2]` for a struct and `null` for an absent member; a
+//! revocation could then differ from what its author meant.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,25 +12,25 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
 use super::problem::Problem;
 
-/// For a member of another type that may be left out but is not `null` where it is there.
+/// For an optional member of another type that must not be `null`.
 pub(crate) use credence_runtime::settings::present;
 
-/// An object, and nothing that could also be read as one.
+/// An object only, not a list of its members.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
 
-/// Reads a body that is one object.
+/// Parses a body that is one object.
 pub(crate) fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, String> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let Object(parsed) = serde_path_to_error::deserialize(&mut deserializer)
         .map_err(|error| explain(&error.path().to_string(), error.inner()))?;
     deserializer
         .end()
-        .map_err(|_| "the body must be one JSON object with nothing behind it".to_owned())?;
+        .map_err(|_| "the body must be one JSON object with nothing after it".to_owned())?;
     Ok(parsed)
 }
 
-/// Reads a part of a body that was found to be JSON already, at this place in the body.
+/// Parses a part of a body that is known to be JSON, at this place in the body.
 pub(crate) fn part<'de, T: Deserialize<'de>>(
     part: impl Deserializer<'de, Error = serde_json::Error>,
     place: &str,
@@ -38,7 +38,7 @@ pub(crate) fn part<'de, T: Deserialize<'de>>(
     serde_path_to_error::deserialize(part).map_err(|error| explain_part(place, error.path(), error.inner()))
 }
 
-/// What is wrong at this path of a part.
+/// Describes an error at this path of a part.
 pub(crate) fn explain_part(place: &str, path: &serde_path_to_error::Path, error: &serde_json::Error) -> String {
     match path.to_string().as_str() {
         "." => format!("at {place}: {}", reason(error)),
@@ -46,20 +46,20 @@ pub(crate) fn explain_part(place: &str, path: &serde_path_to_error::Path, error:
     }
 }
 
-/// Without the line and column, which would be those of the part.
+/// Without the line and column, which would be relative to the part.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let end = text.rfind(" at line ").unwrap_or(text.len());
     text.get(..end).unwrap_or_default().to_owned()
 }
 
-/// For a member that may be left out but is an object where it is there: not `null`.
+/// For an optional member that is an object, and must not be `null`.
 pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     Object::deserialize(deserializer).map(|Object(value)| Some(value))
 }
 
-/// A body that arrived whole and has at most `limit` bytes. `cure` follows where it has more; `what` is to be sent again
-/// where it broke off.
+/// A body that arrived completely and has at most `limit` bytes. If it is too large, `cure` is the fix. If it broke
+/// off, `what` is to be sent again.
 pub(crate) fn received(
     body: Result<Bytes, BytesRejection>,
     limit: usize,
@@ -69,7 +69,7 @@ pub(crate) fn received(
     body.map_err(|rejection| {
         let detail = match rejection.status() {
             StatusCode::PAYLOAD_TOO_LARGE => format!("the body has more than {limit} bytes{cure}"),
-            _ => format!("the body did not arrive whole; send {what} again"),
+            _ => format!("the body did not arrive completely; send {what} again"),
         };
         Problem::new(rejection.status(), detail)
     })
@@ -85,7 +85,7 @@ pub(crate) fn check_media_type(headers: &HeaderMap, expected: &str) -> Result<()
     Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
 }
 
-/// The media type of a body without its parameters, which do not matter; empty if it is not said.
+/// The media type of a body without its parameters; empty if there is none.
 pub(crate) fn media_type(headers: &HeaderMap) -> &str {
     let content_type = content_type(headers).unwrap_or_default();
     content_type.split(';').next().unwrap_or_default().trim()
@@ -101,7 +101,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Reads an object, and nothing that could also be read as one.
+/// Visits an object only, not a list of its members.
 struct ObjectVisitor<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
@@ -123,7 +123,7 @@ pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64,
     Ok(seconds.into())
 }
 
-/// In the words of the request.
+/// Describes an error with the names of the request's members.
 fn explain(path: &str, error: &serde_json::Error) -> String {
     match error.classify() {
         serde_json::error::Category::Data if path == "." => format!("in the body: {error}"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_texts_are_the_operators() {
+    fn the_messages_are_written_for_operators() {
         let refused = parse::<Sample>(br#"{"inner": {"at": -1}}"#).unwrap_err();
         assert!(
             refused.contains("at inner.at") && refused.contains("whole seconds"),

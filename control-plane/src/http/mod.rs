@@ -1,22 +1,22 @@
-//! The HTTP API: routes and what all of them share.
+//! The HTTP API: its routes, and the code that all of them share.
 //!
-//! | route | who | what |
+//! | route | permission | handled in |
 //! |---|---|---|
 //! | `POST /v1/revocations` | [`Permission::Revoke`] | [`revocations`] |
 //! | `GET /v1/revocations/{seq}` | [`Permission::Revoke`] | [`confirmation`] |
 //! | `GET /v1/revocations/stream` | [`Permission::Watch`] | [`revocation_stream`] |
 //! | `GET /v1/principals/{id}`, `/v1/principals` | [`Permission::ReadPrincipals`] | [`principals`] |
 //! | `GET`, `POST /v1/delegations/status` | [`Permission::Watch`] | [`status`] |
-//! | `POST /v1/revocations/statements` | anybody | [`statements`] |
+//! | `POST /v1/revocations/statements` | none | [`statements`] |
 //! | `GET /v1/audit/events`, `/v1/audit/events/{index}`, `/v1/audit/stream` | [`Permission::ReadAudit`] | [`audit`] |
 //! | `POST /v1/audit/erasures` | [`Permission::EraseAudit`] | [`audit`] |
-//! | `GET /ledger/…` | anybody, or [`Permission::ReadAudit`] | [`tiles`] |
+//! | `GET /ledger/…` | none, or [`Permission::ReadAudit`] | [`tiles`] |
 //! | `/v1/audit/sources…` | [`Permission::WriteAudit`] | [`ingest`] |
 //! | `/scim/v2/…` | [`Permission::Provision`] | [`scim`] |
 //! | `POST /v1/security-events` | [`Permission::Transmit`] | [`security_events`] |
-//! | `GET /v1/log` | anybody | the log's id, which filters pin, and its last sequence number |
-//! | `GET /healthz`, `/readyz`, `/metrics` | anybody | [`health`] |
-//! | `GET /openapi.json` | anybody | [`openapi`] |
+//! | `GET /v1/log` | none | the log's id, which filters pin, and its last sequence number |
+//! | `GET /healthz`, `/readyz`, `/metrics` | none | [`health`] |
+//! | `GET /openapi.json` | none | [`openapi`] |
 
 mod answers;
 mod api;

@@ -1,4 +1,4 @@
-//! `GET /openapi.json`: the API's description, which the tests hold against the routes.
+//! `GET /openapi.json`: the API's description. Tests compare it with the routes.
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};

@@ -1,8 +1,7 @@
-//! `GET /v1/principals/{id}` and `GET /v1/principals?issuer=…&subject=…`: what is in force about a principal, and what
-//! was done to him.
+//! `GET /v1/principals/{id}` and `GET /v1/principals?issuer=…&subject=…`: a principal's state and history.
 //!
 //! `{id}` is base64url without padding of the compact JSON array `["issuer","subject"]`, or `["issuer"]` for an issuer
-//! who signs for himself: one spelling for each principal. Answer:
+//! that signs for itself: one spelling for each principal. Answer:
 //!
 //! ```json
 //! {"id": "WyJodHRwczovL2lkLmV4YW1wbGUuY29tIiwiYWxpY2UiXQ", "issuer": "https://id.example.com", "subject": "alice",
@@ -13,13 +12,12 @@
 //!                        "last_seen": 1800000100, "expires_at": 1800003600}]}
 //! ```
 //!
-//! Times are seconds since the Unix epoch; the history is newest first, as long as it is kept. `subject`, `raised_at`
-//! and `seq` are absent where there is none, as are `operation`, `source`, `by` and `reason` where they were not
-//! recorded. `live_delegations` are those under which a request was allowed and reported since the last raise, and that
-//! have neither expired nor been revoked by an id; so many of each principal as `seen_delegations` says, the most recently
-//! seen first. `history_complete_from` is there only where older entries are missing, because the index of histories had to
-//! be made anew: the first of the log's numbers that it has. A principal
-//! unknown to the log is at epoch 0 with no history, which is no error.
+//! Times are seconds since the Unix epoch. The history is newest first, and limited in length. `subject`, `raised_at`
+//! and `seq` are absent if there is none; `operation`, `source`, `by` and `reason` are absent if they were not
+//! recorded. `live_delegations` are those with a reported allow since the last raise that have neither expired nor been
+//! revoked by an id, the most recently seen first; `seen_delegations` limits their number. `history_complete_from` is
+//! present only if older entries are missing because the index of histories was rebuilt: it is the first number of the
+//! log in the index. A principal that is unknown to the log is at epoch 0 without history, which is not an error.
 
 use std::sync::Arc;
 
@@ -39,7 +37,7 @@ use credence_revocation::{History, HistoryEntry, HistoryError, PrincipalName, So
 use credence_runtime::caller::Caller;
 use credence_runtime::time::unix_seconds;
 
-/// Handles the request that names the principal by his id.
+/// Handles the request by id.
 pub(crate) async fn by_id(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
@@ -52,7 +50,7 @@ pub(crate) async fn by_id(
     look_up(&api, &caller, name).await
 }
 
-/// Handles the request that names him by issuer and subject.
+/// Handles the request by issuer and subject.
 pub(crate) async fn by_name(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
@@ -65,7 +63,7 @@ pub(crate) async fn by_name(
 
 async fn look_up(api: &Api, caller: &Caller, name: PrincipalName) -> Result<Json<PrincipalBody>, Problem> {
     if !caller.covers(name.issuer().as_str()) {
-        let what = ", and may not look at this one's principals";
+        let what = ", and may not read about this one's principals";
         return Err(Problem::out_of_scope(caller, what));
     }
     let history = api.log.history(&name, usize::MAX).await?;
@@ -74,14 +72,14 @@ async fn look_up(api: &Api, caller: &Caller, name: PrincipalName) -> Result<Json
     Ok(Json(PrincipalBody::of(&name, state, history, live)))
 }
 
-/// What may still be used of what was seen in use.
+/// The live delegations among those that were seen.
 fn live(api: &Api, name: &PrincipalName, state: SubjectState) -> Vec<SeenDelegation> {
     if state.disabled_by != 0 {
         return Vec::new();
     }
     let mut live = api.seen.live(name, unix_seconds());
-    // What was allowed before the raise was granted before it. What was seen in the same second comes back with its
-    // next use, if it was granted after.
+    // A delegation that was seen before the raise was granted before it. One that was granted in the same second, after
+    // the raise, reappears with its next use.
     live.retain(|seen| state.time == 0 || seen.last_seen > state.time);
     api.log.read(|log, _| {
         live.retain(|seen| {
@@ -156,13 +154,13 @@ impl From<HistoryError> for Problem {
     }
 }
 
-/// The one spelling of a principal's id.
+/// The only spelling of a principal's id.
 fn id_of(name: &PrincipalName) -> String {
     let parts: Vec<&str> = [Some(name.issuer().as_str()), name.subject()]
         .into_iter()
         .flatten()
         .collect();
-    // Strings always have a JSON text.
+    // Serializing strings cannot fail.
     URL_SAFE_NO_PAD.encode(serde_json::to_string(&parts).unwrap_or_default())
 }
 
@@ -173,10 +171,10 @@ fn parse_id(id: &str) -> Option<PrincipalName> {
     (parts.next().is_none() && id_of(&name) == id).then_some(name)
 }
 
-const EXPECTED_ID: &str = "a principal's id is base64url without padding of the JSON array [\"issuer\",\"subject\"], or \
-                           [\"issuer\"], without spaces and with no more escapes than JSON needs; or ask with \
+const EXPECTED_ID: &str = "a principal's id is base64url without padding of the JSON array [\"issuer\",\"subject\"], \
+                           or [\"issuer\"], without spaces and with no more escapes than JSON needs; or ask with \
                            ?issuer=…&subject=…";
-const EXPECTED_PARAMETERS: &str = "the query has issuer and, unless the issuer signs for himself, subject, each once";
+const EXPECTED_PARAMETERS: &str = "the query has issuer and, unless the issuer signs for itself, subject, each once";
 
 #[cfg(test)]
 mod tests {
@@ -200,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_spelling_is_none() {
+    fn any_other_spelling_is_refused() {
         for text in [
             r#"["i", "s"]"#,
             r#"["\u0069"]"#,

@@ -8,11 +8,11 @@ use axum::response::{AppendHeaders, IntoResponse, Response};
 
 use credence_runtime::caller::Caller;
 
-/// How long to wait with a request that may succeed in a moment.
+/// The wait before repeating a request that may soon succeed.
 pub(crate) const RETRY_SOON: Duration = Duration::from_secs(1);
 
-/// JSON of our own making.
-#[allow(clippy::disallowed_types, reason = "written here, never read from anybody")]
+/// JSON that is made here.
+#[allow(clippy::disallowed_types, reason = "made here, never read from a client")]
 pub(crate) type Output = serde_json::Value;
 
 /// An error answer.
@@ -24,11 +24,11 @@ pub(crate) struct Problem {
     member: Option<(&'static str, Output)>,
 }
 
-/// What a response that was made of a problem says, for a standard that has another form for it.
+/// The detail of a problem response, for standards with another format.
 #[derive(Debug, Clone)]
 pub(crate) struct Detail(pub(crate) String);
 
-/// An error's answer where a standard has another form for it than problem details.
+/// An error response in the format of another standard.
 pub(crate) struct Answer(Box<Response>);
 
 // === impl Answer ===
@@ -54,7 +54,7 @@ impl From<Problem> for Answer {
 // === impl Problem ===
 
 impl Problem {
-    /// `detail` says what was expected, what was found and what to do.
+    /// `detail` says what was expected, what was found, and the fix.
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self {
             status,
@@ -64,22 +64,22 @@ impl Problem {
         }
     }
 
-    /// 400.
+    /// Status 400.
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
-    /// Has the connection closed behind the answer.
+    /// Closes the connection after the answer.
     pub(crate) fn closing(self) -> Self {
         self.header(header::CONNECTION, HeaderValue::from_static("close"))
     }
 
-    /// 503: later, the same request may succeed.
+    /// Status 503: the same request may succeed later.
     pub(crate) fn unavailable(detail: impl Into<String>, wait: Duration) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(wait)
     }
 
-    /// 500.
+    /// Status 500.
     pub(crate) fn unreadable_ledger(error: impl Display) -> Self {
         tracing::error!(%error, "the ledger cannot be read");
         Self::new(
@@ -88,7 +88,7 @@ impl Problem {
         )
     }
 
-    /// 403: the credential is bound to other issuers than the request is about. `what` is what follows from that.
+    /// Status 403: the credential is bound to other issuers than the request is about. `what` is the consequence.
     pub(crate) fn out_of_scope(caller: &Caller, what: &str) -> Self {
         let detail = format!(
             "the credential {:?} is bound to other issuers (access: issuers){what}",
@@ -97,18 +97,18 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, detail).insufficient_scope()
     }
 
-    /// Says that the credential is not good for this (RFC 6750 section 3.1).
+    /// Adds that the credential lacks the permission (RFC 6750 section 3.1).
     pub(crate) fn insufficient_scope(self) -> Self {
         self.challenge("Bearer error=\"insufficient_scope\"")
     }
 
-    /// Says when to try again; rounded up to whole seconds.
+    /// Adds when to try again, rounded up to whole seconds.
     pub(crate) fn retry_after(self, wait: Duration) -> Self {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         self.header(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)))
     }
 
-    /// Says one thing more in a member of its own.
+    /// Adds a member.
     pub(crate) fn with(self, name: &'static str, value: impl Into<Output>) -> Self {
         Self {
             member: Some((name, value.into())),
@@ -116,7 +116,7 @@ impl Problem {
         }
     }
 
-    /// Says in which part of the request it is.
+    /// Adds the place in the request.
     pub(crate) fn within(self, place: &str) -> Self {
         Self {
             detail: format!("at {place}: {}", self.detail),
@@ -124,7 +124,7 @@ impl Problem {
         }
     }
 
-    /// Says how to authenticate (RFC 9110 section 11.6.1).
+    /// Adds how to authenticate (RFC 9110 section 11.6.1).
     pub(crate) fn challenge(self, challenge: &'static str) -> Self {
         self.header(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
     }

@@ -1,9 +1,9 @@
-//! Query strings, read strictly. The usual readers put U+FFFD where a name cannot be decoded: a question about such a
+//! Parses query strings strictly. Common parsers replace names that cannot be decoded by U+FFFD: a query about such a
 //! name would be answered "not revoked".
 
 use super::problem::Problem;
 
-/// The members of a query string in their order, names and values percent-decoded once, `+` read as a space
+/// The members of a query string in order, with names and values percent-decoded once, and `+` read as a space
 /// (application/x-www-form-urlencoded).
 pub(crate) fn members(query: Option<&str>) -> Result<Vec<(String, String)>, Problem> {
     query
@@ -23,17 +23,17 @@ pub(crate) fn members(query: Option<&str>) -> Result<Vec<(String, String)>, Prob
         .collect()
 }
 
-/// Puts a value where none may be yet.
+/// Sets a value that must not be set yet.
 pub(crate) fn once<T>(place: &mut Option<T>, name: &str, value: T) -> Result<(), Problem> {
     match place.replace(value) {
         None => Ok(()),
         Some(_) => Err(Problem::bad_request(format!(
-            "{name} stands in the query twice; write it once"
+            "{name} is in the query twice; write it once"
         ))),
     }
 }
 
-/// A number in plain digits.
+/// Parses a number in decimal digits.
 pub(crate) fn whole<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Problem> {
     let plain = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
     value
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_decoded_is_refused_and_never_replaced() {
+    fn names_that_cannot_be_decoded_are_refused_and_never_replaced() {
         for query in ["a=%", "a=%4", "a=%zz", "a=%ff", "%c3=a", "a=%+1"] {
             assert!(members(Some(query)).is_err(), "{query}");
         }

@@ -1,4 +1,4 @@
-//! What becomes of a request that exceeds a rate: 429 (RFC 6585 section 4), with `Retry-After`.
+//! Refuses requests beyond a rate: 429 (RFC 6585 section 4), with `Retry-After`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::problem::Problem;
 use crate::tls::Peer;
 
 /// For open routes: counts the request against the client's address.
-pub(crate) async fn limit_strangers(
+pub(crate) async fn limit_anonymous(
     State(api): State<Arc<Api>>,
     Extension(peer): Extension<Peer>,
     mut request: Request,
@@ -41,7 +41,7 @@ impl Api {
     /// Counts a request against its address.
     pub(crate) fn limit_address(&self, address: IpAddr) -> Result<(), Problem> {
         self.rates
-            .strangers
+            .anonymous
             .take(&Network::of(address), Instant::now())
             .map_err(|wait| self.too_many(ADDRESS, wait))
     }
@@ -67,15 +67,15 @@ impl Api {
     }
 }
 
-/// Whose bucket was empty, as metrics name it, and what to do.
+/// The exceeded limit's name in metrics, and the fix.
 const CREDENTIAL: (&str, &str) = (
     "credential",
-    "this credential asks more often than limits.requests_per_second allows; ask less often",
+    "this credential sends more requests than limits.requests_per_second allows; send fewer",
 );
 const ADDRESS: (&str, &str) = (
     "address",
-    "this address asks without a credential more often than limits.unauthenticated_requests_per_second allows; ask less \
-     often",
+    "this address sends more requests without a credential than limits.unauthenticated_requests_per_second allows; \
+     send fewer",
 );
 const STATEMENTS: (&str, &str) = (
     "statements",

@@ -1,4 +1,4 @@
-//! How often who may ask: token buckets for each credential and, where there is none, for each client address.
+//! Rate limits: token buckets for each credential and, for requests without one, for each client address.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -14,12 +14,12 @@ use credence_runtime::client_limits::Network;
 #[derive(Debug)]
 pub(crate) struct Rates {
     pub(super) credentials: Table<String>,
-    pub(super) strangers: Table<Network>,
+    pub(super) anonymous: Table<Network>,
     statements_of: Table<Network>,
     statements: Table<()>,
 }
 
-/// Buckets by name, so many and no more.
+/// A limited number of buckets by name.
 #[derive(Debug)]
 pub(super) struct Table<K> {
     rate: Rate,
@@ -31,7 +31,7 @@ pub(super) struct Table<K> {
 #[derive(Debug)]
 struct Buckets<K> {
     by_name: HashMap<K, Instant>,
-    /// Of all who find no room.
+    /// The bucket of all clients without their own.
     shared: Instant,
     swept: Instant,
 }
@@ -48,7 +48,7 @@ struct Rate {
 impl Rates {
     pub(crate) fn new(settings: &RateSettings, now: Instant) -> Self {
         let room = settings.counted_apart;
-        let strangers = Rate::new(
+        let anonymous = Rate::new(
             settings.unauthenticated_requests_per_second,
             settings.unauthenticated_burst,
         );
@@ -58,13 +58,13 @@ impl Rates {
         );
         Self {
             credentials: Table::new(Rate::new(settings.requests_per_second, settings.burst), room, now),
-            strangers: Table::new(strangers, room, now),
+            anonymous: Table::new(anonymous, room, now),
             statements_of: Table::new(Rate::new(each, each), room, now),
             statements: Table::new(Rate::new(all, all), 1, now),
         }
     }
 
-    /// First the address's own, so that one client does not use up what belongs to all.
+    /// The address's own bucket comes first, so that one client does not use up the common one.
     pub(super) fn statement(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
         self.statements_of.take(&Network::of(address), now)?;
         self.statements.take(&(), now)
@@ -87,7 +87,7 @@ impl<K: Eq + Hash> Table<K> {
         }
     }
 
-    /// Takes a token; the error is how long there is none.
+    /// Takes a token. On error, returns the time until there is one.
     pub(super) fn take<Q>(&self, name: &Q, now: Instant) -> Result<(), Duration>
     where
         K: Borrow<Q>,
@@ -111,7 +111,7 @@ impl<K: Eq + Hash> Table<K> {
 // === impl Buckets ===
 
 impl<K: Eq + Hash> Buckets<K> {
-    /// Forgets the full ones, which are like new; looks at all of them once a second at most.
+    /// Removes full buckets, which are like new ones. Checks all of them at most once a second.
     fn sweep(&mut self, now: Instant) {
         if now.saturating_duration_since(self.swept) >= SWEEP_INTERVAL {
             self.swept = now;
@@ -157,7 +157,7 @@ mod tests {
             table.take("a", start).unwrap();
         }
         let Err(wait) = table.take("a", start) else {
-            panic!("a fourth of three");
+            panic!("a fourth request of three");
         };
         assert_eq!(wait, Duration::from_millis(100));
         table.take("b", start).unwrap();
@@ -174,7 +174,7 @@ mod tests {
         }
         assert!(
             table.take("f", start).is_err(),
-            "c, d and e have emptied what is shared"
+            "c, d and e have emptied the shared bucket"
         );
         table.take("a", start).unwrap();
         let later = start + Duration::from_secs(1);

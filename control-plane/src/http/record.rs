@@ -1,7 +1,7 @@
-//! The spelling of a revocation record in JSON, the same wherever one is shown.
+//! A revocation record in JSON, the same in every answer.
 //!
-//! One member besides `seq` says what the record is about; its fields are the whole present state of that subject, so
-//! that a later record of the same subject replaces an earlier one:
+//! One member besides `seq` names the subject. Its fields are the whole present state of that subject, so that a later
+//! record of the same subject replaces an earlier one:
 //!
 //! ```json
 //! {"seq": 7, "principal": {"issuer": "…", "subject": "alice", "epoch": 9, "disabled": false, "disabled_by": [], "raised_at": 1800000000}}
@@ -12,9 +12,9 @@
 //! {"seq": 11, "log": {"issued_up_to": 1800000000}}
 //! ```
 //!
-//! `seq` is the entry of the log up to which this is the state: the record's own entry, or the snapshot's. `subject` is
-//! absent for a principal that signs for itself. `under` has the ids of the tokens above the delegation, root first; without
-//! it, the id counts wherever it occurs in a chain of the principal. Times are seconds since the Unix epoch.
+//! `seq` is the entry of the log to which the state belongs: the record's own entry, or the snapshot's. `subject` is
+//! absent for a principal that signs for itself. `under` has the ids of the tokens above the delegation, root first.
+//! Without it, the id counts wherever it occurs in a chain of the principal. Times are seconds since the Unix epoch.
 
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
@@ -23,7 +23,7 @@ use serde::Serialize;
 use credence_revocation::Source;
 use credence_runtime::caller::Caller;
 
-/// A record, to be written.
+/// Serializes a record.
 #[derive(Debug, Serialize)]
 pub(crate) struct RecordView<'a> {
     seq: u64,
@@ -72,7 +72,7 @@ struct NameView<'a> {
 // === impl RecordView ===
 
 impl<'a> RecordView<'a> {
-    /// The record as of entry `seq`; none if it is about nothing that this version knows.
+    /// The record as of entry `seq`. None if this version does not know its subject.
     pub(crate) fn new(seq: u64, record: &'a v1::Record) -> Option<Self> {
         let subject = match record.subject.as_ref()? {
             Subject::Principal(state) => SubjectView::Principal {
@@ -103,8 +103,8 @@ impl<'a> RecordView<'a> {
     }
 }
 
-/// Whether the record is any business of the caller's: one that is bound to issuers learns of their principals,
-/// delegations and floors, and of what may concern every issuer, which is keys and the log's own floor.
+/// Whether the caller may see the record. A caller that is bound to issuers sees their principals, delegations and
+/// not-before times, and records that may concern every issuer: keys and the log's own not-before time.
 pub(crate) fn concerns(record: &v1::Record, caller: &Caller) -> bool {
     let issuer = match &record.subject {
         Some(Subject::Principal(state)) => state.principal.as_ref().map(|principal| &principal.issuer),

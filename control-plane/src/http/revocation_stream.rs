@@ -1,9 +1,9 @@
-//! `GET /v1/revocations/stream`: the revocations as they happen, as server-sent events (WHATWG HTML section 9.2).
+//! `GET /v1/revocations/stream`: revocations as they are made, as server-sent events (WHATWG HTML section 9.2).
 //!
-//! Without a position the stream begins with the whole present state; with one (`Last-Event-ID`, which every
-//! EventSource sends when it connects again, or `last_event_id` in the query) with what came after it; with `from=now`
-//! with nothing. docs/reference/api.md has the events. What an interrupted stream relies on: only events behind which the client's
-//! view is whole carry an `id`, so that a snapshot that broke off begins anew.
+//! Without a position the stream starts with the whole present state. With one (`Last-Event-ID`, which every
+//! EventSource sends when it reconnects, or `last_event_id` in the query) it starts after that position, and with
+//! `from=now` with the next revocation. docs/reference/api.md has the events. Only events after which the client's
+//! state is complete carry an `id`, so that an interrupted snapshot starts again.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub(crate) async fn follow(
     })
 }
 
-/// From where on the client wants to be told.
+/// Where the stream starts.
 #[derive(Debug, PartialEq, Eq)]
 enum From {
     TheBeginning,
@@ -60,7 +60,7 @@ enum From {
     After {
         log_id: String,
         seq: u64,
-        /// What proves the position; empty in ids of version 0.1.0.
+        /// The proof of the position; empty in ids of version 0.1.0.
         proof: Vec<u8>,
     },
 }
@@ -115,9 +115,10 @@ impl From {
         })
     }
 
-    /// Where the stream starts: with what comes next, if nothing is said.
+    /// Where the stream starts; with the next revocation, if nothing is given.
     ///
-    /// A position that is none of this log's is refused: a client that holds it has seen what this log does not know.
+    /// A position that does not belong to this log is refused: its client has seen revocations that this log does not
+    /// have.
     fn check(self, api: &Api) -> Result<Option<Start>, Problem> {
         let log = &api.log;
         let conflict = |detail| Problem::new(StatusCode::CONFLICT, detail);
@@ -126,8 +127,8 @@ impl From {
             Self::Now => return Ok(None),
             Self::After { log_id, .. } if log_id != log.log_id().as_str() => {
                 return Err(conflict(format!(
-                    "that event is of another log than {}, the only one here; if this is the right control plane and the \
-                     old log is gone for good, forget what you have and connect without Last-Event-ID",
+                    "that event is from another log than {}, the only one here; if this is the right control plane and \
+                     the old log is permanently lost, discard your state and connect without Last-Event-ID",
                     log.log_id()
                 )));
             }
@@ -138,20 +139,20 @@ impl From {
             Err(ForeignPosition::Ahead { .. }) => Err(foreign(api, seq, "does not reach it")),
             Err(ForeignPosition::Diverged { .. }) => Err(foreign(api, seq, "has another history up to it")),
             Err(ForeignPosition::TooOld { .. }) => Err(conflict(format!(
-                "entry {seq} is so old that this log cannot tell any more whether it was one of its own: forget what you \
-                 have and connect without Last-Event-ID"
+                "entry {seq} is so old that this log can no longer tell whether it was one of its own: discard your \
+                 state and connect without Last-Event-ID"
             ))),
         }
     }
 }
 
-/// What has been seen and is not known here may have been revoked all the same.
+/// The client's events may have revoked something that is not revoked here.
 fn foreign(api: &Api, seq: u64, why: &str) -> Problem {
     api.metrics.revocation.count_foreign_position(false);
     let head = api.log.head();
     let detail = format!(
-        "you have seen entry {seq}, but this log {why} (it ends at {head}): it was restored from an old copy. Restore the \
-         newest one; or, if it is lost, forget what you have and connect without Last-Event-ID"
+        "you have seen entry {seq}, but this log {why} (it ends at {head}): it was restored from an old copy. Restore \
+         the newest one; or, if it is lost, discard your state and connect without Last-Event-ID"
     );
     Problem::new(StatusCode::CONFLICT, detail)
 }
@@ -176,8 +177,8 @@ impl Following {
                 drained = self.events.draining() => {
                     drained?;
                     self.catch_up(sent).await?;
-                    // Filters hand in what they were promised; of those who follow here nobody knows what they rely on,
-                    // and nobody waits for them.
+                    // Filters get a drain promise. It is unknown what other followers rely on, and confirmations do not
+                    // wait for them.
                     self.event("drain", None, &json!({ "promise_ms": 0 }));
                     self.events.flush().await?;
                     return Err(Ended::Drained);
@@ -195,7 +196,7 @@ impl Following {
         }
     }
 
-    /// Writes every record after `sent`, or, where they are no longer in memory, a snapshot. Returns the head reached.
+    /// Writes every record after `sent`, or a snapshot if they are no longer in memory. Returns the head.
     async fn catch_up(&mut self, mut sent: u64) -> Result<u64, Ended> {
         loop {
             let (updates, head) = match self.log.updates_after(sent, UPDATES_AT_A_TIME) {
@@ -212,7 +213,7 @@ impl Following {
                 self.events.flush_if_full().await?;
             }
             if skipped {
-                // What the client does not see moves its position all the same, or it would have to be given it again.
+                // The position moves for hidden records too. Otherwise the client would get them again.
                 self.position("position", sent);
             }
             if sent == head {
@@ -222,7 +223,7 @@ impl Following {
         }
     }
 
-    /// Writes the whole state, and returns the entry it is of.
+    /// Writes the whole state, and returns its entry.
     async fn give_snapshot(&mut self) -> Result<u64, Ended> {
         let unreadable = |error| {
             tracing::error!(%error, "a snapshot of our own cannot be read; this is a bug");
@@ -252,7 +253,7 @@ impl Following {
         Ok(snapshot.seq)
     }
 
-    /// Writes a record, if it is the caller's business; says whether it was.
+    /// Writes a record, if the caller may see it. Returns whether it was written.
     fn record(&mut self, seq: u64, id: Option<u64>, record: Option<&v1::Record>) -> bool {
         let visible = record.filter(|record| concerns(record, &self.caller));
         let Some(view) = visible.and_then(|record| RecordView::new(seq, record)) else {
@@ -280,9 +281,9 @@ impl Following {
         self.events.event(name, id.as_deref(), data);
     }
 
-    /// As in the filters' protocol, a position names its history: here by a proof alone, since the digest would let a client
-    /// that is bound to issuers try out what was revoked of others. None for a position that the log no longer knows; a running
-    /// stream never reaches such a position.
+    /// As in the filters' protocol, a position identifies its history. Here it carries only a proof: with a digest, a
+    /// client that is bound to issuers could guess revocations of others. None for a position that the log no longer
+    /// knows; a running stream never reaches such a position.
     fn event_id(&self, seq: u64) -> Option<String> {
         let proof = URL_SAFE_NO_PAD.encode(self.log.proof_of(seq)?);
         Some(format!("{}:{seq}:{proof}", self.log.log_id()))
@@ -291,7 +292,7 @@ impl Following {
 
 fn unreadable_id() -> Problem {
     Problem::bad_request(
-        "Last-Event-ID is, once, what stood behind \"id:\" of the last event, such as LOG_ID:42:PROOF; without it the stream \
+        "Last-Event-ID occurs once, with the id of the last event, such as LOG_ID:42:PROOF; without it the stream \
          begins with the whole state",
     )
 }
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_is_the_later_word() {
+    fn the_header_takes_precedence() {
         assert_eq!(read(None, None).unwrap(), From::TheBeginning);
         assert_eq!(read(Some(""), None).unwrap(), From::TheBeginning);
         assert_eq!(read(None, Some("from=now")).unwrap(), From::Now);
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_position_is_refused() {
+    fn invalid_positions_are_refused() {
         for id in [
             "7",
             "log:",

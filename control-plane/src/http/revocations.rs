@@ -9,13 +9,13 @@
 //! {"delegation": {"issuer": "https://id.example.com", "subject": "alice", "id": "leaf-7", "under": ["root-1"]}}
 //! ```
 //!
-//! `subject` is left out for a principal that signs for itself. `id` is a token's `jti`, `under` has those of the tokens
-//! above it, root first; without `under` the id is revoked wherever it occurs in a chain of the principal. `action` is
-//! `raise` (the default: what was granted so far is void), `disable` (and everything granted later) or `enable`. `reason`,
-//! up to 512 bytes, may stand beside any of them and goes into the history. The answer is
-//! `{"log_id", "seq", "changed", "filters"}` and, for a principal, `"epoch"`. It is 200 once every filter that may be fresh has
-//! applied the revocation ([`confirmation`](super::confirmation)).
-//! Repeating a revocation that is in force answers `"changed": false` (a `raise` always raises).
+//! Leave out `subject` for a principal that signs for itself. `id` is a token's `jti`, and `under` has those of the
+//! tokens above it, root first. Without `under`, the id is revoked wherever it occurs in a chain of the principal.
+//! `action` is `raise` (the default: revokes everything granted so far), `disable` (also everything granted later) or
+//! `enable`. `reason`, up to 512 bytes, is optional and goes into the history. The answer is `{"log_id", "seq",
+//! "changed", "filters"}` and, for a principal, `"epoch"`. It is 200 once every filter that may be fresh has applied
+//! the revocation ([`confirmation`](super::confirmation)). Repeating a revocation that is in force answers `"changed":
+//! false` (a `raise` always raises).
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ struct Body {
     reason: Option<String>,
 }
 
-/// A principal, as bodies name it.
+/// A principal in a request body.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PrincipalBody {
@@ -116,7 +116,7 @@ struct DelegationBody {
 // === impl Body ===
 
 impl Body {
-    /// For the history.
+    /// The reason for the history.
     fn reason(&self) -> Result<Option<String>, Problem> {
         match &self.reason {
             Some(reason) if reason.is_empty() || reason.len() > MAX_REASON_BYTES => Err(Problem::bad_request(format!(
@@ -185,8 +185,8 @@ impl From<RevokeError> for Problem {
     }
 }
 
-/// A caller that is bound to issuers revokes their principals, their delegations and what they issued. Keys belong to
-/// no issuer, so that revoking one takes a caller that is bound to none.
+/// A caller that is bound to issuers may revoke their principals, delegations and root tokens. Keys belong to no
+/// issuer, so revoking one needs a caller without issuers.
 fn check_scope(operation: &Operation, caller: &Caller) -> Result<(), Problem> {
     let covered = match operation.issuer() {
         Some(issuer) => caller.covers(issuer.as_str()),

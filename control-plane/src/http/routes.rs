@@ -1,4 +1,4 @@
-//! Every route, and what all of them share.
+//! Every route, and the layers that all of them share.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(crate) fn probe_router(api: Arc<Api>) -> Router {
 async fn no_such_probe() -> Problem {
     Problem::new(
         StatusCode::NOT_FOUND,
-        "this port has /healthz and /readyz only; everything else is on the port of the HTTP API",
+        "this port has only /healthz and /readyz; everything else is on the port of the HTTP API",
     )
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
     };
     let open = open.route_layer(middleware::from_fn_with_state(
         Arc::clone(&api),
-        rate_limits::limit_strangers,
+        rate_limits::limit_anonymous,
     ));
     Router::new()
         .merge(requiring(Permission::Watch, &api, watching))
@@ -111,11 +111,11 @@ async fn no_such_route() -> Problem {
 async fn wrong_method() -> Problem {
     Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        "this resource does not know that method; see the Allow header",
+        "this resource does not support that method; see the Allow header",
     )
 }
 
-/// Ends requests that take too long, and counts all of them.
+/// Ends requests that take too long, and counts all requests.
 async fn bound_and_count(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let arrived = request.extensions().get::<Arrived>().cloned().unwrap_or_default();
     let matched = request.extensions().get::<MatchedPath>();

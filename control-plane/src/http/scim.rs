@@ -54,7 +54,7 @@ pub(super) fn routes() -> Router<Arc<Api>> {
         .layer(DefaultBodyLimit::max(MAX_BODY))
 }
 
-/// Puts every error of these paths into SCIM's form.
+/// Converts every error of these paths to SCIM's form.
 pub(super) async fn errors_as_scim(request: Request, next: Next) -> Response {
     let is_scim = request.uri().path().starts_with("/scim/");
     let mut response = next.run(request).await;
@@ -71,7 +71,7 @@ pub(super) async fn errors_as_scim(request: Request, next: Next) -> Response {
     response
 }
 
-/// The realm that the credential is for, and what works on it.
+/// The realm of the credential, and the state of SCIM.
 struct Session {
     provisioning: Arc<Provisioning>,
     realm: Arc<Realm>,
@@ -105,7 +105,7 @@ impl FromRequestParts<Arc<Api>> for Session {
     }
 }
 
-/// What may stand in the query of a list, or of the answer to a single user.
+/// The parameters in the query of a list, or of a single user.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ListQuery {
@@ -218,7 +218,7 @@ async fn delete(session: Session, id: Identifier, headers: HeaderMap) -> Result<
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// There are none, which is all that a provider needs to hear who asks before it provisions users.
+/// There are no groups. A provider that asks before it provisions users needs only this answer.
 async fn no_groups() -> Response {
     list_response(0, 1, Vec::<Members>::new())
 }
@@ -249,7 +249,7 @@ async fn schema(id: Identifier) -> Result<Response, Answer> {
 }
 
 fn all_of(resources: Vec<discovery::Output>, query: ListParameters) -> Result<Response, Answer> {
-    // RFC 7644 section 4: a client must not believe that its filter was applied.
+    // RFC 7644 section 4: a client must not assume that its filter was applied.
     if parameters(query)?.filter.is_some() {
         return Err(ScimError::new(StatusCode::FORBIDDEN, "these cannot be filtered").into());
     }
@@ -326,7 +326,7 @@ fn user_query(filter: Option<&str>, start: Option<i64>, count: Option<i64>) -> R
     })
 }
 
-/// The member's texts: a list of them, or the only one.
+/// The member's texts: a list of texts, or a single one.
 fn names<'a>(request: &'a Object<'_>, name: &str) -> Result<Vec<&'a str>, ScimError> {
     let values = match request.member(name) {
         None | Some(Json::Null) => return Ok(Vec::new()),

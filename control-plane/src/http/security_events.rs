@@ -1,8 +1,8 @@
-//! `POST /v1/security-events`: a security event token (RFC 8417) is pushed as RFC 8935 says.
+//! `POST /v1/security-events`: receives a pushed security event token (RFC 8417, RFC 8935).
 //!
-//! The body is the token, `Content-Type: application/secevent+jwt`. The answer is 202 without a body once whatever
-//! follows from it is durable and on its way to every connected filter; 400 with `{"err", "description"}` for a token
-//! that will never be taken; 503 or 507 for one that should be sent again.
+//! The body is the token, with `Content-Type: application/secevent+jwt`. The answer is 202 without a body once its
+//! consequences are durable and sent to every connected filter; 400 with `{"err", "description"}` for a token that will
+//! never be accepted; 503 or 507 for one that should be sent again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ async fn receive(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the token has more than {MAX_BODY} bytes"),
         )),
-        _ => Refusal::invalid_request("the token did not arrive whole; send it again").into(),
+        _ => Refusal::invalid_request("the token did not arrive completely; send it again").into(),
     })?;
     if !json::media_type(&headers).eq_ignore_ascii_case("application/secevent+jwt") {
         return Err(Refusal::invalid_request("Content-Type must be application/secevent+jwt").into());

@@ -1,5 +1,4 @@
-//! What every stream of server-sent events (WHATWG HTML section 9.2) shares: who may have one, how events are written, and
-//! why a stream ends.
+//! Shared code of server-sent event streams (WHATWG HTML section 9.2): limits, writing events, and why a stream ends.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -26,28 +25,28 @@ use credence_runtime::metrics::{Counted, count};
 pub(crate) enum Ended {
     /// The client has gone.
     Closed,
-    /// The control plane stops.
+    /// The control plane is stopping.
     Drained,
     /// The client reads too slowly.
     Slow,
     /// The credential has expired.
     Expired,
-    /// The credential is no longer good for what the stream shows.
+    /// The credential lost the permission for the stream.
     Withdrawn,
-    /// What is to be shown could not be read or made.
+    /// Data for the stream could not be read.
     Failed,
 }
 
-/// The end of a stream that events are written to.
+/// The writing end of a stream of events.
 pub(crate) struct Events {
     outbox: mpsc::Sender<Bytes>,
     phase: PhaseWatch,
     send_timeout: Duration,
-    /// What has been written and not yet handed over.
+    /// Events that were written but not sent yet.
     text: String,
 }
 
-/// Answers with a stream of what `follow` writes, for as long as the client could still open it.
+/// Answers with a stream of the events that `follow` writes, while the client could still open it.
 pub(crate) fn answer<F>(
     api: &Arc<Api>,
     places: &Places,
@@ -80,17 +79,17 @@ where
     });
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
-        // Reverse proxies that buffer answers would hold events back.
+        // Reverse proxies that buffer answers would delay events.
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     let body = ReceiverStream::new(events).map(Ok::<Bytes, std::convert::Infallible>);
     Ok((headers, Body::from_stream(body)).into_response())
 }
 
-/// Follows as long as the client could still open the stream.
+/// Follows while the client could still open the stream.
 async fn while_open(session: Session, follow: impl Future<Output = Result<std::convert::Infallible, Ended>>) -> Ended {
     tokio::select! {
-        // First, so that a stream with much to say, or whose client does not read, ends too.
+        // Checked first, so that a busy stream, or one whose client does not read, ends too.
         biased;
         end = session.ended() => match end {
             Refusal::Expired { .. } => Ended::Expired,
@@ -103,10 +102,10 @@ async fn while_open(session: Session, follow: impl Future<Output = Result<std::c
     }
 }
 
-/// The event behind which the client wants to go on: what `Last-Event-ID` says, or, for clients that can set no headers,
-/// the query. None if it names none, an error if it cannot be told which.
+/// The event after which the client wants to continue: from `Last-Event-ID` or, for clients that cannot set headers,
+/// from the query. None if there is none; an error if it is ambiguous.
 pub(crate) fn last_event_id(headers: &HeaderMap, asked: Option<String>) -> Result<Option<String>, UnreadableId> {
-    // The URL of an EventSource stays the same: where both say something, the header is the later word.
+    // The URL of an EventSource does not change, so the header is newer than the query.
     let mut sent = headers.get_all("last-event-id").iter();
     let id = match (sent.next(), sent.next()) {
         (None, _) => asked,
@@ -116,14 +115,14 @@ pub(crate) fn last_event_id(headers: &HeaderMap, asked: Option<String>) -> Resul
     Ok(id.filter(|id| !id.is_empty()))
 }
 
-/// `Last-Event-ID` is there twice, or no text.
+/// `Last-Event-ID` occurs twice, or is not text.
 #[derive(Debug)]
 pub(crate) struct UnreadableId;
 
 // === impl Events ===
 
 impl Events {
-    /// JSON text has no line breaks outside of its escapes, so that one `data` line holds it.
+    /// JSON text has no line breaks outside of its escapes, so it fits one `data` line.
     pub(crate) fn event(&mut self, name: &str, id: Option<&str>, data: &impl Serialize) {
         if let Some(id) = id {
             let _ = writeln!(self.text, "id: {id}");
@@ -132,7 +131,8 @@ impl Events {
         let _ = write!(self.text, "event: {name}\ndata: {data}\n\n");
     }
 
-    /// Resolves once the stream is to end: to the promise of a planned stop, or to nothing if the client has gone.
+    /// Resolves once the stream must end. Returns the drain promise of a planned stop, or an error if the client has
+    /// gone.
     pub(crate) async fn draining(&mut self) -> Result<Duration, Ended> {
         tokio::select! {
             promise = self.phase.draining() => promise.ok_or(Ended::Closed),
@@ -161,19 +161,19 @@ impl Events {
     }
 }
 
-/// Now, in milliseconds since the Unix epoch: so that a client can tell a delayed line from a live one.
+/// The present time in milliseconds since the Unix epoch, so that a client can detect a delayed line.
 pub(crate) fn unix_ms() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How long an EventSource waits before it connects again.
+/// How long an EventSource waits before it reconnects.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long a client should wait where as many streams are open as may be.
+/// How long a client should wait if the limit of open streams is reached.
 pub(crate) const RETRY_WHEN_FULL: Duration = Duration::from_secs(10);
-/// How often a stream says that it is whole.
+/// How often a stream sends a sign of life.
 pub(crate) const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes after which what has been written is handed to the connection. With the largest event, some 100 KiB more.
+/// The size at which written events are sent to the connection. With the largest event, there are about 100 KiB more.
 const CHUNK_BYTES: usize = 16 << 10;
 /// Chunks between a stream's task and its connection.
 const CHUNKS_IN_FLIGHT: usize = 4;

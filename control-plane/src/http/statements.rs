@@ -1,8 +1,8 @@
 //! `POST /v1/revocations/statements`: a principal, or an issuer for its subjects, revokes with a signed statement.
 //!
-//! The body is the compact JWS, the media type `application/revocation+jwt`. No account is needed: the signature is
-//! the credential. So strangers are refused at the least cost: for how often they ask, for the type, the size, the shape,
-//! the age and the issuer, before a signature is looked at; and only so many signatures are looked at, at a time.
+//! The body is the compact JWS, with the media type `application/revocation+jwt`. No credential is needed, because the
+//! statement is signed. So invalid statements are refused as cheaply as possible: rate, type, size, shape, age and
+//! issuer are checked before a signature is verified. The number of concurrent verifications is limited.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(crate) async fn state(
     if api.audience.is_empty() || api.anchors.iter().next().is_none() {
         return Err(Problem::new(
             StatusCode::NOT_FOUND,
-            "this control plane takes no statements: its configuration names no trust_anchors or no audience",
+            "this control plane accepts no statements: its configuration has no trust_anchors or no audience",
         ));
     }
     let statement =
@@ -61,14 +61,14 @@ pub(crate) async fn state(
     Ok(api.answer(receipt.seq, Some(receipt), waits, &client).await)
 }
 
-/// Bytes of a statement that are read at all.
+/// The largest accepted body of a statement, in bytes.
 pub(crate) fn max_body() -> usize {
-    // A final line break is no error.
+    // Allows a final line break.
     DelegationLimits::default().statement_bytes + 2
 }
 
 async fn verify(api: &Arc<Api>, statement: String) -> Result<VerifiedStatement, Problem> {
-    // What can be refused without a signature is, before there is any waiting.
+    // Everything that needs no signature is checked before waiting.
     Statement::parse(&statement, &DelegationLimits::default())?;
     let place = tokio::time::timeout(LONGEST_WAIT, api.signature_places.acquire()).await;
     let Ok(Ok(_place)) = place else {
@@ -91,8 +91,7 @@ async fn verify(api: &Arc<Api>, statement: String) -> Result<VerifiedStatement, 
     }
 }
 
-/// A thief of a key must not go on to revoke the keys that take its place. That a key revokes itself can be said
-/// again.
+/// A thief of a key must not be able to revoke the keys that replace it. But a key may revoke itself repeatedly.
 fn check_signer(api: &Api, statement: &VerifiedStatement) -> Result<(), Problem> {
     let signer = statement.signed_by();
     if statement.revocation == Revocation::Key(signer) || !api.log.read(|log, _| log.is_key_revoked(&signer)) {
@@ -151,7 +150,7 @@ impl From<StatementError> for Problem {
     }
 }
 
-/// Verifications at a time.
+/// Concurrent verifications.
 pub(crate) const SIGNATURE_PLACES: usize = 2;
 const MEDIA_TYPE: &str = "application/revocation+jwt";
 const LONGEST_WAIT: Duration = Duration::from_secs(1);

@@ -1,8 +1,8 @@
-//! `GET` and `POST /v1/delegations/status`: whether a delegation is revoked, for relying parties that are no Envoy.
+//! `GET` and `POST /v1/delegations/status`: whether a delegation is revoked, for relying parties without Envoy.
 //!
-//! A delegation is given by the facts that the filters' rule needs. Of those that are left out, the answer takes the
-//! worst: without `issued_at` every floor revokes it, without `epoch` every raise does unless the issuer is known to speak
-//! for several people and the root is younger. docs/reference/api.md has the members.
+//! A request gives the facts of a delegation that the filters' rule needs. For missing facts, the answer assumes the
+//! worst case: without `issued_at` every not-before time revokes it. Without `epoch` every raise does, unless the
+//! issuer is known to sign for several people and the root is newer. docs/reference/api.md has the members.
 
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ struct Batch {
     delegations: Vec<json::Object<Asked>>,
 }
 
-/// What is asked about one delegation: its facts, or in a body the chain itself.
+/// A query about one delegation: its facts or, in a body, the chain itself.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
@@ -132,7 +132,7 @@ impl Asked {
                 "id" => asked.ids.push(value),
                 _ => {
                     return Err(Problem::bad_request(
-                        "the query has issuer, key and id (both as often as needed), and where they are known subject, \
+                        "the query has issuer, key and id (both as often as needed), and if they are known subject, \
                          epoch, issued_at and asserts_subjects",
                     ));
                 }
@@ -148,7 +148,7 @@ impl Asked {
                 PresentedChain::read(&chain, anchors, &DelegationLimits::default())
                     .map_err(|denial| Problem::bad_request(format!("at chain: {denial}")))
             }
-            Some(_) => Err(Problem::bad_request("chain stands alone, or the facts without it")),
+            Some(_) => Err(Problem::bad_request("write either chain or the facts, not both")),
         }
     }
 
@@ -158,7 +158,7 @@ impl Asked {
         if self.keys.is_empty() {
             return Err(missing(
                 "key",
-                "the thumbprints of the root's signing key and of every holder's; a revoked one cannot be found \
+                "the thumbprints of the root's signing key and of every holder's key; a revoked one cannot be found \
                  otherwise",
             ));
         }
@@ -173,7 +173,7 @@ impl Asked {
                 "at most {MAX_NAMES} keys and as many ids of one chain"
             )));
         }
-        // As everywhere, what is configured of an issuer is what counts.
+        // The configuration of an issuer takes precedence.
         let configured = anchors.of_issuer(&issuer).next().map(|anchor| anchor.asserts_subjects);
         let asserts_subjects = configured.or(self.asserts_subjects);
         let principal = PrincipalName::parse(issuer.clone(), self.subject.clone())?;
@@ -204,21 +204,21 @@ impl Asked {
             root_epoch: self.epoch,
             issued_at: UnixTime(self.issued_at.unwrap_or(i64::MIN)),
             keys: keys.collect::<Result<_, _>>()?,
-            // How long the tokens live is for the relying party to check: docs/reference/api.md says against what.
+            // The relying party must check the lifetime of the tokens; docs/reference/api.md explains how.
             tokens: Vec::from_iter(self.ids.into_iter().map(|id| PresentedToken { id, span: None })),
         })
     }
 }
 
 fn check_scope(question: &PresentedChain, caller: &Caller) -> Result<(), Problem> {
-    // A name that no log can hold is no secret.
+    // A name that no log can hold is not secret.
     if caller.covers(&question.issuer) || Issuer::parse(question.issuer.clone()).is_err() {
         return Ok(());
     }
     Err(Problem::out_of_scope(caller, ""))
 }
 
-/// Weak: the position in the answer moves with every revocation, what it says of the delegation does not.
+/// Weak: the position in the answer changes with every revocation, but the status of the delegation does not.
 fn entity_tag(log_id: &str, verdict: Result<(), RevocationReason>) -> String {
     let code = verdict.map_or_else(RevocationReason::code, |()| ACTIVE);
     format!("W/\"{log_id}.{code}\"")
@@ -239,13 +239,13 @@ fn truth(name: &str, value: &str) -> Result<bool, Problem> {
 }
 
 const ACTIVE: &str = "active";
-/// Delegations of one `POST`.
+/// The largest number of delegations in one `POST`.
 const MAX_BATCH: usize = 1_000;
-/// Keys, and ids, of one chain; chains have at most nine tokens.
+/// The largest number of keys, and of ids, of one chain. Chains have at most nine tokens.
 const MAX_NAMES: usize = 32;
-/// 9999-12-31T23:59:59Z, the last that RFC 3339 can write.
+/// 9999-12-31T23:59:59Z, the latest time in RFC 3339.
 const LATEST: i64 = 253_402_300_799;
-/// Chains read between two chances for others to run.
+/// Chains that are read before other tasks may run.
 const QUESTIONS_AT_A_TIME: usize = 16;
 
 #[cfg(test)]
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tag_says_what_the_answer_says() {
+    fn the_tag_depends_on_the_status_only() {
         let active = entity_tag("log", Ok(()));
         assert_eq!(active, "W/\"log.active\"");
         assert_eq!(

@@ -1,15 +1,15 @@
-//! `/ledger/…`: the ledger as everybody's tools for transparency logs read it (C2SP tlog-tiles).
+//! `/ledger/…`: the ledger for standard transparency log tools (C2SP tlog-tiles).
 //!
-//! | route | what |
+//! | route | contents |
 //! |---|---|
-//! | `GET /ledger/checkpoint` | the latest checkpoint, with the cosignatures that have come |
-//! | `GET /ledger/checkpoint/witnessed` | the latest of those with the most cosignatures |
+//! | `GET /ledger/checkpoint` | the latest checkpoint, with the cosignatures received so far |
+//! | `GET /ledger/checkpoint/witnessed` | of recent checkpoints, the one with the most cosignatures |
 //! | `GET /ledger/key` | the key that verifies them (a vkey of C2SP signed-note) |
 //! | `GET /ledger/tile/<L>/<N>[.p/<W>]` | hashes |
 //! | `GET /ledger/tile/entries/<N>[.p/<W>]` | leaves, sealed |
 //! | `GET /ledger/proof/{index}` | a proof of a leaf, with the leaf (C2SP tlog-proof) |
 //!
-//! Only what a published checkpoint covers is served, so that every tile can be checked.
+//! Only data covered by a published checkpoint is served, so that every tile can be verified.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ async fn tile(
     Path(path): Path<String>,
 ) -> Result<Response, Problem> {
     let tile: Tile = path.parse().map_err(|error| Problem::bad_request(format!("{error}")))?;
-    // As many read the ledger's files at a time as may query it.
+    // These requests share the limit of concurrent queries.
     let _turn = api.query_turns.take(&client, 1).await;
     let publisher = Arc::clone(&api.publisher);
     let contents = blocking(move || read(&publisher, &tile)).await?;
@@ -73,7 +73,7 @@ async fn tile(
         TileAccess::Public => "public",
         TileAccess::Private => "private",
     };
-    // A tile never changes, but a partial one is soon of no use.
+    // A tile never changes, but a partial one is soon useless.
     let age = if tile.is_whole() { WHOLE_AGE_S } else { PARTIAL_AGE_S };
     let cache = format!("{sharing}, max-age={age}, immutable");
     Ok(answer(contents, "application/octet-stream", &cache))
@@ -96,14 +96,14 @@ async fn proof(
     Ok(text(proof.to_string(), "no-cache"))
 }
 
-/// What the tile has, if all of it is published and held.
+/// The contents of the tile, if all of it is published and held.
 fn read<T: LogTree>(publisher: &Publisher<T>, tile: &Tile) -> Result<Vec<u8>, Problem> {
     let latest = latest(publisher)?;
     let Checkpoint { size, root, .. } = latest.checkpoint();
     if !tile.is_in(*size) {
         return Err(Problem::new(
             StatusCode::NOT_FOUND,
-            format!("the latest checkpoint is of {size} entries and does not cover this tile"),
+            format!("the latest checkpoint has {size} entries and does not cover this tile"),
         ));
     }
     let count = usize::from(tile.width);
@@ -113,7 +113,7 @@ fn read<T: LogTree>(publisher: &Publisher<T>, tile: &Tile) -> Result<Vec<u8>, Pr
             let hashes = tree
                 .read(level, tile.first(), count)
                 .map_err(Problem::unreadable_ledger)?;
-            // Caches keep it for a year: what a disk has changed is not given out.
+            // Caches keep it for a year, so damaged hashes must not be served.
             check_hashes((level, tile.first(), &hashes), (*size, root), tree).map_err(Problem::unreadable_ledger)?;
             Ok(hashes.iter().flat_map(|hash| hash.0).collect())
         }
@@ -122,7 +122,7 @@ fn read<T: LogTree>(publisher: &Publisher<T>, tile: &Tile) -> Result<Vec<u8>, Pr
 }
 
 fn prove<T: LogTree>(publisher: &Publisher<T>, index: u64) -> Result<TlogProof, Problem> {
-    // One that witnesses have cosigned says more, if it is late enough.
+    // A checkpoint with cosignatures is preferred, if it covers the entry.
     let checkpoint = publisher
         .witnessed()
         .filter(|witnessed| index < witnessed.checkpoint().size)
@@ -132,7 +132,8 @@ fn prove<T: LogTree>(publisher: &Publisher<T>, index: u64) -> Result<TlogProof, 
         return Err(Problem::new(
             StatusCode::NOT_FOUND,
             format!(
-                "the latest checkpoint is of {size} entries and does not cover entry {index}; one is published each second"
+                "the latest checkpoint has {size} entries and does not cover entry {index}; one is published each \
+                 second"
             ),
         ));
     }
@@ -156,13 +157,13 @@ fn bundle<T: LogTree>(tree: &T, first: u64, count: usize) -> Result<Vec<u8>, Pro
         return Err(Problem::new(
             StatusCode::GONE,
             format!(
-                "entries below {held} are no longer held: their time of retention is over. Their hashes are, so that \
-                 everything that was proven of them still is"
+                "entries below {held} are no longer held: their retention is over. Their hashes are kept, so that \
+                 their proofs stay valid"
             ),
         ));
     }
     match tree.bundle(first, count) {
-        // It may have been pruned since.
+        // It may have been pruned meanwhile.
         Err(_) if first < tree.first() => bundle(tree, first, count),
         other => other.map_err(Problem::unreadable_ledger),
     }
@@ -196,7 +197,7 @@ fn answer(contents: Vec<u8>, kind: &'static str, cache: &str) -> Response {
     ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, cache)], contents).into_response()
 }
 
-/// A year: what HTTP caches take for ever.
+/// A year: HTTP caches treat it as forever.
 const WHOLE_AGE_S: u32 = 31_536_000;
 const PARTIAL_AGE_S: u32 = 3_600;
 
@@ -210,7 +211,7 @@ mod tests {
     use crate::memory_tree::MemoryTree;
     use crate::metrics::Metrics;
 
-    /// A published tree of this size, that has grown on since.
+    /// A published tree of this size, which has grown since.
     async fn published(folder: &std::path::Path, size: u64) -> Arc<Publisher<MemoryTree>> {
         let naming = Naming {
             origin: None,

@@ -1,4 +1,4 @@
-//! `access` of the configuration file: the credentials, and what each is good for.
+//! `access` in the configuration file: the credentials, and the roles of each.
 
 use credence_delegation::Remark;
 use credence_runtime::settings::{NO_CONTROLS, SettingsError, present};
@@ -22,7 +22,7 @@ pub struct AccessSettings {
     pub grpc: Option<GrpcAccess>,
 }
 
-/// Who may follow revocations and report decisions on the gRPC port.
+/// The clients that may follow revocations and report decisions on the gRPC port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GrpcAccess {
@@ -76,9 +76,9 @@ pub struct CertificateSettings {
     pub issuers: Option<Vec<String>>,
 }
 
-/// What every credential has.
+/// The part that every credential has.
 pub(crate) struct Credential<'a> {
-    /// Where it stands, such as `access.tokens[0]`.
+    /// Its place, such as `access.tokens[0]`.
     place: String,
     pub(crate) name: &'a str,
     pub(crate) roles: &'a [Role],
@@ -95,7 +95,7 @@ pub enum CertificateSubject {
     Dns(#[schemars(extend("pattern" = SUBJECT_NAME))] String),
 }
 
-/// What a credential is good for; docs/operate/control-plane.md has the table.
+/// A role of a credential; docs/operate/control-plane.md has the permissions of each.
 #[derive(
     Debug,
     Clone,
@@ -133,7 +133,7 @@ pub enum Role {
 // === impl AccessSettings ===
 
 impl AccessSettings {
-    /// All of them, tokens first.
+    /// All credentials, tokens first.
     pub(crate) fn credentials(&self) -> impl Iterator<Item = Credential<'_>> {
         let tokens = self.tokens.iter().enumerate().map(|(index, token)| Credential {
             place: format!("access.tokens[{index}]"),
@@ -150,15 +150,15 @@ impl AccessSettings {
         tokens.chain(certificates)
     }
 
-    /// Credentials for filters that no filter can follow with.
+    /// Remarks on credentials for filters that cannot follow the log.
     pub(super) fn notes(&self) -> Vec<Remark> {
         self.credentials()
             .filter(|credential| credential.roles.contains(&Role::Filter) && credential.issuers.is_some())
             .map(|credential| Remark {
                 path: format!("{}.issuers", credential.place),
                 message:
-                    "a filter follows the whole log, which a credential that is bound to issuers may not: on the gRPC \
-                          port this one can only report. Leave issuers out for filters"
+                    "a filter follows the whole log, and a credential that is bound to issuers may not: on the gRPC \
+                          port it can only report. Leave issuers out for filters"
                         .to_owned(),
             })
             .collect()
@@ -177,17 +177,14 @@ impl AccessSettings {
             if names.contains(&name) {
                 return Err(SettingsError::at(
                     format!("{place}.name"),
-                    format!("another credential is named {name:?} already; histories could not tell them apart"),
+                    format!("another credential is already named {name:?}; histories could not distinguish them"),
                 ));
             }
             names.push(name);
             if roles.is_empty() {
                 return Err(SettingsError::at(
                     format!("{place}.roles"),
-                    format!(
-                        "a credential without a role is good for nothing; there are {}",
-                        Role::names()
-                    ),
+                    format!("a credential needs a role; the roles are {}", Role::names()),
                 ));
             }
             if issuers.is_some_and(Vec::is_empty) {
@@ -202,21 +199,21 @@ impl AccessSettings {
         if digests.windows(2).any(|pair| pair.first() == pair.last()) {
             return Err(SettingsError::at(
                 "access.tokens",
-                "two entries have the same sha256; give each holder a token of his own",
+                "two entries have the same sha256; give each holder its own token",
             ));
         }
         if let Some(index) = self.certificates.iter().position(|entry| !entry.subject.is_plausible()) {
             return Err(SettingsError::at(
                 format!("access.certificates[{index}]"),
                 "write a uri such as spiffe://cluster.local/ns/shop/sa/gateway, with /* at its end (and a * nowhere \
-                 else) for whatever lies below, or a dns name without a *",
+                 else) for everything below it, or a dns name without a *",
             ));
         }
         Ok(())
     }
 }
 
-/// Names stand in logs and in histories.
+/// Names appear in logs and in histories.
 pub(super) fn check_name(place: &str, name: &str) -> Result<(), SettingsError> {
     if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
         return Err(SettingsError::at(
@@ -234,7 +231,7 @@ impl CertificateSubject {
         match self {
             Self::Uri(pattern) => {
                 let prefix = pattern.strip_suffix("/*").unwrap_or(pattern);
-                // The authority itself is never left open.
+                // The authority must not contain a wildcard.
                 let authority = prefix.split_once("://").map(|(_, rest)| rest);
                 authority.is_some_and(|rest| !rest.is_empty()) && !prefix.contains('*')
             }
@@ -246,7 +243,7 @@ impl CertificateSubject {
 // === impl Role ===
 
 impl Role {
-    /// As the configuration names it.
+    /// The name in the configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.into()
@@ -283,8 +280,8 @@ const MAX_NAME_BYTES: usize = 64;
 
 const RFC_3339: &str = r"^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})$";
 
-/// A URI, or a pattern of them: a scheme, an authority that is never left open, and a `*` nowhere but behind a final `/`.
+/// A URI or a pattern: a scheme, an authority without wildcards, and a `*` only after a final `/`.
 const SUBJECT_URI: &str = r"^[^*]*://[^*]+(/\*)?$";
 
-/// A host name that is no pattern.
+/// A host name without wildcards.
 const SUBJECT_NAME: &str = r"^[^*]+$";

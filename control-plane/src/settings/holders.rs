@@ -1,4 +1,4 @@
-//! Which credentials of `access` are for which entry of `scim` and `security_events`.
+//! Assigns credentials of `access` to entries of `scim` and `security_events`.
 
 use credence_provisioning::{ScimSettings, TransmitterSettings};
 use credence_runtime::settings::SettingsError;
@@ -23,7 +23,7 @@ pub(super) fn check(
     check_holders("security_events", &transmitters, access, Role::Transmitter)
 }
 
-/// Names that are different and fit, and credentials that exist, may do this, and are for one holder.
+/// Checks that names are unique and valid, and that credentials exist, have the role, and belong to one entry.
 fn check_holders(
     list: &str,
     holders: &[(&String, &Vec<String>)],
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_are_named() {
         let scim = |from: &str, to: &str| format!(r#""scim": [{}]"#, REALM.replace(from, to));
         let events = |from: &str, to: &str| format!(r#""security_events": [{}]"#, TRANSMITTER.replace(from, to));
         let two = |name: &str, credential: &str, issuer: &str| {
@@ -125,7 +125,7 @@ mod tests {
         read(&events("https://okta/keys", "http://[::1]:8/keys")).unwrap();
         for (identity, expected) in [
             (scim(r#"["entra"]"#, "[]"), "scim[0].credentials"),
-            (scim(r#"["entra"]"#, r#"["nobody"]"#), "no credential"),
+            (scim(r#"["entra"]"#, r#"["unknown"]"#), "no credential"),
             (scim(r#"["entra"]"#, r#"["okta"]"#), "lacks the role provisioner"),
             (scim("https://id", ""), "scim[0].issuer"),
             (scim(r#""name": "entra""#, r#""name": """#), "scim[0].name"),

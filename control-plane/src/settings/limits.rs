@@ -6,8 +6,8 @@ use serde::Deserialize;
 use credence_runtime::client_limits::Shares;
 use credence_runtime::settings::{Field, SettingsError};
 
-/// Rates of the HTTP API, and the shares of what clients share. A rate has a bucket that fills at the rate and holds one
-/// second of it, or `burst`; a client that finds it empty gets 429.
+/// Rates of the HTTP API, and the clients' shares of common limits. A rate has a bucket that fills at the rate and
+/// holds one second of it, or `burst`. A client that finds it empty gets 429.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateSettings {
@@ -40,7 +40,7 @@ pub struct RateSettings {
     pub address_share_percent: u8,
 }
 
-/// What a status check answers beside the status.
+/// The additions to the answer of a status check.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StatusSettings {
@@ -55,7 +55,7 @@ pub struct StatusSettings {
 // === impl RateSettings ===
 
 impl RateSettings {
-    /// What one client may hold of what all clients share.
+    /// The shares of one client in shared limits.
     pub(crate) fn shares(&self) -> Shares {
         Shares {
             credential_percent: self.credential_share_percent,

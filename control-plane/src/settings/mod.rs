@@ -1,4 +1,4 @@
-//! The configuration file of `credence serve --config`: everything that is no plain command line option.
+//! The configuration file of `credence serve --config`: all settings without a command-line option.
 //!
 //! docs/reference/configuration.md describes every member with its default and its limits.
 
@@ -53,10 +53,10 @@ pub struct Settings {
 // === impl Settings ===
 
 impl Settings {
-    /// Whom `trust_anchors` trusts.
+    /// The trust anchors of `trust_anchors`.
     ///
     /// # Errors
-    /// The first anchor that is wrong.
+    /// The first invalid anchor.
     pub fn anchors(&self) -> Result<TrustAnchors, SettingsError> {
         trust::anchors(&self.trust_anchors)
     }
@@ -69,10 +69,10 @@ impl Settings {
         notes
     }
 
-    /// Checks what the types alone do not rule out.
+    /// Checks everything that the types do not rule out.
     ///
     /// # Errors
-    /// The first member that is wrong.
+    /// The first invalid member.
     pub fn check(&self) -> Result<(), SettingsError> {
         self.access.check()?;
         credence_provisioning::check(&self.scim, &self.security_events)?;
@@ -83,7 +83,7 @@ impl Settings {
         self.audit.check()?;
         self.anchors()?;
         if self.audience.iter().any(String::is_empty) {
-            return Err(SettingsError::at("audience", "a name is not empty"));
+            return Err(SettingsError::at("audience", "a name must not be empty"));
         }
         if !self.access.certificates.is_empty() && !self.tls.asks_for_certificates() {
             return Err(SettingsError::at(
@@ -94,17 +94,17 @@ impl Settings {
         if self.grpc_access() == GrpcAccess::Required && !self.lets_filters_in() {
             return Err(SettingsError::at(
                 "access",
-                "no filter could follow revocations: the gRPC port asks for credentials, as client_ca in tls.grpc and \
-                 access.certificates have it do, and none with the role filter and without issuers can be shown there. \
-                 Add such an entry to access.certificates, with client_ca in tls.grpc, or to access.tokens; or say access.grpc: \
-                 open, if only the mesh can reach the port",
+                "no filter could follow revocations: the gRPC port requires credentials, because of client_ca in \
+                 tls.grpc or access.certificates, but no credential with the role filter and without issuers can be \
+                 used there. Add such an entry to access.certificates, with client_ca in tls.grpc, or to \
+                 access.tokens; or set access.grpc: open, if only the mesh can reach the port",
             ));
         }
         Ok(())
     }
 
-    /// What `access.grpc` says; where it says nothing, credentials are required as soon as certificates are configured
-    /// or the gRPC port asks for them.
+    /// The value of `access.grpc`. By default, credentials are required if certificates are configured or the gRPC port
+    /// requests them.
     pub fn grpc_access(&self) -> GrpcAccess {
         let configured = !self.access.certificates.is_empty() || self.tls.grpc_asks_for_certificates();
         self.access.grpc.unwrap_or(match configured {
@@ -114,7 +114,7 @@ impl Settings {
     }
 
     fn lets_filters_in(&self) -> bool {
-        // One that is bound to issuers may report, but not follow: a filter follows the whole log.
+        // A credential that is bound to issuers may report, but not follow: a filter follows the whole log.
         let good = |roles: &[Role], issuers: &Option<Vec<String>>| {
             issuers.is_none() && roles.iter().any(|role| matches!(role, Role::Filter | Role::Admin))
         };
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_to_be_said() {
+    fn every_setting_is_optional() {
         let said = read("{}").unwrap();
         assert_eq!(format!("{said:?}"), format!("{:?}", Settings::default()));
     }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_are_named() {
         let certificate = |subject: &str| {
             format!(
                 r#"{{"tls": {{"grpc": {{"certificate": "c", "key": "k", "client_ca": "a"}}}},

@@ -1,8 +1,8 @@
 //! The configuration file's JSON Schema (draft 2020-12), for editors and for tools that generate configurations.
 //!
-//! Members, types and descriptions come from the types that read the file, limits from the attributes beside them. The
-//! schema is never stricter than [`Settings::check`]: where a limit is in bytes or spans several members it says less, and
-//! `credence config check --control-plane` says the rest.
+//! Members, types and descriptions come from the types that parse the file, limits from the attributes beside them. The
+//! schema is never stricter than [`Settings::check`]. It cannot express limits in bytes, or on several members
+//! together: `credence config check --control-plane` checks those.
 
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
@@ -17,7 +17,7 @@ pub fn settings_schema() -> String {
     let settings = SchemaSettings::draft2020_12()
         .with(|settings| settings.inline_subschemas = true)
         .with_transform(RecursiveTransform(refuse_null))
-        // `uint32` and the like are no formats that validators know, and strict ones refuse them.
+        // `uint32` and similar formats are not standard, and strict validators refuse them.
         .with_transform(RestrictFormats::default());
     let mut schema = settings.into_generator().into_root_schema_for::<Settings>();
     schema.insert("title".to_owned(), json!("Configuration of Credence's control plane"));
@@ -25,13 +25,13 @@ pub fn settings_schema() -> String {
         "description".to_owned(),
         json!("The file that credence serve --config reads. docs/reference/configuration.md explains every member."),
     );
-    // A schema always serialises: its members have texts as names.
+    // A schema always serializes: its members' names are texts.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// A member that may be left out is never null, which schemars takes an `Option` to mean.
+/// An optional member is never null, but schemars allows null for an `Option`.
 fn refuse_null(schema: &mut Schema) {
     if schema.get("default").is_some_and(|default| default.is_null()) {
         schema.remove("default");
@@ -51,7 +51,7 @@ fn refuse_null(schema: &mut Schema) {
         let only = only.take();
         schema.remove("anyOf");
         for (keyword, value) in only.as_object().cloned().unwrap_or_default() {
-            // What is said of the member counts more than what is said of its type.
+            // The member's description takes precedence over its type's.
             schema.ensure_object().entry(keyword).or_insert(value);
         }
     }

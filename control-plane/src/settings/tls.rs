@@ -1,4 +1,4 @@
-//! `tls` of the configuration file.
+//! `tls` in the configuration file.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use credence_runtime::settings::present;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// How the two ports are protected; a port without TLS speaks plain text.
+/// TLS of the two ports. A port without TLS is plaintext.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsSettings {
@@ -18,7 +18,7 @@ pub struct TlsSettings {
     pub grpc: Option<PortTls>,
 }
 
-/// One port's certificate and, for mutual TLS, whose clients it believes.
+/// One port's certificate and, for mutual TLS, the authorities for client certificates.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PortTls {

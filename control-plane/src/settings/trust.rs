@@ -1,4 +1,4 @@
-//! `trust_anchors` of the configuration file: the filter's field of this name, entry for entry.
+//! `trust_anchors` in the configuration file. The entries are those of the filter's field with this name.
 
 use std::cell::RefCell;
 
@@ -36,7 +36,7 @@ pub struct TrustAnchorSettings {
     pub asserts_subjects: bool,
 }
 
-/// The anchors that the entries come to.
+/// The anchors of the entries.
 pub(crate) fn anchors(entries: &[TrustAnchorSettings]) -> Result<TrustAnchors, SettingsError> {
     let (anchors, found) = trust(entries);
     match found.problems.into_iter().next() {
@@ -45,7 +45,7 @@ pub(crate) fn anchors(entries: &[TrustAnchorSettings]) -> Result<TrustAnchors, S
     }
 }
 
-/// What there is to know about entries that are no mistakes.
+/// Remarks on valid entries.
 pub(crate) fn notes(entries: &[TrustAnchorSettings]) -> Vec<Remark> {
     trust(entries).1.notes
 }
@@ -87,7 +87,7 @@ fn jwk_set(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// An anchor has its keys in one place, or in its name.
+/// An anchor's keys are in one member, or in its name.
 fn one_source_of_keys(anchor: &mut Schema) {
     anchor.insert(
         "if".to_owned(),
@@ -98,7 +98,7 @@ fn one_source_of_keys(anchor: &mut Schema) {
     anchor.insert("else".to_owned(), sources);
 }
 
-/// What the protocol's signatures may name in `alg`.
+/// The algorithms of the protocol's signatures.
 fn algorithms(algorithms: &mut Schema) {
     let names = credence_delegation::Algorithm::ALL.map(credence_delegation::Algorithm::name);
     for (keyword, value) in [

@@ -1,4 +1,4 @@
-//! How a connection begins TLS: within a time, and only as long as it keeps its place.
+//! TLS handshakes of connections: within a time limit, and only while the connection keeps its place.
 
 use std::io;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use super::peer::Peer;
 use super::port::TlsPort;
 use credence_runtime::metrics::count;
 
-/// Has the peer begin TLS within `limit`, and notes the certificate that it shows. Nothing if it fails, which is counted,
-/// or if its connection is evicted before.
+/// Runs the handshake within `limit`, and notes the peer's certificate. None if it fails, which is counted, or if the
+/// connection is evicted first.
 pub(crate) async fn accept(
     stream: TcpStream,
     tls: &TlsPort,
@@ -38,7 +38,7 @@ pub(crate) async fn accept(
     Some(stream)
 }
 
-/// Counts a connection that could not begin, and says why.
+/// Counts and logs a failed handshake.
 fn report(tls: &TlsPort, error: &io::Error) {
     let (reason, cure) = reason(error);
     let port = tls.port.name();
@@ -47,7 +47,7 @@ fn report(tls: &TlsPort, error: &io::Error) {
         tracing::debug!(port, %error, "a peer went away before TLS had begun");
         return;
     }
-    // `/metrics` counts each of them. They cost a stranger nothing, so they must not cost us a line each.
+    // `/metrics` counts each of them. Any client can cause failures, so not every one is logged.
     if let Some(failed) = tls.failures.count(Instant::now()) {
         tracing::warn!(
             port,
@@ -60,15 +60,15 @@ fn report(tls: &TlsPort, error: &io::Error) {
     }
 }
 
-/// Why a connection could not begin, as metrics name it, and what can be done about it.
+/// The reason of a failure in metrics, and the fix.
 fn reason(error: &io::Error) -> (&'static str, &'static str) {
     let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) else {
         return match error.kind() {
             io::ErrorKind::TimedOut => ("timeout", "the peer did not finish in time"),
             io::ErrorKind::QuotaExceeded => (
                 "too_many",
-                "the port, or the share of the peer's address, is full, and the handshake made room for another connection; find \
-                 out what the address is doing",
+                "the port, or the share of the peer's address, is full, and the handshake made room for another \
+                 connection; find out what the address is doing",
             ),
             _ => (CLOSED, "the peer went away"),
         };
@@ -76,11 +76,11 @@ fn reason(error: &io::Error) -> (&'static str, &'static str) {
     match error {
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => (
             "not_tls",
-            "the peer speaks no TLS; give its Envoy cluster a transport_socket, or use an https:// URL",
+            "the peer does not use TLS; give its Envoy cluster a transport_socket, or use an https:// URL",
         ),
         rustls::Error::NoCertificatesPresented => (
             "no_certificate",
-            "the peer showed no certificate, which this port asks for; give it one signed by an authority in \
+            "the peer sent no certificate, which this port requires; give it one signed by an authority in \
              client_ca",
         ),
         rustls::Error::InvalidCertificate(error) => match error {
@@ -89,28 +89,28 @@ fn reason(error: &io::Error) -> (&'static str, &'static str) {
             | CertificateError::NotValidYet
             | CertificateError::NotValidYetContext { .. } => (
                 "expired_certificate",
-                "the peer's certificate has ended or has not begun; renew it, or set the clocks",
+                "the peer's certificate has expired or is not valid yet; renew it, or correct the clocks",
             ),
             CertificateError::UnknownIssuer | CertificateError::BadSignature => (
                 "unknown_authority",
                 "no authority in client_ca has signed the peer's certificate; add its authority there, or have the \
-                 peer's intermediate certificates sent along",
+                 peer send its intermediate certificates",
             ),
             _ => (
                 "bad_certificate",
-                "the peer's certificate cannot be used; it has to be one of X.509 version 3 for client \
+                "the peer's certificate cannot be used; it must be an X.509 version 3 certificate for client \
                  authentication",
             ),
         },
         rustls::Error::AlertReceived(_) => (
             "refused_by_peer",
-            "the peer does not take this port's certificate or protocol; look at its trusted authorities and at the \
+            "the peer does not accept this port's certificate or protocol; check its trusted authorities and the \
              name it expects",
         ),
         _ => (
             "protocol",
-            "the peer speaks TLS that this port does not: it takes versions 1.2 and 1.3, with ALPN h2 for gRPC and \
-             http/1.1 for HTTP",
+            "the peer uses TLS that this port does not support: it accepts versions 1.2 and 1.3, with ALPN h2 for gRPC \
+             and http/1.1 for HTTP",
         ),
     }
 }

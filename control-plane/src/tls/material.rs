@@ -1,4 +1,4 @@
-//! What the files of one port hold, parsed into what a handshake needs.
+//! The contents of one port's TLS files, parsed for handshakes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::settings::PortTls;
 use crate::unusable::Unusable;
 use credence_storage::durable;
 
-/// A port's certificate with its key, and the authorities whose clients it believes: whole, and consistent.
+/// A port's certificate with its key, and the authorities for client certificates: complete and consistent.
 #[derive(Debug)]
 pub(crate) struct Material {
     pub(crate) config: Arc<ServerConfig>,
     clients: Option<Arc<dyn ClientCertVerifier>>,
-    /// When the port's certificate ends, in seconds since the Unix epoch.
+    /// When the port's certificate expires, in seconds since the Unix epoch.
     pub(crate) expires: i64,
-    /// Of the files' contents.
+    /// The digest of the files' contents.
     pub(crate) digest: [u8; 32],
 }
 
@@ -72,7 +72,7 @@ impl Contents {
 // === impl Material ===
 
 impl Material {
-    /// What the files hold now.
+    /// Reads and parses the present files.
     pub(crate) fn read(port: Port, settings: &PortTls) -> Result<Self, Unusable> {
         Self::parse(port, settings, &Contents::read(port, settings)?)
     }
@@ -87,7 +87,7 @@ impl Material {
             unusable(
                 "certificate",
                 &settings.certificate,
-                "has a certificate that cannot be read; have it issued again".to_owned(),
+                "has a certificate that cannot be parsed; have it issued again".to_owned(),
             )
         })?;
         let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|_| {
@@ -106,7 +106,7 @@ impl Material {
                         unusable(
                             "client_ca",
                             path,
-                            format!("has a certificate that no authority can have: {error}"),
+                            format!("has a certificate that is not valid for an authority: {error}"),
                         )
                     })?;
                 }
@@ -140,7 +140,7 @@ impl Material {
             unusable("key", &settings.key, problem)
         })?;
         config.alpn_protocols = vec![port.protocol().to_vec()];
-        // Every connection shows its certificate: a resumed one would live on what an earlier one has shown.
+        // Every connection must present its certificate: a resumed one would rely on an earlier one's.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Self {
@@ -151,8 +151,8 @@ impl Material {
         })
     }
 
-    /// Whether a client's certificate, with the intermediate ones behind it, is still signed by an authority that
-    /// counts. `now` is seconds since the Unix epoch.
+    /// Whether a client's certificate chain is still signed by a configured authority. `now` is in seconds since the
+    /// Unix epoch.
     pub(crate) fn accepts(&self, chain: &[CertificateDer<'_>], now: i64) -> bool {
         let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now.try_into().unwrap_or_default()));
         match (&self.clients, chain.split_first()) {
@@ -169,16 +169,16 @@ fn unusable(port: Port, member: &str, path: &Path, problem: &str) -> Unusable {
     Unusable(format!("tls.{port}.{member}: the file {path} {problem}"))
 }
 
-/// The certificates of a PEM file: one at least.
+/// The certificates of a PEM file, at least one.
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| format!("is no PEM: {error:?}; write -----BEGIN CERTIFICATE----- blocks"))?;
+        .map_err(|error| format!("is not PEM: {error:?}; write -----BEGIN CERTIFICATE----- blocks"))?;
     if found.is_empty() {
         return Err("holds no certificate; write at least one -----BEGIN CERTIFICATE----- block".to_owned());
     }
     Ok(found)
 }
 
-/// Bytes of one file: a bundle of several hundred authorities.
+/// The size limit of one file: a bundle of several hundred authorities.
 const MAX_FILE_BYTES: u64 = 1 << 20;

@@ -1,12 +1,12 @@
 //! TLS on the control plane's ports, with client certificates, from files that may change at any time.
 //!
-//! | file | what lives there |
+//! | file | contents |
 //! |---|---|
-//! | [`material`] | what the files hold, parsed whole or not at all |
-//! | [`port`] | one port's material in force, and how it is replaced |
-//! | [`handshake`] | how a connection begins, and why it may not |
-//! | [`peer`] | who is at the other end, and for how long that counts |
-//! | [`validity`] | until when a certificate is good |
+//! | [`material`] | the parsed contents of the files |
+//! | [`port`] | the certificate in force on a port, and its replacement |
+//! | [`handshake`] | handshakes, and why they fail |
+//! | [`peer`] | the other end of a connection, and the validity of its certificate |
+//! | [`validity`] | the expiry of a certificate |
 
 mod handshake;
 mod material;

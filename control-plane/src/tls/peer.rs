@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, and for how long that counts.
+//! The other end of a connection, and how long its certificate is valid.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -20,7 +20,7 @@ use credence_runtime::time::unix_seconds;
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     presented: Option<Presented>,
-    /// Does not keep its place.
+    /// A weak reference, so that it does not hold the connection's place.
     connection: Weak<Connection>,
 }
 
@@ -28,14 +28,14 @@ pub(crate) struct Peer {
 #[derive(Debug, Clone)]
 struct Presented {
     certificate: Arc<PeerCertificate>,
-    /// False from when it ends, or no authority that counts has signed it.
-    stands: watch::Receiver<bool>,
+    /// Becomes false when the certificate expires, or no configured authority has signed it.
+    is_valid: watch::Receiver<bool>,
 }
 
 // === impl Peer ===
 
 impl Peer {
-    /// The other end of this connection, before it has shown a certificate.
+    /// The other end of this connection, before it has sent a certificate.
     pub(crate) fn new(address: SocketAddr, connection: &Arc<Connection>) -> Self {
         Self {
             address,
@@ -44,17 +44,17 @@ impl Peer {
         }
     }
 
-    /// Notes that something of the peer's was let through, by this credential if one was shown: its connection is not
-    /// closed in favour of others, for good or until a [release](Self::release).
+    /// Notes that a request or stream of the peer was accepted, with this credential if one was presented. Its
+    /// connection is not closed for others, permanently or until a [release](Self::release).
     ///
     /// # Errors
-    /// The credential has its share of the connections.
+    /// The credential has used its share of the connections.
     pub(crate) fn accept(&self, credential: Option<&str>) -> Result<(), NoPlace> {
         let connection = self.connection.upgrade();
         connection.map_or(Ok(()), |connection| connection.accept(credential))
     }
 
-    /// Notes that a stream has ended that was [accepted](Self::accept).
+    /// Notes that an [accepted](Self::accept) stream has ended.
     pub(crate) fn release(&self) {
         if let Some(connection) = self.connection.upgrade() {
             connection.release();
@@ -68,8 +68,8 @@ impl Peer {
         }
     }
 
-    /// Notes the peer's certificate, which was verified with the intermediate ones behind it. From now on it is watched
-    /// whether it still counts; the connection ends soon after it no longer does.
+    /// Notes the peer's certificate, which was verified with its intermediates, and watches its validity. The
+    /// connection ends soon after the certificate becomes invalid.
     pub(super) fn show(&mut self, chain: Vec<CertificateDer<'static>>, port: &TlsPort) {
         let Some((certificate, expires)) = chain.first().and_then(|certificate| {
             let names = PeerCertificate::read(certificate)?;
@@ -77,8 +77,8 @@ impl Peer {
         }) else {
             return;
         };
-        let (standing, stands) = watch::channel(true);
-        self.presented = Some(Presented { certificate, stands });
+        let (validity, is_valid) = watch::channel(true);
+        self.presented = Some(Presented { certificate, is_valid });
         let connection = self.connection.clone();
         let mut changes = port.changes();
         let withdrawn = port.metrics.withdrawn.clone();
@@ -87,11 +87,11 @@ impl Peer {
             tokio::select! {
                 () = withdrawal(&mut changes, &chain, expires) => {}
                 // The connection has ended.
-                () = standing.closed() => return,
+                () = validity.closed() => return,
             }
             withdrawn.get_or_create(&label).inc();
-            standing.send_replace(false);
-            // Streams end first, and say why.
+            validity.send_replace(false);
+            // Streams end first, with a status.
             tokio::time::sleep(CUT_DELAY).await;
             if let Some(connection) = connection.upgrade() {
                 connection.closing.cancel();
@@ -99,23 +99,23 @@ impl Peer {
         });
     }
 
-    /// What the peer has shown, if it still counts.
+    /// The peer's certificate, if it is still valid.
     pub(crate) fn certificate(&self) -> Option<&Arc<PeerCertificate>> {
         let presented = self.presented.as_ref()?;
-        (*presented.stands.borrow()).then_some(&presented.certificate)
+        (*presented.is_valid.borrow()).then_some(&presented.certificate)
     }
 
-    /// Resolves once the certificate no longer counts: never, if there is none.
+    /// Resolves once the certificate becomes invalid; never, if there is none.
     pub(crate) async fn withdrawn(&mut self) {
         match &mut self.presented {
-            // An error means that its watcher has ended.
-            Some(presented) => drop(presented.stands.wait_for(|stands| !stands).await.map(drop)),
+            // An error means that the watcher has ended.
+            Some(presented) => drop(presented.is_valid.wait_for(|is_valid| !is_valid).await.map(drop)),
             None => std::future::pending().await,
         }
     }
 }
 
-/// Resolves once the certificate has ended, or no authority in force has signed it.
+/// Resolves once the certificate has expired, or no configured authority has signed it.
 async fn withdrawal(
     changes: &mut watch::Receiver<Arc<super::material::Material>>,
     chain: &[CertificateDer<'_>],
@@ -124,7 +124,7 @@ async fn withdrawal(
     loop {
         let now = unix_seconds();
         let accepted = changes.borrow_and_update().accepts(chain, now);
-        // Short steps, for the wall clock may be set.
+        // Sleeps in short steps, because the wall clock may be set.
         let left = u64::try_from(expires.saturating_sub(now)).unwrap_or_default();
         if !accepted || left == 0 {
             return;
@@ -138,7 +138,7 @@ async fn withdrawal(
     }
 }
 
-/// How long a connection lives on after its certificate no longer counts, for what its streams have to say at their end. No
-/// request counts meanwhile, and a client that tries one has lost time until its next attempt: so, short.
+/// How long a connection stays open after its certificate became invalid, so that its streams can send their status. It
+/// is short, because no request is accepted meanwhile, and a client that tries one loses time.
 const CUT_DELAY: Duration = Duration::from_millis(100);
 const MAX_STEP_SECONDS: u64 = 60;

@@ -1,4 +1,4 @@
-//! One port's certificate in force, and how it is replaced while the port is open.
+//! One port's certificate in force, and its replacement while the port is open.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::unusable::Unusable;
 use credence_runtime::metrics::{Labels, labels};
 use credence_runtime::throttle::Throttle;
 
-/// What is in force on a port that speaks TLS. Cheap to clone.
+/// The TLS material in force on a port. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsPort {
     pub(crate) port: Port,
@@ -23,21 +23,21 @@ pub(crate) struct TlsPort {
     files: Arc<Mutex<Files>>,
 }
 
-/// Both ports, with the files they are kept from.
+/// Both ports, with their files.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsPorts(Vec<TlsPort>);
 
-/// The files that say what is in force on a port.
+/// The files of a port.
 #[derive(Debug)]
 struct Files {
     settings: PortTls,
-    /// What was last found in the files and could not be used, once or oftener.
+    /// The last unusable contents, and whether they were found more than once.
     unusable: Option<UnusableFiles>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct UnusableFiles {
-    /// Absent where they could not even be read.
+    /// Absent if the files could not be read.
     contents: Option<Contents>,
     reported: bool,
 }
@@ -49,7 +49,7 @@ impl TlsPort {
         Arc::clone(&self.current.borrow())
     }
 
-    /// Hears of every change of what is in force.
+    /// Notifies of every change of the material in force.
     pub(super) fn changes(&self) -> watch::Receiver<Arc<Material>> {
         self.current.subscribe()
     }
@@ -58,32 +58,32 @@ impl TlsPort {
 // === impl TlsPorts ===
 
 impl TlsPorts {
-    /// Reads the files of the ports that speak TLS.
+    /// Reads the files of the ports with TLS.
     pub(crate) fn open(settings: &TlsSettings, metrics: &TlsMetrics) -> Result<Self, Unusable> {
         let open = |port| files_of(settings, port).map(|settings| TlsPort::open(port, settings, metrics));
         let ports = [Port::Http, Port::Grpc].into_iter().filter_map(open);
         ports.collect::<Result<_, _>>().map(Self)
     }
 
-    /// What is in force on a port; nothing if it speaks plain text.
+    /// The TLS of a port; none if it is plaintext.
     pub(crate) fn of(&self, port: Port) -> Option<TlsPort> {
         self.0.iter().find(|open| open.port == port).cloned()
     }
 
-    /// Looks after the files for as long as it is polled: what they hold is in force within [`INTERVAL`]. Their contents
-    /// are compared, so that it does not matter in which way they were replaced.
+    /// Checks the files for as long as it is polled: changed contents are in force within [`INTERVAL`]. The contents
+    /// are compared, so it does not matter how the files were replaced.
     pub(crate) async fn follow_files(self) {
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let ports = self.clone();
-            // Its panic has been reported; the next round tries again.
+            // A panic was already reported; the next round tries again.
             let _ = tokio::task::spawn_blocking(move || ports.0.iter().for_each(TlsPort::look)).await;
         }
     }
 
-    /// Takes over other files, or what the same ones hold now: of both ports, or of none.
+    /// Applies other files, or the present contents of the same ones: for both ports, or for none.
     pub(crate) fn replace(&self, settings: &TlsSettings) -> Result<(), Unusable> {
         let replacement = |port: Port| match (self.of(port), files_of(settings, port)) {
             (Some(open), Some(settings)) => Ok(Some((open, settings, Material::read(port, settings)?))),
@@ -127,7 +127,7 @@ impl TlsPort {
         Ok(open)
     }
 
-    /// Puts in force what the files hold, if it is something else, and can be used.
+    /// Puts the files' contents in force, if they have changed and can be used.
     fn look(&self) {
         let (port, metrics) = (self.port, &self.metrics);
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,7 +137,7 @@ impl TlsPort {
             .is_ok_and(|contents| self.current().digest == contents.digest())
         {
             if files.unusable.take().is_some() {
-                tracing::info!(port = port.name(), "the TLS files hold again what is in force");
+                tracing::info!(port = port.name(), "the TLS files hold the certificate in force again");
             }
             metrics.files_current.get_or_create(&label(port)).set(1);
             return;
@@ -153,11 +153,13 @@ impl TlsPort {
                 self.put_in_force(material);
             }
             Err(error) => {
-                // A replacement of one file after the other is between the two for a moment: that is no news yet.
+                // While the files are replaced one by one, they are inconsistent for a moment. This is not reported
+                // yet.
                 let again = files.unusable.as_ref().filter(|unusable| unusable.contents == contents);
                 let (seen, reported) = (again.is_some(), again.is_some_and(|unusable| unusable.reported));
                 if seen && !reported {
-                    tracing::error!(%error, port = port.name(), "the TLS files changed and cannot be used; what they held before stays in force until its certificate ends");
+                    tracing::error!(%error, port = port.name(), "the TLS files changed and cannot be used; the earlier \
+                        certificate stays in force until it expires");
                     metrics.files_current.get_or_create(&label(port)).set(0);
                     metrics.reloads.get_or_create(&reload(port, "failure")).inc();
                 }
@@ -207,5 +209,5 @@ fn reload(port: Port, outcome: &'static str) -> Labels<2> {
     labels([("port", port.name()), ("outcome", outcome)])
 }
 
-/// How often the files are looked at.
+/// How often the files are checked.
 const INTERVAL: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Who may do what, by tokens.
+//! Roles: which token may do what.
 
 use credence_control_plane::{GrpcAccess, Role, TokenSettings};
 use serde_json::json;
@@ -28,7 +28,7 @@ fn token(name: &str, role: Role) -> TokenSettings {
     }
 }
 
-/// One whose tokens are the names of their roles.
+/// A control plane whose tokens are the names of their roles.
 async fn start(place: &Place, change: impl FnOnce(&mut Vec<TokenSettings>)) -> Server {
     place
         .start_with(|config| {
@@ -92,7 +92,7 @@ async fn without_a_credential_a_stream_is_refused_with_the_cure() {
         let refused = server.watch_as(authorization).await.err().unwrap();
         assert_eq!(refused.code(), Code::Unauthenticated, "{authorization:?}");
         assert!(refused.message().contains("Authorization: Bearer"), "{refused}");
-        // To a filter that reports, UNAUTHENTICATED would say that its source is unknown.
+        // UNAUTHENTICATED would tell a reporting filter that its source is unknown.
         let refused = server.report_as(authorization, None).await.err().unwrap();
         assert_eq!(refused.code(), Code::PermissionDenied, "{authorization:?}");
     }
@@ -104,7 +104,7 @@ async fn without_a_credential_a_stream_is_refused_with_the_cure() {
 }
 
 #[tokio::test]
-async fn an_open_port_takes_everybody_but_a_wrong_token() {
+async fn an_open_port_accepts_any_client_but_no_wrong_token() {
     let place = Place::new();
     let server = place.start().await;
     server.watch_as(None).await.unwrap();
@@ -116,7 +116,7 @@ async fn an_open_port_takes_everybody_but_a_wrong_token() {
 async fn a_token_bound_to_issuers_revokes_their_principals_only() {
     let place = Place::new();
     let server = start(&place, |tokens| {
-        // Filters follow the whole log, and without any the configuration would be refused.
+        // Filters follow the whole log. A configuration without one of them would be refused.
         for token in tokens.iter_mut().filter(|token| token.name == "revoker") {
             token.issuers = Some(vec![ISSUER.to_owned()]);
         }
@@ -203,7 +203,7 @@ async fn a_token_that_is_taken_out_stops_working_without_a_restart() {
     assert_eq!(revoke("Bearer new").await, 200);
     let (code, message) = watcher.refusal().await;
     assert_eq!(code, Code::Unauthenticated, "{message}");
-    // Who still counts has noticed nothing.
+    // A credential that is still valid is not affected.
     assert_eq!(filter.update().await.position.unwrap().seq, 1);
     assert_eq!(
         server
@@ -215,7 +215,7 @@ async fn a_token_that_is_taken_out_stops_working_without_a_restart() {
 }
 
 #[tokio::test]
-async fn settings_that_can_not_be_used_change_nothing() {
+async fn settings_that_cannot_be_used_change_nothing() {
     let place = Place::new();
     let server = start(&place, |_| {}).await;
     let mut settings = place.config().settings;

@@ -1,4 +1,4 @@
-//! `AuditService.Report`, and what is read back of it.
+//! `AuditService.Report`, and the API that reads records back.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn acknowledged_evidence_survives_a_crash() {
 }
 
 #[tokio::test]
-async fn what_is_sent_again_after_a_reconnect_is_stored_once() {
+async fn entries_sent_again_after_a_reconnect_are_stored_once() {
     let place = Place::new();
     let server = place.start().await;
     let (mut reporter, welcome) = server.report(None).await.unwrap();
@@ -77,7 +77,7 @@ async fn a_gap_in_the_sequence_is_refused() {
 }
 
 #[tokio::test]
-async fn nobody_continues_a_source_without_its_secret() {
+async fn a_source_cannot_be_continued_without_its_secret() {
     let place = Place::new();
     let server = place.start().await;
     let (_reporter, welcome) = server.report(None).await.unwrap();
@@ -238,7 +238,7 @@ async fn a_damaged_ledger_refuses_evidence_says_so_and_does_not_touch_revocation
     let refused = server.report(None).await.err().unwrap();
     assert_eq!(refused.code(), Code::Unavailable);
     assert!(refused.message().contains("damaged"), "{refused}");
-    // Whoever asks what is recorded of somebody must not be told: nothing.
+    // A query must not answer "no records" about a damaged ledger.
     for path in ["/v1/audit/events", "/v1/audit/events/0", "/v1/audit/stream"] {
         let answer = server.get_with(path, &[("last-event-id", "0")]).await;
         assert_eq!(answer.status, 503, "{path}: {}", answer.text);
@@ -248,7 +248,7 @@ async fn a_damaged_ledger_refuses_evidence_says_so_and_does_not_touch_revocation
 }
 
 #[tokio::test]
-async fn a_planned_stop_acknowledges_what_it_took() {
+async fn a_planned_stop_acknowledges_the_entries_it_accepted() {
     let place = Place::new();
     let server = place.start().await;
     let (mut reporter, _) = server.report(None).await.unwrap();
@@ -312,7 +312,7 @@ async fn a_chain_that_was_presented_before_is_shown_by_its_digest_and_not_as_ano
 }
 
 #[tokio::test]
-async fn events_are_found_by_what_they_say_and_paged() {
+async fn events_are_found_by_their_members_and_paged() {
     let place = Place::new();
     let server = place.start().await;
     let (mut reporter, _) = server.report(None).await.unwrap();
@@ -392,7 +392,7 @@ async fn every_condition_narrows_the_answer() {
     .map(|entry| v1::Entry { entry: Some(entry) });
     reporter.batch(1, entries.to_vec()).await;
     reporter.acknowledged().await;
-    // A chain is shown to whoever asks for it.
+    // Chains are shown on request.
     for (query, expected) in [
         ("", &["aggregate", "decision", "source"][..]),
         ("?agent=thumbprint", &["decision"]),
@@ -448,7 +448,7 @@ async fn tools(server: &Server) -> Vec<String> {
     texts(server, "tool").await
 }
 
-/// What happened to sources.
+/// The changes of sources.
 async fn changes(server: &Server) -> Vec<String> {
     texts(server, "change").await
 }

@@ -41,7 +41,7 @@ async fn a_stream_goes_on_behind_the_last_event_and_shows_only_what_was_asked_fo
     let place = Place::new();
     let server = place.start().await;
     let (mut reporter, _) = server.report(None).await.unwrap();
-    // More than are read at once.
+    // More than one read returns.
     for batch in 0..4 {
         reporter.batch(batch * 500 + 1, events(&["read"; 500])).await;
         reporter.acknowledged().await;
@@ -54,7 +54,7 @@ async fn a_stream_goes_on_behind_the_last_event_and_shows_only_what_was_asked_fo
     }
     let mut narrow = open(&server, "?tool=pay&last_event_id=0", None).await;
     assert_eq!(narrow.record().await.id.as_deref(), Some("2001"));
-    // So that it need not be given the same records to look at again.
+    // So that a client need not read the same records again.
     assert_eq!(narrow.named("alive").await.id.as_deref(), Some("2002"));
 }
 
@@ -116,7 +116,7 @@ async fn a_planned_stop_shows_what_was_recorded_and_says_so() {
 }
 
 #[tokio::test]
-async fn there_are_so_many_places_and_no_more() {
+async fn streams_beyond_the_limit_are_refused() {
     let place = Place::new();
     let server = place.start_with(|config| config.limits.max_audit_subscribers = 1).await;
     let mut stream = open(&server, "", None).await;

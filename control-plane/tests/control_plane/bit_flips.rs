@@ -1,6 +1,6 @@
-//! A bit of the data folder flips while no control plane runs. The next start refuses the folder and names the file, or
-//! it answers everything as it would have without the flip, also after further writes and another start. It may say
-//! that it does not know (a 5xx, or a history that is said to be incomplete); it never answers something else.
+//! Flips a bit of the data folder while no control plane runs. The next start must refuse the folder and name the file,
+//! or answer every question as without the flip, also after further writes and another start. It may answer that it
+//! does not know (a 5xx, or a history marked incomplete), but never anything else.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,26 +16,26 @@ use super::harness::{ISSUER, Place, Server, delegation, event, raise};
 use super::provider::{create, patch, realm, scim, set_active, settings};
 use super::security_events::{SESSION_REVOKED, Signer, claims, publish, push, transmitter};
 
-/// What a control plane answers, by question.
+/// A control plane's answers, by question.
 type Answers = BTreeMap<String, Answer>;
 
 #[derive(Debug, Clone, PartialEq)]
 enum Answer {
     Is(Value),
-    /// A 5xx: it says that it does not know.
+    /// A 5xx: it does not know.
     Unknown,
-    /// Newest first, with nothing missing behind the last, or said to be incomplete.
+    /// Newest first: complete, or marked incomplete.
     History {
         entries: Vec<Value>,
         is_complete: bool,
     },
 }
 
-/// A folder with something of everything in it, as a process left it.
+/// A folder with data of every kind, as a process left it.
 struct World {
     place: Place,
     signer: Signer,
-    /// A security event that was carried out.
+    /// A processed security event.
     taken: String,
     ticket: v1::SourceTicket,
     users: Vec<String>,
@@ -50,10 +50,10 @@ enum End {
     Killed,
 }
 
-/// What a start on a changed folder came to.
+/// The result of a start on a changed folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
-    /// In these words, which name a file.
+    /// With this message, which names a file.
     Refused(String),
     AnsweredAsBefore,
 }
@@ -141,13 +141,13 @@ impl World {
     fn write(&self, path: &Path, bytes: &[u8]) {
         let path = self.place.path("").join(path);
         if std::fs::read(&path).ok().as_deref() != Some(bytes) {
-            // Another file: what is left of a process that was dropped may still write to the one before.
+            // Replaces the file: a dropped process may still write to the old one.
             let _ = std::fs::remove_file(&path);
             std::fs::write(path, bytes).unwrap();
         }
     }
 
-    /// Flips a bit, and puts everything back afterwards.
+    /// Flips a bit, and restores all files afterwards.
     async fn judge_flip(&self, path: &Path, bit: usize) -> Result<Verdict, String> {
         let mut bytes = self.files[path].clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -219,7 +219,7 @@ impl World {
                 }),
             );
         }
-        for subject in ["alice", "bob", "carol", "dave", "nobody"] {
+        for subject in ["alice", "bob", "carol", "dave", "unknown"] {
             let path = format!("/v1/principals?issuer={ISSUER}&subject={subject}");
             let answer = server.get_with(&path, &[]).await;
             if answer.status >= 500 {
@@ -227,7 +227,7 @@ impl World {
                 continue;
             }
             let body = answer.json();
-            // The replayed event is about alice: were it taken, alice would be raised again.
+            // The replayed event is about alice: if it were accepted, alice would be raised again.
             add(
                 &format!("{path}, in force"),
                 Answer::Is(json!([body["epoch"], body["disabled_by"], body["seq"]])),
@@ -252,7 +252,7 @@ impl World {
             let found = server.get_with(&path, &[]).await;
             add(&path, answer_of(found.status, || found.json()["events"].clone()));
         }
-        // Only its own source key makes a ticket good.
+        // A ticket is valid only with its own source key.
         let resumed = match server.report(Some(self.ticket.clone())).await {
             Ok((_, welcome)) => Answer::Is(welcome.acknowledged.into()),
             Err(status) if status.code() == tonic::Code::Unavailable => Answer::Unknown,
@@ -274,7 +274,7 @@ impl World {
     }
 }
 
-/// What was written after the folder was as it is compared is left out.
+/// Leaves out records written after the answers to compare with.
 fn is_known(record: &v1::Record) -> bool {
     match &record.subject {
         Some(Subject::Principal(state)) => {
@@ -308,7 +308,7 @@ fn answer_of(status: u16, body: impl FnOnce() -> Value) -> Answer {
     }
 }
 
-/// Whether nothing was answered otherwise than expected.
+/// Whether every answer is as expected.
 fn judge(expected: &Answers, found: &Answers) -> Result<(), String> {
     for (question, expected) in expected {
         let found = found.get(question).unwrap_or(&Answer::Unknown);
@@ -343,7 +343,7 @@ fn names_a_file(refusal: &str) -> Result<Verdict, String> {
     }
 }
 
-/// Every file below the folder, by its path from there. The lock's contents mean nothing.
+/// Every file below the folder, by its relative path. The lock's contents do not matter.
 fn read_all(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -361,14 +361,14 @@ fn read_all(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files
 }
 
-/// How many bits are flipped, at most, of each file.
+/// The most bits to flip in each file.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
-    /// Of a small file that decides what is in force: those in `log/`.
+    /// In a small file that decides the state: those in `log/`.
     of_state: usize,
-    /// Of every other small file.
+    /// In every other small file.
     of_small: usize,
-    /// Of a large file, in those of its parts that are not empty.
+    /// In the nonempty parts of a large file.
     of_large: usize,
 }
 
@@ -399,7 +399,7 @@ impl Sample {
     }
 }
 
-/// To how many starts were refused and how many were not.
+/// Returns how many starts were refused and how many were not.
 async fn flip(world: &World, sample: Sample) -> (usize, usize) {
     let mut random = Random(0x5EED);
     let (mut refused, mut answered) = (0, 0);
@@ -418,7 +418,7 @@ async fn flip(world: &World, sample: Sample) -> (usize, usize) {
     (refused, answered)
 }
 
-/// Bytes of a file that is small.
+/// The size in bytes up to which a file is small.
 const SMALL: usize = 512;
 const PART: usize = 512;
 
@@ -465,7 +465,7 @@ async fn every_bit_of_the_small_files_and_many_of_the_large_ones_are_refused_or_
             of_large: 60,
         };
         let (refused, answered) = flip(&world, sample).await;
-        #[allow(clippy::print_stdout, reason = "what was tried is for the one who runs it")]
+        #[allow(clippy::print_stdout, reason = "the test prints its counts")]
         {
             println!("{end:?}, compacted {compacted}: {refused} refused, {answered} answered as before");
         }
@@ -476,7 +476,7 @@ async fn every_bit_of_the_small_files_and_many_of_the_large_ones_are_refused_or_
 #[tokio::test(flavor = "multi_thread")]
 async fn the_judge_of_flipped_bits_notices_every_kind_of_wrong_answer() {
     let world = World::begin(End::Stopped, false).await;
-    // Damage that no checksum shows: years have passed, says the clock, and what was revoked is forgotten.
+    // Damage that no checksum detects: the clock is years ahead, so revocations are forgotten.
     let ahead = world.place.clock() + 3 * 365 * 86_400;
     world.place.set_clock(ahead);
     let wrong = world.try_folder().await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Requests that are answered before their bodies have been read.
+//! Requests answered before their bodies have been read.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::harness::{Place, Server, TOKEN};
 
-/// A client that sends before it reads, as simple ones do.
+/// A client that sends the whole request before it reads, as simple ones do.
 struct Client(TcpStream);
 
 // === impl Client ===
 
 impl Client {
-    /// Its own kernel takes over little of what it sends, so that it cannot be done before the server has read.
+    /// With a small send buffer, so that it cannot finish sending before the server has read.
     async fn connect(server: &Server) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_send_buffer_size(64 << 10).unwrap();
@@ -25,14 +25,14 @@ impl Client {
         sent.await.expect("the server does not read").unwrap();
     }
 
-    /// Waits until there is an answer, but leaves it to be read.
+    /// Waits until there is an answer, without reading it.
     async fn wait_for_answer(&mut self) {
         let mut first = [0];
         let answered = tokio::time::timeout(PATIENCE, self.0.peek(&mut first));
         assert_eq!(answered.await.expect("there is no answer").unwrap(), 1);
     }
 
-    /// The status line and headers of the next answer, in lower case; its body is passed over.
+    /// The status line and headers of the next answer, in lower case; skips its body.
     async fn answer(&mut self) -> String {
         let reading = async {
             let mut head = Vec::new();
@@ -52,7 +52,7 @@ impl Client {
 }
 
 #[tokio::test]
-async fn whoever_sends_too_much_reads_the_answer_that_says_so_and_can_go_on() {
+async fn a_client_that_sends_too_much_reads_the_refusal_and_can_go_on() {
     let place = Place::new();
     let server = place.start().await;
     let operator = format!("authorization: Bearer {TOKEN}\r\n");
@@ -97,7 +97,7 @@ async fn whoever_sends_too_much_reads_the_answer_that_says_so_and_can_go_on() {
 }
 
 #[tokio::test]
-async fn whoever_asks_before_sending_a_body_is_refused_without_it() {
+async fn a_client_that_asks_before_sending_a_body_is_refused_without_it() {
     let place = Place::new();
     let server = place.start().await;
     let mut client = Client::connect(&server).await;
@@ -135,7 +135,7 @@ async fn a_body_without_an_end_is_cut_off() {
         tokio::time::timeout(PATIENCE, sending)
             .await
             .expect("it was not cut off");
-        // 4 MiB are dropped; the kernel may have taken over some more.
+        // The server drops 4 MiB; the kernel may have buffered some more.
         assert!((4 << 20..32 << 20).contains(&sent), "{sent}");
     }
 }
@@ -160,6 +160,7 @@ async fn a_body_that_does_not_come_is_waited_for_as_long_as_a_request_may_take()
 
 /// A body that is too large for every route, but is still read to its end.
 const LARGE: usize = 2 << 20;
-/// More than the limit of a batch of status checks, the largest: the server looks at what comes, not at what is announced.
+/// More than the largest limit, that of a batch of status checks. The server counts received bytes, not the announced
+/// length.
 const MORE_THAN_ANY_BODY: usize = (1 << 20) + 1;
 const PATIENCE: Duration = Duration::from_secs(20);

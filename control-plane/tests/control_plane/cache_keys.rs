@@ -1,4 +1,4 @@
-//! The keys that a watch stream brings for the filters' shared caches.
+//! The keys for the filters' shared caches, which a watch stream delivers.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use credence_wire::v1::watch_response::Message as WatchAnswer;
 
 use super::harness::{Place, Server, Watcher};
 
-/// A stream of a filter in this node, and the keys that it was welcomed with.
+/// A stream of a filter in this node, and the keys in its welcome.
 async fn welcomed(server: &Server, node: &str) -> (Watcher, v1::CacheKeys) {
     let mut watcher = server.open_watch().await.unwrap();
     let hello = v1::WatchHello {
@@ -53,7 +53,7 @@ async fn a_rotation_reaches_an_open_stream_and_leaves_the_last_key_as_the_previo
         .start_with(|config| config.log.cache_key_rotation = Duration::from_secs(1))
         .await;
     let (mut watcher, mut known) = welcomed(&server, "one").await;
-    // A machine that stands still for a second sees two rotations as one.
+    // A machine that stops for a second sees two rotations as one.
     for _ in 0..5 {
         let WatchAnswer::CacheKeys(keys) = watcher.next().await.unwrap() else {
             panic!("nothing else has happened")

@@ -1,4 +1,4 @@
-//! An authority that signs what a test needs, by `openssl`.
+//! A CA that signs certificates for tests, with `openssl`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-/// Its files go when it is dropped.
+/// Its files are removed when it is dropped.
 pub(crate) struct Authority {
     folder: tempfile::TempDir,
     name: String,
@@ -49,12 +49,12 @@ impl Authority {
         read(&self.path())
     }
 
-    /// For a day, with these names, such as `URI:spiffe://mesh/envoy`.
+    /// Valid for a day, with these names, such as `URI:spiffe://mesh/envoy`.
     pub(crate) fn issue(&self, names: &str) -> Certificate {
         self.issue_until(names, Duration::from_secs(24 * 60 * 60))
     }
 
-    /// A day old and ended an hour ago.
+    /// A day old, expired an hour ago.
     pub(crate) fn issue_ended(&self, names: &str) -> Certificate {
         let now = OffsetDateTime::now_utc();
         self.sign(names, now - Duration::from_secs(3600))

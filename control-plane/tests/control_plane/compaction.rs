@@ -1,4 +1,4 @@
-//! What a compaction leaves of the log.
+//! The log after a compaction.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ fn epoch_of(records: &[v1::Record], subject: &str) -> u64 {
     found.unwrap_or_else(|| panic!("nothing about {subject}"))
 }
 
-/// Raises until the file has been compacted once more. Returns how large it was before.
+/// Raises until the file has been compacted once more. Returns its size before.
 async fn raise_until_compacted(server: &Server) -> f64 {
     let before = compactions(server).await;
     let begun = Instant::now();
@@ -59,7 +59,7 @@ async fn a_file_of_superseded_records_is_compacted_and_nothing_else_changes() {
     let (mut watcher, _, _) = server.watch_from_snapshot().await;
     let alice = server.revoke(raise("alice")).await["epoch"].as_u64().unwrap();
     let early = watcher.update().await.position.unwrap();
-    // The second may have begun within the first.
+    // The second compaction may have begun during the first one.
     let first = raise_until_compacted(&server).await;
     let before = f64::max(first, raise_until_compacted(&server).await);
     let after = size(&server).await;
@@ -96,10 +96,10 @@ async fn a_history_survives_a_compaction() {
 }
 
 #[tokio::test]
-async fn a_damaged_index_of_histories_is_made_anew_and_says_where_something_is_missing() {
+async fn a_damaged_index_of_histories_is_rebuilt_and_marks_what_is_missing() {
     let index_is_empty = |bytes: &mut Vec<u8>| bytes.clear();
     let half_is_gone = |bytes: &mut Vec<u8>| bytes.truncate(bytes.len() / 2);
-    // Every byte of every page, beyond the header.
+    // Every byte of every page, except the header.
     let all_is_flipped = |bytes: &mut Vec<u8>| bytes[4_096..].iter_mut().for_each(|byte| *byte ^= 1);
     let damages: [fn(&mut Vec<u8>); 3] = [index_is_empty, half_is_gone, all_is_flipped];
     for damage in damages {
@@ -109,7 +109,7 @@ async fn a_damaged_index_of_histories_is_made_anew_and_says_where_something_is_m
         server.history_of("alice").await;
         server.running.shutdown().await;
         harm(&place, damage);
-        // The log has all of it still.
+        // The log still has all of it.
         let server = place.start_with(|config| config.log.compact_above_bytes = 4_096).await;
         let alice = server.history_of("alice").await;
         assert_eq!(alice["history"].as_array().unwrap().len(), 1, "{alice}");
@@ -173,7 +173,7 @@ async fn a_delegation_is_forgotten_once_no_token_can_carry_it_any_more() {
     server.revoke(raise("alice")).await;
     server.revoke(delegation("old")).await;
     drop(server);
-    // As if a control plane had run for as long as a token may live, and some more.
+    // As if a control plane had run for longer than the lifetime of a token.
     let shows = place.clock();
     place.set_clock(shows + 60);
     let server = place.start_with(short).await;

@@ -13,13 +13,13 @@ use tonic::Code;
 use super::harness::{Answer, Place, Server, TOKEN, raise};
 use super::stream::Stream;
 
-/// Of filters whose leases are to end here; the others' last for longer.
+/// For filters whose leases end in these tests; the others' last longer.
 const MAX_STALENESS: Duration = Duration::from_secs(3);
 
-/// What is told at once takes less on a busy machine, and no lease is over by then.
+/// An immediate answer takes less, even on a busy machine. No lease ends before that.
 const SOON: Duration = Duration::from_secs(2);
 
-/// What waits for a lease is not done by then.
+/// A call that waits for a lease takes longer.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 const SECRET: [u8; 32] = [5; 32];
@@ -71,7 +71,7 @@ async fn one_that_wants_no_confirmation_is_answered_at_once_and_can_ask_for_it_l
 }
 
 #[tokio::test]
-async fn what_is_not_in_the_log_is_404_and_what_cannot_be_waited_for_400() {
+async fn an_unknown_position_is_404_and_an_invalid_query_400() {
     let place = Place::new();
     let server = place.start().await;
     server.revoke(raise("alice")).await;
@@ -118,7 +118,7 @@ async fn a_filter_that_applies_nothing_is_waited_for_once_and_then_not_echoed() 
     assert!(echoed.elapsed() >= MAX_STALENESS, "{:?}", echoed.elapsed());
     server.wait_for("credence_revocation_stalls_total 1").await;
 
-    // It is not fresh any more: nothing waits for it, however often it pings.
+    // It is not fresh any more: no revocation waits for it, however often it pings.
     filter.say(WatchMessage::Ping(v1::Ping { id: 8 })).await;
     assert_eq!(Revoked::begin(&server).soon().await.status, 200);
     let seq = filter.update().await.position.unwrap().seq;
@@ -127,7 +127,7 @@ async fn a_filter_that_applies_nothing_is_waited_for_once_and_then_not_echoed() 
         WatchAnswer::Pong(pong) => assert_eq!((pong.id, pong.head), (8, seq)),
         other => panic!("{other:?}"),
     }
-    // From here on it may be.
+    // From here on it may be fresh.
     Revoked::begin(&server).still_waits().await;
 }
 
@@ -172,7 +172,7 @@ async fn a_filter_that_returns_with_its_secret_is_waited_for_until_it_has_applie
     drop(filter);
     server.wait_for("credence_revocation_subscribers 0").await;
 
-    // What can be read on the way is no secret.
+    // Values that an eavesdropper can see are not the secret.
     for secret in [vec![6; 32], digest(SECRET)] {
         let stranger = v1::WatchHello {
             earlier_secrets: vec![secret],
@@ -228,7 +228,7 @@ async fn calls_beyond_those_that_may_wait_are_answered_at_once() {
     let place = Place::new();
     let server = place
         .start_with(|config| {
-            // A quarter of them may wait, a quarter of that of one address.
+            // A quarter of them may wait, and one address gets a quarter of that.
             config.limits.max_calls = 16;
         })
         .await;
@@ -275,7 +275,7 @@ async fn a_client_that_holds_revocations_up_again_and_again_is_refused_and_no_ot
         .await
         .unwrap();
     for times in 1..=4 {
-        // A stream of its own each time.
+        // A new stream each time.
         let mut stream = stalling().await.unwrap();
         server.revoke(raise("alice")).await;
         steady.update().await;
@@ -286,7 +286,7 @@ async fn a_client_that_holds_revocations_up_again_and_again_is_refused_and_no_ot
             .await;
         if times < 4 {
             stream.say(WatchMessage::Leaving(v1::Leaving {})).await;
-            // Those within half of the longest lease count once.
+            // Delays within half of the longest lease count once.
             tokio::time::sleep(Duration::from_millis(1_100)).await;
             steady.ping(times + 1).await;
         } else {
@@ -303,7 +303,7 @@ async fn a_client_that_holds_revocations_up_again_and_again_is_refused_and_no_ot
 }
 
 #[tokio::test]
-async fn what_a_client_may_not_say_ends_its_stream() {
+async fn a_message_that_a_client_may_not_send_ends_its_stream() {
     let place = Place::new();
     let server = place.start().await;
     let beyond = server.filter().await;
@@ -334,7 +334,7 @@ fn short_leases(config: &mut Config) {
     config.log.max_staleness = MAX_STALENESS;
 }
 
-/// A credential that may follow the log, its own name.
+/// A credential that may follow the log. Its token is its name.
 fn filter_token(name: &str) -> TokenSettings {
     TokenSettings {
         name: name.to_owned(),
@@ -345,13 +345,13 @@ fn filter_token(name: &str) -> TokenSettings {
     }
 }
 
-/// Asks how far a revocation has come.
+/// Asks for the confirmation state of a revocation.
 async fn position(server: &Server, path_and_query: &str) -> Answer {
     let path = format!("/v1/revocations/{path_and_query}");
     server.get(&path, &[&format!("Bearer {TOKEN}")]).await
 }
 
-/// Waits until so many filters have applied it. Returns what is told of them.
+/// Waits until this many filters have applied it. Returns the answer about them.
 async fn wait_for_applied(server: &Server, seq: u64, applied: u64) -> Value {
     let begun = Instant::now();
     loop {

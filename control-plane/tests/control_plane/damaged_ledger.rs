@@ -1,4 +1,4 @@
-//! What is served of a ledger that a disk has damaged, or that was taken back to an earlier state.
+//! Answers about a ledger that a disk has damaged, or that was reset to an earlier state.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,7 +28,7 @@ async fn a_page_marks_a_record_that_cannot_be_read_and_has_all_the_others() {
     let one = server.get("/v1/audit/events/2", &[&format!("Bearer {TOKEN}")]).await;
     assert_eq!((one.status, one.json()["kind"].as_str()), (200, Some("unreadable")));
     server.wait_for("credence_ledger_unreadable_records 1").await;
-    // What is served for others to check is as it was, or not served.
+    // Tiles for verification are unchanged, or not served.
     let (status, caching, _) = raw(&server, "/ledger/tile/entries/000.p/4").await;
     assert_eq!((status, caching.as_str()), (500, "no-store"));
 }
@@ -98,7 +98,7 @@ async fn a_folder_that_was_taken_back_signs_nothing_below_the_published_note_unt
 }
 
 #[tokio::test]
-async fn a_start_is_refused_where_the_published_note_can_not_be_kept_outside_of_the_data_folder() {
+async fn a_start_is_refused_if_the_published_note_is_not_outside_of_the_data_directory() {
     let (place, outside) = (Place::new(), tempfile::tempdir().unwrap());
     std::fs::write(outside.path().join("file"), "").unwrap();
     for (note, cure) in [
@@ -115,7 +115,7 @@ async fn a_start_is_refused_where_the_published_note_can_not_be_kept_outside_of_
         assert!(error.starts_with("at ledger.published_note: "), "{error}");
         assert!(error.contains(folder) && error.contains(cure), "{error}");
     }
-    // Nothing was begun.
+    // The start has created nothing.
     assert!(!place.path("ledger").exists());
 }
 
@@ -147,7 +147,7 @@ async fn record(server: &Server, tools: &[&str]) {
     published(server, size).await;
 }
 
-/// Waits until a checkpoint covers so many records.
+/// Waits until a checkpoint covers this many records.
 async fn published(server: &Server, size: u64) {
     let begun = std::time::Instant::now();
     loop {
@@ -185,7 +185,7 @@ async fn raw(server: &Server, path: &str) -> (u16, String, Vec<u8>) {
     asking.await.unwrap()
 }
 
-/// Flips a bit of the record of this index, where it lies.
+/// Flips a bit of the record of this index on disk.
 async fn damage_record(server: &Server, place: &Place, index: usize) {
     let leaf = {
         let (_, _, bundle) = raw(server, &format!("/ledger/tile/entries/000.p/{}", index + 1)).await;

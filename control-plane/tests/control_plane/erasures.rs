@@ -1,4 +1,4 @@
-//! `POST /v1/audit/erasures`, and who may read what is published.
+//! `POST /v1/audit/erasures`, and who may read published tiles.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,7 +21,7 @@ fn request_17(subject: &str) -> Value {
     json!({"principal": {"issuer": ISSUER, "subject": subject}, "reason": "request 17"})
 }
 
-/// Whose name is his role's.
+/// A token with its role's name.
 fn token(role: Role, issuer: Option<&str>) -> TokenSettings {
     TokenSettings {
         name: role.name().to_owned(),
@@ -32,7 +32,7 @@ fn token(role: Role, issuer: Option<&str>) -> TokenSettings {
     }
 }
 
-/// An event whose delegation lives for another hour.
+/// An event whose delegation is valid for another hour.
 fn living_event() -> v1::Entry {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let mut entry = event("a");
@@ -52,7 +52,7 @@ async fn live_delegations(server: &Server) -> usize {
 }
 
 #[tokio::test]
-async fn what_was_known_of_a_principal_is_erased_and_the_ledger_says_by_whom_and_why_and_not_whose() {
+async fn an_erasure_removes_a_principals_data_and_records_who_and_why_but_not_whose() {
     let place = Place::new();
     let server = place.start().await;
     let (mut reporter, _) = server.report(None).await.unwrap();
@@ -102,7 +102,7 @@ async fn only_admins_erase_and_those_bound_to_issuers_only_theirs() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_not_whole_erases_nothing_and_says_what_is_missing() {
+async fn an_incomplete_request_erases_nothing_and_says_what_is_missing() {
     let place = Place::new();
     let server = place.start().await;
     let (mut reporter, _) = server.report(None).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_request_that_is_not_whole_erases_nothing_and_says_what_is_missing() {
 }
 
 #[tokio::test]
-async fn private_tiles_are_for_those_who_may_read_evidence() {
+async fn private_tiles_need_a_credential_that_may_read_evidence() {
     let place = Place::new();
     for (tiles, stranger, watcher) in [(TileAccess::Public, 200, 200), (TileAccess::Private, 401, 403)] {
         let server = place
@@ -137,7 +137,7 @@ async fn private_tiles_are_for_those_who_may_read_evidence() {
         let (mut reporter, _) = server.report(None).await.unwrap();
         reporter.batch(1, events(&["a"])).await;
         reporter.acknowledged().await;
-        // What is recorded by now is published.
+        // All records so far are published.
         server.running.shutdown().await;
         let server = place
             .start_with(|config| {

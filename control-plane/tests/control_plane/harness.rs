@@ -1,4 +1,4 @@
-//! A control plane in a folder of its own, and clients that speak to it.
+//! A control plane in its own folder, and its clients.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) const ISSUER: &str = "https://id.example.com";
 /// The revocation log.
 pub(crate) const LOG_FILE: &str = "log/state.redb";
 
-/// What is noted in the log's file.
+/// The notes in the log's file.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Notes {
     /// Seconds since the Unix epoch.
@@ -63,24 +63,24 @@ impl Place {
         self.folder.path().join("data").join(below)
     }
 
-    /// Free ports, no promise, and an empty log if there is none yet.
+    /// Free ports, no drain promise, and an empty log if there is none yet.
     pub(crate) fn config(&self) -> Config {
         let mut config = Config::new(self.path(""), Some(self.folder.path().join("token")));
         config.http_address.set_port(0);
         config.grpc_address.set_port(0);
         config.log.drain_promise = Duration::ZERO;
-        // Only those who wait for new keys get any while they look.
+        // Rotates keys only in tests that wait for it.
         config.log.cache_key_rotation = MAX_CACHE_KEY_ROTATION;
         config.log.init = (!self.path("log").exists()).then_some(InitOptions { floor: false });
         config
     }
 
-    /// What the log's clock shows.
+    /// The time of the log's clock.
     pub(crate) fn clock(&self) -> i64 {
         self.notes().clock.unwrap()
     }
 
-    /// As if a control plane had left the log's clock there.
+    /// Sets the log's clock as if a control plane had left it there.
     pub(crate) fn set_clock(&self, seconds: i64) {
         let notes = Notes {
             clock: Some(seconds),
@@ -94,7 +94,7 @@ impl Place {
         transaction.commit().unwrap();
     }
 
-    /// What is noted beside the log. It is read from a copy, for only one process at a time opens the file.
+    /// The notes beside the log. They are read from a copy, since only one process at a time can open the file.
     pub(crate) fn notes(&self) -> Notes {
         let copy = tempfile::NamedTempFile::new().unwrap();
         std::fs::copy(self.path(LOG_FILE), copy.path()).unwrap();
@@ -103,7 +103,7 @@ impl Place {
         Notes::decode(rows.get("notes").unwrap().unwrap().value()).unwrap()
     }
 
-    /// Flips a bit of the last place in the log's file where this stands.
+    /// Flips a bit of the last occurrence of this text in the log's file.
     pub(crate) fn flip_in_log(&self, text: &str) {
         let path = self.path(LOG_FILE);
         let mut bytes = std::fs::read(&path).unwrap();
@@ -112,7 +112,7 @@ impl Place {
         std::fs::write(path, bytes).unwrap();
     }
 
-    /// Starts what has not announced that it is ready.
+    /// Starts a control plane that has not announced that it is ready.
     pub(crate) async fn start_unannounced(&self) -> Server {
         self.serving(ControlPlane::start(self.config()).await.unwrap())
     }
@@ -141,10 +141,10 @@ impl Place {
     }
 }
 
-/// A running control plane. Dropping it is a crash.
+/// A running control plane. Dropping it acts like a crash.
 pub(crate) struct Server {
     pub(crate) running: Running,
-    /// A control plane whose folder is removed acknowledges nothing.
+    /// Keeps the folder: a control plane without its folder acknowledges nothing.
     _folder: Option<Arc<tempfile::TempDir>>,
 }
 
@@ -160,7 +160,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Of a revocation: it is durable, and confirmed or not.
+    /// For a revocation: whether it is durable, confirmed or not.
     pub(crate) fn is_committed(&self) -> bool {
         matches!(self.status, 200 | 202)
     }
@@ -171,7 +171,7 @@ impl Answer {
 }
 
 impl Server {
-    /// One whose folder the caller keeps.
+    /// A control plane whose folder the caller keeps.
     pub(crate) fn of(running: Running) -> Self {
         Self { running, _folder: None }
     }
@@ -184,7 +184,7 @@ impl Server {
         format!("http://{}{path}", self.running.http_address())
     }
 
-    /// Revokes and expects success, however far the filters are.
+    /// Revokes and expects success, whether or not filters have applied it.
     pub(crate) async fn revoke(&self, body: Value) -> Value {
         let answer = self.try_revoke(body).await;
         assert!(answer.is_committed(), "{answer:?}");
@@ -196,7 +196,7 @@ impl Server {
         self.post(path, body.to_string(), &[&format!("Bearer {TOKEN}")]).await
     }
 
-    /// Revokes in a task of its own and waits for the filters.
+    /// Revokes in a new task and waits for the filters.
     pub(crate) fn revoke_in_background(&self, body: Value) -> impl Future<Output = Answer> + Send + use<> {
         let request = ureq::http::Request::post(self.url("/v1/revocations"))
             .header("content-type", "application/json")
@@ -204,7 +204,7 @@ impl Server {
         send(request.body(body.to_string()).unwrap())
     }
 
-    /// The same, to the answer's status.
+    /// The same, returning only the status.
     pub(crate) fn post_in_background(&self, body: Value) -> impl Future<Output = u16> + Send + use<> {
         let answer = self.revoke_in_background(body);
         async move { answer.await.status }
@@ -246,7 +246,7 @@ impl Server {
         }
     }
 
-    /// Asks with the operator's token, and these headers.
+    /// Sends a request with the operator's token and these headers.
     pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         let mut request = ureq::http::Request::get(self.url(path)).header("authorization", format!("Bearer {TOKEN}"));
         for (name, value) in headers {
@@ -263,7 +263,7 @@ impl Server {
         send(request.body(String::new()).unwrap()).await
     }
 
-    /// What the log says about a principal of [`ISSUER`], history included.
+    /// The log's state of a principal of [`ISSUER`], with its history.
     pub(crate) async fn history_of(&self, subject: &str) -> Value {
         let path = format!("/v1/principals?issuer={ISSUER}&subject={subject}");
         let answer = self.get(&path, &[&format!("Bearer {TOKEN}")]).await;
@@ -271,7 +271,7 @@ impl Server {
         answer.json()
     }
 
-    /// Everything in the ledger that meets the conditions, newest first.
+    /// Every record that matches the conditions, newest first.
     pub(crate) async fn events(&self, conditions: &str) -> Vec<Value> {
         let answer = self
             .get(&format!("/v1/audit/events{conditions}"), &[&format!("Bearer {TOKEN}")])
@@ -291,12 +291,12 @@ impl Server {
             .await
     }
 
-    /// A watch stream that has said nothing yet.
+    /// A watch stream that has sent nothing yet.
     pub(crate) async fn open_watch(&self) -> Result<Watcher, Status> {
         self.watch_as(None).await
     }
 
-    /// The same with this in the metadata `authorization`.
+    /// The same with this value of the metadata `authorization`.
     pub(crate) async fn watch_as(&self, authorization: Option<&str>) -> Result<Watcher, Status> {
         self.watch_on(self.channel().await, authorization).await
     }
@@ -316,7 +316,7 @@ impl Server {
         watcher
     }
 
-    /// A watch stream that has reached the head, and the records it pulled on the way.
+    /// A watch stream that has reached the head, and the records of its snapshot.
     pub(crate) async fn watch_from_snapshot(&self) -> (Watcher, v1::Position, Vec<v1::Record>) {
         let mut watcher = self.watch(None).await;
         let snapshot = watcher.welcome().await.snapshot.unwrap();
@@ -327,19 +327,19 @@ impl Server {
         (watcher, snapshot.position.unwrap(), records)
     }
 
-    /// A watch stream in step with the log, as a filter's is.
+    /// A watch stream at the head of the log, like a filter's.
     pub(crate) async fn watch_in_step(&self) -> Watcher {
         let (mut watcher, ..) = self.watch_from_snapshot().await;
         watcher.ping(1).await;
         watcher
     }
 
-    /// A stream of a filter that confirms what it has applied, in step with the log: it may be fresh.
+    /// A stream of a filter that confirms what it has applied, at the head of the log: it may be fresh.
     pub(crate) async fn filter(&self) -> Watcher {
         self.filter_as(None, v1::WatchHello::default()).await.unwrap()
     }
 
-    /// The same with this in the metadata `authorization`, and what this hello says besides.
+    /// The same with this value of the metadata `authorization`, and these further fields of the hello.
     pub(crate) async fn filter_as(
         &self,
         authorization: Option<&str>,
@@ -361,7 +361,7 @@ impl Server {
         Ok(watcher)
     }
 
-    /// Stops as planned. Returns for how long this stream may stay fresh.
+    /// Stops as planned. Returns how long this stream may stay fresh.
     pub(crate) async fn stop_before(self, watcher: &mut Watcher) -> u32 {
         let stopping = tokio::spawn(self.running.shutdown());
         let drain = match watcher.next().await.unwrap() {
@@ -372,7 +372,7 @@ impl Server {
         drain.promise_ms
     }
 
-    /// An audit stream that has said hello and was welcomed.
+    /// An audit stream that has said hello and got its welcome.
     pub(crate) async fn report(
         &self,
         resume: Option<v1::SourceTicket>,
@@ -380,7 +380,7 @@ impl Server {
         self.report_as(None, resume).await
     }
 
-    /// The same with this in the metadata `authorization`.
+    /// The same with this value of the metadata `authorization`.
     pub(crate) async fn report_as(
         &self,
         authorization: Option<&str>,
@@ -482,7 +482,7 @@ impl Watcher {
         self.say(WatchMessage::Applied(v1::Applied { seq })).await;
     }
 
-    /// The next message; an error too if the server ends the stream without one.
+    /// The next message. An error too if the server ends the stream without one.
     pub(crate) async fn next(&mut self) -> Result<WatchAnswer, Status> {
         let next = tokio::time::timeout(Duration::from_secs(5), self.responses.message());
         let message = next.await.expect("the server said nothing for 5 s")?;
@@ -528,7 +528,7 @@ impl Watcher {
         }
     }
 
-    /// Pings, and returns the updates that came before the pong, and the pong's head.
+    /// Pings. Returns the updates before the pong, and the pong's head.
     pub(crate) async fn ping(&mut self, id: u64) -> (Vec<v1::Update>, u64) {
         self.say(WatchMessage::Ping(v1::Ping { id })).await;
         let mut updates = Vec::new();
@@ -622,7 +622,7 @@ pub(crate) fn delegation(id: &str) -> Value {
     json!({"delegation": {"issuer": ISSUER, "subject": "alice", "id": id}})
 }
 
-/// What a client computes who has applied this log's updates from the beginning, as revocation.proto documents it.
+/// The digest of a client that has applied this log's updates from the start, as revocation.proto documents it.
 pub(crate) fn digest_after(log_id: &str, records: &[v1::Record]) -> Vec<u8> {
     use prost::Message;
     let mut digest = Sha256::digest(log_id).to_vec();

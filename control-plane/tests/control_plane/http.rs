@@ -10,7 +10,7 @@ use super::harness::{ISSUER, Place, TOKEN, delegation, raise};
 const THUMBPRINT: &str = "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs";
 
 #[tokio::test]
-async fn only_the_operators_token_opens_what_is_the_operators() {
+async fn only_the_operators_token_opens_the_operators_routes() {
     let place = Place::new();
     let server = place.start().await;
     let right = format!("Bearer {TOKEN}");
@@ -87,7 +87,7 @@ async fn a_disabled_principal_is_enabled_under_a_new_epoch() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_exactly_right_is_refused_with_the_reason() {
+async fn an_invalid_body_is_refused_with_the_reason() {
     let place = Place::new();
     let server = place.start().await;
     let principal = json!({"issuer": ISSUER});
@@ -178,7 +178,7 @@ async fn it_is_ready_only_once_it_has_been_announced() {
 }
 
 #[tokio::test]
-async fn a_grpc_connection_that_says_nothing_or_too_little_is_closed() {
+async fn a_grpc_connection_that_sends_nothing_or_too_little_is_closed() {
     let place = Place::new();
     let hello_timeout = Duration::from_millis(100);
     let server = place.start_with(|config| config.timeouts.hello = hello_timeout).await;
@@ -193,7 +193,7 @@ async fn a_grpc_connection_that_says_nothing_or_too_little_is_closed() {
     }
 }
 
-/// Pings are answered, so that nothing else closes it.
+/// The client answers pings, so that they do not close it.
 #[tokio::test]
 async fn a_grpc_connection_that_opens_no_stream_is_closed() {
     let place = Place::new();
@@ -329,7 +329,10 @@ async fn every_metric_that_is_shown_is_documented_with_its_kind() {
     {
         let suffix = if kind == "counter" { "_total" } else { "" };
         let row = format!("| `{name}{suffix}` | {kind} |");
-        assert!(guide.contains(&row), "docs/reference/metrics.md should have the row {row}");
+        assert!(
+            guide.contains(&row),
+            "docs/reference/metrics.md should have the row {row}"
+        );
         seen += 1;
     }
     assert!(seen > 20, "{metrics}");

@@ -1,4 +1,4 @@
-//! `/v1/audit/sources`: evidence over HTTP, under the guarantees of the gRPC stream.
+//! `/v1/audit/sources`: evidence over HTTP, with the guarantees of the gRPC stream.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::harness::{Answer, ISSUER, Place, Server, TOKEN};
 
-/// A source of whoever holds the token.
+/// A source of the token's holder.
 struct Source<'a> {
     server: &'a Server,
     authorization: String,
@@ -45,7 +45,7 @@ impl<'a> Source<'a> {
             .await
     }
 
-    /// Sends and expects it to be durable up to there.
+    /// Sends entries and expects them to be durable up to this number.
     async fn store(&self, first_sequence: u64, entries: &[Value], acknowledged: u64) {
         let answer = self.send(first_sequence, entries).await;
         assert_eq!(
@@ -63,7 +63,7 @@ impl<'a> Source<'a> {
         self.server.any("delete", &self.path, token).await
     }
 
-    /// The numbers of its entries in the ledger, and what happened to it, oldest first.
+    /// The numbers of its entries in the ledger, and its changes, oldest first.
     async fn recorded(&self) -> Vec<String> {
         let events = self.server.events("").await;
         let of_source = events
@@ -97,7 +97,7 @@ fn reporter(name: &str, issuers: Option<&[&str]>) -> TokenSettings {
 }
 
 #[tokio::test]
-async fn what_is_reported_is_read_back_in_the_same_words() {
+async fn reported_entries_are_read_back_unchanged() {
     let place = Place::new();
     let server = place.start().await;
     let source = Source::begin(&server, TOKEN).await;
@@ -147,7 +147,7 @@ async fn what_is_reported_is_read_back_in_the_same_words() {
         members.remove("index").unwrap();
         members.remove("received").unwrap();
         if sent["kind"] == "gap" {
-            // The same instant in as many digits as it needs.
+            // The same instant, with as many digits as it needs.
             assert_eq!(members["first_time"], "2027-01-15T08:00:00.500Z");
             members.insert("first_time".to_owned(), sent["first_time"].clone());
         }
@@ -156,7 +156,7 @@ async fn what_is_reported_is_read_back_in_the_same_words() {
 }
 
 #[tokio::test]
-async fn what_one_ledger_shows_another_takes_in_and_shows_again() {
+async fn entries_of_one_ledger_can_be_reported_to_another() {
     let (here, there) = (Place::new(), Place::new());
     let (here, there) = (here.start().await, there.start().await);
     let (chain, arguments) = ("t".repeat(29_999) + "~" + &"u".repeat(30_000), "a".repeat(4096));
@@ -187,7 +187,7 @@ async fn what_one_ledger_shows_another_takes_in_and_shows_again() {
     assert!(refused.text.contains("entries[0].chain_digest"), "{}", refused.text);
 }
 
-/// The entries that a ledger shows, chains last, without what it adds itself.
+/// The entries of a ledger, chains last, without the fields that it adds itself.
 async fn shown(server: &Server) -> Vec<Value> {
     let mut records = server.events("").await;
     records.reverse();
@@ -202,7 +202,7 @@ async fn shown(server: &Server) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn exactly_the_next_entries_are_stored_and_what_is_sent_again_is_harmless() {
+async fn only_the_next_entries_are_stored_and_repetitions_are_harmless() {
     let place = Place::new();
     let server = place.start().await;
     let source = Source::begin(&server, TOKEN).await;
@@ -299,9 +299,9 @@ async fn a_credential_bound_to_issuers_reports_about_their_principals_only() {
     let source = Source::begin(&server, "a").await;
     let mut stranger = decision("a");
     stranger["principal"]["issuer"] = json!("https://other.example.com");
-    let mut nobody = decision("a");
-    nobody["principal"] = Value::Null;
-    for refused in [stranger, nobody] {
+    let mut without_principal = decision("a");
+    without_principal["principal"] = Value::Null;
+    for refused in [stranger, without_principal] {
         let answer = source.send(1, &[decision("a"), refused]).await;
         assert_eq!(answer.status, 403, "{}", answer.text);
         assert!(answer.text.contains("entries[1]"), "{}", answer.text);

@@ -1,4 +1,4 @@
-//! The control plane as its clients see it: over loopback, with real gRPC and HTTP, on real files.
+//! Tests of the control plane through its clients: over loopback, with real gRPC and HTTP, on real files.
 
 #![allow(clippy::disallowed_types, reason = "tests look into answers of any shape")]
 

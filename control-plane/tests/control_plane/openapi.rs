@@ -1,4 +1,4 @@
-//! The API's description says of every route that it is there, and of none that is not.
+//! The API's description has exactly the routes that exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn the_routes_of_the_sources_are_those_of_the_description() {
     routes_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut routed);
     let document: Value = serde_json::from_str(include_str!("../../openapi/openapi.json")).unwrap();
     let described: BTreeSet<_> = document["paths"].as_object().unwrap().keys().cloned().collect();
-    // What may have slashes in it is a parameter like any other to the description.
+    // In the description, a wildcard is a parameter like any other.
     let routed: BTreeSet<_> = routed.iter().map(|route| route.replace("{*", "{")).collect();
     assert_eq!(routed, described);
 }
@@ -40,7 +40,7 @@ async fn each_route_knows_exactly_the_methods_that_are_described() {
     let document = answer.json();
     assert_eq!(document["openapi"], "3.1.0");
     for (path, operations) in document["paths"].as_object().unwrap() {
-        // A user and a type that are there.
+        // A user and a resource type that exist.
         let resource = match path.as_str() {
             "/scim/v2/Users/{id}" => path.replace("{id}", &create(&server, "alice").await),
             "/scim/v2/ResourceTypes/{id}" => path.replace("{id}", "User"),
@@ -68,7 +68,7 @@ async fn each_route_knows_exactly_the_methods_that_are_described() {
                         !responses[status.to_string()].is_null(),
                         "{method} {path} answers {status}"
                     );
-                    // What needs a credential that is good for it has one here.
+                    // The credential is valid for each of these routes.
                     assert!(![401, 403, 404].contains(&status), "{method} {path} answers {status}");
                 }
             }
@@ -80,7 +80,7 @@ async fn each_route_knows_exactly_the_methods_that_are_described() {
     }
 }
 
-/// What stands in the sources as `.route("…"`.
+/// Each `.route("…"` of the sources.
 fn routes_below(folder: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -1,5 +1,5 @@
-//! Ordinary weeks against the shipped alerts: nothing fires. A real control plane goes through what happens in them, its
-//! metrics are recorded as Prometheus would scrape them, and promtool evaluates the rules over the recording.
+//! No shipped alert fires in ordinary weeks. A real control plane goes through the usual events. Its metrics are
+//! recorded as Prometheus would scrape them, and promtool evaluates the rules over the recording.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use super::provider::{create, patch, realm, set_active, settings};
 
 const HOST: &str = "credence.test";
 const ENVOY: &str = "URI:spiffe://mesh/ns/shop/sa/envoy";
-/// As envoy-config/observability/prometheus.yml scrapes.
+/// The scrape interval of envoy-config/observability/prometheus.yml.
 const INTERVAL_S: u64 = 15;
 const HOUR: usize = 3600 / INTERVAL_S as usize;
 
@@ -30,7 +30,7 @@ async fn in_ordinary_weeks_no_alert_fires() {
     let mut recording = Recording::default();
     mesh.quiet(&mut recording).await;
 
-    // Onboarding: forty users by SCIM, of whom two leave again.
+    // Onboarding: forty users by SCIM, two of whom leave again.
     let mut users = Vec::new();
     for number in 0..40 {
         users.push(create(mesh.server(), &format!("user{number}")).await);
@@ -43,13 +43,13 @@ async fn in_ordinary_weeks_no_alert_fires() {
     mesh.server().revoke(raise("user5")).await;
     mesh.quiet(&mut recording).await;
 
-    // A rollout: one filter after the other ends, and another takes its place.
+    // A rollout: one filter after the other ends, and a new one replaces it.
     for index in 0..mesh.filters.len() {
         mesh.replace_filter(index, &mut recording).await;
     }
     mesh.quiet(&mut recording).await;
 
-    // The port's certificate and those of the filters are renewed; the old ones end.
+    // The certificates of the port and of the filters are renewed; the old ones expire.
     mesh.renew_certificates(&mut recording).await;
     mesh.quiet(&mut recording).await;
 
@@ -57,11 +57,11 @@ async fn in_ordinary_weeks_no_alert_fires() {
     mesh.restart(&mut recording).await;
     mesh.quiet(&mut recording).await;
 
-    // Judged at the end, for meanwhile no filter would ping.
+    // Evaluated at the end, since no filter pings meanwhile.
     let ordinary = recording.clone();
 
-    // What is no ordinary week is noticed in the same recording.
-    let mistyped = json!({"principal": {"issuer": ISSUER, "subject": "nobody"}, "action": "enable"});
+    // The same recording notices an event that is not ordinary.
+    let mistyped = json!({"principal": {"issuer": ISSUER, "subject": "mistyped"}, "action": "enable"});
     assert_eq!(mesh.server().try_revoke(mistyped).await.status, 409);
     let stranger = v1::Position {
         seq: u64::MAX,
@@ -185,12 +185,12 @@ impl Mesh {
             filter.reporter.batch(filter.reported, vec![event("pay")]).await;
             assert_eq!(filter.reporter.acknowledged().await, filter.reported);
         }
-        // The checkpoint of a second covers it.
+        // The checkpoint of this second covers it.
         tokio::time::sleep(Duration::from_millis(50)).await;
         recording.scrape(&self.server().get("/metrics", &[]).await.text);
     }
 
-    /// An hour in which little happens: no rule looks back further, but for forecasts.
+    /// A quiet hour: except for forecasts, no rule looks back further.
     async fn quiet(&mut self, recording: &mut Recording) {
         for _ in 0..4 {
             self.tick(recording).await;
@@ -215,7 +215,7 @@ impl Mesh {
     async fn renew_certificates(&mut self, recording: &mut Recording) {
         self.own = self.authority.issue_until(&format!("DNS:{HOST}"), MONTHS);
         self.install_own();
-        // Each filter's certificate ends at a time of its own, and the filter comes back with the next one.
+        // Each filter's certificate expires at another time, and the filter reconnects with the next one.
         for index in 0..self.filters.len() {
             let brief = self.authority.issue_until(ENVOY, Duration::from_secs(4));
             self.reconnect(index, brief).await;
@@ -261,7 +261,7 @@ impl Mesh {
     }
 }
 
-/// Metrics as they are scraped, an interval apart.
+/// Metrics as scraped, an interval apart.
 #[derive(Clone, Default)]
 struct Recording {
     samples: usize,
@@ -276,7 +276,7 @@ impl Recording {
         for line in page.lines().filter(|line| !line.starts_with('#')) {
             let (name, value) = line.rsplit_once(' ').unwrap();
             let value: f64 = value.parse().unwrap();
-            // Times are told by the recording's clock.
+            // Times count by the recording's clock.
             let value = if is_time(name) && value > 0.0 {
                 value - wall + now
             } else {
@@ -287,7 +287,7 @@ impl Recording {
         self.samples += 1;
     }
 
-    /// The same again and again: what is a time of the last checkpoint moves on.
+    /// Repeats the last sample; the time of the last checkpoint moves on.
     fn hold(&mut self, samples: usize) {
         for (name, values) in &mut self.series {
             let last = values
@@ -305,7 +305,7 @@ impl Recording {
         self.samples += samples;
     }
 
-    /// No answer.
+    /// Scrapes without an answer.
     fn down(&mut self, samples: usize) {
         for _ in 0..samples {
             self.add("up{}", 0.0);
@@ -323,7 +323,7 @@ impl Recording {
         (self.samples as u64 * INTERVAL_S) as f64
     }
 
-    /// What the shipped rules make of it: an error that names what has fired.
+    /// Evaluates the shipped rules: the error names the alerts that fired.
     fn judge(&self, promtool: &Path) -> Result<(), String> {
         let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy-config/observability/rules");
         let mut text = format!(
@@ -379,7 +379,7 @@ fn is_time(name: &str) -> bool {
     .any(|time| name.starts_with(time))
 }
 
-/// Where scripts/setup-prometheus.sh has put it.
+/// The path where scripts/setup-prometheus.sh puts it.
 fn promtool() -> Option<PathBuf> {
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/prometheus/promtool");
     if !tool.is_file() {

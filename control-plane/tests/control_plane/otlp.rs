@@ -1,4 +1,4 @@
-//! Evidence as OTLP logs, as a collector sees it that decodes OpenTelemetry's own messages.
+//! Evidence as OTLP logs, received by a collector that decodes OpenTelemetry's own messages.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,14 +26,14 @@ use tonic::{Request, Response, Status};
 
 use super::harness::{ISSUER, Place, Server, TOKEN, event, events};
 
-/// A collector that answers as it is told, and then takes everything.
+/// A collector that gives these answers, and then accepts everything.
 #[derive(Clone)]
 struct Collector {
     answers: Arc<Mutex<Vec<Answer>>>,
     taken: mpsc::UnboundedSender<Taken>,
 }
 
-/// What it answers before it takes everything, last first.
+/// Its answers before it accepts everything, last first.
 #[derive(Clone, Copy)]
 enum Answer {
     Unavailable,
@@ -43,7 +43,7 @@ enum Answer {
     Partly,
 }
 
-/// A request that was taken.
+/// An accepted request.
 struct Taken {
     request: ExportLogsServiceRequest,
     api_key: Option<String>,
@@ -56,7 +56,7 @@ impl Collector {
         (Self { answers, taken }, requests)
     }
 
-    /// As OTLP/gRPC; gives back its endpoint.
+    /// As OTLP/gRPC; returns its endpoint.
     async fn grpc(self, address: &str) -> String {
         let listener = TcpListener::bind(address).await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -80,7 +80,7 @@ impl Collector {
     }
 
     fn take(&self, request: ExportLogsServiceRequest, api_key: Option<String>) {
-        // The test may have seen enough.
+        // The test may have stopped receiving.
         let _ = self.taken.send(Taken { request, api_key });
     }
 }
@@ -151,7 +151,7 @@ async fn try_start(place: &Place, endpoint: &str, protocol: OtlpProtocol) -> Res
         .await
 }
 
-/// The records that were taken, until one has this index.
+/// The accepted records, up to the one of this index.
 async fn until(requests: &mut mpsc::UnboundedReceiver<Taken>, last: i64) -> Vec<LogRecord> {
     let mut records = Vec::new();
     loop {
@@ -235,7 +235,7 @@ async fn a_decision_arrives_in_opentelemetrys_words() {
 }
 
 #[tokio::test]
-async fn over_http_too_everything_arrives_in_order_whatever_was_answered_before() {
+async fn over_http_everything_arrives_in_order_after_any_answer() {
     let answers = [Answer::TooLarge, Answer::Unauthenticated, Answer::Unavailable];
     let (collector, mut requests) = Collector::new(&answers);
     let endpoint = collector.http().await;
@@ -255,13 +255,13 @@ async fn over_http_too_everything_arrives_in_order_whatever_was_answered_before(
 }
 
 #[tokio::test]
-async fn what_is_refused_is_counted_and_the_rest_goes_on() {
+async fn refused_records_are_counted_and_the_others_are_sent() {
     let (collector, mut requests) = Collector::new(&[Answer::Partly, Answer::Bad]);
     let endpoint = collector.grpc("127.0.0.1:0").await;
     let place = Place::new();
     let server = start(&place, &endpoint, OtlpProtocol::Grpc).await;
     let (reporter, _) = server.report(None).await.unwrap();
-    // The source's beginning is refused as a whole.
+    // The source's start is refused as a whole.
     server.wait_for("credence_otlp_refused_total 1").await;
     reporter.batch(1, events(&["a", "b"])).await;
     assert_eq!(indexes(&until(&mut requests, 2).await), [1, 2]);
@@ -289,7 +289,7 @@ async fn a_dead_collector_delays_nothing_and_gets_everything_once_it_is_back() {
 }
 
 #[tokio::test]
-async fn what_is_erased_while_the_collector_is_away_is_not_sent_when_it_is_back() {
+async fn records_erased_while_the_collector_is_down_are_not_sent_later() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = free.local_addr().unwrap().to_string();
     drop(free);
@@ -299,7 +299,7 @@ async fn what_is_erased_while_the_collector_is_away_is_not_sent_when_it_is_back(
     reporter.batch(1, events(&["a", "b"])).await;
     reporter.acknowledged().await;
     drop((reporter, server));
-    // So that it has tried to send them.
+    // It has already tried to send them.
     let server = start(&place, &format!("http://{address}"), OtlpProtocol::Grpc).await;
     server.wait_for("credence_otlp_failures_total 1").await;
     let whom = json!({"principal": {"issuer": ISSUER, "subject": "alice"}, "reason": "request 17"});
@@ -338,7 +338,7 @@ async fn after_a_restart_it_goes_on_where_it_was() {
     assert_eq!(indexes(&records), [2, 3]);
 }
 
-/// How far evidence was sent, as a copy of the file says: the file itself is locked.
+/// The position up to which evidence was sent, read from a copy, since the file is locked.
 fn cursor(file: &std::path::Path) -> Option<u64> {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("copy");
@@ -351,7 +351,7 @@ fn cursor(file: &std::path::Path) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn a_cursor_that_can_not_be_read_is_refused_with_the_cure() {
+async fn a_cursor_that_cannot_be_read_is_refused_with_the_cure() {
     let (collector, mut requests) = Collector::new(&[]);
     let endpoint = collector.grpc("127.0.0.1:0").await;
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! `GET /v1/principals`: what is in force about a principal, and what was done to him.
+//! `GET /v1/principals`: a principal's state and history.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn act(action: &str, reason: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_was_done_is_there_as_soon_as_it_is_acknowledged_newest_first() {
+async fn acknowledged_changes_are_shown_at_once_newest_first() {
     let server = Place::new().start().await;
     let raised = server.revoke(act("raise", "laptop lost")).await;
     let disabled = server.revoke(act("disable", "left")).await;
@@ -54,7 +54,7 @@ async fn what_was_done_is_there_as_soon_as_it_is_acknowledged_newest_first() {
 }
 
 #[tokio::test]
-async fn a_principal_that_nobody_ever_raised_is_at_epoch_0() {
+async fn a_principal_that_was_never_raised_is_at_epoch_0() {
     let server = Place::new().start().await;
     server.revoke(raise("alice")).await;
     let issuer = principal(&server, &format!("/v1/principals?issuer={ISSUER}")).await;
@@ -66,7 +66,7 @@ async fn a_principal_that_nobody_ever_raised_is_at_epoch_0() {
 }
 
 #[tokio::test]
-async fn a_history_survives_a_restart_and_is_made_anew_if_its_index_is_lost() {
+async fn a_history_survives_a_restart_and_is_rebuilt_if_its_index_is_lost() {
     let place = Place::new();
     let server = place.start().await;
     server.revoke(act("raise", "one")).await;

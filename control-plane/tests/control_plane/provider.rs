@@ -1,4 +1,4 @@
-//! An identity provider: it speaks SCIM, and signs security events.
+//! An identity provider: a SCIM client that also signs security events.
 
 use credence_control_plane::Settings;
 use credence_wire::v1;
@@ -11,7 +11,7 @@ pub(crate) const PROVISIONER: &str = "the-token-that-users-are-provisioned-with"
 pub(crate) const OTHER_PROVISIONER: &str = "the-token-of-another-realm-altogether";
 pub(crate) const TRANSMITTER: &str = "the-token-that-events-are-pushed-with";
 
-/// An HTTP answer with what identity providers look at.
+/// An HTTP answer with the headers that identity providers read.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -35,7 +35,7 @@ impl Reply {
     }
 }
 
-/// Settings with a credential for each role and whatever else is given.
+/// Settings with a credential for each role, and these further ones.
 pub(crate) fn settings(rest: Value) -> Settings {
     let token = |name: &str, token: &str, role: &str| {
         let digest: String = Sha256::digest(token).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -109,7 +109,7 @@ pub(crate) async fn scim(server: &Server, method: &str, path: &str, body: Option
     scim_as(server, PROVISIONER, method, path, body).await
 }
 
-/// Creates an active user; to his id.
+/// Creates an active user; returns the user's id.
 pub(crate) async fn create(server: &Server, name: &str) -> String {
     let user = json!({
         "schemas": ["urn:ietf:params:scim:schemas:core:2.0:User"],
@@ -134,16 +134,16 @@ pub(crate) fn set_active(active: bool) -> Value {
     json!({"op": "replace", "value": {"active": active}})
 }
 
-/// What the log says of a principal of [`ISSUER`], as a filter that starts now learns it.
+/// The log's state of a principal of [`ISSUER`], as a new filter gets it.
 pub(crate) async fn principal(server: &Server, subject: &str) -> Option<v1::PrincipalState> {
     let (mut watcher, _, mut records) = server.watch_from_snapshot().await;
-    // Streams that start about the same time share a snapshot; what came after it follows.
+    // Streams that start at about the same time share a snapshot; later records follow it.
     let (updates, _) = watcher.ping(1).await;
     records.extend(updates.into_iter().filter_map(|update| update.record));
     find(&records, subject)
 }
 
-/// What the updates that come before the next pong say of him.
+/// The principal's state in the updates before the next pong.
 pub(crate) async fn updated(watcher: &mut Watcher, subject: &str) -> Option<v1::PrincipalState> {
     let (updates, _) = watcher.ping(1).await;
     let records: Vec<_> = updates.into_iter().filter_map(|update| update.record).collect();

@@ -1,4 +1,4 @@
-//! What outlives a process, and what a process refuses to start on.
+//! State that survives a process, and folders on which a process refuses to start.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ async fn a_flipped_bit_in_any_acknowledged_revocation_is_refused_naming_the_file
 }
 
 #[tokio::test]
-async fn the_folder_of_a_version_with_other_files_is_refused_and_left_as_it_is() {
+async fn the_folder_of_a_version_with_other_files_is_refused_and_left_unchanged() {
     for init in [None, Some(InitOptions::default())] {
         let place = Place::new();
         std::fs::create_dir_all(place.path("log")).unwrap();
@@ -66,7 +66,7 @@ async fn the_folder_of_a_version_with_other_files_is_refused_and_left_as_it_is()
 }
 
 #[tokio::test]
-async fn a_log_restored_from_an_old_copy_is_not_believed_by_those_who_saw_more() {
+async fn a_log_restored_from_an_old_copy_is_refused_by_clients_that_saw_more() {
     let place = Place::new();
     let server = place.start().await;
     server.revoke(raise("alice")).await;
@@ -84,7 +84,7 @@ async fn a_log_restored_from_an_old_copy_is_not_believed_by_those_who_saw_more()
     server.revoke(raise("carol")).await;
     let refused = server.watch(Some(seen)).await.refusal().await;
     assert!(refused.1.contains("differs"), "{refused:?}");
-    // The client was told of bob: that is evidence, of which an alert may be made.
+    // The client was told of bob. That shows a restore, and an alert may fire on it.
     server
         .wait_for("credence_revocation_foreign_positions_total{evidence=\"proven\"} 2")
         .await;
@@ -136,7 +136,7 @@ async fn a_claimed_position_at_the_end_of_all_numbers_is_no_evidence_of_a_restor
 }
 
 #[tokio::test]
-async fn a_restored_log_goes_on_under_another_name_and_voids_what_was_issued_before() {
+async fn a_restored_log_gets_another_name_and_revokes_what_was_issued_before() {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap()
@@ -202,7 +202,7 @@ async fn a_second_control_plane_on_the_same_folder_is_refused() {
 }
 
 #[tokio::test]
-async fn a_new_log_voids_what_was_issued_before_unless_it_is_the_first() {
+async fn a_new_log_revokes_what_was_issued_before_unless_it_is_the_first() {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap()
@@ -229,7 +229,7 @@ async fn a_new_log_voids_what_was_issued_before_unless_it_is_the_first() {
 }
 
 #[tokio::test]
-async fn a_successor_confirms_once_the_promise_is_over() {
+async fn a_successor_confirms_once_the_drain_promise_has_ended() {
     let place = Place::new();
     let promise = Duration::from_millis(2_500);
     let server = place.start_with(|config| config.log.drain_promise = promise).await;
@@ -242,7 +242,7 @@ async fn a_successor_confirms_once_the_promise_is_over() {
         .await;
     let mut filter = server.filter().await;
     let confirmed = tokio::spawn(server.revoke_in_background(raise("alice")));
-    // A filter that is back says so, but there may be others.
+    // This filter is back and confirms, but there may be others.
     assert_eq!(filter.update().await.position.unwrap().seq, 1);
     filter.apply(1).await;
     assert_eq!(confirmed.await.unwrap().status, 200);
@@ -272,7 +272,7 @@ async fn a_new_log_waits_for_no_predecessor() {
 }
 
 #[tokio::test]
-async fn a_filter_that_was_never_echoed_is_promised_nothing() {
+async fn a_filter_without_a_ping_answer_gets_no_drain_promise() {
     let place = Place::new();
     let server = place.start_with(|config| config.log.drain_promise = LONG).await;
     let (mut watcher, ..) = server.watch_from_snapshot().await;
@@ -280,7 +280,7 @@ async fn a_filter_that_was_never_echoed_is_promised_nothing() {
 }
 
 #[tokio::test]
-async fn a_promise_outlives_successors_that_commit_at_once_and_stop_or_crash_while_it_lasts() {
+async fn the_drain_promise_outlives_successors_that_stop_or_crash_while_it_lasts() {
     let place = Place::new();
     let server = place.start_with(|config| config.log.drain_promise = LONG).await;
     let mut filter = server.filter().await;
@@ -300,17 +300,17 @@ async fn a_promise_outlives_successors_that_commit_at_once_and_stop_or_crash_whi
 
 const MIN_STALENESS: Duration = Duration::from_secs(2);
 
-/// The longest promise.
+/// The longest drain promise.
 const LONG: Duration = Duration::from_secs(10);
 
-/// How long it takes at the most until a revocation is confirmed that is made now, in milliseconds.
+/// The most milliseconds until a revocation that is made now is confirmed.
 async fn left(server: &Server) -> u64 {
     let answer = server.try_revoke(raise("alice")).await;
     assert_eq!(answer.status, 202, "{answer:?}");
     answer.json()["filters"]["left_ms"].as_u64().unwrap()
 }
 
-/// The next start will wait for so many milliseconds.
+/// Waits until the next start will wait for this many milliseconds.
 async fn wait_until_leases_are(place: &Place, milliseconds: u64) {
     let begun = Instant::now();
     loop {
@@ -328,10 +328,10 @@ async fn head(server: &Server) -> u64 {
 }
 
 #[tokio::test]
-async fn a_raise_is_dated_no_earlier_than_the_logs_clock_though_the_wall_clock_is_slow() {
+async fn a_raise_with_a_slow_wall_clock_is_dated_by_the_logs_clock() {
     let place = Place::new();
     drop(place.start().await);
-    // To a log whose clock shows an hour more, the wall clock is an hour slow.
+    // The log's clock is an hour ahead, so the wall clock is an hour slow.
     let shows = place.clock();
     place.set_clock(shows + 3_600);
     let server = place.start().await;
@@ -342,7 +342,7 @@ async fn a_raise_is_dated_no_earlier_than_the_logs_clock_though_the_wall_clock_i
     assert!((shows + 3_600..shows + 3_720).contains(&raised_at), "{raised_at}");
 }
 
-/// A folder in which a delegation was revoked, after a planned stop.
+/// A folder with a revoked delegation, after a planned stop.
 async fn folder_with_a_revoked_delegation() -> Place {
     let place = Place::new();
     let server = place.start().await;
@@ -370,7 +370,7 @@ async fn removing_the_lock_of_a_running_folder_lets_no_second_control_plane_in()
         matches!(error, StartError::DataFolder(DataFolderError::Lock(_))),
         "{error}"
     );
-    // Without its lock, one that looks at the file alone could come in: the first one ends.
+    // Without the lock, a control plane that checks only the file could start: so the first one ends.
     let failure = tokio::time::timeout(Duration::from_secs(5), first.running.failed()).await;
     assert!(failure.unwrap().to_string().contains("lock"), "it does not say why");
     assert_ne!(first.try_revoke(raise("alice")).await.status, 200);
@@ -390,7 +390,7 @@ async fn a_control_plane_whose_folder_was_replaced_acknowledges_nothing_and_ends
     assert!(refused.text.contains("was replaced by another one"), "{}", refused.text);
     reporter.batch(1, vec![event("read")]).await;
     assert_eq!(reporter.refusal().await.0, Code::Unavailable);
-    // What is in force already is not acknowledged either.
+    // A revocation that is already in force is not acknowledged either.
     assert_eq!(first.try_revoke(raise("alice")).await.status, 503);
     let failure = tokio::time::timeout(Duration::from_secs(5), first.running.failed()).await;
     assert!(
@@ -398,7 +398,7 @@ async fn a_control_plane_whose_folder_was_replaced_acknowledges_nothing_and_ends
         "it does not say why"
     );
     assert_eq!(first.get("/readyz", &[]).await.status, 503);
-    // The second is not disturbed, not even by what the first does as it stops.
+    // The second one is not disturbed, even while the first one stops.
     second.revoke(raise("carol")).await;
     first.running.shutdown().await;
     let log_id = second.log_id();

@@ -1,4 +1,4 @@
-//! What filters allowed, verified again: a source that lies is found out, once, and honest ones are not accused.
+//! Verifies again what filters allowed: finds a lying source once, and does not accuse honest ones.
 
 use credence_control_plane::{Config, TrustAnchorSettings};
 use credence_delegation::json::Json;
@@ -23,7 +23,7 @@ fn trusting(config: &mut Config) {
     config.settings.trust_anchors = vec![anchor];
 }
 
-/// A root for alice that this issuer's key signed, held by agent 3.
+/// A root for alice, signed by this issuer key, held by agent 3.
 fn chain(issuer: u8) -> String {
     let grant = Grant {
         id: "root".to_owned(),
@@ -83,7 +83,7 @@ fn allowed(chain: &str, tool: &str) -> v1::Entry {
     }
 }
 
-/// Waits until that many allows had this outcome.
+/// Waits until this many allows had this outcome.
 async fn checked(server: &Server, outcome: &str, count: u64) {
     let name = "credence_ledger_allows_checked_total";
     server
@@ -97,7 +97,7 @@ async fn mismatches(server: &Server) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_allow_that_its_delegation_does_not_say_is_found_out_once() {
+async fn an_allow_that_its_delegation_does_not_grant_is_reported_once() {
     let place = Place::new();
     let server = place.start_with(trusting).await;
     let honest = chain(1);
@@ -134,7 +134,7 @@ async fn an_allow_that_its_delegation_does_not_say_is_found_out_once() {
 }
 
 #[tokio::test]
-async fn an_allow_under_a_forged_delegation_is_found_out() {
+async fn an_allow_under_a_forged_delegation_is_reported() {
     let place = Place::new();
     let server = place.start_with(trusting).await;
     let forged = chain(9);
@@ -149,7 +149,7 @@ async fn an_allow_under_a_forged_delegation_is_found_out() {
 }
 
 #[tokio::test]
-async fn it_goes_on_after_a_crash_with_chains_from_before() {
+async fn it_continues_after_a_crash_with_chains_from_before() {
     let place = Place::new();
     let server = place.start_with(trusting).await;
     let honest = chain(1);

@@ -183,7 +183,7 @@ async fn a_client_beyond_the_history_gets_a_snapshot() {
     assert_eq!(welcome.snapshot.unwrap().position.unwrap().seq, 3);
 }
 
-/// A filter whose view is lost has nothing to resume from, and takes no snapshot that is older than what it had.
+/// A filter that has lost its view cannot resume, and does not accept a snapshot older than its last position.
 #[tokio::test]
 async fn a_snapshot_that_is_older_than_the_log_serves_for_a_few_seconds_only() {
     let place = Place::new();
@@ -258,7 +258,7 @@ async fn messages_out_of_order_end_the_stream() {
 }
 
 #[tokio::test]
-async fn a_client_that_says_nothing_is_not_waited_for() {
+async fn a_client_that_sends_nothing_is_closed() {
     let place = Place::new();
     let brief = std::time::Duration::from_millis(50);
     let server = place.start_with(|config| config.timeouts.hello = brief).await;
@@ -267,7 +267,7 @@ async fn a_client_that_says_nothing_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_client_that_gives_no_sign_of_life_loses_its_place() {
+async fn a_client_without_pings_loses_its_place() {
     let place = Place::new();
     let limit = std::time::Duration::from_millis(500);
     let server = place.start_with(|config| config.timeouts.silence = limit).await;
@@ -302,7 +302,7 @@ async fn a_stream_that_falls_behind_the_history_is_ended_and_its_client_can_resu
     let place = Place::new();
     let server = place.start_with(|config| config.log.updates.entries = 4).await;
     let (mut sleeper, _, _) = server.watch_from_snapshot().await;
-    // More than the connection's window and every buffer on the way.
+    // More than the connection's window and all buffers hold.
     revoke_large(&server, 0..200).await;
     let (mut updates, mut applied) = (0, None);
     let status = loop {
@@ -321,7 +321,7 @@ async fn a_stream_that_falls_behind_the_history_is_ended_and_its_client_can_resu
     assert_eq!(welcome.snapshot.unwrap().position.unwrap().seq, 200);
 }
 
-/// Revokes delegations whose names are as long as allowed, so that 25 of them fill a chunk.
+/// Revokes delegations with names of the maximum length: 25 of them fill a chunk.
 async fn revoke_large(server: &super::harness::Server, ids: std::ops::Range<u32>) {
     let mut requests = tokio::task::JoinSet::new();
     for id in ids {

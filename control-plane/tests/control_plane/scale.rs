@@ -1,4 +1,4 @@
-//! A log of many subjects: how fast a control plane is back, and what it holds them in.
+//! A log of many subjects: how fast a control plane restarts, and how much memory it takes.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use credence_control_plane::fill_log;
 
 use super::harness::{ISSUER, Place, raise};
 
-/// What the process holds in memory.
+/// The resident memory of the process.
 fn resident_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -35,12 +35,12 @@ async fn a_log_of_fifty_thousand_subjects_is_served_whole() {
     restart_with(50_000).await;
 }
 
-/// `make soak` prints what it takes. The records that the test's own client pulls are in the memory too.
+/// `make soak` prints the figures. The memory includes the records that the test's own client pulls.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "long: make soak runs it"]
 async fn restart_at_scale() {
     let (started, resident) = restart_with(1_000_000).await;
-    #[allow(clippy::print_stdout, reason = "what is measured is for whoever runs it")]
+    #[allow(clippy::print_stdout, reason = "the test prints its figures")]
     {
         println!("1,000,000 subjects: ready after {started:?}, {resident} MiB resident with the client's copy");
     }

@@ -1,4 +1,4 @@
-//! SCIM: whoever is taken out of service at the identity provider loses his authority here.
+//! SCIM: a user whom the identity provider deactivates loses the authority of all delegations.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::provider::{
     settings, start, updated,
 };
 
-/// The bit of `disabled_by` that is provisioning's.
+/// The bit of `disabled_by` for provisioning.
 const PROVISIONING: u32 = 4;
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn every_spelling_of_a_deactivation_is_in_force_at_every_filter_when_it_is
 }
 
 #[tokio::test]
-async fn replacing_and_deleting_a_user_take_his_authority_too() {
+async fn replacing_and_deleting_a_user_revoke_the_users_authority_too() {
     let place = Place::new();
     let server = start(&place).await;
     let alice = create(&server, "alice").await;
@@ -73,7 +73,7 @@ async fn replacing_and_deleting_a_user_take_his_authority_too() {
 }
 
 #[tokio::test]
-async fn a_new_user_is_no_refused_revocation() {
+async fn a_new_user_does_not_count_as_a_refused_revocation() {
     let place = Place::new();
     let server = start(&place).await;
     create(&server, "alice").await;
@@ -91,7 +91,7 @@ async fn a_new_user_is_no_refused_revocation() {
 }
 
 #[tokio::test]
-async fn who_comes_back_has_a_new_epoch_so_that_old_grants_stay_void() {
+async fn a_returning_user_has_a_new_epoch_so_that_old_delegations_stay_revoked() {
     let place = Place::new();
     let server = start(&place).await;
     let id = create(&server, "alice").await;
@@ -103,7 +103,7 @@ async fn who_comes_back_has_a_new_epoch_so_that_old_grants_stay_void() {
     assert!(!enabled.disabled);
     assert!(enabled.epoch > disabled.epoch && disabled.epoch > 0);
 
-    // So has somebody who was deleted and is created again.
+    // So has a user who was deleted and is created again.
     scim(&server, "DELETE", &format!("/Users/{id}"), None).await.expect(204);
     create(&server, "alice").await;
     let again = principal(&server, "alice").await.unwrap();
@@ -111,7 +111,7 @@ async fn who_comes_back_has_a_new_epoch_so_that_old_grants_stay_void() {
 }
 
 #[tokio::test]
-async fn what_an_operator_disabled_no_provider_enables() {
+async fn a_provider_does_not_enable_what_an_operator_disabled() {
     let place = Place::new();
     let server = start(&place).await;
     let id = create(&server, "alice").await;
@@ -123,7 +123,7 @@ async fn what_an_operator_disabled_no_provider_enables() {
 }
 
 #[tokio::test]
-async fn a_new_name_takes_the_authority_of_the_old_one_away() {
+async fn a_new_name_revokes_the_authority_of_the_old_one() {
     let place = Place::new();
     let server = start(&place).await;
     let id = create(&server, "alice").await;
@@ -131,7 +131,7 @@ async fn a_new_name_takes_the_authority_of_the_old_one_away() {
     patch(&server, &id, rename("Alice")).await.expect(200);
     assert!(principal(&server, "alice").await.unwrap().disabled);
     assert_eq!(principal(&server, "Alice").await, None);
-    // A name that was somebody's before and was taken away comes back with its next holder.
+    // A name of an earlier user that was taken away comes back with its next holder.
     patch(&server, &id, rename("alice")).await.expect(200);
     assert!(!principal(&server, "alice").await.unwrap().disabled);
     assert!(principal(&server, "Alice").await.unwrap().disabled);
@@ -156,7 +156,7 @@ async fn the_attribute_that_the_realm_names_is_the_principals_name() {
 }
 
 #[tokio::test]
-async fn nobody_is_active_whom_nothing_could_be_taken_from() {
+async fn a_user_without_a_principal_of_its_own_cannot_be_active() {
     let place = Place::new();
     let server = place
         .start_with(|config| config.settings = settings(realm("emails.primary")))
@@ -169,7 +169,7 @@ async fn nobody_is_active_whom_nothing_could_be_taken_from() {
     let remove = json!({"op": "remove", "path": "emails"});
     patch(&server, &id, remove.clone()).await.expect(400);
     assert_eq!(principal(&server, "alice@example.com").await, None);
-    // Nor is a name shared: what happened to the one would happen to the other.
+    // Names are not shared: a change of one user would affect the other.
     let namesake = json!({"userName": "alice2", "emails": [{"value": "alice@example.com"}]});
     let refused = scim(&server, "POST", "/Users", Some(namesake)).await.expect(409);
     assert_eq!(refused.json()["scimType"], "uniqueness");
@@ -181,7 +181,7 @@ async fn nobody_is_active_whom_nothing_could_be_taken_from() {
 }
 
 #[tokio::test]
-async fn a_put_without_active_changes_nobodys_authority() {
+async fn a_put_without_active_changes_no_authority() {
     let place = Place::new();
     let server = start(&place).await;
     let id = create(&server, "alice").await;
@@ -195,12 +195,12 @@ async fn a_put_without_active_changes_nobodys_authority() {
 }
 
 #[tokio::test]
-async fn a_user_whose_revocation_is_refused_stays_as_he_was_and_the_retry_works() {
+async fn a_user_whose_revocation_is_refused_stays_unchanged_and_the_retry_works() {
     let place = Place::new();
     let server = start(&place).await;
     let id = create(&server, "alice").await;
 
-    // Nothing is acknowledged while the folder is somewhere else.
+    // While the folder is elsewhere, nothing is acknowledged.
     let aside = place.path("").with_file_name("aside");
     std::fs::rename(place.path(""), &aside).unwrap();
     let path = format!("/Users/{id}");
@@ -248,7 +248,7 @@ async fn repeating_a_deactivation_is_harmless_and_makes_sure() {
     let once = principal(&server, "alice").await.unwrap();
     patch(&server, &id, set_active(false)).await.expect(200);
     assert_eq!(principal(&server, "alice").await.unwrap(), once);
-    // Somebody has enabled him meanwhile; the provider says that he is out of service, and it counts.
+    // An operator has enabled the user meanwhile. The provider's deactivation counts again.
     let enable = json!({"principal": {"issuer": ISSUER, "subject": "alice"}, "action": "enable"});
     server.revoke(enable).await;
     patch(&server, &id, set_active(false)).await.expect(200);
@@ -274,7 +274,7 @@ async fn users_survive_a_crash_and_a_lost_or_older_file_of_users_takes_nothing_b
     std::fs::write(place.path("identity/users"), older).unwrap();
     let server = start(&place).await;
     assert!(principal(&server, "alice").await.unwrap().disabled);
-    // The record says otherwise, and a change of something else does not make it so.
+    // The record says otherwise, and a change of another attribute does not change that.
     let rename = json!({"op": "replace", "path": "displayName", "value": "Alice"});
     patch(&server, &id, rename).await.expect(200);
     assert!(principal(&server, "alice").await.unwrap().disabled);
@@ -305,7 +305,7 @@ async fn realms_do_not_see_each_others_users() {
         .await
         .expect(200);
     assert_eq!(listed.json()["totalResults"], 0);
-    // The same name there is somebody else's.
+    // In that realm, the same name is another user's.
     let namesake = Some(json!({"userName": "alice", "active": false}));
     scim_as(&server, OTHER_PROVISIONER, "POST", "/Users", namesake)
         .await
@@ -318,7 +318,7 @@ async fn only_a_realms_own_credentials_open_it() {
     let place = Place::new();
     let server = start(&place).await;
     for (token, status) in [
-        ("nobody's", 401),
+        ("unknown", 401),
         (TRANSMITTER, 403),
         (OTHER_PROVISIONER, 403),
         (TOKEN, 403),
@@ -363,7 +363,7 @@ async fn users_are_found_page_by_page_and_by_filters() {
         ("?count=0", 3, ""),
         ("?filter=userName%20eq%20%22BOB%22", 1, "bob"),
         ("?filter=externalId+eq+%22ext-bob%22", 1, "bob"),
-        ("?filter=userName%20eq%20%22nobody%22", 0, ""),
+        ("?filter=userName%20eq%20%22unknown%22", 0, ""),
         ("?filter=userName%20ne%20%22bob%22&startIndex=2", 2, "carol"),
         ("?filter=emails%5Bvalue%20sw%20%22carol%22%5D", 1, "carol"),
         ("?attributes=displayName", 3, "- - -"),
@@ -384,7 +384,7 @@ async fn users_are_found_page_by_page_and_by_filters() {
 }
 
 #[tokio::test]
-async fn a_version_guards_against_changes_that_nobody_has_seen() {
+async fn a_version_prevents_overwriting_unseen_changes() {
     let place = Place::new();
     let server = start(&place).await;
     let id = create(&server, "alice").await;
@@ -420,7 +420,7 @@ async fn a_version_guards_against_changes_that_nobody_has_seen() {
 }
 
 #[tokio::test]
-async fn mistakes_are_answered_in_scims_own_words() {
+async fn errors_are_answered_in_scims_format() {
     let place = Place::new();
     let server = place
         .start_with(|config| {
@@ -439,7 +439,7 @@ async fn mistakes_are_answered_in_scims_own_words() {
         (
             "POST",
             "/Users",
-            Some(json!({"displayName": "Nobody"})),
+            Some(json!({"displayName": "Other"})),
             400,
             "invalidValue",
         ),
@@ -531,12 +531,12 @@ async fn mistakes_are_answered_in_scims_own_words() {
             .await
             .expect(status);
     }
-    // None of it has touched anybody.
+    // None of these has changed a principal.
     assert_eq!(principal(&server, "alice").await, None);
 }
 
 #[tokio::test]
-async fn what_providers_ask_for_before_they_begin_is_there() {
+async fn the_resources_that_providers_read_first_exist() {
     let place = Place::new();
     let server = start(&place).await;
     let config = scim(&server, "GET", "/ServiceProviderConfig", None)
@@ -555,7 +555,7 @@ async fn what_providers_ask_for_before_they_begin_is_there() {
     );
     let schemas = scim(&server, "GET", "/Schemas", None).await.expect(200).json();
     assert_eq!(schemas["totalResults"], 2);
-    // Okta looks for groups to import even where it is to push users only.
+    // Okta looks for groups to import, even if it only pushes users.
     let groups = scim(&server, "GET", "/Groups?startIndex=1&count=100", None)
         .await
         .expect(200)
@@ -564,7 +564,7 @@ async fn what_providers_ask_for_before_they_begin_is_there() {
 }
 
 #[tokio::test]
-async fn what_identity_providers_do_can_be_watched() {
+async fn changes_by_identity_providers_are_in_the_metrics() {
     let place = Place::new();
     let server = start(&place).await;
     let id = create(&server, "alice").await;
@@ -583,7 +583,7 @@ async fn what_identity_providers_do_can_be_watched() {
     }
 }
 
-/// Sends many changes of one user at once; whatever their order was, the log and the record agree.
+/// Sends many changes of one user at once. In any order, the log and the record agree in the end.
 #[tokio::test]
 async fn changes_that_arrive_together_leave_record_and_log_in_agreement() {
     let place = Place::new();
@@ -610,7 +610,7 @@ async fn changes_that_arrive_together_leave_record_and_log_in_agreement() {
 }
 
 #[tokio::test]
-async fn what_is_not_of_the_right_shape_is_refused_in_the_form_of_scim() {
+async fn a_request_of_the_wrong_type_is_refused_in_scims_format() {
     let place = Place::new();
     let server = start(&place).await;
     for (method, path, body) in [
@@ -634,9 +634,9 @@ async fn what_is_not_of_the_right_shape_is_refused_in_the_form_of_scim() {
     }
 }
 
-/// His tokens bear the new name from the day that the configuration says so, whether or not he has changed since.
+/// After a change of the configured attribute, tokens have the new name, whether or not the user has changed since.
 #[tokio::test]
-async fn who_is_deleted_is_disabled_by_the_name_that_the_realm_uses_now_and_by_the_one_before() {
+async fn a_deleted_user_is_disabled_by_the_realms_present_and_previous_name() {
     let place = Place::new();
     let server = start(&place).await;
     let user = json!({"userName": "alice", "externalId": "ext-alice"});

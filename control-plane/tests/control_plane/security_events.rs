@@ -1,4 +1,4 @@
-//! Security events: what the identity provider tells of a user takes his authority away, once.
+//! Security events: an event of the identity provider about a user takes effect once.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -23,7 +23,7 @@ use super::provider::{PROVISIONER, Reply, TRANSMITTER, principal, realm, request
 pub(crate) const SESSION_REVOKED: &str = "https://schemas.openid.net/secevent/caep/event-type/session-revoked";
 const ACCOUNT_DISABLED: &str = "https://schemas.openid.net/secevent/risc/event-type/account-disabled";
 const ACCOUNT_ENABLED: &str = "https://schemas.openid.net/secevent/risc/event-type/account-enabled";
-/// The bit of `disabled_by` that is the security events'.
+/// The bit of `disabled_by` for security events.
 const SECURITY_EVENT: u32 = 8;
 
 /// A transmitter with a key of each kind.
@@ -87,7 +87,7 @@ impl Signer {
     }
 }
 
-/// ring makes no RSA keys; one for all tests, because that takes a while.
+/// ring makes no RSA keys. One for all tests, since making it takes a while.
 fn rsa_key() -> &'static RsaKeyPair {
     static KEY: OnceLock<RsaKeyPair> = OnceLock::new();
     KEY.get_or_init(|| {
@@ -362,7 +362,7 @@ async fn subjects_in_every_form_name_the_principal() {
 }
 
 #[tokio::test]
-async fn a_subject_that_nobody_can_be_found_by_is_never_accepted_in_silence() {
+async fn a_subject_that_names_no_principal_is_refused() {
     let place = Place::new();
     let signer = Signer::new();
     let server = start(&place, &signer, json!({})).await;
@@ -388,7 +388,7 @@ async fn a_subject_that_nobody_can_be_found_by_is_never_accepted_in_silence() {
         ),
         (
             json!({"format": "iss_sub", "iss": "https://okta.example.com", "sub": "x".repeat(257)}),
-            "no principal",
+            "not a valid principal",
         ),
     ] {
         let mut token = claims("a", SESSION_REVOKED);
@@ -404,19 +404,19 @@ async fn a_subject_that_nobody_can_be_found_by_is_never_accepted_in_silence() {
     token.as_object_mut().unwrap().remove("sub_id");
     token["events"][SESSION_REVOKED] = json!({});
     let description = refused(&server, &signer.token(&token), "invalid_request").await;
-    assert!(description.contains("whom the event is about"), "{description}");
+    assert!(description.contains("the event has no subject"), "{description}");
     assert_eq!(principal(&server, "alice").await, None);
 }
 
 #[tokio::test]
-async fn a_token_counts_once_even_over_a_crash_and_its_jti_is_nobody_elses() {
+async fn a_token_counts_once_even_over_a_crash_and_its_jti_cannot_be_reused() {
     let place = Place::new();
     let signer = Signer::new();
     let server = start(&place, &signer, json!({})).await;
     let token = signer.token(&claims("a", SESSION_REVOKED));
     push(&server, &token).await.expect(202);
     let once = principal(&server, "alice").await.unwrap();
-    // The transmitter may have missed the answer (RFC 8935 section 2.2); saying it again does nothing again.
+    // The transmitter may have missed the answer (RFC 8935 section 2.2). A repetition has no further effect.
     push(&server, &token).await.expect(202);
     assert_eq!(principal(&server, "alice").await.unwrap(), once);
     drop(server);
@@ -456,12 +456,12 @@ async fn the_same_token_many_times_at_once_counts_once() {
 }
 
 #[tokio::test]
-async fn a_token_that_could_not_be_carried_out_can_be_sent_again() {
+async fn a_token_that_could_not_be_processed_can_be_sent_again() {
     let place = Place::new();
     let signer = Signer::new();
     let server = start(&place, &signer, json!({})).await;
     let token = signer.token(&claims("a", ACCOUNT_DISABLED));
-    // Nothing is acknowledged while the folder is somewhere else.
+    // While the folder is elsewhere, nothing is acknowledged.
     let aside = place.path("").with_file_name("aside");
     std::fs::rename(place.path(""), &aside).unwrap();
     push(&server, &token).await.expect(503);
@@ -487,7 +487,7 @@ async fn an_event_is_answered_though_a_filter_applies_nothing() {
 }
 
 #[tokio::test]
-async fn while_no_more_can_be_remembered_none_is_taken() {
+async fn with_a_full_memory_no_event_is_accepted() {
     let place = Place::new();
     let signer = Signer::new();
     publish(&place, &signer);
@@ -503,7 +503,7 @@ async fn while_no_more_can_be_remembered_none_is_taken() {
         .await
         .expect(503);
     assert!(!full.header("retry-after").is_empty());
-    // What is remembered is still known.
+    // Remembered events are still recognised.
     push(&server, &first).await.expect(202);
 }
 
@@ -547,7 +547,7 @@ async fn new_keys_in_the_file_are_found_when_they_are_needed() {
     std::fs::write(beside(&place, "jwks.json"), format!("{} ", rename(&new))).unwrap();
     let token = new.sign(&header("EdDSA", "new"), &claims("a", SESSION_REVOKED).to_string());
     push(&server, &token).await.expect(202);
-    // A file that is broken later leaves the last good keys in use.
+    // A file that breaks later leaves the last valid keys in use.
     std::fs::write(beside(&place, "jwks.json"), "{").unwrap();
     refused(
         &server,
@@ -560,7 +560,7 @@ async fn new_keys_in_the_file_are_found_when_they_are_needed() {
 }
 
 #[tokio::test]
-async fn a_file_without_keys_is_told_at_the_start() {
+async fn a_file_without_keys_is_an_error_at_the_start() {
     let place = Place::new();
     publish(&place, &Signer::new());
     std::fs::write(beside(&place, "jwks.json"), r#"{"keys": []}"#).unwrap();
@@ -575,7 +575,7 @@ async fn a_file_without_keys_is_told_at_the_start() {
     assert!(error.to_string().contains("okta"), "{error}");
 }
 
-/// Serves a document over HTTP, or HTTPS, and counts how often.
+/// Serves a document over HTTP or HTTPS, and counts the requests.
 struct Keys {
     url: String,
     document: Arc<Mutex<String>>,
@@ -583,7 +583,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// `answer` writes to a connection what the document is answered as.
+    /// `answer` writes the HTTP response with the document to a connection.
     fn serve(scheme: &str, mut answer: impl FnMut(TcpStream, &str) + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let keys = Self {
@@ -618,7 +618,7 @@ fn exchange(mut stream: impl Read + Write, answer: &str) {
     while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
         request.push(byte[0]);
     }
-    // Whoever does not want the answer has gone.
+    // The client may have closed the connection.
     let _ = stream.write_all(answer.as_bytes());
     let _ = stream.flush();
 }
@@ -629,7 +629,7 @@ async fn start_with_keys_at(place: &Place, jwks: Value) -> Server {
         .await
 }
 
-/// Sends it until the keys have been fetched.
+/// Repeats the request until the keys have been fetched.
 async fn push_once_ready(server: &Server, token: &str) -> Reply {
     loop {
         let reply = push(server, token).await;
@@ -648,7 +648,7 @@ async fn until_a_fetch_has_failed(server: &Server) {
 }
 
 #[tokio::test]
-async fn keys_behind_a_url_are_fetched_and_again_for_a_key_that_is_missing_but_not_for_every_one() {
+async fn keys_at_a_url_are_fetched_again_for_a_missing_key_but_not_each_time() {
     let place = Place::new();
     let keys = Keys::serve("http", exchange);
     let (old, new) = (Signer::new(), Signer::new());
@@ -670,7 +670,7 @@ async fn keys_behind_a_url_are_fetched_and_again_for_a_key_that_is_missing_but_n
 }
 
 #[tokio::test]
-async fn nobody_elses_document_is_taken_for_the_keys() {
+async fn a_redirect_or_an_invalid_document_is_not_used_for_the_keys() {
     let signer = Signer::new();
     let elsewhere = Keys::serve("http", exchange);
     elsewhere.publish(&signer);
@@ -697,7 +697,7 @@ async fn nobody_elses_document_is_taken_for_the_keys() {
 }
 
 #[tokio::test]
-async fn over_https_only_a_server_that_the_authority_vouches_for_is_believed() {
+async fn over_https_only_a_server_with_a_trusted_certificate_is_used() {
     let place = Place::new();
     let (certificate, key) = (beside(&place, "tls.pem"), beside(&place, "tls.key"));
     let made = Command::new("openssl")
@@ -744,7 +744,7 @@ async fn over_https_only_a_server_that_the_authority_vouches_for_is_believed() {
     push_once_ready(&server, &token).await.expect(202);
     drop(server);
 
-    // The system's authorities do not know it.
+    // The system's CAs have not signed its certificate.
     let other = Place::new();
     let server = start_with_keys_at(&other, json!({"url": keys.url})).await;
     until_a_fetch_has_failed(&server).await;
@@ -763,7 +763,7 @@ async fn only_a_transmitters_own_credential_opens_it() {
     let server = place.start_with(|config| config.settings = settings(both)).await;
     let token = signer.token(&claims("a", SESSION_REVOKED));
     for (credential, content_type, status, err) in [
-        ("nobody's", "application/secevent+jwt", 401, ""),
+        ("unknown", "application/secevent+jwt", 401, ""),
         (PROVISIONER, "application/secevent+jwt", 403, ""),
         (TOKEN, "application/secevent+jwt", 400, "access_denied"),
         (TRANSMITTER, "application/jwt", 400, "invalid_request"),
@@ -785,9 +785,9 @@ async fn only_a_transmitters_own_credential_opens_it() {
     push(&server, &big).await.expect(413);
 }
 
-/// What one transmitter has disabled cannot be told from what another one has.
+/// The effects of two transmitters cannot be told apart.
 #[tokio::test]
-async fn of_transmitters_that_share_their_principals_none_enables() {
+async fn transmitters_that_share_their_principals_enable_none() {
     let place = Place::new();
     let signer = Signer::new();
     publish(&place, &signer);

@@ -1,5 +1,5 @@
-//! For each limit that clients share: one credential, from two addresses, takes all that it can get; another credential
-//! and a probe are served all the same.
+//! For each limit that clients share: one credential, from two addresses, uses all that it can get. Another credential
+//! and a probe are still served.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -17,11 +17,11 @@ use tonic::transport::Channel;
 use super::certificates::{Authority, Certificate};
 use super::harness::{Place, Reporter, Server, TOKEN, Watcher, raise};
 
-/// The addresses that take all they can get.
+/// The addresses that use all they can get.
 const GREEDY: [[u8; 4]; 2] = [[127, 0, 0, 2], [127, 0, 0, 3]];
-/// Where another client is.
+/// The address of another client.
 const ELSEWHERE: [u8; 4] = [127, 0, 0, 4];
-/// Places of the limit under test.
+/// The size of the limit under test.
 const PLACES: usize = 8;
 
 async fn start(place: &Place, change: impl FnOnce(&mut Config)) -> Server {
@@ -71,7 +71,7 @@ async fn watch_streams() {
     assert_probed(&server).await;
 }
 
-/// The client's windows for answers stay closed.
+/// The client's flow control windows for answers stay closed.
 #[tokio::test]
 async fn watch_streams_of_a_client_that_reads_nothing() {
     let place = Place::new();
@@ -219,7 +219,7 @@ async fn grpc_connections() {
     assert_probed(&server).await;
 }
 
-/// The control plane does not read from a connection either while it has pongs to write.
+/// While it has pongs to write, the control plane does not read from the connection.
 #[tokio::test]
 async fn grpc_connections_that_read_nothing() {
     let place = Place::new();
@@ -262,7 +262,7 @@ async fn grpc_connections_of_a_token_that_was_withdrawn() {
     assert_probed(&server).await;
 }
 
-/// A connection over which an HTTP/2 client pings without reading the pongs, until nothing moves any more.
+/// A connection on which an HTTP/2 client pings without reading the pongs, until neither side can send.
 async fn stall(server: &Server, address: [u8; 4]) -> TcpStream {
     let mut stream = connect(server.running.grpc_address(), address).await.unwrap();
     let preface_and_settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -302,7 +302,7 @@ async fn a_connection_with_a_credential_makes_no_room_for_strangers() {
     stream.write_all(again).await.unwrap();
     let mut answers = Vec::new();
     let read = async {
-        // Behind the first answer's body comes the second answer, to a limit that cannot be.
+        // The second answer follows the first answer's body: the request has an invalid limit.
         while !String::from_utf8_lossy(&answers).contains("HTTP/1.1 400") {
             assert!(stream.read_buf(&mut answers).await.unwrap() > 0, "it was closed");
         }
@@ -331,7 +331,7 @@ async fn request_bodies() {
     .await;
 }
 
-/// Anybody may read tiles; these clients ask for the largest there is, and read nothing.
+/// Tiles are public. These clients ask for the largest ones, and read nothing.
 #[tokio::test]
 async fn answers() {
     const TILE: &str = "/ledger/tile/entries/000";
@@ -368,7 +368,7 @@ async fn answers() {
     server.wait_for("credence_shared_limit_held{limit=\"answers\"} 0").await;
 }
 
-/// Bytes of a whole bundle of entries that are about as large as may be.
+/// The bytes of a whole bundle with entries of about the largest size.
 const BUNDLE_BYTES: usize = 256 * (15 << 10);
 
 async fn fill_bundle(server: &Server) {
@@ -433,7 +433,7 @@ async fn confirmations() {
     }
     let waiting = |calls| format!("credence_shared_limit_held{{limit=\"confirmations\"}} {calls}");
     server.wait_for(&waiting(PLACES / 2)).await;
-    // Another client's call waits all the same.
+    // Another client's call may still wait.
     let confirm = async {
         server.wait_for(&waiting(PLACES / 2 + 1)).await;
         for _ in 0..held.len() + 1 {
@@ -462,7 +462,7 @@ async fn unfinished_bodies(limit: &str, change: impl FnOnce(&mut Config), bytes:
             held.push(stream);
         }
     }
-    // Each address has its share, and of the credential nothing is left.
+    // Each address has used its share, and the credential has none left.
     server
         .wait_for(&format!(
             "credence_shared_limit_held{{limit=\"{limit}\"}} {}",
@@ -497,7 +497,7 @@ async fn tls_handshakes() {
     for address in GREEDY {
         for _ in 0..PLACES {
             if let Some(mut stream) = connect(server.running.http_address(), address).await {
-                // The beginning of a ClientHello.
+                // The start of a ClientHello.
                 let _ = stream.write_all(&[0x16, 0x03, 0x01, 0x02, 0x00]).await;
                 held.push(stream);
             }
@@ -505,7 +505,7 @@ async fn tls_handshakes() {
     }
     let mut stream = connect(server.running.http_address(), ELSEWHERE).await.unwrap();
     let _ = stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await;
-    // Its handshake is answered, by an alert: what it sends is no TLS.
+    // Its handshake is answered, by an alert: the client does not send TLS.
     let mut alert = [0; 1];
     assert!(
         in_time(stream.read_exact(&mut alert))
@@ -529,7 +529,7 @@ async fn every_limit_that_clients_share_is_tried_here() {
         .map(|(limit, _)| limit)
         .collect();
     limits.sort_unstable();
-    // Those for probes are taken in none of these tests, and left in all of them.
+    // The limits for probes: these tests use none of them, and none is used up.
     let tried = [
         "answers",
         "audit_sources",
@@ -593,13 +593,13 @@ async fn begin_source(server: &Server, address: [u8; 4], token: &str) -> u16 {
     exchange(server, address, &request).await.0
 }
 
-/// The status, and the connection on which the answer may go on.
+/// The status, and the connection on which the answer may continue.
 async fn get(server: &Server, address: [u8; 4], token: &str, path: &str) -> (u16, Option<TcpStream>) {
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n");
     exchange(server, address, &request).await
 }
 
-/// A status of 0 if nothing is answered in time.
+/// The status is 0 if there is no answer in time.
 async fn exchange(server: &Server, address: [u8; 4], request: &str) -> (u16, Option<TcpStream>) {
     exchange_at(server.running.http_address(), address, request).await
 }
@@ -630,7 +630,7 @@ async fn half_a_request(server: &Server, address: [u8; 4], headers: &str) -> Opt
 
 async fn connect(to: SocketAddr, from: [u8; 4]) -> Option<TcpStream> {
     let socket = TcpSocket::new_v4().unwrap();
-    // So that an answer that is not read stays with the server.
+    // So that an unread answer stays with the server.
     socket.set_recv_buffer_size(16 << 10).unwrap();
     socket.bind(SocketAddr::from((from, 0))).unwrap();
     socket.connect(to).await.ok()

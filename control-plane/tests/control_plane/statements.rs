@@ -1,4 +1,4 @@
-//! Revocation by a signed statement, without an account.
+//! Revocation by a signed statement, without a credential.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -126,7 +126,7 @@ async fn a_revoked_key_revokes_nothing_but_itself_again() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_statement_is_named_by_its_claim() {
+async fn an_invalid_statement_is_refused_by_the_name_of_its_claim() {
     let place = Place::new();
     let server = place.start_with(trusting).await;
     let good = || order(Revocation::Epoch(0));
@@ -170,7 +170,7 @@ async fn what_is_wrong_with_a_statement_is_named_by_its_claim() {
 }
 
 #[tokio::test]
-async fn without_anybody_to_trust_no_statement_is_taken() {
+async fn without_trust_anchors_no_statement_is_accepted() {
     let place = Place::new();
     let server = place.start().await;
     let refused = state(&server, &signed(&order(Revocation::Epoch(0)), 1)).await;
@@ -179,7 +179,7 @@ async fn without_anybody_to_trust_no_statement_is_taken() {
 }
 
 #[tokio::test]
-async fn strangers_and_credentials_have_their_rates() {
+async fn clients_with_and_without_a_credential_have_separate_rates() {
     let place = Place::new();
     let server = place
         .start_with(|config| {

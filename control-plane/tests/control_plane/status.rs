@@ -1,4 +1,4 @@
-//! Whether a delegation is revoked, for relying parties that are no Envoy.
+//! The revocation status of a delegation, for relying parties other than Envoy.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -34,7 +34,7 @@ async fn reason(server: &Server, more: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn each_kind_of_revocation_voids_what_it_voids_for_the_filters() {
+async fn each_kind_of_revocation_counts_as_in_the_filters() {
     let floor = json!({"issuer": {"issuer": ISSUER, "issued_up_to": 1_700_000_000}});
     let disable = json!({"principal": {"issuer": ISSUER, "subject": "alice"}, "action": "disable"});
     for (order, expected) in [
@@ -57,13 +57,13 @@ async fn each_kind_of_revocation_voids_what_it_voids_for_the_filters() {
 }
 
 #[tokio::test]
-async fn what_is_not_said_is_taken_for_the_worst() {
+async fn a_missing_parameter_counts_as_the_worst_case() {
     let place = Place::new();
     let server = place.start().await;
     server
         .revoke(json!({"issuer": {"issuer": ISSUER, "issued_up_to": 1_700_000_000}}))
         .await;
-    // Allowed skew included, as for a raise.
+    // Including the allowed skew, as for a raise.
     for issued_at in ["&issued_at=1700000000", "&issued_at=1700000030"] {
         assert_eq!(reason(&server, issued_at).await.as_deref(), Some("revoked_issuer"));
     }
@@ -78,9 +78,9 @@ async fn what_is_not_said_is_taken_for_the_worst() {
     }
 }
 
-/// A holder chooses the ids of the tokens below its own, and may take that of another root.
+/// A holder chooses the ids of the tokens that it derives, and may reuse that of another root.
 #[tokio::test]
-async fn a_delegation_that_is_named_by_those_above_it_is_revoked_there_and_nowhere_else() {
+async fn a_delegation_named_with_the_ids_above_it_is_revoked_only_there() {
     let place = Place::new();
     let server = place.start().await;
     let under =
@@ -103,7 +103,7 @@ async fn a_delegation_that_is_named_by_those_above_it_is_revoked_there_and_nowhe
             .collect()
     };
     assert_eq!(statuses(&answer), ["revoked", "revoked", "active", "active"]);
-    // By its id alone it is revoked wherever it stands.
+    // Revoked by its id alone, it is revoked in every chain.
     assert_eq!(server.revoke(delegation("two")).await["changed"], json!(true));
     let answer = batch(&server, json!(paths.map(facts))).await.json();
     assert_eq!(statuses(&answer), ["revoked"; 4]);
@@ -192,7 +192,7 @@ async fn a_batch_has_an_answer_for_each_at_one_position() {
             "at delegations[1]: key is missing",
         ),
         (json!([["a"]]), "at delegations[0]"),
-        (json!([{"chain": "x", "issuer": ISSUER}]), "chain stands alone"),
+        (json!([{"chain": "x", "issuer": ISSUER}]), "write either chain or the facts"),
         (json!([{"chain": "a.b.c"}]), "at delegations[0]: at chain"),
         (json!([{"chain": null}]), "at delegations[0].chain"),
     ] {

@@ -25,7 +25,7 @@ async fn a_new_stream_begins_with_the_whole_state_and_goes_on_with_what_happens(
     let begin = stream.next().await;
     assert_eq!(begin.name, "snapshot_begin");
     assert_eq!(begin.data, json!({"log_id": log_id, "seq": 3, "records": 2}));
-    // In no order in particular.
+    // In any order.
     let mut missing = vec!["principal", "delegation"];
     while !missing.is_empty() {
         let record = stream.next().await;
@@ -117,12 +117,12 @@ async fn from_now_on_has_a_position_to_resume_from_at_once() {
 }
 
 #[tokio::test]
-async fn a_position_that_is_none_of_this_logs_is_refused_with_the_cure() {
+async fn a_position_of_another_log_is_refused_with_the_cure() {
     let place = Place::new();
     let server = place.start().await;
     for (id, cure) in [
         (format!("{}:1", server.log_id()), "Restore the newest"),
-        ("another-log:0".to_owned(), "forget what you have"),
+        ("another-log:0".to_owned(), "discard your state"),
     ] {
         let refused = server
             .get(
@@ -139,7 +139,7 @@ async fn a_position_that_is_none_of_this_logs_is_refused_with_the_cure() {
 }
 
 #[tokio::test]
-async fn after_an_undeclared_restore_a_follower_is_told_to_begin_anew() {
+async fn after_an_undeclared_restore_a_follower_is_told_to_start_again() {
     let place = Place::new();
     let server = place.start().await;
     server.revoke(raise("alice")).await;
@@ -161,14 +161,14 @@ async fn after_an_undeclared_restore_a_follower_is_told_to_begin_anew() {
         status.ends_with("409 Conflict"),
         "{status}: carol's revocation would be missed"
     );
-    // What both histories have in common is resumed.
+    // The common part of both histories can be resumed.
     let mut stream = Stream::open(&server, "", Some(&before)).await;
     for subject in ["carol", "dave"] {
         assert_eq!(stream.record().await.data["principal"]["subject"], subject);
     }
 }
 
-/// An EventSource that is refused does not connect again.
+/// An EventSource does not reconnect after a refusal.
 #[tokio::test]
 async fn after_the_key_of_the_proofs_was_replaced_a_follower_gets_a_snapshot() {
     let place = Place::new();
@@ -192,7 +192,7 @@ async fn after_the_key_of_the_proofs_was_replaced_a_follower_gets_a_snapshot() {
 }
 
 #[tokio::test]
-async fn a_live_stream_says_every_second_that_it_is_whole() {
+async fn a_live_stream_reports_every_second_that_it_is_complete() {
     let place = Place::new();
     let server = place
         .start_with(|config| config.limits.request_timeout = Duration::from_millis(500))
@@ -255,7 +255,7 @@ async fn a_stream_ends_once_its_credential_could_not_open_it_any_more() {
     for (name, stream) in &mut ending {
         assert!(stream.ends_without_a_record().await, "{name}");
     }
-    // Who still counts has noticed nothing.
+    // Credentials that are still valid are not affected.
     for stream in [&mut same, &mut operators] {
         assert_eq!(stream.record().await.data["principal"]["subject"], "alice");
     }
@@ -296,7 +296,7 @@ async fn a_client_that_does_not_read_loses_the_stream_with_its_credential_all_th
         })
         .await;
     let _idle = Stream::open_as(&server, "idle", "", None).await;
-    // More than the kernel's buffers on both sides take.
+    // More than the kernel's buffers on both sides hold.
     let issuer = format!("{ISSUER}/{}", "\u{1}".repeat(2000));
     for id in 0..1_000 {
         server
@@ -322,13 +322,13 @@ async fn a_planned_stop_is_announced_and_does_not_wait_for_the_streams() {
     assert_eq!(
         stream.named("drain").await.data,
         json!({"promise_ms": 0}),
-        "nobody would wait for it"
+        "the server's stop does not wait for the stream"
     );
     assert!(stream.ends().await);
 }
 
 #[tokio::test]
-async fn there_are_so_many_places_and_no_more() {
+async fn streams_beyond_the_limit_are_refused() {
     let place = Place::new();
     let server = place.start_with(|config| config.limits.max_http_subscribers = 1).await;
     let authorization = format!("Bearer {TOKEN}");
@@ -348,7 +348,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
     let server = place
         .start_with(|config| config.timeouts.send = Duration::from_millis(200))
         .await;
-    // Until what is sent fills the kernel's buffers on both sides.
+    // Until the data fills the kernel's buffers on both sides.
     let issuer = format!("https://id.example.com/{}", "\u{1}".repeat(2000));
     let mut idle = Stream::open(&server, "", None).await;
     idle.named("alive").await;
@@ -386,14 +386,14 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// The id without what proves it.
+    /// The id without its proof.
     fn position(&self) -> String {
         let id = self.id.as_deref().expect("an event without an id");
         id.rsplit_once(':').expect("an id without a proof").0.to_owned()
     }
 }
 
-/// A client of the stream, over HTTP/1.0: the body is then just the bytes that follow.
+/// A client of the stream, over HTTP/1.0: the body is then just the following bytes.
 pub(crate) struct Stream(tokio::io::Lines<BufReader<Box<dyn Connection>>>);
 
 /// Plain or TLS.
@@ -425,7 +425,7 @@ impl Stream {
         Self::try_open_at(server, token, &format!("{REVOCATIONS}{query}"), last_event_id).await
     }
 
-    /// Of any resource.
+    /// For any resource.
     pub(crate) async fn try_open_at(
         server: &Server,
         token: &str,
@@ -438,7 +438,7 @@ impl Stream {
         Self::ask_on(Box::new(stream), resource, &headers).await
     }
 
-    /// On a connection of the caller's, with headers of his. The status line, and the stream.
+    /// On the caller's connection, with these headers. Returns the status line and the stream.
     pub(crate) async fn open_on(stream: Box<dyn Connection>, query: &str, headers: &str) -> (String, Self) {
         Self::ask_on(stream, &format!("{REVOCATIONS}{query}"), headers).await
     }
@@ -457,7 +457,7 @@ impl Stream {
         line.expect("the server said nothing for 5 s").unwrap()
     }
 
-    /// The next event, as the specification has it read.
+    /// The next event, parsed as the specification says.
     pub(crate) async fn next(&mut self) -> Event {
         let mut event = Event::default();
         loop {
@@ -491,7 +491,7 @@ impl Stream {
         self.line().await.is_none()
     }
 
-    /// Whether nothing but signs of life comes until the end.
+    /// Whether only heartbeats come until the end.
     pub(crate) async fn ends_without_a_record(&mut self) -> bool {
         while let Some(line) = self.line().await {
             if line == "event: record" {

@@ -1,4 +1,4 @@
-//! TLS and client certificates on both ports, and their files when they change.
+//! TLS and client certificates on both ports, and changes of their files.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const ENVOY: &str = "URI:spiffe://mesh/ns/shop/sa/envoy";
 const OTHER_ENVOY: &str = "URI:spiffe://mesh/ns/shop/sa/other";
 const OPERATOR: &str = "URI:spiffe://mesh/ns/ops/sa/operator";
 
-/// A control plane with mutual TLS on both ports, from files in a folder of their own.
+/// A control plane with mutual TLS on both ports, from files in their own folder.
 struct Secured {
     server: Server,
     place: Place,
@@ -70,7 +70,7 @@ impl Secured {
         self.files.path().join(name)
     }
 
-    /// As careful people replace a file: whole, or not at all.
+    /// Replaces a file atomically.
     fn replace(&self, name: &str, contents: &str) {
         let new = self.file("new");
         std::fs::write(&new, contents).unwrap();
@@ -101,7 +101,7 @@ impl Secured {
             .await
     }
 
-    /// Whether a client with this certificate can follow the log: a stream gets its welcome.
+    /// Whether a client with this certificate can follow the log: its stream gets a welcome.
     async fn follows(&self, client: Option<&Certificate>) -> bool {
         self.follows_trusting(&self.authority, client).await
     }
@@ -151,7 +151,7 @@ impl Secured {
             .await
     }
 
-    /// Follows the revocations over HTTPS, by nothing but the certificate.
+    /// Follows the revocations over HTTPS, authenticated only by the certificate.
     async fn event_stream(&self, client: &Certificate) -> Stream {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(certificate(&self.authority.pem())).unwrap();
@@ -194,7 +194,7 @@ impl Secured {
     }
 }
 
-/// Finds every host where the test's control plane is.
+/// Resolves every host to the address of the test's control plane.
 #[derive(Debug)]
 struct Here(std::net::SocketAddr);
 
@@ -243,7 +243,7 @@ async fn a_certificate_does_what_its_role_may_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn whoever_can_not_show_a_good_certificate_is_turned_away_and_counted_by_reason() {
+async fn a_client_without_a_valid_certificate_is_refused_and_counted_by_reason() {
     let secured = Secured::start().await;
     let other = Authority::new("other");
     let (foreign, ended) = (other.issue(ENVOY), secured.authority.issue_ended(ENVOY));
@@ -270,12 +270,12 @@ async fn whoever_can_not_show_a_good_certificate_is_turned_away_and_counted_by_r
 }
 
 #[tokio::test]
-async fn a_peer_that_stalls_its_handshake_keeps_nobody_waiting_and_is_cut() {
+async fn a_peer_that_stalls_its_handshake_delays_no_other_and_is_closed() {
     let limit = Duration::from_secs(1);
     let secured = Secured::start_with(|config| config.timeouts.hello = limit).await;
     let begin = Instant::now();
     let mut stalled = TcpStream::connect(secured.server.running.grpc_address()).await.unwrap();
-    // The beginning of a ClientHello.
+    // The start of a ClientHello.
     stalled.write_all(&[22, 3, 1, 2, 0, 1, 0]).await.unwrap();
     assert!(secured.follows(Some(&secured.authority.issue(ENVOY))).await);
     assert!(begin.elapsed() < limit, "the others had to wait");
@@ -344,7 +344,7 @@ async fn files_are_followed_through_the_links_that_kubernetes_swaps() {
 }
 
 #[tokio::test]
-async fn files_that_can_not_be_used_keep_the_old_ones_in_force_and_say_so() {
+async fn files_that_cannot_be_used_leave_the_old_ones_in_force_and_are_reported() {
     let secured = Secured::start().await;
     let envoy = secured.authority.issue(ENVOY);
     let (old, key) = (
@@ -374,7 +374,7 @@ async fn files_that_can_not_be_used_keep_the_old_ones_in_force_and_say_so() {
 }
 
 #[tokio::test]
-async fn a_new_client_authority_is_believed_and_the_old_ones_connections_end() {
+async fn a_new_client_ca_is_trusted_and_connections_under_the_old_one_end() {
     let secured = Secured::start().await;
     let successor = Authority::new("successor");
     let (old, new) = (secured.authority.issue(ENVOY), successor.issue(ENVOY));
@@ -383,7 +383,7 @@ async fn a_new_client_authority_is_believed_and_the_old_ones_connections_end() {
     watcher.hello(&secured.server.log_id(), None).await;
     watcher.welcome().await;
 
-    // While both count, nobody notices anything.
+    // While both CAs are trusted, all clients keep working.
     secured.replace("ca.crt", &format!("{}{}", secured.authority.pem(), successor.pem()));
     secured
         .wait_for("credence_tls_reloads_total{port=\"grpc\",outcome=\"success\"} 1")
@@ -426,7 +426,7 @@ async fn an_event_stream_ends_with_the_authority_of_the_certificate_that_opened_
 }
 
 #[tokio::test]
-async fn a_certificate_that_ends_ends_its_streams() {
+async fn an_expired_certificate_ends_its_streams() {
     let secured = Secured::start().await;
     let brief = secured.authority.issue_until(ENVOY, Duration::from_secs(3));
     let channel = secured.channel(Some(&brief)).await.unwrap();
@@ -435,7 +435,7 @@ async fn a_certificate_that_ends_ends_its_streams() {
     watcher.welcome().await;
     let (code, message) = watcher.refusal().await;
     assert_eq!(code, Code::PermissionDenied);
-    assert!(message.contains("has ended"), "{message}");
+    assert!(message.contains("has expired"), "{message}");
 }
 
 #[tokio::test]
@@ -450,7 +450,7 @@ async fn an_audit_source_is_the_peers_that_began_it() {
     let channel = secured.channel(Some(&other)).await.unwrap();
     let stolen = secured.server.report_on(channel, None, Some(ticket.clone())).await;
     assert_eq!(stolen.err().unwrap().code(), Code::Unauthenticated);
-    // A new certificate of the same workload goes on.
+    // A new certificate of the same workload continues the source.
     let renewed = secured.authority.issue(ENVOY);
     let channel = secured.channel(Some(&renewed)).await.unwrap();
     let (_, again) = secured
@@ -476,7 +476,7 @@ async fn the_end_of_the_certificate_is_a_metric() {
 }
 
 #[tokio::test]
-async fn files_that_can_not_be_used_are_named_at_the_start() {
+async fn files_that_cannot_be_used_are_named_at_the_start() {
     let authority = Authority::new("authority");
     let own = authority.issue(&format!("DNS:{HOST}"));
     let other = authority.issue("DNS:other");
@@ -508,7 +508,7 @@ async fn files_that_can_not_be_used_are_named_at_the_start() {
 }
 
 #[tokio::test]
-async fn a_reload_takes_over_other_files_and_other_certificates_or_nothing() {
+async fn a_reload_applies_all_files_and_certificates_or_none() {
     let secured = Secured::start().await;
     let envoy = secured.authority.issue(ENVOY);
     let mut settings = secured.place.config().settings;
@@ -534,5 +534,5 @@ async fn a_reload_takes_over_other_files_and_other_certificates_or_nothing() {
     assert!(secured.follows(Some(&secured.authority.issue(OTHER_ENVOY))).await);
 }
 
-/// Files are looked at every two seconds, and a change that cannot be used counts once it was seen twice.
+/// The files are checked every two seconds, and an invalid change counts once it was seen twice.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -1,5 +1,5 @@
-//! One rule for both transports: what a credential may learn and say of an issuer does not depend on whether it comes over
-//! HTTP or over gRPC. The cases are the table of roles, with every kind of binding.
+//! One rule for both transports: what a credential may read and report about an issuer is the same over HTTP and gRPC.
+//! The cases are the table of roles, with every kind of binding.
 
 use credence_control_plane::{GrpcAccess, Role, TokenSettings};
 use credence_wire::v1;
@@ -14,7 +14,7 @@ use super::stream::Stream;
 
 const OTHER: &str = "https://other.example.com";
 
-/// The issuers that a credential is bound to; none: it is not bound.
+/// The issuers that a credential is bound to; `None`: not bound.
 const BINDINGS: [(&str, Option<&str>); 3] = [("any", None), ("ours", Some(ISSUER)), ("others", Some(OTHER))];
 
 /// A token for each role and binding.
@@ -64,7 +64,7 @@ async fn no_transport_shows_a_credential_what_the_other_hides() {
                 (true, Some(issuer)) => Some(vec![issuer.to_owned()]),
             };
             assert_eq!(over_http, expected, "{name} over HTTP");
-            // A filter needs the whole log, so that a part of it is shown over HTTP alone.
+            // A filter needs the whole log, so only HTTP shows a part of it.
             let expected = expected.filter(|_| issuer.is_none());
             assert_eq!(seen_over_grpc(&server, &name).await, expected, "{name} over gRPC");
         }
@@ -96,7 +96,7 @@ async fn no_transport_takes_from_a_credential_what_the_other_refuses() {
         }
     }
     let stored = server.events("?kind=decision").await.len();
-    // Two roles on each transport; each may say something of both, of ours and of the others.
+    // Two roles on each transport. Each may report about both issuers, about ours, or about the other one.
     assert_eq!(stored, 4 * 4);
 }
 
@@ -122,7 +122,7 @@ async fn of_a_batch_with_one_entry_about_another_issuer_nothing_is_stored() {
     assert_eq!(server.events("?kind=decision").await.len(), 0);
 }
 
-/// Counts are about no principal, unless the ledger makes them: they would use up that principal's share.
+/// A count has no principal, except for those that the ledger makes: they would use up that principal's share.
 #[tokio::test]
 async fn a_count_that_names_a_principal_is_taken_from_no_one() {
     let place = Place::new();
@@ -169,7 +169,7 @@ async fn a_stream_ends_when_its_credential_is_bound_to_other_issuers() {
             token.issuers = Some(vec![ISSUER.to_owned()]);
         }
     }
-    // One client has to be able to follow.
+    // At least one client must be able to follow.
     settings.access.grpc = Some(GrpcAccess::Required);
     server.running.reload(settings).await.unwrap();
     assert_eq!(watcher.refusal().await.0, Code::PermissionDenied);
@@ -178,7 +178,7 @@ async fn a_stream_ends_when_its_credential_is_bound_to_other_issuers() {
     assert_eq!(same.acknowledged().await, 1);
 }
 
-/// The issuers of the principals that are shown, in alphabetical order; none if nothing is.
+/// The issuers of the visible principals, in alphabetical order; `None` if the answer is a refusal.
 async fn seen_over_http(server: &Server, token: &str) -> Option<Vec<String>> {
     let (status, mut stream) = Stream::try_open_at(server, token, "/v1/revocations/stream", None).await;
     if !status.ends_with("200 OK") {
@@ -213,7 +213,7 @@ async fn seen_over_grpc(server: &Server, token: &str) -> Option<Vec<String>> {
     Some(issuers)
 }
 
-/// Whether a decision about a principal of this issuer is stored; nothing if the credential may not report at all.
+/// Whether a decision about a principal of this issuer is stored; `None` if the credential may not report at all.
 async fn reported_over_http(server: &Server, token: &str, issuer: &str) -> Option<bool> {
     let authorization = format!("Bearer {token}");
     let begun = server

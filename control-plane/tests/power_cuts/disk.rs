@@ -1,8 +1,7 @@
-//! A disk as a power cut leaves it: what was synced is there; of everything else some is, in blocks, in any order.
+//! A model of a disk after a power cut: synced data is there; of the rest, any blocks in any order may be.
 //!
-//! It promises as little as POSIX does. A file's contents are there after `fsync` of the file; its name after `fsync` of the
-//! folder. What was written since is there or not, each block of it by itself, as it was at any time since. A rename is done
-//! or not.
+//! It promises as little as POSIX does. A file's contents are there after `fsync` of the file, and its name after
+//! `fsync` of the folder. Of later writes, each block may have any of its states since. A rename is done or not.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) type NodeId = usize;
 
-/// A folder, what was done in it, and marks in between.
+/// A folder, the operations on it, and marks in between.
 #[derive(Debug, Clone)]
 pub(crate) struct Disk {
     root: PathBuf,
@@ -21,11 +20,11 @@ pub(crate) struct Disk {
 /// A file or a folder.
 #[derive(Debug, Clone)]
 struct Node {
-    /// Where it was made, for those who read about it.
+    /// Its path when created, for messages.
     path: PathBuf,
-    /// What was there before the first operation.
+    /// Its contents before the first operation.
     base: Contents,
-    /// What running processes see.
+    /// Its contents as running processes see them.
     now: Now,
 }
 
@@ -52,29 +51,29 @@ pub(crate) enum Operation {
         node: NodeId,
         length: u64,
     },
-    /// In a folder: these names are no more, and these are.
+    /// In a folder: removes and adds these names.
     Names {
         node: NodeId,
         gone: Option<String>,
         made: Option<(String, NodeId)>,
     },
-    /// Made everything durable that was done to the file or folder before the operation of this number.
+    /// Makes all operations on the file or folder before this number durable.
     Sync {
         node: NodeId,
         begun: usize,
-        /// Where it was then.
+        /// Its path at that time.
         path: String,
     },
     /// What a client was told.
     Mark(String),
 }
 
-/// What of the operations that were not synced is there.
+/// Which of the unsynced operations are on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Survival {
     Nothing,
     Everything,
-    /// Each block of this size as it was at some time since the sync.
+    /// Each block of this size has any of its states since the sync.
     Blocks(u64),
 }
 
@@ -122,7 +121,7 @@ impl Disk {
         path.starts_with(&self.root)
     }
 
-    /// Where the file or folder was made, below the root.
+    /// The path of the file or folder when it was created, below the root.
     pub(crate) fn path(&self, node: NodeId) -> String {
         let path = self.nodes[node].path.strip_prefix(&self.root).unwrap();
         path.display().to_string()
@@ -227,7 +226,7 @@ impl Disk {
             })
     }
 
-    /// The same, with every sync of files and folders at these places left out.
+    /// The same, without the syncs of files and folders at these places.
     pub(crate) fn without_syncs(&self, of: impl Fn(&str) -> bool) -> Self {
         let mut this = self.clone();
         for operation in &mut this.operations {
@@ -240,7 +239,7 @@ impl Disk {
         this
     }
 
-    /// Writes into `target` what is on the disk if the power is cut before the operation of this number.
+    /// Writes the disk's state into `target` for a power cut before the operation of this number.
     pub(crate) fn cut(&self, cut: usize, survival: Survival, random: &mut Random, target: &Path) {
         let mut synced = vec![0; self.nodes.len()];
         let mut done: Vec<Vec<(usize, &Operation)>> = vec![Vec::new(); self.nodes.len()];
@@ -272,7 +271,7 @@ impl Disk {
         match &self.nodes[node].base {
             Contents::Folder(base) => {
                 let mut entries = base.clone();
-                // Most file systems keep the order of names; none has to.
+                // Most file systems keep the order of names; none must.
                 let in_order = random.below(2) == 0;
                 let kept = random.below(pending.len() as u64 + 1) as usize;
                 for (place, (_, operation)) in durable.iter().chain(pending).enumerate() {
@@ -325,7 +324,7 @@ fn apply(operation: &Operation, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Each block, and the length, as it was after some of the operations.
+/// Gives each block, and the length, the state after some of the operations.
 fn tear(bytes: &mut Vec<u8>, pending: &[(usize, &Operation)], size: u64, random: &mut Random) {
     if pending.is_empty() {
         return;
@@ -396,7 +395,7 @@ impl Random {
 }
 
 #[test]
-fn what_was_synced_is_always_there_and_the_rest_may_be_in_any_part() {
+fn synced_data_is_always_there_and_any_part_of_the_rest_may_be() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root");
     std::fs::create_dir(&root).unwrap();
@@ -428,7 +427,7 @@ fn what_was_synced_is_always_there_and_the_rest_may_be_in_any_part() {
             target.join("unsynced").exists(),
         ));
     }
-    // The second block old or new; the third one not there, of zeros, or there.
+    // The second block is old or new; the third one is missing, zeros, or there.
     for second in [1, 2] {
         for third in [None, Some(0), Some(2)] {
             for name in [false, true] {
@@ -438,7 +437,7 @@ fn what_was_synced_is_always_there_and_the_rest_may_be_in_any_part() {
     }
     disk.cut(all, Survival::Nothing, &mut random, &folder.path().join("nothing"));
     assert_eq!(std::fs::read(folder.path().join("nothing/file")).unwrap(), [1; 1024]);
-    // Before the folder was synced, the file has no name.
+    // Before the folder is synced, the file has no name.
     disk.cut(3, Survival::Nothing, &mut random, &folder.path().join("nameless"));
     assert!(!folder.path().join("nameless/file").exists());
 }

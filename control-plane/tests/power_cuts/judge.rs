@@ -1,4 +1,4 @@
-//! Whether a control plane has, after a power cut, everything that its clients had been told, and nothing else.
+//! Checks that a control plane, after a power cut, has everything that its clients were told, and nothing else.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -13,25 +13,25 @@ use serde_json::Value;
 use crate::harness::{ISSUER, Server, raise};
 use crate::load;
 
-/// What clients had been told.
+/// What clients were told.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     /// The latest epoch of each principal.
     epochs: HashMap<String, u64>,
     seq: u64,
-    /// How far each source is acknowledged.
+    /// The acknowledged sequence number of each source.
     sources: HashMap<String, u64>,
-    /// Checkpoints that were shown: size and root.
+    /// Published checkpoints: size and root.
     checkpoints: BTreeMap<u64, String>,
     erased: Option<Erased>,
-    /// Whether an erasure was asked for.
+    /// Whether an erasure was requested.
     is_erasing: bool,
 }
 
 #[derive(Debug)]
 struct Erased {
     subject: String,
-    /// Records before this index are about to be unreadable.
+    /// Records below this index may become unreadable.
     below: u64,
 }
 
@@ -63,8 +63,8 @@ impl Told {
     }
 }
 
-/// Starts a control plane where the power was cut, and judges what it has. `go_on` has it do more, and judges the next
-/// start too.
+/// Starts a control plane after a power cut, and checks its state. With `go_on`, it writes more, and the next start is
+/// checked too.
 pub(crate) fn judge(place: &Path, told: &Told, go_on: bool) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -154,7 +154,7 @@ async fn check_revocations(server: &Server, told: &Told) -> Result<(), String> {
             }
         }
     }
-    // At most what was on its way.
+    // At most the revocations that were under way.
     match epochs
         .keys()
         .filter(|subject| !told.epochs.contains_key(*subject))
@@ -201,7 +201,7 @@ async fn check_evidence(server: &Server, told: &Told) -> Result<(), String> {
             let expected = match before {
                 None if first == 0 && !told.is_erasing => 1,
                 None => *sequence,
-                // Every second one is of the principal that was erased.
+                // Every second one is of the erased principal.
                 Some((last, _)) if told.is_erasing => (*sequence).clamp(last + 1, last + 2),
                 Some((last, _)) => last + 1,
             };
@@ -211,7 +211,7 @@ async fn check_evidence(server: &Server, told: &Told) -> Result<(), String> {
             before = Some((*sequence, *index));
         }
         let last = before.map_or(0, |(last, _)| last);
-        // The last one may be among those that were erased, which do not say what they were.
+        // The last one may be among the erased ones, whose content is unknown.
         let erased_behind = before.map_or(0, |(_, index)| {
             let next = held(index + 1);
             u64::from(next.is_some_and(|record| record["kind"] == "erased"))
@@ -226,7 +226,7 @@ async fn check_evidence(server: &Server, told: &Told) -> Result<(), String> {
     Ok(())
 }
 
-/// Every record that is held, oldest first.
+/// Every record, oldest first.
 async fn all_records(server: &Server) -> Vec<Value> {
     let mut records = Vec::new();
     let mut before = None;
@@ -246,7 +246,7 @@ async fn all_records(server: &Server) -> Vec<Value> {
     records
 }
 
-/// Each checkpoint that was shown is of the tree that there is.
+/// Checks that each published checkpoint matches the tree.
 async fn check_checkpoints(server: &Server, told: &Told) -> Result<(), String> {
     let Some((latest, _)) = told.checkpoints.last_key_value() else {
         return Ok(());

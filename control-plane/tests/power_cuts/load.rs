@@ -1,4 +1,4 @@
-//! The control plane that is recorded, and its clients, which write down what they are told.
+//! The recorded control plane, and its clients, which write down what they are told.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::harness::{ISSUER, Reporter, Server, TOKEN, event};
 
-/// What happens to one process.
+/// The events of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// The first start, revocations, evidence over several segments, and a crash.
+    /// The first start, revocations, evidence in several segments, and a crash.
     First,
     /// The start after it, a compaction of the log, an erasure, and a planned stop.
     Compacting,
@@ -44,17 +44,17 @@ impl Phase {
     }
 }
 
-/// Where its folder is.
+/// The path of its folder.
 pub(crate) fn data(place: &Path) -> PathBuf {
     place.join("data")
 }
 
-/// Where its clients write down what they are told.
+/// The file in which its clients write down what they are told.
 pub(crate) fn marks(place: &Path) -> PathBuf {
     place.join("marks")
 }
 
-/// As every control plane of these tests is started.
+/// The configuration of every control plane in these tests.
 pub(crate) fn config(place: &Path) -> Config {
     use std::os::unix::fs::PermissionsExt as _;
     let token = place.join("token");
@@ -69,12 +69,12 @@ pub(crate) fn config(place: &Path) -> Config {
     // A segment for each 256 records.
     config.evidence.ledger.segment = 1;
     config.log.compact_above_bytes = 4_096;
-    // Each entry is to be found as itself.
+    // Each entry is a record of its own.
     config.evidence.principal_share = 100;
     config
 }
 
-/// Goes through a phase, and ends the process.
+/// Runs a phase, and ends the process.
 pub(crate) fn serve(place: &Path, phase: Phase) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -111,17 +111,17 @@ pub(crate) fn serve(place: &Path, phase: Phase) {
             server.running.shutdown().await;
         }
         say(&marks, DONE);
-        // As `kill -9`: nothing is closed or written on the way.
+        // Like `kill -9`: nothing is closed or flushed.
         std::process::abort();
     });
 }
 
-/// Who revokes and reports.
+/// The clients that revoke and report.
 struct Clients<'a> {
     server: &'a Server,
     marks: File,
     reporters: Vec<(Reporter, String, u64)>,
-    /// Counts revocations, so that each is of another principal.
+    /// Counts revocations: each is of another principal.
     revoked: u64,
     name: String,
 }
@@ -151,14 +151,14 @@ impl<'a> Clients<'a> {
         say(&self.marks, text);
     }
 
-    /// So many revocations, batches of so many entries, and checkpoints that are looked at.
+    /// Makes this many revocations, reports batches of this many entries, and reads checkpoints.
     async fn load(&mut self, rounds: u64, entries: u64) {
         for round in 0..rounds {
             self.revoked += 1;
             let subject = format!("{}-{}", self.name, self.revoked);
             self.revoke(&subject).await;
             for (reporter, source, next) in &mut self.reporters {
-                // Of a new principal, and of one that there is a key for.
+                // Of a new principal, and of one that already has a key.
                 let batch = (*next + 1..=*next + entries).map(|sequence| {
                     let subject = if sequence % 2 == 0 {
                         format!("{subject}-{sequence}")
@@ -226,7 +226,7 @@ impl Server {
             .unwrap_or_default()
     }
 
-    /// The retention is looked at when the control plane starts; what it was not, is by a later start.
+    /// Retention runs when the control plane starts. A later start removes what this one did not.
     async fn wait_until_pruned(&self) {
         for _ in 0..100 {
             if self.metric("credence_ledger_pruned_segments_total").await > 0.0 {
@@ -238,7 +238,7 @@ impl Server {
     }
 }
 
-/// The entry of this source and number says so itself.
+/// The entry contains its source and number.
 pub(crate) fn entry(source: &str, sequence: u64, subject: &str) -> v1::Entry {
     let mut entry = event(&tool(source, sequence));
     if let Some(v1::entry::Entry::Event(event)) = &mut entry.entry {

@@ -1,12 +1,12 @@
-//! Power cuts: what was acknowledged is there after each, in the revocation log and in the ledger.
+//! Power cuts: after each, the revocation log and the ledger have everything that was acknowledged.
 //!
-//! The system calls of a real control plane under load are recorded with `strace`: its first start, a crash, the recovery
-//! from it, a compaction of the log, an erasure, a planned stop, and the retention at work. From them come the states in
-//! which a power cut may leave the disk ([`disk`]). Each is opened by the control plane as any start does, and judged by
+//! `strace` records the system calls of a real control plane under load: its first start, a crash, the recovery, a
+//! compaction of the log, an erasure, a planned stop, and the retention. From them, the tests compute the states in
+//! which a power cut may leave the disk ([`disk`]). A control plane starts on each state, and its data is compared with
 //! what its clients had been told until then ([`judge`]).
 //!
-//! `CREDENCE_KEEP_STATES` keeps the states that are judged to have lost something, and says where.
-//! `CREDENCE_SEED` repeats a run over one recording, as far as two recordings are alike.
+//! `CREDENCE_KEEP_STATES` keeps the states that have lost data, and prints their path. `CREDENCE_SEED` repeats a run
+//! over one recording, as far as two recordings are alike.
 
 #![allow(clippy::disallowed_types, reason = "tests look into answers of any shape")]
 
@@ -39,13 +39,13 @@ fn nothing_that_was_acknowledged_is_lost_by_thousands_of_power_cuts() {
     survive(4_000, 600);
 }
 
-/// Each of these syncs keeps something that was acknowledged: left out of the record, it must be missed.
+/// Each of these syncs protects acknowledged data: without it, the test must find a loss.
 #[test]
 fn without_any_one_of_its_syncs_something_acknowledged_is_lost() {
     let mut random = seeded();
     let recorded = Recording::make();
     let marks = recorded.after_marks();
-    // The last ones first: most was acknowledged by then.
+    // The last ones first: by then, most data was acknowledged.
     let mut cuts: Vec<_> = marks.iter().rev().step_by(7).copied().collect();
     cuts.extend(marks.iter().rev());
     for (name, is_it) in SYNCS {
@@ -54,15 +54,15 @@ fn without_any_one_of_its_syncs_something_acknowledged_is_lost() {
             .iter()
             .take(MOST_TRIED)
             .position(|cut| judged(&disk, *cut, Survival::Nothing, &mut random).is_err());
-        let found = found.unwrap_or_else(|| panic!("without the sync of {name}, nothing is missed"));
-        // With it, nothing is.
+        let found = found.unwrap_or_else(|| panic!("without the sync of {name}, nothing is lost"));
+        // With the sync, nothing is lost.
         let judged = judged(&recorded.disk, cuts[found], Survival::Nothing, &mut random);
         assert_eq!(judged, Ok(()), "{}", describe(&recorded.disk, cuts[found]));
         eprintln!("without the sync of {name}: found in state {}", found + 1);
     }
 }
 
-/// Run again under `strace`, in a folder that it is told.
+/// Run again under `strace`, in a folder from the environment.
 #[test]
 fn serves_where_it_is_told_to() {
     if let (Some(folder), Ok(phase)) = (std::env::var_os(load::FOLDER), std::env::var(load::PHASE)) {
@@ -94,7 +94,7 @@ fn survive(states: usize, of_recovery: usize) {
     let begun = Instant::now();
     let cuts = recorded.cuts(states, &mut random);
     try_all(&recorded.disk, cuts, &random);
-    // The recovery from a power cut may itself be cut short.
+    // A power cut may also hit the recovery from a power cut.
     let mut recovered = 0;
     while recovered < of_recovery {
         let cut = recorded.within_writes(&mut random);
@@ -107,7 +107,7 @@ fn survive(states: usize, of_recovery: usize) {
     eprintln!("{} states judged in {:?}", states + recovered, begun.elapsed());
 }
 
-/// Judges every state; as many at a time as there are processors.
+/// Checks every state; as many at a time as there are processors.
 fn try_all(disk: &Disk, cuts: Vec<(usize, Survival)>, random: &Random) {
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
@@ -156,17 +156,17 @@ fn judged(disk: &Disk, cut: usize, survival: Survival, random: &mut Random) -> R
     })
 }
 
-/// What was recorded, and what its clients were told.
+/// The recording, and what its clients were told.
 struct Recording {
     disk: Disk,
-    /// The number of the first operation after which there is a log that was acknowledged.
+    /// The number of the first operation after which an acknowledged log exists.
     begins: usize,
 }
 
 // === impl Recording ===
 
 impl Recording {
-    /// Everything from the first start on.
+    /// Records everything from the first start on.
     fn make() -> Self {
         let place = scratch();
         std::fs::create_dir(load::data(place.path())).unwrap();
@@ -188,7 +188,7 @@ impl Recording {
         Self { disk, begins }
     }
 
-    /// The start after a power cut at this place, recorded in turn.
+    /// The recorded start after a power cut at this place.
     fn recovery_from(&self, cut: usize, random: &mut Random) -> Self {
         let place = scratch();
         let data = load::data(place.path());
@@ -202,7 +202,7 @@ impl Recording {
         Self { disk, begins }
     }
 
-    /// So many places at which the power is cut, and what is left of the rest.
+    /// This many places for power cuts, and which unsynced operations survive each.
     fn cuts(&self, count: usize, random: &mut Random) -> Vec<(usize, Survival)> {
         let marks = self.after_marks();
         let all = self.disk.operations.len();
@@ -222,14 +222,14 @@ impl Recording {
         cuts.collect()
     }
 
-    /// Just behind what a client was told.
+    /// Just after each message to a client.
     fn after_marks(&self) -> Vec<usize> {
         let operations = self.disk.operations.iter().enumerate().skip(self.begins);
         let marks = operations.filter(|(_, operation)| matches!(operation, Operation::Mark(_)));
         marks.map(|(number, _)| number + 1).collect()
     }
 
-    /// Just behind a write to a segment or to the log, before it is synced.
+    /// Just after a write to a segment or to the log, before its sync.
     fn within_writes(&self, random: &mut Random) -> usize {
         let operations = self.disk.operations.iter().enumerate().skip(self.begins);
         let writes: Vec<usize> = operations
@@ -245,7 +245,7 @@ impl Recording {
     }
 }
 
-/// Nothing that was written is missed by the record: with all of it, the folder is what it really was at the end.
+/// The recording is complete: with all of it, the folder is as it really was at the end.
 fn assert_same_as_recorded(disk: &Disk, real: &Path) {
     let place = scratch();
     let replayed = place.path().join("replayed");
@@ -323,7 +323,7 @@ fn describe(disk: &Disk, cut: usize) -> String {
     )
 }
 
-/// In memory where there is such a place: what is judged is what is written, not how fast.
+/// In memory if possible: the test is about what is written, not how fast.
 fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     match memory.is_dir() {

@@ -1,12 +1,12 @@
-//! The system calls of a process, as `strace` wrote them down, read as operations on files below one folder.
+//! Parses the output of `strace` into operations on files below one folder.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::disk::{Disk, NodeId, Operation};
 
-/// Reads what `strace` wrote down of one process and appends it to the disk's operations. What the process writes to the
-/// file `marks` becomes marks.
+/// Parses the `strace` output of one process and appends its operations to the disk. Writes to the file `marks` become
+/// marks.
 pub(crate) fn read(trace: &str, marks: &Path, disk: &mut Disk) {
     let mut reader = Reader {
         disk,
@@ -20,7 +20,7 @@ pub(crate) fn read(trace: &str, marks: &Path, disk: &mut Disk) {
     }
 }
 
-/// The calls that change files, or say which file is meant.
+/// The system calls that change files, or that tell which file a descriptor is.
 pub(crate) const CALLS: &str = "openat,open,creat,close,lseek,write,pwrite64,writev,pwritev,pwritev2,fsync,fdatasync,\
                                 sync_file_range,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,rmdir,ftruncate,\
                                 truncate,fallocate,link,linkat,symlink,fcntl,dup,dup2,dup3,copy_file_range";
@@ -30,7 +30,7 @@ struct Reader<'a> {
     marks: &'a Path,
     handles: Vec<Handle>,
     descriptors: HashMap<u64, usize>,
-    /// Calls that have begun and not ended, by thread: their text, and how many operations there were then.
+    /// Unfinished calls by thread: their text, and the number of operations at their start.
     begun: HashMap<String, (String, usize)>,
 }
 
@@ -55,7 +55,7 @@ impl Reader<'_> {
         let call = call.trim_start();
         if let Some(call) = call.strip_suffix("<unfinished ...>") {
             let begun = self.disk.operations.len();
-            // Its number may be given to another file before it has returned.
+            // Another file may get its number before it has returned.
             if let Some(descriptor) = call.trim_end().strip_prefix("close(") {
                 self.descriptors.remove(&descriptor.parse().unwrap_or(u64::MAX));
             }
@@ -82,7 +82,7 @@ impl Reader<'_> {
             return;
         };
         let arguments = arguments.trim_end().strip_suffix(')').unwrap_or(arguments);
-        // What failed has changed nothing.
+        // A failed call has changed nothing.
         let Ok(result) = result.split(' ').next().unwrap_or_default().parse::<u64>() else {
             return;
         };
@@ -218,13 +218,13 @@ impl Reader<'_> {
     }
 }
 
-/// The arguments, with what stands in quotation marks left out.
+/// The arguments, without the texts in quotation marks.
 fn outside_of_texts(arguments: &str) -> Vec<&str> {
-    // Texts are hexadecimal throughout, so that they hold neither a comma nor a quotation mark.
+    // Texts are hexadecimal, so they contain neither a comma nor a quotation mark.
     arguments.split(',').map(str::trim).collect()
 }
 
-/// What stands in quotation marks, as bytes.
+/// The texts in quotation marks, as bytes.
 fn texts(arguments: &str) -> Vec<Vec<u8>> {
     let quoted = arguments.split('"').skip(1).step_by(2);
     quoted

@@ -1,9 +1,9 @@
-//! Takes arguments from a JSON body.
+//! Reads arguments from a JSON body.
 //!
-//! The world is closed here too: a member that no argument reads and that is not listed as ignored, the service would
-//! read and no delegation constrain, so it denies. The body is read by the protocol's own strict parser: duplicate
-//! members, lone surrogates and anything behind the value are refused, since parsers disagree about them. Names are
-//! compared exactly; a service that takes `Amount` for `amount` gets neither, because the other one is not mapped.
+//! Closed world: a member that no argument reads and that is not listed as ignored denies, because the service would
+//! read it and no delegation constrains it. The protocol's own strict parser reads the body. It refuses duplicate
+//! members, lone surrogates and anything after the value, since parsers disagree about them. Names are compared
+//! exactly: if a service accepts `Amount` for `amount`, the unmapped spelling denies.
 
 use std::collections::BTreeMap;
 
@@ -16,30 +16,30 @@ use super::source::{ArgumentKind, ArgumentSource, unmapped};
 use crate::decision::{Denial, Reason};
 use crate::request::{Header, Request};
 
-/// Which parts of a body are read, and which are let through unread. Empty if the rule reads no body.
+/// Which parts of a body arguments read, and which parts are ignored. Empty if the rule reads no body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BodyMapping {
     root: Option<Part>,
 }
 
-/// What becomes of a part of the body.
+/// How a part of the body is handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
-    /// It is the value of the argument of this number in the rule.
+    /// The value of the argument with this index in the rule.
     Argument(usize),
-    /// It is let through unread.
+    /// Ignored.
     Ignored,
-    /// Its own parts matter; any other is refused.
+    /// Some of its own parts are mapped; any other is refused.
     Inside(BTreeMap<String, Part>),
 }
 
-/// Two places of which one is within the other, or which are the same.
+/// Two places that are equal, or one of which is within the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the place is within another one, or has another one within; each part of the body is read once or ignored")]
+#[error("the place overlaps another one; each part of the body is read once or ignored")]
 pub struct Overlap;
 
 impl BodyMapping {
-    /// Reads the argument of this number from this place.
+    /// Maps this place to the argument with this index.
     ///
     /// # Errors
     /// The place overlaps another one.
@@ -47,7 +47,7 @@ impl BodyMapping {
         self.add(place, Part::Argument(argument))
     }
 
-    /// Lets what stands at this place through unread.
+    /// Ignores the value at this place.
     ///
     /// # Errors
     /// The place overlaps another one.
@@ -77,7 +77,7 @@ impl BodyMapping {
         }
     }
 
-    /// Reads the arguments from a body; `sources` are the rule's, by number.
+    /// Reads the arguments from a body. `sources` are those of the rule, by index.
     ///
     /// # Errors
     /// The request is to be denied.
@@ -106,11 +106,11 @@ impl Part {
     }
 }
 
-/// Walks a body and its mapping side by side; no deeper than the mapping goes.
+/// Walks a body together with its mapping, no deeper than the mapping.
 struct Reader<'a> {
     sources: &'a [ArgumentSource],
     arguments: &'a mut Arguments,
-    /// Where the walk is, as a pointer.
+    /// The current place, as a pointer.
     place: String,
 }
 
@@ -164,8 +164,7 @@ fn put(source: &ArgumentSource, json: &Json<'_>, arguments: &mut Arguments) -> R
     source.insert(value, arguments)
 }
 
-/// Checks that a request's body is what this module reads: one `content-type: application/json`, in UTF-8, and not
-/// encoded any further.
+/// Checks the body's media type: exactly one `content-type: application/json`, in UTF-8, without a content encoding.
 ///
 /// # Errors
 /// [`Reason::BodyMediaType`].
@@ -181,7 +180,7 @@ pub fn check_media_type(request: &Request<'_>) -> Result<(), Denial> {
     }
 }
 
-/// `application/json`, and at most the parameter that says what is true of it anyway.
+/// `application/json`, with no parameter except the redundant `charset=utf-8`.
 fn is_plain_json(media_type: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(media_type) else {
         return false;
@@ -199,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_come_from_where_their_pointers_lead() {
+    fn arguments_come_from_the_places_of_their_pointers() {
         let body =
             r#"{"amount": 12.50, "to": {"iban": "DE02", "a/b": true}, "lines": [{"id": 7}], "tags": ["x", null]}"#;
         let found = read(
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_argument_reads_is_refused_and_named() {
+    fn an_unmapped_member_is_refused_and_named() {
         let amount = [("amount", "/amount", ArgumentKind::Number)];
         for (body, place) in [
             (r#"{"amount": 1, "currency": "EUR"}"#, "/currency"),
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ignored_may_be_anything() {
+    fn an_ignored_member_may_have_any_value() {
         let amount = [("amount", "/a/amount", ArgumentKind::Number)];
         let ignored = ["/note", "/a/memo"];
         for body in [
@@ -293,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_parsers_disagree_about_is_refused() {
+    fn ambiguous_json_is_refused() {
         let x = [("x", "/x", ArgumentKind::Json)];
         for body in [
             "",

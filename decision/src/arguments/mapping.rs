@@ -1,7 +1,7 @@
-//! Takes a tool's arguments from a request, as the matched rule says.
+//! Reads a tool's arguments from a request, as the matched rule maps them.
 //!
-//! The world is closed: what the service would read but no rule maps, the delegation cannot have constrained, so it
-//! denies. So does anything that two parsers could read differently.
+//! Closed world: a part of the request that the service would read but no rule maps denies, because the delegation
+//! cannot have constrained it. Anything that two parsers could read differently also denies.
 
 use credence_delegation::Arguments;
 
@@ -13,29 +13,29 @@ use crate::request::target::{self, Host, Target};
 use crate::request::{Header, HeaderIndex, Request};
 use crate::route::Captures;
 
-/// Where the arguments of one rule's tool come from.
+/// The sources of the arguments of one rule's tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArgumentMapping {
     /// One for each argument; names and sources are distinct.
     pub arguments: Vec<ArgumentSource>,
-    /// Query members that the tool has no use for: allowed, not read.
+    /// Query members that the tool does not use: allowed and ignored.
     pub ignored_query: Vec<String>,
-    /// What of the body is read.
+    /// The mapping of the body.
     pub body: BodyMapping,
-    /// The headers among the sources, if there are any.
+    /// The headers among the sources, if any.
     headers: Option<Box<HeaderIndex>>,
 }
 
-/// What of a request has arrived.
+/// The parts of a request that have arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrived<'a, 'r> {
     /// The headers.
     pub request: &'a Request<'r>,
-    /// The host among them.
+    /// The request's host.
     pub host: Host<'r>,
-    /// The path among them.
+    /// The request's path.
     pub target: &'a Target<'r>,
-    /// What the rule's template captured of the path.
+    /// The captures of the rule's template in the path.
     pub captures: &'a Captures<'r>,
     /// The body, if there is one.
     pub body: Option<&'a [u8]>,
@@ -56,7 +56,7 @@ impl ArgumentMapping {
         mapping
     }
 
-    /// Adds the headers that arguments are taken from to an index.
+    /// Adds the headers that arguments come from to an index.
     pub fn add_headers_to(&self, index: &mut HeaderIndex) {
         for name in self.arguments.iter().filter_map(|argument| argument.source.header()) {
             index.add(name);
@@ -92,7 +92,7 @@ impl ArgumentMapping {
                 Source::Header(name) => match header(name).unwrap_or(Header::Repeated) {
                     Header::Absent => {}
                     Header::Repeated => return Err(wanted.denied(Reason::ArgumentRepeated)),
-                    // HTTP/2 brings blanks at the ends as far as the service, and most services cut them off.
+                    // HTTP/2 delivers leading and trailing blanks to the service, and most services trim them.
                     Header::Once(value) if value.trim_ascii().len() != value.len() => return Err(wanted.ambiguous()),
                     Header::Once(value) => {
                         let text = std::str::from_utf8(value).map_err(|_| wanted.ambiguous())?;
@@ -104,7 +104,7 @@ impl ArgumentMapping {
                     let method = std::str::from_utf8(arrived.request.method).map_err(|_| wanted.ambiguous())?;
                     wanted.put(method, &mut arguments)?;
                 }
-                // Read already.
+                // Read above.
                 Source::Query(_) | Source::Body(_) => {}
             }
             if !wanted.optional && arguments.argument(&wanted.name).is_none() {
@@ -114,13 +114,13 @@ impl ArgumentMapping {
         Ok(arguments)
     }
 
-    /// Whether a header other than those that say the host and the method is read.
+    /// Whether a header other than host and method is read.
     pub fn read_headers(&self) -> bool {
         self.headers.is_some()
     }
 
     fn read_query(&self, query: &[u8], arguments: &mut Arguments) -> Result<(), Denial> {
-        // Some parsers take `;` for `&`: then an ignored member could hide one that counts.
+        // Some parsers read `;` as `&`: then an ignored member could hide one that counts.
         if query.contains(&b';') || !query.iter().all(u8::is_ascii_graphic) {
             return Err(Reason::QueryAmbiguous.into());
         }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_read_in_two_ways_denies() {
+    fn an_ambiguous_query_denies() {
         let ambiguous = || Denial::about(Reason::ArgumentAmbiguous, "v");
         let cases = [
             ("v=a+b", ambiguous()),
@@ -252,7 +252,7 @@ mod tests {
             ("%zz=1", Reason::QueryAmbiguous.into()),
             ("v=1&v=1", Denial::about(Reason::ArgumentRepeated, "v")),
             ("v=1&%76=2", Denial::about(Reason::ArgumentRepeated, "v")),
-            // To the `qs` of Node, the name is `v=1]`.
+            // The `qs` of Node reads the name as `v=1]`.
             ("v=1]=2", ambiguous()),
             ("v=1%5d=2", ambiguous()),
         ];
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn ignored_members_are_let_through_unread() {
+    fn ignored_members_are_allowed() {
         let found = read(&string_v(), "/x?skip=a+b&v=1&skip=%zz&&", &[]).unwrap();
         assert_eq!(found.canonical(), r#"{"v":"1"}"#);
     }

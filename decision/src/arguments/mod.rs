@@ -1,11 +1,11 @@
 //! The tool's arguments in a request.
 //!
-//! | file | its one job |
+//! | file | task |
 //! |---|---|
-//! | `source` | one argument: where a request has it, and how it is read from there |
+//! | `source` | one argument: its place in a request, and its type |
 //! | `pointer` | places in a JSON text |
 //! | `body` | arguments from a JSON body |
-//! | `mapping` | the arguments of one rule's tool, from wherever they come |
+//! | `mapping` | the arguments of one rule's tool, from all sources |
 
 pub mod body;
 mod mapping;

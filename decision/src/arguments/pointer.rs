@@ -11,7 +11,7 @@ pub struct Pointer {
     pub(super) tokens: Vec<String>,
 }
 
-/// Why a text is no pointer.
+/// Why a text is not a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PointerError {
     /// Not empty and not starting with a slash.
@@ -59,7 +59,7 @@ fn unescape(token: &str) -> Result<String, PointerError> {
     if token.split('~').skip(1).any(|rest| !rest.starts_with(['0', '1'])) {
         return Err(PointerError::Escape);
     }
-    // In this order: `~01` is `~1`.
+    // The order matters: `~01` is `~1`.
     Ok(token.replace("~1", "/").replace("~0", "~"))
 }
 

@@ -1,16 +1,16 @@
-//! One argument: where a request has it, and how it is read from there.
+//! One argument: its place in a request, and its type.
 
 use credence_delegation::{Arguments, Number, Value};
 
 use super::pointer::Pointer;
 use crate::decision::{Denial, Reason};
 
-/// One argument: its name in the delegation, where to find it, and how to read it.
+/// One argument: its name in the delegation, its place in the request, and its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArgumentSource {
     /// The argument's name, as delegations constrain it.
     pub name: String,
-    /// Where the request has it.
+    /// Its place in the request.
     pub source: Source,
     /// The type of JSON value it becomes.
     pub kind: ArgumentKind,
@@ -31,12 +31,12 @@ pub enum Source {
     Body(Pointer),
     /// The host, in lower case, without port and trailing dot.
     Host,
-    /// The method, as it was sent.
+    /// The method, as sent.
     Method,
 }
 
 impl Source {
-    /// The header's name, if it is one.
+    /// The header's name, if the source is a header.
     pub fn header(&self) -> Option<&str> {
         match self {
             Self::Header(name) => Some(name),
@@ -53,7 +53,7 @@ pub enum ArgumentKind {
     /// Any text.
     #[default]
     String,
-    /// A number as JSON writes it, that keeps all its digits as a double.
+    /// A number in JSON syntax that keeps all its digits as a double.
     Number,
     /// A number without fraction and exponent.
     Integer,
@@ -64,13 +64,13 @@ pub enum ArgumentKind {
 }
 
 impl ArgumentSource {
-    /// Takes the argument from a text.
+    /// Adds the argument, read from a text.
     pub(super) fn put(&self, text: &str, arguments: &mut Arguments) -> Result<(), Denial> {
         let malformed = || self.denied(Reason::ArgumentMalformed);
         let value = match self.kind {
             ArgumentKind::String => Value::String(text.to_owned()),
             ArgumentKind::Number | ArgumentKind::Integer => {
-                // JSON's exponents and its minus zero are numbers that others read otherwise: to `atoi`, 99e-5 is 99.
+                // Other parsers read JSON's exponents and its minus zero differently: to `atoi`, 99e-5 is 99.
                 if text.contains(['e', 'E']) || text == "-0" {
                     return Err(malformed());
                 }
@@ -103,18 +103,19 @@ impl ArgumentSource {
         Denial::about(reason, &self.name)
     }
 
-    /// A `+`, an invalid or control-character escape, bytes that are not UTF-8, or what some take for a part of the name.
+    /// A denial because of an ambiguous value: a `+`, an invalid or control-character escape, bytes that are not UTF-8,
+    /// or characters that some parsers take as part of the name.
     pub(super) fn ambiguous(&self) -> Denial {
         self.denied(Reason::ArgumentAmbiguous)
     }
 }
 
-/// A denial because of a query member of this name, or a member of the body at this place, that the rule neither maps nor
+/// A denial because of a query member with this name, or a body member at this place, that the rule neither maps nor
 /// ignores.
 pub(super) fn unmapped(name: &str) -> Denial {
     let shown = name.get(..name.floor_char_boundary(MAX_NAMED_BYTES));
     Denial::about(Reason::ArgumentUnknown, shown.unwrap_or_default())
 }
 
-/// Bytes of a query member's name that go into a denial; the name is the client's, of any length.
+/// Bytes of a query member's name in a denial; the client's name may have any length.
 pub(super) const MAX_NAMED_BYTES: usize = 64;

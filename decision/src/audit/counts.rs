@@ -1,45 +1,45 @@
-//! Decisions that are counted and not recorded one by one.
+//! Decisions that are counted instead of recorded one by one.
 
 use credence_wire::v1;
 
-/// The counts that are still growing: one for each kind of decision and second.
+/// The open counts: one for each kind of decision and second.
 ///
-/// Every decision that is added is in one count, or the caller is told that it is not.
+/// Every added decision is in one count, or the caller learns that it is not.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     by_rule: Vec<v1::Aggregate>,
     by_reason: Vec<v1::Aggregate>,
 }
 
-/// What decisions that are counted together have in common.
+/// The common properties of decisions that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind<'a> {
     /// The rule's name; empty if none matched.
     pub rule: &'a str,
-    /// Why.
+    /// The reason code.
     pub reason: &'static str,
-    /// Which way they went.
+    /// Allow or deny.
     pub decision: v1::Decision,
-    /// Whether they were carried out.
+    /// Enforced or in shadow.
     pub mode: v1::Mode,
 }
 
-/// The most kinds of one second, or of several while there is no room for what is over, that are counted by rule.
+/// The most kinds that are counted by rule. They are of one second, or of several while closed ones cannot be stored.
 pub const MAX_OPEN_BY_RULE: usize = 256;
 
-/// The most that are counted without their rule once there are that many.
+/// The most further kinds that are counted without their rule.
 pub const MAX_OPEN_BY_REASON: usize = 256;
 
-/// The rule in counts of requests that no rule covers. No rule can have this name: names are not empty.
+/// The rule of requests that match no rule. No rule can have this name, because names are not empty.
 pub const NO_RULE: &str = "";
 
-/// The rule in counts where there was no room for the rule's own. No rule can have this name.
+/// The rule of counts beyond [`MAX_OPEN_BY_RULE`]. No rule can have this name.
 pub const OTHER_RULES: &str = "(other)";
 
 // === impl Counts ===
 
 impl Counts {
-    /// Adds decisions of one kind and second. `false` if there are too many kinds: they are counted nowhere.
+    /// Adds decisions of one kind and second. `false` if there are too many kinds; then they are not counted.
     pub(super) fn add(&mut self, kind: &Kind<'_>, second: i64, count: u64) -> bool {
         add(&mut self.by_rule, MAX_OPEN_BY_RULE, kind, second, count) || {
             let kind = Kind {
@@ -50,21 +50,21 @@ impl Counts {
         }
     }
 
-    /// Hands over the counts of the seconds that are over; those that `store` refuses stay.
+    /// Passes the counts of past seconds to `store`. Counts that `store` refuses stay.
     pub(super) fn close(&mut self, is_over: impl Fn(i64) -> bool, mut store: impl FnMut(&v1::Aggregate) -> bool) {
         for open in [&mut self.by_rule, &mut self.by_reason] {
             open.retain(|open| !(is_over(open.second) && store(open)));
         }
     }
 
-    /// Whether none is open.
+    /// Whether no count is open.
     pub(super) fn is_empty(&self) -> bool {
         self.by_rule.is_empty() && self.by_reason.is_empty()
     }
 }
 
 fn add(counts: &mut Vec<v1::Aggregate>, most: usize, kind: &Kind<'_>, second: i64, count: u64) -> bool {
-    // The newest are last, and a flood is made of few kinds.
+    // Search from the newest: a flood consists of few kinds.
     if let Some(open) = counts.iter_mut().rev().find(|open| kind.is_of(open, second)) {
         open.count = open.count.saturating_add(count);
         return true;
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_in_anything_is_counted_apart() {
+    fn kinds_that_differ_are_counted_separately() {
         let mut counts = Counts::default();
         let usual = kind("health");
         let others = [
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_rules_the_last_are_counted_together_and_none_is_lost() {
+    fn beyond_the_limit_rules_are_counted_together_and_none_is_lost() {
         let mut counts = Counts::default();
         let rules = MAX_OPEN_BY_RULE as u64 + 100;
         for number in 0..rules {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_kinds_is_bounded_and_what_is_beyond_is_said() {
+    fn the_number_of_kinds_is_bounded_and_the_excess_is_reported() {
         let mut counts = Counts::default();
         let most = (MAX_OPEN_BY_RULE + MAX_OPEN_BY_REASON) as i64;
         for second in 0..most {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_stored_stays() {
+    fn counts_that_cannot_be_stored_stay() {
         let mut counts = Counts::default();
         counts.add(&kind("health"), 5, 1);
         counts.add(&kind("health"), 6, 1);

@@ -1,47 +1,47 @@
-//! Which denials on a verified chain are recorded one by one, and which of these send their chain along.
+//! Which denials on a verified chain are recorded one by one, and which of these send their chain.
 //!
-//! A holder can have requests denied as fast as it can send them, each on a leaf that was never seen before. So the bounds
-//! are by principal and by holder key, not by chain: some denials in a second say all there is to say, and the rest is
-//! counted. What one principal has used takes nothing from another's share.
+//! A holder can cause denials as fast as it can send requests, each with a new leaf. So the limits are by principal and
+//! by holder key, not by chain: a few denials in a second are enough evidence, and the rest is counted. One principal
+//! does not use another's share.
 
 use crate::usage_sketch::{Sharers, UsageSketch, UserKey};
 
-/// Lets through so many denials in one second.
+/// Admits a limited number of denials in each second.
 #[derive(Debug)]
 pub struct DenialCap {
     per_second: usize,
     second: i64,
-    /// Denials of this second, by principal and by holder.
+    /// The denials of this second, by principal and by holder.
     seen: UsageSketch,
-    /// Bytes of chains that denials of this second have sent along, by principal.
+    /// The chain bytes of this second's denials, by principal.
     chain_bytes: UsageSketch,
 }
 
-/// What is known of who was denied. Each kind has shares of its own: a client that has copied a chain cannot use up those
-/// of its holder. The numbers tell the shares apart.
+/// What is known about a denied client. Each kind has its own share: a client that has copied a chain cannot use the
+/// share of its holder. The numbers distinguish the shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
-    /// The holder has proven to be the holder.
+    /// The client has proven to be the holder.
     Proven = 1,
-    /// A client that has shown the chain.
+    /// The client presented the chain without a proof.
     Unproven = 2,
-    /// A client that shows a chain that is revoked.
+    /// The client presented a revoked chain.
     Revoked = 3,
 }
 
-/// Denials that a principal's holders may have recorded together: so many times what one of them may.
+/// The limit of a principal's recorded denials, as a multiple of one holder's limit.
 pub const PRINCIPAL_FACTOR: usize = 4;
 
-/// Recorded denials in a second on one principal's revoked delegations. Ten identify the caller; the rest are counted. They
-/// send no chains along.
+/// Recorded denials in a second on one principal's revoked delegations. Ten identify the caller; the rest is counted.
+/// They send no chains.
 pub const MAX_REVOKED: usize = 10;
 
-/// Bytes of chains in a second that denials on one principal's delegations send along. Chains of allowed requests are always
+/// Chain bytes in a second that denials on one principal's delegations send. Chains of allowed requests are always
 /// sent.
 pub const MAX_CHAIN_BYTES_DENIED: usize = 64 * 1024;
 
 impl DenialCap {
-    /// At most so many are recorded of each holder in a second.
+    /// Records at most `per_second` denials of each holder in a second.
     pub fn new(per_second: usize) -> Self {
         Self {
             per_second,
@@ -51,7 +51,7 @@ impl DenialCap {
         }
     }
 
-    /// Whether a denial is recorded by itself.
+    /// Whether a denial is recorded individually.
     pub fn admits(&mut self, of: Sharers, denied: Denied, second: i64) -> bool {
         self.advance_to(second);
         let (principal, holder) = (of.principal.in_role(denied as u32), of.holder.in_role(denied as u32));
@@ -61,14 +61,14 @@ impl DenialCap {
         };
         let is_admitted = self.seen.of(principal) < of_principal && self.seen.of(holder) < of_holder;
         if is_admitted {
-            // Only what is admitted: however many holders a principal has, they use up no more than its share.
+            // Only admitted denials count, so that many holders together use no more than the principal's share.
             self.seen.add(principal, 1);
             self.seen.add(holder, 1);
         }
         is_admitted
     }
 
-    /// Whether a denial that is recorded sends its chain of so many bytes along.
+    /// Whether a recorded denial sends its chain of `bytes` bytes.
     pub fn admits_chain(&mut self, principal: UserKey, denied: Denied, bytes: usize, second: i64) -> bool {
         self.advance_to(second);
         let key = principal.in_role(denied as u32);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_holder_so_many_are_recorded_in_a_second() {
+    fn the_denials_of_one_holder_are_limited_per_second() {
         let mut cap = DenialCap::new(2);
         assert_eq!(admitted(&mut cap, of(1, 1), Denied::Proven, 10), 2);
         assert_eq!(admitted(&mut cap, of(1, 2), Denied::Proven, 10), 2, "another holder");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_principal_so_many_are_recorded_however_many_holders_it_has() {
+    fn the_denials_of_one_principal_are_limited_for_any_number_of_holders() {
         let mut cap = DenialCap::new(2);
         let recorded: usize = (0..1_000)
             .map(|holder| admitted(&mut cap, of(1, holder), Denied::Proven, 10))
@@ -133,16 +133,20 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_revoked_few_are_recorded_and_no_chain() {
+    fn few_denials_of_revoked_chains_are_recorded_and_no_chain_is_sent() {
         let mut cap = DenialCap::new(100);
         assert_eq!(admitted(&mut cap, of(1, 1), Denied::Revoked, 10), MAX_REVOKED);
         assert_eq!(admitted(&mut cap, of(1, 2), Denied::Revoked, 10), 0, "by any holder");
         assert!(!cap.admits_chain(user(1), Denied::Revoked, 1, 10));
-        assert_eq!(admitted(&mut cap, of(1, 1), Denied::Proven, 10), 100, "what is not");
+        assert_eq!(
+            admitted(&mut cap, of(1, 1), Denied::Proven, 10),
+            100,
+            "a chain that is not revoked"
+        );
     }
 
     #[test]
-    fn denials_of_one_principal_send_so_many_bytes_of_chains_along() {
+    fn the_chain_bytes_of_one_principals_denials_are_limited() {
         let mut cap = DenialCap::new(100);
         let mut sent = |principal, second| {
             (0..100)

@@ -1,4 +1,4 @@
-//! The record of a decision: which go into the ledger one by one, which are only counted, and what is written.
+//! The record of a decision: whether it is an event or only counted, and its contents.
 
 use credence_delegation::Principal;
 use credence_wire::v1;
@@ -18,25 +18,25 @@ use crate::decision::{Allowance, Class, Decision, Reason};
 use crate::engine::{Findings, Lookup, Verdict};
 use crate::request::{Header, Request};
 
-/// A decision that is recorded by itself: one on a verified chain.
+/// A decision that is recorded as an event: one on a verified chain.
 #[derive(Debug, PartialEq)]
 pub struct Record<'e> {
     /// The event, encoded.
     pub event: &'e [u8],
-    /// Who could cause it, and whose share of the ring it takes.
+    /// The principal whose share of the ring it uses, and its trust.
     pub owner: Owner,
-    /// Whether the control plane is sent the chain too, if it does not have it yet.
+    /// Whether the chain is also sent, if the control plane does not have it yet.
     pub with_chain: bool,
 }
 
-/// Writes records.
+/// Creates records.
 #[derive(Debug)]
 pub struct Recorder {
     arguments: RecordedArguments,
     denials: DenialCap,
     salt_secret: [u8; 16],
     salts: u64,
-    /// The event being written.
+    /// The event being encoded.
     event: Vec<u8>,
 }
 
@@ -52,16 +52,16 @@ impl Recorder {
         }
     }
 
-    /// What is to be recorded of a decision on `request` that was begun at `began` and took `decision_ns`, if that was
+    /// The record of a decision on `request`. The decision began at `began` and took `decision_ns`, if that was
     /// measured.
     ///
-    /// `None` if the decision is only counted, as one more of its kind in this second: a request that no delegation was asked
-    /// of; a denial before any signature had verified, or of a client that showed another's chain and could not prove to be
-    /// its holder; a denial for want of room to record it; or one more denial of a holder or principal that has had many. Any
-    /// caller can cause these, and a flood of them must not write the ledger full, nor in another's name.
+    /// `None` if the decision is only counted, by kind and second. That applies to requests that need no delegation; to
+    /// denials before any signature was verified; to denials of a client that presented another holder's chain without
+    /// a proof; to denials for lack of room in the ring; and to denials beyond the limit of a holder or principal. Any
+    /// caller can cause these, and a flood of them must not fill the ledger, nor appear under another's name.
     ///
-    /// An event is written straight into its encoding, and what is the same for every request of a grant is encoded
-    /// once: this runs on every request.
+    /// An event is encoded directly, and the part that is the same for every request of a grant is encoded once: this
+    /// runs on every request.
     pub fn record(
         &mut self,
         verdict: &Verdict<'_>,
@@ -85,7 +85,7 @@ impl Recorder {
             trust,
             share: Some(match trust {
                 Trust::Verified => chain.sharers.principal,
-                // A client that has copied a chain takes no room from its holder.
+                // A client that has copied a chain must not use its holder's share.
                 Trust::Unverified => chain.sharers.principal.in_role(UNVERIFIED_ROLE),
             }),
         };
@@ -152,7 +152,7 @@ impl Recorder {
         })
     }
 
-    /// The kind under which a denial on a verified chain is recorded; `None` if it is only counted.
+    /// The kind of a recorded denial on a verified chain; `None` if it is only counted.
     fn denied(&mut self, chain: &CachedChain, findings: &Findings, reason: Reason, second: i64) -> Option<Denied> {
         let denied = match reason {
             Reason::AuditFull => return None,
@@ -165,7 +165,7 @@ impl Recorder {
         self.denials.admits(chain.sharers, denied, second).then_some(denied)
     }
 
-    /// Whether a denial that is recorded sends its chain along, if the control plane does not have it.
+    /// Whether a recorded denial sends its chain, if the control plane does not have it.
     fn sends_chain(&mut self, chain: &CachedChain, denied: Denied, request: &Request<'_>, second: i64) -> bool {
         let Header::Once(presented) = request.delegation else {
             return false;
@@ -176,7 +176,7 @@ impl Recorder {
                 .admits_chain(chain.sharers.principal, denied, presented.len(), second)
     }
 
-    /// A chain as it was presented, for the control plane to verify it too: an encoded `v1::PresentedChain`.
+    /// The chain as presented, so that the control plane can verify it too: an encoded `v1::PresentedChain`.
     pub fn presented(chain: &CachedChain, presented: &[u8]) -> Vec<u8> {
         let mut message = Vec::with_capacity(presented.len().saturating_add(USUAL_PRINCIPAL_BYTES));
         put_bytes(&mut message, field::CHAIN, presented);
@@ -188,8 +188,8 @@ impl Recorder {
         self.arguments == RecordedArguments::Full && arguments.len() <= MAX_ARGUMENTS_BYTES
     }
 
-    /// 16 bytes of salt, then SHA-256 over the salt and the canonical arguments. The salt is new each time, so that
-    /// equal arguments do not show as equal, and a reader of the event can still confirm a guess.
+    /// 16 bytes of salt, then SHA-256 over the salt and the canonical arguments. The salt is new each time. So equal
+    /// arguments do not look equal, but a reader of the event can still confirm a guess.
     fn arguments_hash(&mut self, arguments: Option<&str>) -> Option<ArgumentsHash> {
         let arguments = arguments.filter(|_| self.arguments != RecordedArguments::None)?;
         self.salts = self.salts.wrapping_add(1);
@@ -205,7 +205,7 @@ impl Recorder {
     }
 }
 
-/// What a decision is counted as.
+/// The kind under which a decision is counted.
 pub fn kind<'v>(verdict: &Verdict<'v>) -> Kind<'v> {
     let (decision, reason) = match &verdict.decision {
         Decision::Allow(allowance) => (v1::Decision::Allow, allowance.code()),
@@ -227,9 +227,9 @@ fn is_proven(findings: &Findings) -> bool {
     matches!(findings.agent, Some(Agent::Key(_) | Agent::Certificate(_)))
 }
 
-/// Who could have caused a denial.
+/// The trust of a denial's event.
 fn trust(findings: &Findings, reason: Reason) -> Trust {
-    // A proof that was good once: any client that has seen it can replay it.
+    // The proof was valid once, so any client that has seen it can replay it.
     if is_proven(findings) && reason.class() != Class::Proof {
         Trust::Verified
     } else {
@@ -237,10 +237,10 @@ fn trust(findings: &Findings, reason: Reason) -> Trust {
     }
 }
 
-/// Tells the share of a principal's chains in other hands from its own.
+/// Separates the share of a principal's chains with other holders from its own share.
 const UNVERIFIED_ROLE: u32 = 1;
 
-/// What is the same in every event of one chain, rule, agent and outcome.
+/// The part of an event that is the same for one chain, rule, agent and outcome.
 struct Constant<'a> {
     chain: &'a CachedChain,
     rule: &'a Rule,
@@ -277,7 +277,7 @@ impl Constant<'_> {
     }
 }
 
-/// What all requests that are alike have in common besides.
+/// The further part that equal requests share.
 fn put_request(event: &mut Vec<u8>, request: &Request<'_>, findings: &Findings) {
     put_text(event, field::METHOD, request.method);
     put_text(event, field::AUTHORITY, request.authority);
@@ -292,7 +292,7 @@ fn cache_level(lookup: Option<Lookup>) -> v1::CacheLevel {
     }
 }
 
-/// The trace id of a W3C traceparent, or nothing if it is not one.
+/// The trace id of a W3C traceparent; empty if it is invalid.
 fn trace_id(traceparent: &[u8]) -> &str {
     let id = std::str::from_utf8(traceparent)
         .ok()
@@ -303,8 +303,8 @@ fn trace_id(traceparent: &[u8]) -> &str {
     }
 }
 
-// The encoding of v1::Event, field by field: https://protobuf.dev/programming-guides/encoding/. As everywhere in proto3,
-// what is empty or zero is left out.
+// The encoding of v1::Event, field by field: https://protobuf.dev/programming-guides/encoding/. As in proto3, empty and
+// zero values are omitted.
 
 /// The numbers of the fields in audit.proto.
 mod field {
@@ -350,10 +350,10 @@ fn put_present_bytes(event: &mut Vec<u8>, number: u32, value: &[u8]) {
     event.extend_from_slice(value);
 }
 
-/// A header's value as text of bounded length. The client chose it; it must not make the event too large to keep.
+/// Adds a header's value as text of bounded length. The client chose it, and it must not make the event too large.
 fn put_text(event: &mut Vec<u8>, number: u32, value: &[u8]) {
     let cut = value.get(..MAX_TEXT_BYTES).unwrap_or(value);
-    // Nearly all of it is ASCII, which is text as it is.
+    // Nearly all values are ASCII, which is already valid text.
     if cut.is_ascii() {
         put_bytes(event, number, cut);
     } else {
@@ -378,7 +378,7 @@ fn put_principal(event: &mut Vec<u8>, number: u32, principal: &Principal) {
     encode_varint(issuer.saturating_add(subject) as u64, event);
     put_present_bytes(event, field::ISSUER, principal.issuer.as_bytes());
     if let Some(subject) = &principal.subject {
-        // Present even if it is empty: no subject and an empty subject are different principals.
+        // Present even if empty: no subject and an empty subject are different principals.
         put_present_bytes(event, field::SUBJECT, subject.as_bytes());
     }
 }
@@ -389,14 +389,13 @@ type ArgumentsHash = [u8; SALT_BYTES + DIGEST_BYTES];
 const SALT_BYTES: usize = 16;
 const DIGEST_BYTES: usize = 32;
 
-/// Bytes of a text that a client chose.
+/// Bytes of a text from the client.
 const MAX_TEXT_BYTES: usize = 256;
 
-/// Bytes of arguments that are recorded as they are: with them the largest event is still well below what the ring
-/// takes.
+/// Bytes of arguments that are recorded in full. With them, the largest event is still far below the ring's limit.
 pub const MAX_ARGUMENTS_BYTES: usize = 4096;
 
-/// What a principal's name is likely to take.
+/// The usual length of a principal's name.
 const USUAL_PRINCIPAL_BYTES: usize = 128;
 
 #[cfg(test)]
@@ -433,9 +432,9 @@ mod tests {
         }
     }
 
-    /// Every field of the event that an allowed request leaves, as the control plane reads it.
+    /// Every field of an allowed request's event, as the control plane decodes it.
     #[test]
-    fn an_event_says_all_there_is_to_say() {
+    fn an_event_has_every_field() {
         let scene = Scene::new();
         let mut recorder = recorder(RecordedArguments::Hash);
         let agent = Agent::Key(samples::key(2).public().thumbprint());
@@ -473,7 +472,7 @@ mod tests {
             chain_digest: scene.chain.chain.digest().to_vec(),
             ..Default::default()
         };
-        // The second time what is constant comes from the grant.
+        // The second time, the constant part comes from the grant.
         for _ in 0..2 {
             let mut event = scene.event(&mut recorder, &verdict, Some(70_000));
             assert_eq!(event.arguments_hash.len(), SALT_BYTES + DIGEST_BYTES);
@@ -483,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_leaves_out_what_is_not_known() {
+    fn an_event_omits_unknown_fields() {
         let scene = Scene::new();
         let verdict = scene.verdict(Decision::Deny(Reason::Expired.into()));
         let event = scene.event(&mut recorder(RecordedArguments::None), &verdict, None);
@@ -495,9 +494,9 @@ mod tests {
         assert_eq!((event.proof, event.decision_ns, event.stale_ms), (0, 0, None));
     }
 
-    /// A client that has seen a proof can show it again; what it causes must not take the room kept for its signer.
+    /// A client that has seen a proof can replay it. Its events must not use the room reserved for the signer.
     #[test]
-    fn a_proof_that_was_shown_before_gives_nobody_s_evidence_precedence() {
+    fn a_replayed_proof_does_not_raise_the_trust_of_evidence() {
         let scene = Scene::new();
         let trust = |reason: Reason| {
             let mut verdict = scene.verdict(Decision::Deny(reason.into()));
@@ -514,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn client_text_is_cut_and_made_text() {
+    fn client_text_is_cut_and_converted_to_utf_8() {
         let put = |value: &[u8]| {
             let mut event = Vec::new();
             put_text(&mut event, field::METHOD, value);
@@ -538,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_recorded_in_full_where_that_is_asked_for_and_they_are_short() {
+    fn short_arguments_are_recorded_in_full_if_configured() {
         let scene = Scene::new();
         let mut recorder = recorder(RecordedArguments::Full);
         let mut recorded = |arguments: String| {
@@ -553,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_sent_as_it_was_presented_and_says_whose_it_is() {
+    fn a_chain_is_sent_as_presented_with_its_principal() {
         let scene = Scene::new();
         let sent = v1::PresentedChain::decode(Recorder::presented(&scene.chain, b"root~leaf").as_slice()).unwrap();
         assert_eq!(sent.chain, b"root~leaf");
@@ -564,9 +563,9 @@ mod tests {
         );
     }
 
-    /// Neither do requests that are denied because they cannot be recorded.
+    /// The same holds for requests that are denied because they cannot be recorded.
     #[test]
-    fn of_many_denials_on_one_chain_the_first_of_a_second_are_events_and_the_rest_are_counted() {
+    fn the_first_denials_of_a_second_on_one_chain_are_events_and_the_rest_is_counted() {
         let scene = Scene::new();
         let mut recorder = recorder(RecordedArguments::None);
         let mut events = |reason: Reason, count| {
@@ -580,9 +579,9 @@ mod tests {
         assert_eq!(events(Reason::ToolNotGranted, 3), 0, "for any reason");
     }
 
-    /// A holder derives as many leaves as it likes. Each is another chain.
+    /// A holder can derive any number of leaves, each of which is another chain.
     #[test]
-    fn denials_on_ever_new_chains_of_one_holder_are_events_no_oftener_than_on_one() {
+    fn new_chains_of_one_holder_do_not_raise_its_limit_of_events() {
         let scene = Scene::new();
         let mut recorder = recorder(RecordedArguments::None);
         let chains = (0..100).map(|number| scene.another_chain(number));
@@ -603,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_revoked_has_a_share_of_its_own_and_sends_no_chain_along() {
+    fn denials_of_revoked_chains_have_their_own_share_and_send_no_chain() {
         let scene = Scene::new();
         let mut recorder = recorder(RecordedArguments::None);
         let mut with_chain = |reason: Decision<Rc<Grant>>| {
@@ -672,7 +671,7 @@ mod tests {
             }
         }
 
-        /// The same holder's, with another leaf.
+        /// A chain of the same holder, with another leaf.
         fn another_chain(&self, number: u64) -> Rc<CachedChain> {
             let mut chain = cached(samples::verified_chain());
             Rc::get_mut(&mut chain).unwrap().digest[..8].copy_from_slice(&number.to_le_bytes());

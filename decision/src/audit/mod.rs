@@ -1,14 +1,14 @@
-//! What is recorded of decisions, and its way to the ledger.
+//! The evidence of decisions, and its way to the ledger.
 //!
-//! | file | its one job |
+//! | file | task |
 //! |---|---|
-//! | `events` | what is recorded of one decision: an event, or one more of its kind |
-//! | `pages` | the ring's bytes, in memory that stays warm |
-//! | `ring` | keeps entries, encoded, until the control plane has them on disk; counts what does not fit |
+//! | `events` | the record of one decision: an event, or an increment of a count |
+//! | `pages` | the ring's memory, which stays in the processor's cache |
+//! | `ring` | keeps encoded entries until the control plane has them on disk; counts entries that do not fit |
 //! | `counts` | decisions that are counted by kind and second |
-//! | `denials` | which denials are recorded one by one, by principal and holder, and which are counted |
+//! | `denials` | which denials are events, by principal and holder, and which are counted |
 //! | `pending` | events that wait for the answer to their request |
-//! | `reporter` | the stream to the control plane: which entries to send, and which are settled |
+//! | `reporter` | the stream to the control plane: sends entries, and removes acknowledged ones |
 
 pub mod counts;
 pub mod denials;

@@ -1,19 +1,18 @@
-//! A queue of bytes of bounded length, whose memory stays warm.
+//! A bounded queue of bytes, whose memory stays in the processor's cache.
 
 use std::collections::{TryReserveError, VecDeque};
 
 /// Bytes, oldest first, in pages of equal size.
 ///
-/// The page that was emptied last is filled next. A single circular buffer would come round to each of its bytes only
-/// after all others: every event would be written to memory that no cache holds any more, and push what Envoy works on
-/// out of them.
+/// The page that was emptied last is filled next. A single circular buffer would reuse each byte only after all others:
+/// every event would be written to uncached memory, and would evict Envoy's working set from the cache.
 #[derive(Debug)]
 pub(super) struct Pages {
-    /// Those with bytes, oldest first; all but the last are full.
+    /// Pages with bytes, oldest first. All except the last are full.
     filled: VecDeque<Vec<u8>>,
-    /// Those without, in the order in which they were emptied.
+    /// Pages without bytes, in the order in which they were emptied.
     empty: Vec<Vec<u8>>,
-    /// How many bytes of the oldest page have left the queue.
+    /// How many bytes of the oldest page were already removed.
     gone: usize,
     length: usize,
 }
@@ -21,9 +20,9 @@ pub(super) struct Pages {
 // === impl Pages ===
 
 impl Pages {
-    /// An empty queue with room for so many bytes, reserved at once.
+    /// An empty queue with this capacity, which is allocated at once.
     pub(super) fn with_room_for(bytes: usize) -> Result<Self, TryReserveError> {
-        // Of the oldest page a part may be gone, and of the last one a part not filled yet.
+        // The oldest page may be partly removed, and the last one partly filled.
         let pages = bytes.div_ceil(PAGE_BYTES).saturating_add(1);
         let (mut filled, mut empty) = (VecDeque::new(), Vec::new());
         filled.try_reserve_exact(pages)?;
@@ -41,12 +40,12 @@ impl Pages {
         })
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     pub(super) fn len(&self) -> usize {
         self.length
     }
 
-    /// Adds bytes in two parts, or nothing if there is no room for both.
+    /// Adds bytes in two parts, or none if both do not fit.
     pub(super) fn append(&mut self, first: &[u8], second: &[u8]) -> bool {
         let has_room = first.len().saturating_add(second.len()) <= self.room();
         if has_room {
@@ -70,7 +69,7 @@ impl Pages {
         }
     }
 
-    /// Copies so many bytes to the end of `target`, leaving out the oldest `skip`.
+    /// Copies `bytes` bytes to the end of `target`, after skipping the oldest `skip`.
     pub(super) fn copy(&self, skip: usize, bytes: usize, target: &mut Vec<u8>) {
         let mut skip = skip.saturating_add(self.gone);
         let mut wanted = bytes;
@@ -87,13 +86,13 @@ impl Pages {
         }
     }
 
-    /// Removes the oldest bytes, so many of them as there are. Returns how many those were.
+    /// Removes up to `bytes` of the oldest bytes. Returns the number removed.
     pub(super) fn drop_oldest(&mut self, bytes: usize) -> usize {
         let bytes = bytes.min(self.length);
         self.length = self.length.saturating_sub(bytes);
         self.gone = self.gone.saturating_add(bytes);
         while let Some(page) = self.filled.front() {
-            // A last page that is all gone is as good as an empty one.
+            // If all of the last page is removed, it counts as empty.
             let is_gone = self.length == 0 || self.gone >= PAGE_BYTES;
             if !is_gone {
                 break;
@@ -116,7 +115,7 @@ impl Pages {
     }
 }
 
-/// Small enough that those in use are little more than the bytes in them.
+/// Small, so that the used pages have little unused space.
 const PAGE_BYTES: usize = 16 * 1024;
 
 #[cfg(test)]
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_back_what_it_was_given_in_order() {
+    fn returns_bytes_in_order() {
         let mut pages = Pages::with_room_for(5 * PAGE_BYTES + 17).unwrap();
         let mut expected: VecDeque<u8> = VecDeque::new();
         let mut random = 12345u64;
@@ -166,11 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn takes_what_it_has_room_for_and_no_more() {
+    fn accepts_bytes_up_to_its_capacity() {
         for bytes in [1, PAGE_BYTES - 1, PAGE_BYTES, PAGE_BYTES + 1, 3 * PAGE_BYTES] {
             for gone in [0, 1, PAGE_BYTES - 1, PAGE_BYTES] {
                 let mut pages = Pages::with_room_for(bytes).unwrap();
-                // Whatever part of the oldest page is gone.
+                // A part of the oldest page may be removed already.
                 let gone = gone.min(bytes);
                 assert!(pages.append(&vec![1; bytes], &[]));
                 pages.drop_oldest(gone);
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn fills_the_page_again_that_was_emptied_last() {
+    fn refills_the_page_that_was_emptied_last() {
         let mut pages = Pages::with_room_for(100 * PAGE_BYTES).unwrap();
         let mut used = std::collections::HashSet::new();
         for _ in 0..1000 {

@@ -1,6 +1,6 @@
-//! Events of requests that are not answered yet: what the client is told belongs into them.
+//! Events of requests that are not answered yet: an event includes the answer's status.
 //!
-//! Each has its room in the ring already ([`Ring::reserve`](super::Ring::reserve)), so that nothing is lost by waiting.
+//! Each one has reserved room in the ring ([`Ring::reserve`](super::Ring::reserve)), so that waiting loses nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,11 +12,11 @@ use super::{Owner, Ring};
 use crate::clock::{Monotonic, UnixNanos};
 use crate::usage_sketch::UserKey;
 
-/// Events that wait, by the stream of their request.
+/// Waiting events, by the stream of their request.
 #[derive(Debug)]
 pub struct Pending<K> {
     waiting: BTreeMap<K, Waiting>,
-    /// Whom to ask after next.
+    /// Where the next round of [`Pending::asked_after`] begins.
     asked: Option<K>,
 }
 
@@ -27,22 +27,22 @@ struct Waiting {
     since: Monotonic,
 }
 
-/// From then on a request is asked after that has not ended.
+/// The age from which the filter asks Envoy for the status of an unfinished request.
 const ASKED_AFTER: Duration = Duration::from_secs(1);
 
-/// Bytes that a status adds to an event: a key of two bytes and a number below 2^21.
+/// Bytes that a status adds to an event: a two-byte key and a number below 2^21.
 const STATUS_BYTES: usize = 5;
 
 /// Field `response_status` of `Event`.
 const RESPONSE_STATUS: u32 = 23;
 
 impl<K: Ord + Copy> Pending<K> {
-    /// How many wait.
+    /// The number of waiting events.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none waits.
+    /// Whether no event waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -52,9 +52,11 @@ impl<K: Ord + Copy> Pending<K> {
         self.waiting.contains_key(&stream)
     }
 
-    /// Keeps the event of a request until it is answered, and room for it in the ring; without room it is shed.
+    /// Keeps the event of a request until its answer, and reserves room for it in the ring. Without room, the event is
+    /// shed.
     pub fn hold(&mut self, stream: K, event: &[u8], owner: Owner, ring: &mut Ring, since: Monotonic, wall: UnixNanos) {
-        // One request, one event: should a number come back before its stream was seen to end, that event goes first.
+        // One event for each request: if a stream number is reused before the end of its stream was seen, the older
+        // event is completed first.
         self.complete(stream, 0, ring, wall);
         if ring.reserve(event.len().saturating_add(STATUS_BYTES), owner) {
             let event = event.to_vec();
@@ -65,7 +67,7 @@ impl<K: Ord + Copy> Pending<K> {
         }
     }
 
-    /// The request was answered so, or has ended without an answer: 0. Nothing happens if no event of it waits.
+    /// The request was answered with this status, or has ended without an answer: 0. No effect if no event of it waits.
     pub fn complete(&mut self, stream: K, status: u32, ring: &mut Ring, wall: UnixNanos) {
         if let Some(Waiting { mut event, share, .. }) = self.waiting.remove(&stream) {
             let reserved = event.len().saturating_add(STATUS_BYTES);
@@ -77,7 +79,7 @@ impl<K: Ord + Copy> Pending<K> {
         }
     }
 
-    /// The source ends: events wait for answers no longer.
+    /// The source ends: completes all events without waiting for answers.
     pub fn complete_all(&mut self, ring: &mut Ring, wall: UnixNanos) {
         while let Some((stream, _)) = self.waiting.first_key_value() {
             let stream = *stream;
@@ -85,7 +87,7 @@ impl<K: Ord + Copy> Pending<K> {
         }
     }
 
-    /// Requests that have gone on for a while, and may have been answered all the same: at most `most`, and others the
+    /// Requests that are older than `ASKED_AFTER` and may have been answered: at most `most`, and the next ones the
     /// next time.
     pub fn asked_after(&mut self, now: Monotonic, most: usize) -> Vec<K> {
         let from = self.asked.map_or(Bound::Unbounded, Bound::Excluded);
@@ -93,14 +95,14 @@ impl<K: Ord + Copy> Pending<K> {
         let seen: Vec<(K, bool)> = next
             .map(|(stream, waiting)| (*stream, now.since(waiting.since) >= ASKED_AFTER))
             .collect();
-        // From the beginning once the end is reached.
+        // Continues from the beginning after the end.
         self.asked = seen.last().filter(|_| seen.len() == most).map(|last| last.0);
         seen.into_iter().filter(|seen| seen.1).map(|seen| seen.0).collect()
     }
 }
 
 impl<K: Ord + Copy> Default for Pending<K> {
-    /// Nothing waits.
+    /// No event waits.
     fn default() -> Self {
         Self {
             waiting: BTreeMap::new(),
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_has_its_room_and_what_has_none_is_shed_at_once() {
+    fn a_waiting_event_has_reserved_room_and_without_room_it_is_shed_at_once() {
         let (mut ring, mut pending) = (ring(3), Pending::default());
         for stream in 1..=5 {
             hold(&mut pending, stream, &mut ring);
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_who_waits_for_long_is_asked_after_in_turn() {
+    fn all_long_waiting_requests_are_asked_after_in_turn() {
         let (mut ring, mut pending) = (ring(100), Pending::default());
         for stream in 1..=5 {
             hold(&mut pending, stream, &mut ring);
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_comes_back_costs_no_event() {
+    fn a_reused_stream_number_loses_no_event() {
         let (mut ring, mut pending) = (ring(10), Pending::default());
         hold(&mut pending, 1, &mut ring);
         hold(&mut pending, 1, &mut ring);

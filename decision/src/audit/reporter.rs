@@ -1,4 +1,4 @@
-//! The stream to the ledger: one source's side of `AuditService.Report`.
+//! The stream to the ledger: the client side of `AuditService.Report`, for one source.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,23 +13,24 @@ use crate::clock::{Monotonic, UnixNanos};
 use crate::stream::{StreamAction, StreamHandler, Violation, decode};
 use crate::usage_sketch::Amount;
 
-/// Sends a ring's entries in batches and settles them when the control plane has them on disk.
+/// Sends a ring's entries in batches, and removes them when the control plane has them on disk.
 ///
-/// It does nothing by itself: its callers bring ticks, messages and the time, and carry out the actions it returns, in
-/// order ([`StreamHandler`]).
+/// It is passive: the caller provides ticks, messages and the time, and carries out the returned actions in order
+/// ([`StreamHandler`]).
 ///
-/// An entry leaves the ring only once it is acknowledged. After a new connection everything behind the last
-/// acknowledged entry is sent again under the same numbers, so that the ledger holds nothing twice.
+/// An entry leaves the ring only after its acknowledgement. After a reconnect, all unacknowledged entries are sent
+/// again under the same numbers, so that the ledger has no duplicates.
 #[derive(Debug)]
 pub struct Reporter {
-    /// What waits for the control plane.
+    /// The entries that wait for the control plane.
     pub(super) ring: Ring,
-    /// What a stream begins with. Its `resume` names this source to the control plane, once it has been welcomed.
+    /// The first message of a stream. Its `resume` identifies this source to the control plane, after the first
+    /// welcome.
     hello: v1::ReportHello,
     phase: Phase,
-    /// Since when the control plane owes an answer; unused while it owes none.
+    /// Since when the control plane owes an answer. Unused while it owes none.
     waiting_since: Monotonic,
-    /// The number of the entry before the ring's oldest.
+    /// The number of the last acknowledged entry, before the ring's oldest.
     acknowledged: u64,
     /// The highest number ever sent under the present ticket.
     sent: u64,
@@ -39,22 +40,22 @@ pub struct Reporter {
     arrivals: Arrivals,
 }
 
-/// When entries were seen in the ring first, so that it is known how old the oldest is.
+/// When entries were first seen in the ring, to compute the age of the oldest.
 #[derive(Debug, Default)]
 struct Arrivals {
-    /// The number of an entry, and when it and those before it were there at the latest: oldest first.
+    /// The number of an entry, and a time at which it and the entries before it were already in the ring. Oldest first.
     marks: VecDeque<(u64, Monotonic)>,
 }
 
-/// What to do with the stream; messages are encoded `ReportRequest`s.
+/// An action on the stream; messages are encoded `ReportRequest`s.
 pub type Action = StreamAction;
 
-/// How often things happened, since the source began.
+/// Counters since the source began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Attempts to open a stream.
     pub opened: u64,
-    /// Entries the control plane has on disk.
+    /// Entries that the control plane has on disk.
     pub acknowledged: u64,
 }
 
@@ -70,15 +71,15 @@ enum Phase {
 
 #[derive(Debug)]
 struct Sending {
-    /// Batches without an acknowledgement, oldest first: the number of the last entry of each.
+    /// Unacknowledged batches, oldest first: the number of the last entry of each.
     in_flight: VecDeque<u64>,
-    /// What of the ring is in flight.
+    /// The part of the ring that is in flight.
     skip: Amount,
     max_batch_entries: usize,
     max_batch_bytes: usize,
 }
 
-/// The least that is worth a message.
+/// The minimum size of a batch to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Least {
     OneEntry,
@@ -86,7 +87,7 @@ enum Least {
 }
 
 impl Sending {
-    /// Whether another batch may be in flight, and there is that much for it.
+    /// Whether another batch may be in flight, and the ring has enough entries for it.
     fn may_send(&self, ring: &Ring, least: Least) -> bool {
         let bytes = ring.bytes().saturating_sub(self.skip.bytes);
         let entries = ring.len().saturating_sub(self.skip.entries);
@@ -100,29 +101,29 @@ impl Sending {
     }
 }
 
-/// The most batches in flight: Envoy gives a filter's streams no back-pressure, so that this is it.
+/// The most batches in flight. Envoy's filter API has no back-pressure for streams, so this is the only limit.
 pub const MAX_IN_FLIGHT: usize = 4;
 
-/// The most entries of a batch; fewer if the control plane says so.
+/// The most entries of a batch, unless the control plane sets a lower limit.
 pub const MAX_BATCH_ENTRIES: usize = 1024;
 
-/// The most bytes of a batch; fewer if the control plane says so.
+/// The most bytes of a batch, unless the control plane sets a lower limit.
 pub const MAX_BATCH_BYTES: usize = 256 * 1024;
 
-/// Bytes that are sent at once. Sending more at a time saves little, and what it copies on the way pushes out of the
-/// processor's caches what Envoy works on.
+/// Bytes that are sent at once, before the next tick. Larger batches save little, and copying them would evict Envoy's
+/// working set from the processor's caches.
 const WORTH_SENDING_BYTES: usize = 32 * 1024;
 
-/// The least bytes of a batch a control plane must take: the largest entry and the batch's own fields.
+/// The smallest batch limit that is accepted from a control plane: the largest entry and the batch's own fields.
 pub const MIN_BATCH_BYTES: usize = MAX_CHAIN_ENTRY_BYTES + BATCH_OVERHEAD;
 
-/// The largest message accepted; the contract has none of more than a few hundred bytes.
+/// The largest accepted message; the protocol has none of more than a few hundred bytes.
 pub const MAX_MESSAGE_BYTES: usize = 16 * 1024;
 
-/// The longest a control plane may take to answer.
+/// The longest time for which the control plane may owe an answer.
 pub const MAX_SILENCE: Duration = Duration::from_secs(10);
 
-/// Field `first_sequence` of a batch at its longest.
+/// The maximum size of the field `first_sequence` of a batch.
 const BATCH_OVERHEAD: usize = 11;
 
 /// Field `batch` of `ReportRequest`, length-delimited.
@@ -137,7 +138,7 @@ const UNAUTHENTICATED: u32 = 16;
 // === impl Reporter ===
 
 impl Reporter {
-    /// A reporter that will open its first stream on its first tick. `hello` says who reports, without a ticket.
+    /// A reporter that opens its first stream on its first tick. `hello` identifies the reporter, without a ticket.
     pub fn new(hello: v1::ReportHello, ring: Ring) -> Self {
         Self {
             ring,
@@ -155,22 +156,22 @@ impl Reporter {
         }
     }
 
-    /// For how long the oldest entry in the ring has waited for its acknowledgement, to a tick or two.
+    /// How long the oldest entry in the ring has waited for its acknowledgement, with the precision of a tick or two.
     pub fn lag(&self, now: Monotonic) -> Duration {
         self.arrivals.age(now)
     }
 
-    /// The source ends: what is in the ring is still sent, until `deadline`. Nothing may be pushed any more.
+    /// The source ends: the remaining entries are still sent, until `deadline`. No more may be pushed.
     pub fn drain(&mut self, deadline: Monotonic) {
         self.drain_until.get_or_insert(deadline);
     }
 
-    /// Whether a drained source has ended; no action follows.
+    /// Whether a drained source has ended. No action follows.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Finished)
     }
 
-    /// Time has passed. The only place where streams are opened. `random` is drawn from all of `u64`.
+    /// Time has passed. Streams are opened only here. `random` must be uniform over `u64`.
     pub fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> Vec<Action> {
         if let Some(deadline) = self.drain_until {
             if let Some(actions) = self.end(now, deadline) {
@@ -207,12 +208,12 @@ impl Reporter {
         }
     }
 
-    /// Sends what fills a batch, as far as the bounds allow: enough that it should not wait for the next tick.
+    /// Sends full batches within the limits, without waiting for the next tick.
     pub fn flush_full(&mut self, now: Monotonic) -> Vec<Action> {
         self.send_batches(now, Least::FullBatch)
     }
 
-    /// Sends what has not been sent, as far as the bounds allow.
+    /// Sends unsent entries within the limits.
     fn send_batches(&mut self, now: Monotonic, least: Least) -> Vec<Action> {
         let Phase::Reporting(sending) = &mut self.phase else {
             return Vec::new();
@@ -258,7 +259,7 @@ impl Reporter {
 
     fn on_welcome(&mut self, welcome: v1::ReportWelcome) -> Result<(), Violation> {
         if !matches!(self.phase, Phase::AwaitingWelcome) {
-            return Err(Violation::new("received a welcome out of order"));
+            return Err(Violation::new("received an unexpected welcome"));
         }
         let ticket = welcome.ticket.filter(|ticket| !ticket.source.is_empty());
         let ticket = ticket.ok_or_else(|| Violation::new("the welcome has no ticket, or one without a source"))?;
@@ -266,12 +267,13 @@ impl Reporter {
         let max_batch_bytes = usize::try_from(welcome.max_batch_bytes).unwrap_or(usize::MAX);
         if max_batch_entries == 0 || max_batch_bytes < MIN_BATCH_BYTES {
             return Err(Violation::new(format!(
-                "the control plane takes batches of at most {} entries and {} bytes; expected at least 1 and {MIN_BATCH_BYTES}",
+                "the control plane accepts batches of at most {} entries and {} bytes; expected at least 1 and \
+                 {MIN_BATCH_BYTES}",
                 welcome.max_batch_entries, welcome.max_batch_bytes
             )));
         }
         if let Err(violation) = self.settle(welcome.acknowledged) {
-            // This source cannot be continued: what follows its last durable entry is gone here, or was never here.
+            // This source cannot be continued: the entry after its last durable one is gone, or never existed.
             self.start_new_source();
             return Err(violation);
         }
@@ -288,9 +290,9 @@ impl Reporter {
 
     fn on_acknowledgement(&mut self, now: Monotonic, through: u64) -> Result<(), Violation> {
         let Phase::Reporting(sending) = &self.phase else {
-            return Err(Violation::new("received an acknowledgement out of order"));
+            return Err(Violation::new("received an unexpected acknowledgement"));
         };
-        // On this stream no more can be acknowledged than was sent on it.
+        // Only entries that were sent on this stream can be acknowledged on it.
         let highest = self.acknowledged.saturating_add(sending.skip.entries as u64);
         if through > highest {
             return Err(wrong_acknowledgement(through, self.acknowledged, highest));
@@ -309,7 +311,7 @@ impl Reporter {
         Ok(())
     }
 
-    /// Everything up to the entry numbered `through` is on disk and leaves the ring.
+    /// Removes all entries up to number `through`, which are on disk.
     fn settle(&mut self, through: u64) -> Result<Amount, Violation> {
         let highest = self.sent.max(self.acknowledged);
         let settled = through.checked_sub(self.acknowledged).filter(|_| through <= highest);
@@ -322,22 +324,22 @@ impl Reporter {
         Ok(Amount { entries, bytes })
     }
 
-    /// What a drained source does now instead of its usual work, if anything.
+    /// What a drained source does instead of its usual work, if anything.
     fn end(&mut self, now: Monotonic, deadline: Monotonic) -> Option<Vec<Action>> {
         if self.is_finished() {
             return Some(Vec::new());
         }
         let is_empty = self.ring.close() && self.ring.is_empty();
         if is_empty && self.hello.resume.is_none() {
-            // The control plane never heard of this source: no goodbye is needed.
+            // The control plane does not know this source, so no goodbye is needed.
             return Some(self.finish());
         }
         if now >= deadline {
             let mut actions = self.finish();
             if !is_empty {
                 actions.push(Action::Report(format!(
-                    "the audit source ended before the control plane had everything: {} entries are lost, and the ledger says \
-                     that its tail is unknown",
+                    "the audit source ended before the control plane had everything: {} entries are lost, and the \
+                     ledger records that its tail is unknown",
                     self.ring.len()
                 )));
             }
@@ -357,7 +359,7 @@ impl Reporter {
         }
     }
 
-    /// The control plane owes an answer from now on.
+    /// From now on, the control plane owes an answer.
     fn await_answer(&mut self, phase: Phase, now: Monotonic) {
         self.phase = phase;
         self.waiting_since = now;
@@ -370,7 +372,7 @@ impl Reporter {
         vec![Action::Cancel, Action::Report(notice)]
     }
 
-    /// The entries in the ring will be numbered from 1 under a ticket yet to come.
+    /// The next ticket numbers the entries in the ring from 1.
     fn start_new_source(&mut self) {
         self.hello.resume = None;
         self.arrivals.renumber(self.acknowledged);
@@ -382,7 +384,7 @@ impl Reporter {
 impl StreamHandler for Reporter {
     fn on_open(&mut self, now: Monotonic) -> Vec<Action> {
         if !matches!(self.phase, Phase::Connecting) {
-            // The stream was given up meanwhile.
+            // The stream was reset in the meantime.
             return vec![Action::Cancel];
         }
         self.await_answer(Phase::AwaitingWelcome, now);
@@ -396,7 +398,7 @@ impl StreamHandler for Reporter {
         let is_new = matches!(self.phase, Phase::AwaitingWelcome);
         match self.receive(now, bytes) {
             Ok(()) if is_new => self.send_batches(now, Least::OneEntry),
-            // What does not fill a batch waits for the next tick: each message costs as much as many entries.
+            // A batch that is not full waits for the next tick: each message costs as much as many entries.
             Ok(()) => self.flush_full(now),
             Err(violation) => {
                 let wait = self.backoff.after_failure(random);
@@ -421,8 +423,8 @@ impl StreamHandler for Reporter {
         let notice = if status == UNAUTHENTICATED && self.hello.resume.is_some() {
             self.start_new_source();
             format!(
-                "the control plane no longer knows this audit source (UNAUTHENTICATED): its ledger was replaced or restored. \
-                 Continuing as a new source; {} waiting entries are sent again",
+                "the control plane no longer knows this audit source (UNAUTHENTICATED): its ledger was replaced or \
+                 restored. Continuing as a new source; {} waiting entries are sent again",
                 self.ring.len()
             )
         } else {
@@ -438,13 +440,13 @@ impl StreamHandler for Reporter {
 // === impl Arrivals ===
 
 impl Arrivals {
-    /// Entries up to this number are there.
+    /// Entries up to this number are in the ring.
     fn note(&mut self, last: u64, now: Monotonic) {
         if self.marks.back().map_or(0, |mark| mark.0) >= last {
             return;
         }
         if self.marks.len() >= MAX_MARKS {
-            // Every other one will do: who waits that long is not in a hurry to know it to the tick.
+            // Keep only every other one: at such an age, the precision of a tick is not needed.
             let mut keep = false;
             self.marks.retain(|_| {
                 keep = !keep;
@@ -454,14 +456,14 @@ impl Arrivals {
         self.marks.push_back((last, now));
     }
 
-    /// Entries up to this number are gone.
+    /// Entries up to this number were removed.
     fn settle(&mut self, through: u64) {
         while self.marks.front().is_some_and(|mark| mark.0 <= through) {
             self.marks.pop_front();
         }
     }
 
-    /// Entries are counted anew after the one of this number.
+    /// Numbers restart after this entry.
     fn renumber(&mut self, before: u64) {
         for mark in &mut self.marks {
             mark.0 = mark.0.saturating_sub(before);
@@ -473,10 +475,10 @@ impl Arrivals {
     }
 }
 
-/// The most instants at which arrivals are remembered.
+/// The most remembered arrival times.
 const MAX_MARKS: usize = 128;
 
-/// A `ReportRequest` with one `Batch`: the ring's next bytes, which are its entries encoded.
+/// A `ReportRequest` with one `Batch`: the next encoded entries of the ring.
 fn batch(first: u64, ring: &Ring, skip: Amount, bytes: usize) -> Vec<u8> {
     let length = encoded_len_varint(first).saturating_add(1).saturating_add(bytes);
     let mut request = Vec::with_capacity(framed(length));
@@ -488,7 +490,7 @@ fn batch(first: u64, ring: &Ring, skip: Amount, bytes: usize) -> Vec<u8> {
     request
 }
 
-/// The control plane lost what it had acknowledged, or claims what it never received.
+/// The control plane lost acknowledged entries, or acknowledges entries that it never received.
 fn wrong_acknowledgement(found: u64, lowest: u64, highest: u64) -> Violation {
     Violation::new(format!(
         "the control plane says entries up to {found} are on disk; expected a number from {lowest} to {highest}"

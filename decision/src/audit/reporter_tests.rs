@@ -1,4 +1,4 @@
-//! The control plane's side is played message by message here, so that each test can break one thing.
+//! The tests play the control plane message by message, so that each of them can break one thing.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl Scene {
         }
     }
 
-    /// A source that has been welcomed.
+    /// A source after its welcome.
     fn welcomed() -> Self {
         let mut scene = Self::new();
         scene.open();
@@ -126,7 +126,7 @@ fn requests(actions: &[Action]) -> Vec<report_request::Message> {
         .collect()
 }
 
-/// The number of the first entry of each batch sent, and the names of its events.
+/// The first entry's number of each sent batch, and the names of its events.
 fn batches(actions: &[Action]) -> Vec<(u64, Vec<String>)> {
     requests(actions)
         .into_iter()
@@ -166,9 +166,9 @@ fn a_new_source_asks_for_a_ticket() {
     assert_eq!(hello.anchors_digest, [7; 32], "what it trusts");
 }
 
-/// What the operator sees grow while the control plane is gone.
+/// The operator sees this grow while the control plane is down.
 #[test]
-fn the_lag_is_the_age_of_the_oldest_entry_that_is_not_acknowledged() {
+fn the_lag_is_the_age_of_the_oldest_unacknowledged_entry() {
     let mut scene = Scene::welcomed();
     let lag = |scene: &Scene| scene.reporter.lag(scene.now).as_millis();
     assert_eq!(lag(&scene), 0);
@@ -191,7 +191,7 @@ fn the_lag_is_the_age_of_the_oldest_entry_that_is_not_acknowledged() {
 }
 
 #[test]
-fn the_lag_is_known_however_long_it_gets() {
+fn a_very_long_lag_is_known() {
     let mut scene = Scene::welcomed();
     for _ in 0..3 * MAX_MARKS {
         scene.push(&["a"]);
@@ -203,7 +203,7 @@ fn the_lag_is_known_however_long_it_gets() {
 }
 
 #[test]
-fn what_waited_is_sent_with_the_welcome_and_numbered_from_one() {
+fn waiting_entries_are_sent_after_the_welcome_and_numbered_from_one() {
     let mut scene = Scene::new();
     scene.push(&["a", "b"]);
     scene.open();
@@ -264,7 +264,7 @@ fn a_batch_with_all_its_fields_keeps_the_limit_in_bytes() {
             panic!("expected a batch");
         };
         assert!(batch.encoded_len() <= MIN_BATCH_BYTES);
-        assert!(batch.encoded_len() > MIN_BATCH_BYTES - 1_100, "and is well filled");
+        assert!(batch.encoded_len() > MIN_BATCH_BYTES - 1_100, "and is nearly full");
     }
 }
 
@@ -280,9 +280,10 @@ fn a_full_batch_need_not_wait_for_the_tick() {
     assert_eq!(scene.reporter.flush_full(scene.now), []);
 }
 
-/// A message costs as much as many entries: a control plane that answers at once must not get every entry by itself.
+/// A message costs as much as many entries. A control plane that answers at once must not receive each entry
+/// individually.
 #[test]
-fn an_acknowledgement_does_not_hasten_what_fills_no_batch() {
+fn an_acknowledgement_does_not_send_a_partial_batch_early() {
     let mut scene = Scene::welcomed();
     scene.push(&["a"]);
     assert_eq!(scene.tick().len(), 1);
@@ -294,7 +295,7 @@ fn an_acknowledgement_does_not_hasten_what_fills_no_batch() {
 // New connections
 
 #[test]
-fn what_was_not_acknowledged_is_sent_again_under_the_same_numbers() {
+fn unacknowledged_entries_are_sent_again_under_the_same_numbers() {
     let mut scene = Scene::welcomed();
     scene.push(&["a", "b", "c"]);
     scene.tick();
@@ -305,7 +306,7 @@ fn what_was_not_acknowledged_is_sent_again_under_the_same_numbers() {
 }
 
 #[test]
-fn what_reached_the_disk_without_an_acknowledgement_is_not_sent_again() {
+fn durable_entries_without_an_acknowledgement_are_not_sent_again() {
     let mut scene = Scene::welcomed();
     scene.push(&["a", "b", "c"]);
     scene.tick();
@@ -315,7 +316,7 @@ fn what_reached_the_disk_without_an_acknowledgement_is_not_sent_again() {
 }
 
 #[test]
-fn a_forgotten_source_starts_again_with_what_waits() {
+fn a_forgotten_source_starts_again_with_the_waiting_entries() {
     let mut scene = Scene::welcomed();
     scene.push(&["a", "b"]);
     scene.tick();
@@ -345,7 +346,7 @@ fn a_control_plane_that_lost_what_it_acknowledged_gets_a_new_source() {
 }
 
 #[test]
-fn an_unreachable_control_plane_is_tried_again_after_the_back_off() {
+fn an_unreachable_control_plane_is_retried_after_the_back_off() {
     let mut scene = Scene::new();
     assert_eq!(scene.tick(), [Action::Open]);
     assert!(matches!(
@@ -360,7 +361,7 @@ fn an_unreachable_control_plane_is_tried_again_after_the_back_off() {
 // Faults
 
 #[test]
-fn nothing_unsent_can_be_acknowledged() {
+fn an_unsent_entry_cannot_be_acknowledged() {
     let mut scene = Scene::welcomed();
     scene.push(&["a"]);
     scene.tick();
@@ -374,7 +375,7 @@ fn nothing_unsent_can_be_acknowledged() {
 }
 
 #[test]
-fn what_was_sent_on_an_earlier_stream_only_can_not_be_acknowledged_on_this_one() {
+fn an_entry_of_an_earlier_stream_cannot_be_acknowledged_on_this_one() {
     let mut scene = Scene::welcomed();
     scene.push(&["a", "b", "c", "d"]);
     scene.tick();
@@ -408,7 +409,7 @@ fn a_new_source_has_nothing_on_disk() {
 #[test]
 fn a_second_welcome_resets_the_stream() {
     let mut scene = Scene::welcomed();
-    assert_eq!(violation(&scene.hear(welcome(0))), "received a welcome out of order");
+    assert_eq!(violation(&scene.hear(welcome(0))), "received an unexpected welcome");
 }
 
 #[test]
@@ -481,7 +482,7 @@ fn a_drained_source_says_goodbye_when_everything_is_on_disk() {
 }
 
 #[test]
-fn a_source_nobody_heard_of_ends_at_once() {
+fn an_unknown_source_ends_at_once() {
     let mut scene = Scene::new();
     scene.drain();
     assert_eq!(scene.tick(), []);
@@ -500,7 +501,7 @@ fn a_drained_source_connects_again_to_deliver() {
 }
 
 #[test]
-fn a_drained_source_gives_up_at_its_deadline_and_says_what_is_lost() {
+fn a_drained_source_gives_up_at_its_deadline_and_reports_the_loss() {
     let mut scene = Scene::welcomed();
     scene.push(&["a"]);
     scene.tick();

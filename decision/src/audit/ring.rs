@@ -1,4 +1,4 @@
-//! Evidence between a decision and its acknowledgement by the control plane.
+//! Evidence between a decision and the control plane's acknowledgement.
 
 use std::collections::VecDeque;
 
@@ -14,64 +14,65 @@ use crate::usage_sketch::{Amount, Shares, UsageSketch, UserKey};
 
 /// A bounded queue of audit entries, oldest first.
 ///
-/// Entries are kept in the encoding they travel in, one after the other: a push encodes its event once and allocates
-/// nothing, and a batch is a copy of neighbouring bytes. They have no sequence numbers here;
-/// the reporter counts them from the oldest.
+/// Entries are stored in their wire encoding, one after the other: a push encodes its event once and does not allocate,
+/// and a batch is a copy of adjacent bytes. Entries have no sequence numbers here; the reporter counts them from the
+/// oldest.
 ///
-/// No principal has more room here than is left free: when everything waits for the control plane, one principal has half
-/// of the ring at most, two a third each, and the next one still finds some. Each loses its own evidence first.
+/// A principal may use at most as much room as stays free: if all entries wait for the control plane, one principal has
+/// at most half of the ring, two have a third each, and the next one still finds room. A principal loses its own
+/// evidence first.
 ///
-/// The books balance: events stored, plus the counts of aggregates, plus the `shed` and `shed_counts` of gaps, are the
-/// requests that were recorded.
+/// The sums match: stored events, plus the counts of aggregates, plus the `shed` and `shed_counts` of gaps, are the
+/// recorded requests.
 #[derive(Debug)]
 pub struct Ring {
     limit: Amount,
-    /// What happens to a request whose evidence finds no room.
+    /// What happens to a request if its evidence does not fit.
     pub(crate) overflow: Overflow,
     /// Every entry as a field of `Batch`: the tag of `entries`, its length, the encoded `Entry`.
     bytes: Pages,
-    /// What comes before an entry's own bytes, while it is added.
+    /// Buffer for the bytes before an entry's own ones.
     framing: Vec<u8>,
     /// Each entry in `bytes`.
     stored: VecDeque<Stored>,
-    /// What each principal has of them, and of what is kept for its events.
+    /// The usage of each principal, including reserved room.
     owned: Shares,
-    /// What of these are chains.
+    /// The part of these that are chains.
     chains: Amount,
-    /// Bytes that each principal has of these.
+    /// The chain bytes of each principal.
     owned_chains: UsageSketch,
-    /// What is kept for events that are yet to be completed.
+    /// Room reserved for events that are completed later.
     reserved: Amount,
     counts: Counts,
     gap: Option<v1::Gap>,
-    /// What was shed since the ring exists.
+    /// What was shed since the ring was created.
     pub(crate) shed: Shed,
 }
 
-/// Whose an event is.
+/// The owner of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Whether a signature stands behind it.
+    /// Whether the event is based on a verified signature.
     pub trust: Trust,
-    /// Who loses evidence if there is too much of it. `None` for what the filter writes by itself.
+    /// The principal that loses evidence first if there is too much. `None` for entries of the filter itself.
     pub share: Option<UserKey>,
 }
 
-/// Whether a signature stands behind an event.
+/// Whether an event is based on a verified signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// A decision on a verified chain. It may use the whole ring.
     Verified,
-    /// Anything else. Any client can cause these, so that a quarter of the ring is kept out of their reach.
+    /// Anything else. Any client can cause these, so they cannot use a quarter of the ring.
     Unverified,
 }
 
-/// What was shed since the ring exists.
+/// What was shed since the ring was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shed {
     /// Events.
     pub events: u64,
-    /// Decisions that could not even be counted by kind.
+    /// Decisions that could not be counted by kind.
     pub counts: u64,
     /// Chains.
     pub chains: u64,
@@ -85,7 +86,7 @@ struct Stored {
     share: Option<UserKey>,
 }
 
-/// Why there is no ring.
+/// Why the ring could not be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
     /// Too small for the largest entry.
@@ -94,7 +95,7 @@ pub enum RingError {
         /// The configured limit.
         max_bytes: usize,
     },
-    /// The VM's memory is used up.
+    /// The VM has no memory left.
     #[error("there is no memory for an audit ring of {max_bytes} bytes: lower its limit")]
     OutOfMemory {
         /// The configured limit.
@@ -102,23 +103,23 @@ pub enum RingError {
     },
 }
 
-/// The most bytes of one entry other than a chain, framing included; a larger event is shed. All that goes into an event
-/// must be bounded well below it.
+/// The most bytes of an entry other than a chain, framing included. A larger event is shed, so all parts of an event
+/// must be bounded well below this.
 pub const MAX_ENTRY_BYTES: usize = 16 * 1024;
 
-/// The most bytes of a chain as it was presented: what `PresentedChain` in audit.proto allows. A larger one is shed.
+/// The most bytes of a presented chain, the limit of `PresentedChain` in audit.proto. A larger chain is shed.
 pub const MAX_CHAIN_BYTES: usize = 60_000;
 
-/// The most bytes of an entry with a chain: framing, and the name of whose it is, included.
+/// The most bytes of an entry with a chain, including framing and the principal's name.
 pub const MAX_CHAIN_ENTRY_BYTES: usize = 62 * 1024;
 
-/// The smallest ring: the quarter kept for verified decisions holds the largest event.
+/// The smallest ring: the quarter for verified decisions holds the largest event.
 pub const MIN_BYTES: usize = 4 * MAX_ENTRY_BYTES;
 
 /// The largest encoding of a gap entry with its framing: five numbers.
 const GAP: Amount = Amount::one(64);
 
-/// Marks the length of a chain: no entry is that long.
+/// Marks the length of a chain. No entry is that long.
 const CHAIN: u32 = 1 << 31;
 
 /// Field `entries` of `Batch`, length-delimited.
@@ -139,7 +140,7 @@ const ENTRY_CHAIN_TAG: u8 = 4 << 3 | 2;
 // === impl Ring ===
 
 impl Ring {
-    /// An empty ring. Its memory is reserved at once, so that no request waits for a ring that grows.
+    /// An empty ring. Its memory is allocated at once, so that no request waits for allocation.
     pub fn new(limit: Amount, overflow: Overflow) -> Result<Self, RingError> {
         let max_bytes = limit.bytes;
         if max_bytes < MIN_BYTES {
@@ -165,8 +166,8 @@ impl Ring {
         })
     }
 
-    /// Adds the event of one decision, an encoded `v1::Event`. `false` if there was no room: then the next gap entry, which
-    /// `now` dates, counts it.
+    /// Adds the event of one decision, an encoded `v1::Event`. `false` if it did not fit; the next gap entry, dated
+    /// `now`, counts it.
     pub fn push(&mut self, event: &[u8], owner: Owner, now: UnixNanos) -> bool {
         let is_stored = self.leaves_enough(owner.share, framed(framed(event.len())))
             && self.store_gap_before(event, owner.trust)
@@ -177,13 +178,13 @@ impl Ring {
         is_stored
     }
 
-    /// Adds a principal's chain that was presented in so many bytes, an encoded `v1::PresentedChain`: before the first
+    /// Adds a principal's chain, an encoded `v1::PresentedChain` of `presented_bytes` presented bytes, before the first
     /// event that names it.
     ///
-    /// Chains have a quarter of the ring at most, and none is taken into the half that fills last: events do not lose
-    /// their room to them. In that quarter too no principal has more than is left free. A chain that the control plane
-    /// would refuse is not added: it refuses the whole batch, and nothing behind that would ever leave the ring. `false` if
-    /// the chain was not added: then the next gap entry counts it.
+    /// Chains use at most a quarter of the ring, and only its first half: events do not lose their room to them. In
+    /// that quarter, too, a principal may use at most as much as stays free. A chain that the control plane would
+    /// refuse is not added: it would refuse the whole batch, and no later entry would ever leave the ring. `false` if
+    /// the chain was not added; the next gap entry counts it.
     pub fn push_chain(&mut self, chain: &[u8], presented_bytes: usize, share: Option<UserKey>, now: UnixNanos) -> bool {
         let length = framed(framed(chain.len()));
         let is_accepted = presented_bytes <= MAX_CHAIN_BYTES && length <= MAX_CHAIN_ENTRY_BYTES;
@@ -200,13 +201,13 @@ impl Ring {
         false
     }
 
-    /// Whether a principal's chain that was presented in so many bytes might be stored now; `false` is certain.
+    /// Whether a principal's chain of `presented_bytes` presented bytes may fit now. `false` is certain.
     pub fn has_room_for_chain(&self, presented_bytes: usize, share: Option<UserKey>) -> bool {
         presented_bytes <= MAX_CHAIN_BYTES && self.fits_as_chain(presented_bytes, share)
     }
 
-    /// Keeps room for an event that is to be completed later, an encoded `v1::Event` of at most so many bytes: `true` if
-    /// there is room, which [`Ring::push_reserved`] then takes.
+    /// Reserves room for an event of at most `event_bytes`, an encoded `v1::Event` that is completed later. `true` if
+    /// there is room, which [`Ring::push_reserved`] then uses.
     pub fn reserve(&mut self, event_bytes: usize, owner: Owner) -> bool {
         let length = framed(framed(event_bytes));
         let has_room = length <= MAX_ENTRY_BYTES
@@ -219,8 +220,7 @@ impl Ring {
         has_room
     }
 
-    /// Adds an event for which room was kept: as much as for `reserved_bytes`. One that exceeds it is counted by the next
-    /// gap entry.
+    /// Adds an event with reserved room of `reserved_bytes`. If it is larger, the next gap entry counts it.
     pub fn push_reserved(&mut self, event: &[u8], reserved_bytes: usize, share: Option<UserKey>, now: UnixNanos) {
         let reserved = framed(framed(reserved_bytes));
         self.reserved = self.reserved.minus(Amount::one(reserved));
@@ -229,21 +229,21 @@ impl Ring {
             trust: Trust::Verified,
             share,
         };
-        // An open gap that finds no room waits for the next event: this one has room of its own.
+        // An open gap that does not fit waits for the next event. This event has its own room.
         self.store_gap_before(event, owner.trust);
         if event.len() > reserved_bytes || !self.store(ENTRY_EVENT_TAG, event, owner) {
             self.shed_event(now);
         }
     }
 
-    /// An event found no room: the next gap entry counts it.
+    /// An event did not fit: the next gap entry counts it.
     pub fn shed_event(&mut self, now: UnixNanos) {
         self.shed.events = self.shed.events.saturating_add(1);
         let gap = self.open_gap(now);
         gap.shed = gap.shed.saturating_add(1);
     }
 
-    /// Counts decisions of one kind and second that are not recorded by themselves.
+    /// Counts decisions of one kind and second that are not events.
     pub fn count(&mut self, kind: &Kind<'_>, count: u64, now: UnixNanos) {
         if !self.counts.add(kind, now.second(), count) {
             self.shed.counts = self.shed.counts.saturating_add(count);
@@ -252,27 +252,27 @@ impl Ring {
         }
     }
 
-    /// Time has passed: counts of past seconds, and a gap, become entries as far as there is room.
+    /// Time has passed: converts the counts of past seconds, and a gap, to entries, as far as they fit.
     pub fn on_tick(&mut self, now: UnixNanos) {
         self.close_counts(|second| second < now.second());
         self.store_gap(Trust::Unverified);
     }
 
-    /// The source ends: everything open becomes an entry as far as there is room. True if nothing is left open.
+    /// The source ends: converts all open counts and gaps to entries, as far as they fit. True if none is left open.
     pub fn close(&mut self) -> bool {
         self.close_counts(|_| true);
         self.store_gap(Trust::Verified);
         self.counts.is_empty() && self.gap.is_none()
     }
 
-    /// Whether an event of any permitted size, about a verified decision of this principal, would be stored now; of any
-    /// principal that has nothing here yet if it is not known. Under `Overflow::Deny` a request without this is denied.
+    /// Whether an event of the maximum size about a verified decision of this principal would fit now; without a
+    /// principal, of one that has no entries yet. With `Overflow::Deny`, a request is denied without this.
     pub fn has_room_for_event(&self, share: Option<UserKey>) -> bool {
         let with_gap = GAP.plus(Amount::one(MAX_ENTRY_BYTES));
         self.has_room(with_gap, Trust::Verified) && self.leaves_enough(share, MAX_ENTRY_BYTES)
     }
 
-    /// How many entries wait.
+    /// The number of waiting entries.
     pub fn len(&self) -> usize {
         self.stored.len()
     }
@@ -282,18 +282,18 @@ impl Ring {
         self.stored.is_empty()
     }
 
-    /// How many bytes wait.
+    /// The number of waiting bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Appends to `batch` the bytes of the entries after the oldest `skip`, as fields of a `Batch`: as many as
-    /// [`Ring::measure`] has said.
+    /// Appends the bytes of the entries after the oldest `skip` to `batch`, as fields of a `Batch`. `bytes` comes from
+    /// [`Ring::measure`].
     pub(super) fn copy(&self, skip: Amount, bytes: usize, batch: &mut Vec<u8>) {
         self.bytes.copy(skip.bytes, bytes, batch);
     }
 
-    /// How many of the entries after the oldest `skip` fit into both limits, and how many bytes they have.
+    /// How many of the entries after the oldest `skip` fit into both limits, and their bytes.
     pub(super) fn measure(&self, skip: Amount, max_entries: usize, max_bytes: usize) -> Amount {
         let mut found = Amount::default();
         for stored in self.stored.iter().skip(skip.entries).take(max_entries) {
@@ -306,7 +306,7 @@ impl Ring {
         found
     }
 
-    /// The oldest `count` entries are on the control plane's disk. Returns how many bytes they had.
+    /// The oldest `count` entries are on the control plane's disk. Returns their number of bytes.
     pub(super) fn drop_oldest(&mut self, count: usize) -> usize {
         let count = count.min(self.stored.len());
         let mut bytes = 0_usize;
@@ -328,7 +328,7 @@ impl Ring {
         let chain = Amount::one(bytes);
         let (chains, of_chains) = (self.chains.plus(chain), self.limit.part(CHAINS_SHARE));
         let with_chain = self.used().plus(chain);
-        // The event that names it comes next, and must not lose its room to it.
+        // The event that names the chain comes next, and must not lose its room to the chain.
         let free = self.limit.minus(with_chain.plus(Amount::one(MAX_ENTRY_BYTES)));
         let leaves_enough = share.is_none_or(|share| {
             self.owned_chains.of(share) <= of_chains.minus(chains).bytes && self.owned.of(share).plus(chain).fits(free)
@@ -336,7 +336,7 @@ impl Ring {
         chains.fits(of_chains) && with_chain.fits(self.limit.part(CHAINS_CEILING)) && leaves_enough
     }
 
-    /// Whether at least as much is left free behind an entry of so many bytes as its principal has already.
+    /// Whether, after an entry of this size, at least as much stays free as its principal already uses.
     fn leaves_enough(&self, share: Option<UserKey>, bytes: usize) -> bool {
         let free = || self.limit.minus(self.used().plus(Amount::one(bytes)));
         share.is_none_or(|share| self.owned.of(share).fits(free()))
@@ -364,8 +364,8 @@ impl Ring {
         gap
     }
 
-    /// A gap goes before the event that ends it, and only together with it: gaps of their own would let a flood that
-    /// is shed fill the ring with gaps. True if no gap is open any more.
+    /// Stores a gap before the event that ends it, and only together with it: separate gaps would let a shed flood fill
+    /// the ring with gaps. True if no gap is open any more.
     fn store_gap_before(&mut self, event: &[u8], trust: Trust) -> bool {
         if self.gap.is_none() {
             return true;
@@ -401,7 +401,7 @@ impl Ring {
             self.framing.push(tag);
             encode_varint(length as u64, &mut self.framing);
         }
-        // Room for both was asked for before; what is half there would spoil all that follows.
+        // Room for both was checked before. Storing only one of them would corrupt the numbering.
         if !self.bytes.append(&self.framing, message) {
             return false;
         }
@@ -422,7 +422,7 @@ impl Ring {
         self.used().plus(more).fits(open)
     }
 
-    /// What is taken, or kept for what is sure to come.
+    /// Used and reserved room.
     fn used(&self) -> Amount {
         let stored = Amount {
             entries: self.stored.len(),
@@ -435,7 +435,7 @@ impl Ring {
 // === impl Owner ===
 
 impl Owner {
-    /// What the filter writes by itself.
+    /// An entry of the filter itself.
     const fn none(trust: Trust) -> Self {
         Self { trust, share: None }
     }
@@ -453,10 +453,10 @@ impl Stored {
     }
 }
 
-/// One part in this many is kept for verified decisions.
+/// One part in this many is reserved for verified decisions.
 const RESERVED_SHARE: usize = 4;
 
-/// Chains have at most one part in this many.
+/// Chains use at most one part in this many.
 const CHAINS_SHARE: usize = 4;
 
 /// No chain is stored beyond one part in this many of the ring.
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_reads_back_as_the_contracts_entries() {
+    fn stored_entries_decode_as_entries_of_the_protocol() {
         let mut ring = ring(10);
         let event = full_event();
         assert!(ring.push(&event.encode_to_vec(), VERIFIED, NOW));
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peek_keeps_both_limits_and_passes_over_what_was_sent() {
+    fn a_peek_keeps_both_limits_and_skips_sent_entries() {
         let mut ring = ring(10);
         for name in ["a", "b", "c", "d"] {
             ring.push(&encoded(name), VERIFIED, NOW);
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted_in_a_gap_before_the_next_entry() {
+    fn events_that_do_not_fit_are_counted_in_a_gap_before_the_next_entry() {
         let mut ring = ring(2);
         for name in ["a", "b"] {
             ring.push(&encoded(name), VERIFIED, NOW);
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn unverified_entries_can_not_fill_the_share_of_verified_ones() {
+    fn unverified_entries_cannot_fill_the_share_of_verified_ones() {
         let mut ring = ring(8);
         let stored = (0..8).filter(|_| ring.push(&encoded("u"), UNVERIFIED, NOW)).count();
         assert_eq!(stored, 6);
@@ -649,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_could_not_store_the_next_event_says_so_before() {
+    fn a_ring_without_room_for_the_next_event_reports_that_in_advance() {
         let mut ring = ring(100);
         assert!(ring.has_room_for_event(None));
         let large = event(&"x".repeat(MAX_ENTRY_BYTES - 100));
@@ -708,7 +708,7 @@ mod tests {
     }
 
     #[test]
-    fn the_books_balance_when_everything_overflows() {
+    fn the_sums_match_when_everything_overflows() {
         let mut ring = ring(2);
         let mut requests = 0;
         for second in 0..(MAX_OPEN_BY_RULE + MAX_OPEN_BY_REASON) as u64 + 10 {
@@ -767,13 +767,13 @@ mod tests {
         let mut ring = roomy();
         let bytes = MAX_CHAIN_BYTES + 1;
         assert!(!ring.push_chain(&chain(bytes), bytes, None, NOW));
-        assert!(ring.is_empty(), "the batch that it is in would never be acknowledged");
+        assert!(ring.is_empty(), "its batch would never be acknowledged");
         assert_eq!(ring.shed.chains, 1);
         assert!(!ring.has_room_for_chain(bytes, None), "no retry is needed");
     }
 
     #[test]
-    fn chains_have_a_quarter_of_the_ring_and_what_is_beyond_is_counted() {
+    fn chains_have_a_quarter_of_the_ring_and_the_excess_is_counted() {
         let mut ring = roomy();
         let stored = |ring: &mut Ring| {
             (0..10)
@@ -790,7 +790,7 @@ mod tests {
             ..Default::default()
         });
         assert_eq!(waiting(&ring), [gap]);
-        assert_eq!(stored(&mut ring), 5, "what is on disk has given its room back");
+        assert_eq!(stored(&mut ring), 5, "durable entries free their room");
         assert_eq!(ring.shed.chains, 10);
     }
 
@@ -805,14 +805,14 @@ mod tests {
     }
 
     #[test]
-    fn room_that_is_kept_is_there_when_the_ring_is_full() {
+    fn reserved_room_is_there_when_the_ring_is_full() {
         let mut ring = ring(10);
         let event = encoded("later");
         assert!(ring.reserve(event.len(), VERIFIED));
         while ring.push(&encoded("a"), VERIFIED, NOW) {}
         assert_eq!((ring.len(), ring.shed.events), (9, 1));
         assert!(!ring.reserve(event.len(), VERIFIED));
-        // Even though the gap finds none.
+        // Even though the gap does not fit.
         ring.push_reserved(&event, event.len(), None, NOW);
         assert_eq!(waiting(&ring).last(), Some(&event_entry("later")));
     }
@@ -825,7 +825,7 @@ mod tests {
     }
 
     #[test]
-    fn a_principal_has_no_more_room_than_is_left_free() {
+    fn a_principal_uses_at_most_as_much_room_as_stays_free() {
         let mut ring = ring(100);
         let mut stored = |owner| (0..200).filter(|_| ring.push(&encoded("a"), owner, NOW)).count();
         assert_eq!(stored(owner(1)), 50);
@@ -835,12 +835,12 @@ mod tests {
         ring.drop_oldest(40);
         assert!(
             ring.has_room_for_event(owner(1).share),
-            "what is on disk has given its room back"
+            "durable entries free their room"
         );
     }
 
     #[test]
-    fn a_principal_that_has_used_its_room_is_told_so_and_another_is_not() {
+    fn only_the_principal_that_has_used_its_room_is_refused() {
         let mut ring = ring(100);
         while ring.has_room_for_event(owner(1).share) {
             assert!(ring.push(&encoded("a"), owner(1), NOW));
@@ -851,7 +851,7 @@ mod tests {
     }
 
     #[test]
-    fn room_that_is_kept_is_its_principals() {
+    fn reserved_room_counts_for_its_principal() {
         let mut ring = ring(100);
         let event = encoded("later");
         let kept = (0..200).filter(|_| ring.reserve(event.len(), owner(1))).count();

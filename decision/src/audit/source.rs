@@ -1,4 +1,4 @@
-//! One source of the ledger: what a configuration records of its decisions, until the control plane has it.
+//! One source of the ledger: the evidence of one configuration, until the control plane has it.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ use crate::usage_sketch::Amount;
 #[derive(Debug)]
 pub struct Source<K> {
     recorder: Recorder,
-    /// What was recorded, and its way to the control plane.
+    /// The evidence, and its stream to the control plane.
     pub reporter: Reporter,
-    /// Events that wait for the answer to their request; `None` if none is to.
+    /// Events that wait for the answer to their request; `None` if none needs to.
     pending: Option<Pending<K>>,
 }
 
-/// How a source stands.
+/// Gauges and counters of a source.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SourceFigures {
     /// Entries that wait for the control plane.
@@ -35,16 +35,16 @@ pub struct SourceFigures {
     pub ring_bytes: usize,
     /// Events that wait for the answer to their request.
     pub unanswered: usize,
-    /// What found no room.
+    /// Entries that did not fit.
     pub shed: Shed,
     /// How long the oldest entry has waited.
     pub lag: Duration,
-    /// How often things happened on the stream.
+    /// Counters of the stream.
     pub stream: Counters,
 }
 
 impl<K: Ord + Copy> Source<K> {
-    /// A source that has recorded nothing. `salt_secret` is random.
+    /// A source without evidence. `salt_secret` is random.
     ///
     /// # Errors
     /// See [`RingError`].
@@ -60,8 +60,7 @@ impl<K: Ord + Copy> Source<K> {
         })
     }
 
-    /// Records a decision that was begun at `began` and took `decision_ns`, if that was measured. Nothing here fails the
-    /// request.
+    /// Records a decision that began at `began` and took `decision_ns`, if that was measured. Never fails the request.
     pub fn record(
         &mut self,
         verdict: &Verdict<'_>,
@@ -93,12 +92,12 @@ impl<K: Ord + Copy> Source<K> {
         }
     }
 
-    /// Counts requests that were denied before it was known which rule covers them.
+    /// Counts requests that were denied before a rule matched.
     pub fn count(&mut self, kind: &Kind<'_>, requests: u64, wall: UnixNanos) {
         self.reporter.ring.count(kind, requests, wall);
     }
 
-    /// Whether the event of this request waits for its end.
+    /// Whether the event of this request waits for the request's end.
     pub fn is_pending(&self, stream: K) -> bool {
         self.pending.as_ref().is_some_and(|pending| pending.is_waiting(stream))
     }
@@ -110,15 +109,15 @@ impl<K: Ord + Copy> Source<K> {
         }
     }
 
-    /// Requests to ask whether they were answered. Events of requests that go on after that, such as streams, are not
-    /// kept until their end.
+    /// Requests whose status to query. Events of requests that continue, such as streams, are then completed without
+    /// waiting for the end.
     pub fn asked_after(&mut self, now: Monotonic) -> Vec<K> {
         self.pending
             .as_mut()
             .map_or_else(Vec::new, |pending| pending.asked_after(now, MAX_ASKED_AFTER))
     }
 
-    /// Nothing more is recorded: what is there is still sent, until `deadline`.
+    /// Stops recording. The remaining evidence is still sent, until `deadline`.
     pub fn drain(&mut self, deadline: Monotonic, wall: UnixNanos) {
         if let Some(pending) = &mut self.pending {
             pending.complete_all(&mut self.reporter.ring, wall);
@@ -127,7 +126,7 @@ impl<K: Ord + Copy> Source<K> {
         self.reporter.drain(deadline);
     }
 
-    /// The ring, if what finds no room there is to be denied.
+    /// The ring, if a full ring denies requests.
     pub fn ring_that_denies(&self) -> Option<&Ring> {
         Some(&self.reporter.ring).filter(|ring| ring.overflow == Overflow::Deny)
     }
@@ -137,7 +136,7 @@ impl<K: Ord + Copy> Source<K> {
         self.pending.as_ref().map_or(0, Pending::len)
     }
 
-    /// How it stands.
+    /// The gauges and counters.
     pub fn figures(&self, now: Monotonic) -> SourceFigures {
         SourceFigures {
             waiting: self.reporter.ring.len(),
@@ -150,8 +149,8 @@ impl<K: Ord + Copy> Source<K> {
     }
 }
 
-/// Puts a chain before the first event that names it. One that finds no room is counted as missing, once, and goes before a
-/// later event.
+/// Adds a chain before the first event that names it. If it does not fit, it is counted as missing, once, and added
+/// before a later event.
 fn report_chain(ring: &mut Ring, chain: &CachedChain, presented: &[u8], wall: UnixNanos) {
     let share = Some(chain.sharers.principal);
     let is_stored = (chain.reported.get() != Reported::Shed || ring.has_room_for_chain(presented.len(), share))
@@ -161,5 +160,5 @@ fn report_chain(ring: &mut Ring, chain: &CachedChain, presented: &[u8], wall: Un
         .set(if is_stored { Reported::Sent } else { Reported::Shed });
 }
 
-/// Requests that have gone on for a while, of which one tick asks whether they were answered.
+/// Unfinished requests whose status one tick queries.
 const MAX_ASKED_AFTER: usize = 256;

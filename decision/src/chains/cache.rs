@@ -1,11 +1,11 @@
-//! The first-level cache: chains that this plugin has verified, found again by the bytes they were presented as.
+//! The first-level cache: chains that this plugin has verified, by their presented bytes.
 //!
-//! So are beginnings of chains: a new leaf under a known parent costs one signature, not the whole chain.
+//! It also finds the beginnings of chains: a new leaf under a known parent costs one signature, not the whole chain.
 //!
-//! What is revoked is not kept: only chains that have passed that check come in here, so that a revoked holder evicts
-//! none.
+//! Revoked chains are not cached: only chains that passed the revocation check are inserted, so a revoked holder cannot
+//! evict others.
 //!
-//! A hit stands for signatures only. Freshness, expiry, revocation, audience, tool and arguments are decided on every
+//! A hit replaces only the signatures. Freshness, expiry, revocation, audience, tool and arguments are checked on every
 //! request, hit or miss.
 
 use std::cell::{Cell, RefCell};
@@ -22,12 +22,12 @@ use crate::usage_sketch::{Amount, Sharers, Shares};
 
 /// A bounded cache of verified chains.
 ///
-/// The key is SipHash-2-4 with 128 bits under a secret of this VM: a client that could find two headers with one key, or two
-/// beginnings, could present the one and be taken for the other, so nothing weaker than a keyed cryptographic hash will do.
+/// The key is SipHash-2-4 with 128 bits under a secret of this VM. A client that finds two headers, or two beginnings,
+/// with the same key could present one and be accepted as the other. So the hash must be a keyed cryptographic one.
 ///
-/// Eviction is second-chance: a chain used since the hand last passed stays. A principal that has an eighth of a full cache
-/// evicts its own chains, and others' only once they lie idle: its holders can derive ever new leaves, and cost no
-/// other principal a hit.
+/// Eviction is second-chance: a chain that was used since the hand last passed stays. A principal with an eighth of a
+/// full cache evicts its own chains, and those of others only once they are idle: its holders can derive any number of
+/// leaves without costing another principal a hit.
 #[derive(Debug)]
 pub struct ChainCache {
     secret: [u8; 16],
@@ -36,62 +36,62 @@ pub struct ChainCache {
     slots: Vec<Slot>,
     hand: usize,
     bytes: usize,
-    /// What each principal has of it.
+    /// The usage of each principal.
     owned: Shares,
-    /// How many chains had to go for others since the start.
+    /// How many chains were evicted since the start.
     pub(crate) evictions: u64,
 }
 
-/// A verified chain, and the revision of the revocation view it was last found unrevoked at.
+/// A verified chain, and the revision of the revocation view at which it was last found unrevoked.
 #[derive(Debug)]
 pub struct CachedChain {
     /// The chain.
     pub chain: VerifiedChain,
-    /// The revision of the view that did not revoke it; `None` if it has not been looked up yet.
+    /// The revision of the view that does not revoke it; `None` if it was not looked up yet.
     pub unrevoked_at: Cell<Option<u64>>,
-    /// What it is known by in the evidence ([`VerifiedChain::digest`]).
+    /// Its name in the evidence ([`VerifiedChain::digest`]).
     pub digest: [u8; 32],
-    /// Whose shares it uses.
+    /// The principal and holder whose shares it uses.
     pub sharers: Sharers,
-    /// Whether the control plane has been sent it.
+    /// Whether the chain was sent to the control plane.
     pub reported: Cell<Reported>,
     /// Whether it was used since the cache's hand last passed.
     used: Cell<bool>,
     /// When it was used last.
     used_at: Cell<UnixTime>,
-    /// What it was granted last. Most chains are used under one rule, by one agent.
+    /// Its last grant. Most chains are used under one rule, by one agent.
     granted: RefCell<Option<Rc<Grant>>>,
 }
 
-/// Whether the control plane has been sent a chain, so that it can verify it too.
+/// Whether a chain was sent to the control plane, for reverification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reported {
-    /// Not yet: it goes before the first event that names it.
+    /// Not yet: it is sent before the first event that names it.
     Not,
-    /// It should have been, and found no room. It goes with a later event, if there is one.
+    /// It did not fit into the ring. It is sent with a later event, if there is one.
     Shed,
-    /// It waits in the ring, or has been sent.
+    /// It waits in the ring, or was sent.
     Sent,
 }
 
 impl CachedChain {
-    /// It is found again: the cache keeps what is used.
+    /// Marks the chain as used, so that the cache keeps it.
     pub fn use_again(&self, now: UnixTime) {
         self.used.set(true);
         self.used_at.set(now);
     }
 
-    /// It was found for nothing: the cache need not keep it for that.
+    /// Clears the mark: the use was not a hit.
     pub fn clear_used(&self) {
         self.used.set(false);
     }
 
-    /// Whether it is not missed: it has expired, or was not used for long.
+    /// Whether it is idle: it has expired, or was not used for long.
     fn is_idle(&self, now: UnixTime) -> bool {
         self.chain.expires_at() <= now || self.used_at.get().plus(IDLE_SECONDS) <= now
     }
 
-    /// What `agent` is granted under the rule of this number: what it was the last time, or what `make` says.
+    /// The grant of `agent` under the rule with this number: the last one if it matches, or the result of `make`.
     ///
     /// # Errors
     /// Those of `make`.
@@ -101,7 +101,7 @@ impl CachedChain {
         agent: Agent,
         make: impl FnOnce() -> Result<Grant, E>,
     ) -> Result<Rc<Grant>, E> {
-        // Taken out, not borrowed, so that nothing `make` does can find it borrowed.
+        // Taken out, not borrowed, so that `make` cannot find it borrowed.
         let grant = match self.granted.take() {
             Some(grant) if grant.is_of(rule_index, agent) => grant,
             Some(_) | None => Rc::new(make()?),
@@ -111,14 +111,14 @@ impl CachedChain {
     }
 }
 
-/// The name a presented chain has in the cache.
+/// The key of a presented chain in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheKey(u128);
 
 impl CacheKey {
     /// 64 bits that are uniform over all keys.
     pub(crate) fn uniform(self) -> u64 {
-        // The low half of a SipHash is as good a hash as any.
+        // Either half of a SipHash is a good hash.
         (self.0 & u128::from(u64::MAX)) as u64
     }
 }
@@ -145,16 +145,16 @@ impl ChainCache {
         }
     }
 
-    /// The key of a chain as presented.
+    /// The key of a presented chain.
     pub fn key(&self, presented: &[u8]) -> CacheKey {
         let mut hasher = SipHasher24::new_with_key(&self.secret);
         hasher.write(presented);
         CacheKey(hasher.finish128().as_u128())
     }
 
-    /// The keys of what a chain as presented begins with, one token fewer each time: first without its leaf, last the
-    /// root alone. None for a root, nor for what has more than `most` beginnings: it is too long to be a chain, and costs
-    /// no more than one that is not.
+    /// The keys of the beginnings of a presented chain, one token fewer each time: first without its leaf, last only
+    /// the root. Empty for a root, and for a text with more than `most` beginnings: it is too long to be a chain, and
+    /// costs nothing.
     pub fn keys_of_beginnings(&self, presented: &[u8], most: usize) -> Vec<CacheKey> {
         let mut hasher = SipHasher24::new_with_key(&self.secret);
         let mut keys: Vec<CacheKey> = Vec::new();
@@ -180,7 +180,7 @@ impl ChainCache {
         Some(Rc::clone(&slot.chain))
     }
 
-    /// A verified chain in the form in which it can be kept, once it is known not to be revoked.
+    /// A verified and unrevoked chain, prepared for the cache.
     pub fn prepare(&self, chain: VerifiedChain, now: UnixTime) -> Rc<CachedChain> {
         Rc::new(CachedChain {
             digest: chain.digest(),
@@ -194,7 +194,7 @@ impl ChainCache {
         })
     }
 
-    /// Keeps a chain. One too large for the whole cache is not kept.
+    /// Inserts a chain, unless it is too large for the whole cache.
     pub fn insert(&mut self, key: CacheKey, chain: &Rc<CachedChain>, now: UnixTime) {
         let bytes = [chain.chain.bytes(), Grant::bytes(&chain.chain), OVERHEAD_BYTES]
             .into_iter()
@@ -209,7 +209,7 @@ impl ChainCache {
             let has_its_share = owned.entries >= self.limits.entries.div_ceil(PRINCIPAL_SHARE)
                 || owned.bytes >= self.limits.bytes.div_ceil(PRINCIPAL_SHARE);
             let for_principal = |chain: &CachedChain| chain.sharers.principal == principal || chain.is_idle(now);
-            // A principal that seems to have its share, and has no chain here, meets others in the sketch.
+            // A principal that seems to have its share but has no chain here collides with others in the sketch.
             if !(has_its_share && self.evict_one(for_principal) || self.evict_one(|_| true)) {
                 return;
             }
@@ -224,31 +224,31 @@ impl ChainCache {
         self.owned.add([principal], Amount::one(bytes));
     }
 
-    /// Forgets a chain.
+    /// Removes a chain.
     pub fn remove(&mut self, key: CacheKey) {
         if let Some(place) = self.places.get(&key.0).copied() {
             self.remove_at(place);
         }
     }
 
-    /// How many chains are kept.
+    /// The number of cached chains.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether none is kept.
+    /// Whether no chain is cached.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Bytes of memory that they take.
+    /// Bytes of memory of the cached chains.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Forgets one of the chains that may go.
+    /// Evicts one of the chains for which `may_go` is true.
     fn evict_one(&mut self, may_go: impl Fn(&CachedChain) -> bool) -> bool {
-        // The second turn finds every flag cleared by the first.
+        // The first round clears every mark, so the second one finds a chain.
         let turns = self.slots.len().saturating_mul(2);
         for _ in 0..turns {
             if self.hand >= self.slots.len() {
@@ -259,7 +259,7 @@ impl ChainCache {
             };
             if may_go(&slot.chain) && !slot.chain.used.replace(false) {
                 self.remove_at(self.hand);
-                // The newest has taken this place, and its turn comes when all others have had theirs.
+                // The newest chain took this slot; its turn comes after all others.
                 self.hand = self.hand.saturating_add(1);
                 self.evictions = self.evictions.saturating_add(1);
                 return true;
@@ -284,7 +284,7 @@ impl ChainCache {
     }
 }
 
-/// The keys are uniform already.
+/// The keys are uniform already, so no further hash is needed.
 #[derive(Debug, Default)]
 struct KeyHasher(u64);
 
@@ -300,13 +300,13 @@ impl Hasher for KeyHasher {
     }
 }
 
-/// A principal with one part in so many of a full cache evicts its own chains only.
+/// A principal with one part in this many of a full cache evicts only its own chains.
 const PRINCIPAL_SHARE: usize = 8;
 
-/// A chain that was not used for so long is idle.
+/// A chain that was not used for this long is idle.
 const IDLE_SECONDS: u64 = 60;
 
-/// What the cache keeps for a chain besides the chain: its slot, its place, and the allocator's share.
+/// The cache's overhead for a chain: its slot, its index entry, and the allocator's share.
 const OVERHEAD_BYTES: usize = 240;
 
 #[cfg(test)]
@@ -326,7 +326,8 @@ mod tests {
         cache.insert(key, &chain, NOW);
     }
 
-    /// Sends so many one-off chains of one principal through the cache, and asks for another's after every few of them.
+    /// Sends many one-off chains of one principal through the cache, and looks up another principal's after every few
+    /// of them.
     fn hits_during_a_flood(cache: &mut ChainCache, flooder: &VerifiedChain, is_used_twice: bool) -> usize {
         let other = cache.prepare(samples::chain_for("bob"), NOW);
         let mut hits = 0;
@@ -348,14 +349,14 @@ mod tests {
     }
 
     #[test]
-    fn ever_new_chains_of_one_principal_cost_another_no_hit() {
+    fn new_chains_of_one_principal_cost_another_no_hit() {
         for is_used_twice in [false, true] {
             let mut cache = cache(64, 1 << 20);
             let flooder = samples::chain_for("mallory");
             assert_eq!(
                 hits_during_a_flood(&mut cache, &flooder, is_used_twice),
                 19,
-                "all but the first"
+                "all except the first"
             );
             assert_eq!(cache.len(), 64);
         }
@@ -373,8 +374,8 @@ mod tests {
         assert_eq!((cache.len(), cache.evictions), (64, 1));
     }
 
-    /// A cache that others have filled, and that one principal comes into with as many chains, `seconds` later. How many of
-    /// those are kept.
+    /// A cache filled by other principals, into which one principal inserts as many chains, `seconds` later. Returns
+    /// how many of those are kept.
     fn kept_among_others_after(seconds: u64) -> usize {
         let mut cache = cache(64, 1 << 20);
         for number in 0..64 {
@@ -394,13 +395,13 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_principal_takes_the_room_of_those_who_are_gone_and_of_no_others() {
+    fn a_busy_principal_evicts_only_idle_chains_of_others() {
         assert_eq!(kept_among_others_after(IDLE_SECONDS - 1), 64 / PRINCIPAL_SHARE);
         assert!(kept_among_others_after(IDLE_SECONDS) > 60, "nearly all of it");
     }
 
     #[test]
-    fn a_principal_with_little_takes_the_room_of_one_with_much() {
+    fn a_principal_with_few_chains_evicts_those_of_one_with_many() {
         let mut cache = cache(64, 1 << 20);
         for number in 0..64 {
             keep(&mut cache, &number.to_string(), 1);
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_was_kept_and_nothing_else() {
+    fn finds_exactly_the_inserted_chains() {
         let mut cache = cache(2, 1 << 20);
         keep(&mut cache, "a", 1);
         assert!(has(&cache, "a"));
@@ -464,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn beginnings_have_the_keys_they_have_by_themselves() {
+    fn a_beginning_has_the_key_of_the_same_chain_alone() {
         let cache = cache(1, 1);
         let keys = cache.keys_of_beginnings(b"root~child~leaf", 2);
         assert_eq!(keys, [cache.key(b"root~child"), cache.key(b"root")]);
@@ -473,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_to_be_a_chain_has_no_beginnings() {
+    fn a_text_too_long_for_a_chain_has_no_beginnings() {
         let cache = cache(1, 1);
         assert_eq!(cache.keys_of_beginnings(b"root~child~leaf", 1), []);
         assert_eq!(cache.keys_of_beginnings(&[b'~'; 32_768], 8), []);

@@ -1,9 +1,9 @@
-//! Chains that were seen before.
+//! Caches of chains.
 //!
-//! | file | its one job |
+//! | file | task |
 //! |---|---|
 //! | `cache` | chains that this worker has verified |
-//! | `shared` | chains that some worker of the process has verified |
+//! | `shared` | chains that any worker of the process has verified |
 //! | `refused` | chains that this worker has refused |
 
 pub mod cache;

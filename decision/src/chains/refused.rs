@@ -1,58 +1,57 @@
-//! The negative memory: chains that were refused for what they are, so that the same bad chain does not buy a second
-//! verification.
+//! The negative cache: refused chains, so that the same bad chain does not cost a second verification.
 //!
-//! What no other time and no revocation could change is remembered for good: a signature that does not verify, a token
-//! that is not linked to its parent or grants more. That a chain is revoked is remembered until the revocations change,
-//! and of its shortest beginning that is: so that the leaves which a revoked holder derives buy no signature either. A
-//! configuration keeps its own memory, so that a new one starts afresh.
+//! A reason that neither time nor revocations can change is cached permanently: an invalid signature, a token that is
+//! not linked to its parent or grants more. A revoked chain is cached until the revocations change, under its shortest
+//! revoked beginning: so leaves that a revoked holder derives cost no signature either. Each configuration has its own
+//! cache, so that a new one starts empty.
 
 use credence_delegation::{Cause, Denial, Step};
 
 use super::cache::CacheKey;
 use crate::decision;
 
-/// A fixed number of places; each chain has one, which the next chain of that place takes over.
+/// A fixed number of slots. Each chain maps to one slot, which the next chain of that slot overwrites.
 ///
-/// A flood of different bad chains can make it forget, and that is all it can do: an entry is found only under the
-/// whole key, which is the chain's keyed hash under a secret of this VM.
+/// A flood of different bad chains can only make it forget: an entry is found only under the whole key, which is the
+/// chain's keyed hash under a secret of this VM.
 #[derive(Debug)]
 pub struct RefusedChains {
     places: Vec<Option<(CacheKey, Refusal)>>,
 }
 
-/// Why a chain is refused, without the words.
+/// Why a chain is refused, without its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Refusal {
     reason: decision::Reason,
     step: Option<Step>,
-    /// The revision of the revocation view that it depends on.
+    /// The revision of the revocation view that the refusal depends on.
     revision: Option<u64>,
 }
 
 impl RefusedChains {
-    /// A memory of at most so many chains; 0 turns it off. A place takes 64 bytes at most.
+    /// A cache of at most `entries` chains; 0 turns it off. A slot takes at most 64 bytes.
     pub fn new(entries: usize) -> Self {
         Self {
             places: vec![None; entries],
         }
     }
 
-    /// Why the chain of this key was refused, if that is remembered and still so at this revision.
+    /// Why the chain with this key was refused, if that is cached and still valid at this revision.
     pub fn find(&self, key: CacheKey, revision: Option<u64>) -> Option<decision::Denial> {
         self.look_up(key)
             .filter(|refusal| refusal.revision.is_none() || refusal.revision == revision)
             .map(Refusal::denial)
     }
 
-    /// Why the chain of this key, with which another begins, is revoked, if that is remembered and still so.
+    /// Why the beginning with this key is revoked, if that is cached and still valid at this revision.
     pub fn find_revoked(&self, key: CacheKey, revision: Option<u64>) -> Option<decision::Denial> {
         self.look_up(key)
             .filter(|refusal| refusal.revision.is_some() && refusal.revision == revision)
             .map(Refusal::denial)
     }
 
-    /// Remembers a chain that was refused, if it will be refused again for sure, and had cost a signature. Where its root was
-    /// refused, that is what to remember: every chain derived from it is refused too.
+    /// Caches a refused chain, if it will certainly be refused again and cost a signature. If its root was refused,
+    /// pass the root's key: every chain derived from it is refused too.
     pub fn remember(&mut self, key: CacheKey, denial: &Denial) {
         if !is_for_good(&denial.cause) {
             return;
@@ -65,7 +64,7 @@ impl RefusedChains {
         self.put(key, refusal);
     }
 
-    /// Remembers a verified chain that is refused: at any time, or at this revision alone.
+    /// Caches a verified chain that is refused: permanently, or at this revision only.
     pub fn remember_verified(&mut self, key: CacheKey, reason: decision::Reason, revision: Option<u64>) {
         let refusal = Refusal {
             reason,
@@ -103,8 +102,8 @@ impl Refusal {
     }
 }
 
-/// Whether the cause is in the chain alone, and is not found before a signature is paid for. Another time decides otherwise
-/// about some of the others; the rest are cheaper to find again than to look up, or are not of chains.
+/// Whether the cause depends only on the chain, and is found after a signature check. Some other causes depend on the
+/// time; the rest are cheaper to find again than to look up, or do not concern chains.
 fn is_for_good(cause: &Cause) -> bool {
     matches!(
         cause,
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_is_wrong_for_good_is_remembered_with_its_reason() {
+    fn a_permanently_invalid_chain_is_cached_with_its_reason() {
         let mut refused = RefusedChains::new(8);
         refused.remember(key("a"), &denial(Cause::SignatureInvalid));
         let found = refused.find(key("a"), Some(1)).unwrap();
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_another_time_could_allow_is_not() {
+    fn a_chain_that_may_be_valid_at_another_time_is_not_cached() {
         let mut refused = RefusedChains::new(8);
         for cause in [Cause::Expired, Cause::IssuedInFuture, Cause::IssuerUnknown] {
             refused.remember(key("a"), &denial(cause));
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_chain_is_revoked_is_remembered_until_the_revocations_change() {
+    fn a_revoked_chain_is_cached_until_the_revocations_change() {
         let mut refused = RefusedChains::new(8);
         refused.remember_verified(key("a"), decision::Reason::RevokedPrincipal, Some(7));
         for find in [RefusedChains::find, RefusedChains::find_revoked] {
@@ -167,12 +166,12 @@ mod tests {
         assert_eq!(
             refused.find_revoked(key("b"), Some(7)),
             None,
-            "a chain that begins so may be good"
+            "a chain with this beginning may be valid"
         );
     }
 
     #[test]
-    fn it_never_holds_more_than_it_may() {
+    fn it_never_exceeds_its_limit() {
         let mut refused = RefusedChains::new(8);
         for number in 0..100 {
             refused.remember(key(&number.to_string()), &denial(Cause::SignatureInvalid));

@@ -1,13 +1,13 @@
-//! The second-level cache: chains that some worker of this process has verified, so that another worker, or the same one
+//! The second-level cache: chains that a worker of this process has verified, so that another worker, or the same one
 //! in a new VM, need not verify their signatures again.
 //!
-//! It lives in proxy-wasm shared data, which survives a VM, which every plugin with the same `vm_id` can write to, and
-//! which can never free a key. So the keys are a fixed set of buckets, and nothing that is found there is believed for
-//! where it was found: an entry counts if its seal is that of a key which the control plane has given to this node.
-//! What does not count is like nothing at all: the chain is verified.
+//! It is in proxy-wasm shared data, which outlives a VM, which every plugin with the same `vm_id` can write, and which
+//! can never free a key. So the keys are a fixed set of buckets, and an entry is not trusted because of its place: it
+//! counts only if a key that the control plane has given to this node has sealed it. Otherwise it is ignored, and the
+//! chain is verified.
 //!
-//! An entry vouches for signatures, and for nothing else. Claims are parsed, and everything but signatures is checked
-//! again (`Beginning::verify_vouching_for_signatures`).
+//! An entry vouches only for signatures. Claims are parsed, and everything except signatures is checked again
+//! (`Beginning::verify_vouching_for_signatures`).
 //!
 //! Entries are written at ticks, never while a request waits.
 //!
@@ -31,54 +31,56 @@ use crate::revocation::{CacheKeys, SealedWith};
 use crate::shared_store::SharedStore;
 use crate::usage_sketch::{UsageSketch, UserKey};
 
-/// One configuration's handle on the chains that the process's workers share.
+/// One configuration's access to the chains that the process's workers share.
 #[derive(Debug)]
 pub struct SharedChains {
     secret: [u8; 16],
     buckets: u32,
     context: SealContext,
     waiting: VecDeque<Verified>,
-    /// How many of them each principal has.
+    /// The number of waiting chains of each principal.
     owned: UsageSketch,
-    /// How often in a row nothing was found, up to [`PATIENCE`]; from there on, how many looks were left out.
+    /// The number of look-ups in a row without a result, up to [`PATIENCE`]; after that, the number of skipped
+    /// look-ups.
     fruitless: u32,
-    /// How often things happened.
+    /// Counters.
     pub(crate) counters: Counters,
 }
 
-/// What an entry is believed under: the same module, the same trust anchors, the same algorithms.
+/// The context of an entry: it is only valid for the same module, trust anchors and algorithms.
 ///
-/// Limits are not among it. None of them makes a signature good or bad, and all of them are looked at again.
+/// Limits are not part of it. They do not affect whether a signature is valid, and all of them are checked again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealContext([u8; 32]);
 
 /// The longest part of a chain that an entry vouches for.
 #[derive(Debug, Clone, Copy)]
 pub struct Found<'c, 'a> {
-    /// That part.
+    /// That part of the chain.
     pub beginning: Beginning<'c, 'a>,
     /// The key of the trust anchor that signed its root.
     pub anchor: Thumbprint,
-    /// Whether the entry should be written anew before its key is forgotten.
+    /// The key of the seal. An entry under the previous key should be written again before that key is forgotten.
     pub sealed_with: SealedWith,
 }
 
-/// How often things happened.
+/// Counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Look-ups that found the whole chain.
     pub hits: u64,
-    /// Look-ups that found what the chain begins with.
+    /// Look-ups that found a beginning of the chain.
     pub beginnings: u64,
     /// Look-ups that found nothing.
     pub misses: u64,
     /// Entries written.
     pub stored: u64,
-    /// Verified chains that are not shared: too many at once, another worker wrote at the same time, or the host failed.
+    /// Verified chains that were not shared: too many at once, a concurrent write by another worker, or a failure of
+    /// the host.
     pub dropped: u64,
 }
 
-/// A chain that was verified, as far as an entry needs to know it.
+/// The properties of a verified chain that an entry needs.
 #[derive(Debug, Clone, Copy)]
 struct Verified {
     digest: [u8; 32],
@@ -88,8 +90,9 @@ struct Verified {
 }
 
 impl SharedChains {
-    /// Room for so many chains, rounded up to whole buckets; 0 turns it off. `secret` is what the workers of this process
-    /// share ([`crate::proofs::ReplayMemory::secret`]): it only keeps strangers from choosing whose bucket they fill.
+    /// Capacity for `entries` chains, rounded up to whole buckets; 0 turns it off. The workers of this process share
+    /// `secret` ([`crate::proofs::ReplayMemory::secret`]). It only prevents clients from choosing the bucket of a
+    /// chain.
     pub fn new(secret: [u8; 16], entries: usize, context: SealContext) -> Self {
         Self {
             secret,
@@ -102,15 +105,15 @@ impl SharedChains {
         }
     }
 
-    /// Whether there is any room.
+    /// Whether the capacity is not 0.
     pub fn is_on(&self) -> bool {
         self.buckets > 0
     }
 
-    /// Looks for a chain, then for what it begins with, the longest first. Each look takes the host's lock on what all
-    /// threads of the process share, so there are at most [`MAX_LOOKS`]; and where nothing was found [`PATIENCE`] times in a
-    /// row, since there is but one worker or every chain is new, all but one of [`ONE_IN`] are left out until one finds
-    /// something. What that costs is a signature, never an answer.
+    /// Looks up a chain, then its beginnings, the longest first. Each look-up takes the host's process-wide lock, so
+    /// there are at most [`MAX_LOOKS`]. After [`PATIENCE`] fruitless look-ups in a row (a single worker, or only new
+    /// chains), only one in [`ONE_IN`] is made until one finds something. A skipped look-up may cost a signature, but
+    /// never changes an answer.
     pub fn find<'c, 'a>(
         &mut self,
         chain: &'c Chain<'a>,
@@ -157,8 +160,8 @@ impl SharedChains {
         !is_its_turn
     }
 
-    /// Remembers a principal's chain, which has been verified and is not revoked, for the next
-    /// [`SharedChains::write_waiting`]. No principal has more places there than are left free.
+    /// Queues a principal's chain, which is verified and not revoked, for the next [`SharedChains::write_waiting`]. A
+    /// principal may have at most as many waiting chains as there are free places.
     pub fn share(&mut self, chain: &VerifiedChain, principal: UserKey) {
         if !self.is_on() {
             return;
@@ -176,7 +179,7 @@ impl SharedChains {
         self.owned.add(principal, 1);
     }
 
-    /// Writes what waits, at most [`MAX_WRITES`] entries.
+    /// Writes waiting chains, at most [`MAX_WRITES`] entries.
     pub fn write_waiting(&mut self, now: UnixTime, store: &mut impl SharedStore, keys: &CacheKeys) {
         for _ in 0..MAX_WRITES {
             let Some(verified) = self.waiting.pop_front() else {
@@ -200,7 +203,7 @@ impl SharedChains {
         keys: &CacheKeys,
     ) -> Option<(Thumbprint, SealedWith)> {
         let place = self.place(digest)?;
-        // A host that shows nothing has nothing.
+        // If the host's read fails, the bucket counts as empty.
         let (bucket, _) = store.read(&place.key).ok()??;
         let candidates = entries(&bucket).filter(|entry| entry.tag == place.tag && entry.expires_at() > now);
         candidates.into_iter().find_map(|entry| {
@@ -239,7 +242,7 @@ impl SharedChains {
         }
     }
 
-    /// Every part has one length, so that no two entries are sealed over the same bytes.
+    /// Every part has a fixed length, so that no two entries have the same sealed bytes.
     fn sealed_parts<'p>(
         &'p self,
         digest: &'p [u8; 32],
@@ -249,7 +252,7 @@ impl SharedChains {
         [&self.context.0, digest, expires_at, anchor]
     }
 
-    /// Where a chain's entry lies, if it is there. `None` if there is no room at all.
+    /// The place of a chain's entry. `None` if the capacity is 0.
     fn place(&self, digest: &[u8; 32]) -> Option<Place> {
         let mut hasher = SipHasher24::new_with_key(&self.secret);
         hasher.write(BUCKET_PREFIX.as_bytes());
@@ -267,7 +270,7 @@ impl SealContext {
     /// The context of a configuration.
     pub fn new(anchors: &TrustAnchors, holder_algorithms: &Algorithms) -> Self {
         let mut hasher = Sha256::new();
-        // Lengths before texts, so that nothing can be read as two different things.
+        // Lengths before texts, so that the encoding is unambiguous.
         let text = |hasher: &mut Sha256, text: &str| {
             hasher.update((text.len() as u64).to_le_bytes());
             hasher.update(text);
@@ -291,10 +294,10 @@ impl SealContext {
     }
 }
 
-/// What became of an entry.
+/// The result of writing an entry.
 enum Written {
     Stored,
-    /// It is there already, or of no use any more.
+    /// It exists already, or is useless now.
     NotNeeded,
     Lost,
 }
@@ -304,7 +307,7 @@ struct Place {
     tag: [u8; 8],
 }
 
-/// One chain in a bucket.
+/// The entry of one chain in a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     tag: [u8; 8],
@@ -340,7 +343,7 @@ impl Entry {
     }
 }
 
-/// The entries of a bucket; none if it is not one of ours.
+/// The entries of a bucket; none if the data is not a bucket of this layout.
 fn entries(bucket: &[u8]) -> impl Iterator<Item = Entry> {
     let (entries, rest) = bucket.as_chunks::<{ Entry::BYTES }>();
     let is_ours = rest.is_empty() && entries.len() <= ENTRIES_PER_BUCKET;
@@ -348,8 +351,8 @@ fn entries(bucket: &[u8]) -> impl Iterator<Item = Entry> {
     entries.iter().filter_map(Entry::read)
 }
 
-/// The bucket with the new entry, in the place of what has expired, of what has its tag, or else of the oldest; `None` if
-/// it has the entry already.
+/// The bucket with the new entry, which replaces an expired one, one with the same tag, or else the oldest. `None` if
+/// the bucket has the entry already.
 fn with_entry(bucket: &[u8], new: &Entry, now: UnixTime) -> Option<Vec<u8>> {
     let mut kept: Vec<Entry> = entries(bucket).collect();
     if kept.contains(new) {
@@ -364,28 +367,28 @@ fn with_entry(bucket: &[u8], new: &Entry, now: UnixTime) -> Option<Vec<u8>> {
     Some(updated)
 }
 
-/// Changes whenever an entry comes to mean something else, or a chain is verified in another way, without the module's
-/// version changing.
+/// Change this whenever the meaning of an entry or the verification of a chain changes without a new version of the
+/// module.
 const LAYOUT: &str = "credence shared chains 1";
 
 const BUCKET_PREFIX: &str = "credence/chains/1/";
 
-/// 8 entries make 640 bytes, which each look copies.
+/// 8 entries make 640 bytes, which each look-up copies.
 const ENTRIES_PER_BUCKET: usize = 8;
 
-/// How many parts of a chain are looked for: itself, its parent, and its parent's parent.
+/// How many parts of a chain are looked up: itself, its parent, and its parent's parent.
 pub const MAX_LOOKS: usize = 3;
 
-/// Looks in a row that find nothing before most are left out.
+/// Fruitless look-ups in a row before most are skipped.
 pub const PATIENCE: u32 = 256;
 
-/// Of so many looks that are hardly worth it one is taken: what a look costs is a sixteenth of what a signature does.
+/// One in this many is then made: a look-up costs a sixteenth of a signature.
 pub const ONE_IN: u32 = 8;
 
-/// Verified chains that wait to be written; of one principal, half as many at most.
+/// Verified chains that wait to be written; at most half of them are one principal's.
 pub const MAX_WAITING: usize = 256;
 
-/// Entries that one call writes. Each costs two accesses to what all threads of the process share.
+/// Entries that one call writes. Each takes the process-wide lock twice.
 pub const MAX_WRITES: usize = 16;
 
 #[cfg(test)]

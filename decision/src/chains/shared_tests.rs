@@ -1,4 +1,4 @@
-//! Two workers, what lies between them, and whoever else can write there.
+//! Two workers, the store that they share, and an attacker who can write to it.
 
 use credence_delegation::{Chain, Limits, TrustAnchor};
 use credence_wire::v1;
@@ -31,12 +31,12 @@ fn context() -> SealContext {
     SealContext::new(&TrustAnchors::new([anchor()]), &Algorithms::default())
 }
 
-/// What a worker has.
+/// A worker's state.
 fn worker() -> SharedChains {
     SharedChains::new([5; 16], 4_096, context())
 }
 
-/// A worker whose chains all fall into one bucket.
+/// A worker with only one bucket.
 fn worker_with_one_bucket() -> SharedChains {
     SharedChains::new([5; 16], ENTRIES_PER_BUCKET, context())
 }
@@ -47,7 +47,7 @@ fn root_named(id: &str) -> String {
     root(grant(id, 2, TOOLS))
 }
 
-/// A root, a child of it, and a child of that, joined.
+/// A root, its child, and its grandchild, joined.
 fn chain_of_three() -> String {
     let root = root_named("root");
     let child = derived(&root, 2, &grant("child", 3, TOOLS));
@@ -59,13 +59,13 @@ fn principal(number: u64) -> UserKey {
     UserKey::new(number << 1)
 }
 
-/// Has a worker verify a chain and write it down.
+/// Lets a worker verify a chain and write its entry.
 fn share(worker: &mut SharedChains, joined: &str, store: &mut Store, keys: &CacheKeys) {
     worker.share(&samples::verified(joined), principal(1));
     worker.write_waiting(AT, store, keys);
 }
 
-/// How many of the chain's tokens somebody is found to have verified, and under which key that is sealed.
+/// For how many of the chain's tokens an entry vouches, and under which key it is sealed.
 fn look(
     worker: &mut SharedChains,
     joined: &str,
@@ -84,7 +84,7 @@ fn is_found(worker: &mut SharedChains, joined: &str, store: &mut Store) -> bool 
 }
 
 #[test]
-fn another_worker_finds_what_was_verified_once_it_is_written() {
+fn another_worker_finds_a_verified_chain_after_it_is_written() {
     let (store, keys, chain) = (&mut Store::default(), &keys(1, None), chain_of_three());
     let mut one = worker();
     one.share(&samples::verified(&chain), principal(1));
@@ -100,14 +100,14 @@ fn another_worker_finds_what_was_verified_once_it_is_written() {
         Some((3, SealedWith::Current))
     );
     assert_eq!((one.counters.stored, other.counters.hits), (1, 1));
-    // A parent that nobody wrote down is not known from its child.
+    // A parent without its own entry is not found by its child's.
     let parent = chain.rsplit_once('~').unwrap().0;
     assert_eq!(look(&mut other, parent, AT, store, keys), None);
     assert_eq!(other.counters.misses, 1);
 }
 
 #[test]
-fn who_finds_nothing_for_long_looks_less_often_until_he_does() {
+fn fruitless_look_ups_become_rarer_until_one_succeeds() {
     let (store, keys, chain) = (&mut Store::default(), &keys(1, None), chain_of_three());
     share(&mut worker(), &chain, store, keys);
     let (mut other, unknown) = (worker(), root_named("unknown"));
@@ -116,7 +116,7 @@ fn who_finds_nothing_for_long_looks_less_often_until_he_does() {
         assert_eq!(look(&mut other, &unknown, AT, store, keys), None);
     }
     assert_eq!(looks(&other), u64::from(PATIENCE) + 3);
-    // Of these one is taken, and from there on all.
+    // One of these is made, and after it all.
     let found = (0..ONE_IN + 5).filter(|_| look(&mut other, &chain, AT, store, keys).is_some());
     assert_eq!(found.count(), 6);
     for _ in 0..PATIENCE {
@@ -174,7 +174,7 @@ fn an_entry_ends_with_its_chain() {
 }
 
 #[test]
-fn what_the_key_before_has_sealed_counts_and_what_an_older_one_has_does_not() {
+fn an_entry_of_the_previous_key_counts_but_an_older_one_does_not() {
     let (store, chain) = (&mut Store::default(), root_named("root"));
     share(&mut worker(), &chain, store, &keys(1, None));
     let mut with = |keys| look(&mut worker(), &chain, AT, store, &keys).map(|(_, with)| with);
@@ -185,7 +185,7 @@ fn what_the_key_before_has_sealed_counts_and_what_an_older_one_has_does_not() {
 }
 
 #[test]
-fn a_chain_is_written_anew_under_the_present_key() {
+fn a_chain_is_rewritten_under_the_present_key() {
     let (store, chain) = (&mut Store::default(), root_named("root"));
     share(&mut worker(), &chain, store, &keys(1, None));
     share(&mut worker(), &chain, store, &keys(2, Some(1)));
@@ -194,7 +194,7 @@ fn a_chain_is_written_anew_under_the_present_key() {
 }
 
 #[test]
-fn what_is_written_already_is_not_written_again() {
+fn an_existing_entry_is_not_written_again() {
     let (store, keys, chain) = (&mut Store::default(), &keys(1, None), root_named("root"));
     let mut one = worker();
     share(&mut one, &chain, store, keys);
@@ -209,7 +209,7 @@ fn what_is_written_already_is_not_written_again() {
 }
 
 #[test]
-fn other_trust_anchors_and_other_algorithms_believe_nothing_of_it() {
+fn an_entry_is_invalid_under_other_trust_anchors_or_algorithms() {
     let (store, chain) = (&mut Store::default(), root_named("root"));
     share(&mut worker(), &chain, store, &keys(1, None));
     let with = |change: &dyn Fn(&mut TrustAnchor)| {
@@ -247,7 +247,7 @@ fn other_trust_anchors_and_other_algorithms_believe_nothing_of_it() {
 }
 
 #[test]
-fn no_changed_bit_is_believed() {
+fn an_entry_with_a_flipped_bit_is_ignored() {
     let (store, chain) = (&mut Store::default(), root_named("root"));
     share(&mut worker(), &chain, store, &keys(1, None));
     for bit in 0..Entry::BYTES * 8 {
@@ -260,7 +260,7 @@ fn no_changed_bit_is_believed() {
 }
 
 #[test]
-fn a_changed_bit_takes_nothing_but_its_own_entry() {
+fn a_flipped_bit_affects_only_its_own_entry() {
     let store = &mut Store::default();
     let mut one = worker_with_one_bucket();
     let chains: Vec<_> = (0..3).map(|number| root_named(&number.to_string())).collect();
@@ -282,7 +282,7 @@ fn a_changed_bit_takes_nothing_but_its_own_entry() {
 }
 
 #[test]
-fn a_bucket_of_another_shape_is_empty_and_is_written_over() {
+fn a_bucket_of_another_layout_is_empty_and_is_overwritten() {
     let (chain, other) = (root_named("root"), root_named("other"));
     for length in (0..Entry::BYTES).chain([Entry::BYTES + 1, Entry::BYTES * (ENTRIES_PER_BUCKET + 1), 1 << 20]) {
         let store = &mut Store::default();
@@ -297,7 +297,7 @@ fn a_bucket_of_another_shape_is_empty_and_is_written_over() {
 }
 
 #[test]
-fn an_entry_moved_to_another_chain_is_not_believed() {
+fn an_entry_moved_to_another_chain_is_ignored() {
     let store = &mut Store::default();
     let mut one = worker();
     let (good, bad) = (
@@ -310,7 +310,7 @@ fn an_entry_moved_to_another_chain_is_not_believed() {
     let (mut bucket, _) = store.read(&from.key).unwrap().unwrap();
     store.write(&to.key, &bucket, None).unwrap();
     assert!(!is_found(&mut one, &bad, store));
-    // With the tag that the bad chain is looked for by, as whoever reads the shared secret can compute it.
+    // With the tag of the bad chain, which anyone who reads the shared secret can compute.
     bucket[..8].copy_from_slice(&to.tag);
     store.overwrite(|key, value| {
         if key == to.key {
@@ -322,7 +322,7 @@ fn an_entry_moved_to_another_chain_is_not_believed() {
 }
 
 #[test]
-fn a_full_bucket_keeps_its_size_and_gives_up_its_oldest() {
+fn a_full_bucket_keeps_its_size_and_drops_its_oldest() {
     let store = &mut Store::default();
     let mut one = worker_with_one_bucket();
     let chains: Vec<_> = (0..20).map(|number| root_named(&number.to_string())).collect();
@@ -335,7 +335,7 @@ fn a_full_bucket_keeps_its_size_and_gives_up_its_oldest() {
 }
 
 #[test]
-fn what_has_expired_goes_before_what_is_old() {
+fn expired_entries_are_replaced_before_old_ones() {
     let store = &mut Store::default();
     let mut one = worker_with_one_bucket();
     let short_lived = |id: &str| {
@@ -371,7 +371,7 @@ fn the_keys_in_the_store_are_never_more_than_the_buckets() {
 }
 
 #[test]
-fn a_lost_race_and_a_failing_host_cost_the_entry_and_nothing_else() {
+fn a_lost_race_or_a_failing_host_costs_only_the_entry() {
     let (store, chain) = (&mut Store::default(), root_named("root"));
     let mut one = worker();
     store.lose_next_writes = 1;
@@ -387,7 +387,7 @@ fn a_lost_race_and_a_failing_host_cost_the_entry_and_nothing_else() {
 }
 
 #[test]
-fn what_waits_is_bounded_and_written_a_little_at_a_time() {
+fn waiting_chains_are_bounded_and_written_in_small_steps() {
     let store = &mut Store::default();
     let mut one = worker();
     let chain = samples::verified(&root_named("root"));
@@ -400,7 +400,7 @@ fn what_waits_is_bounded_and_written_a_little_at_a_time() {
 }
 
 #[test]
-fn chains_of_one_principal_leave_places_for_anothers() {
+fn chains_of_one_principal_leave_places_for_another() {
     let mut one = worker();
     let chain = samples::verified(&root_named("root"));
     let mut waiting = |number| {
@@ -414,11 +414,11 @@ fn chains_of_one_principal_leave_places_for_anothers() {
         one.write_waiting(AT, store, &keys(1, None));
     }
     one.share(&chain, principal(1));
-    assert_eq!(one.waiting.len(), 1, "places that are free again are shared anew");
+    assert_eq!(one.waiting.len(), 1, "freed places can be used again");
 }
 
 #[test]
-fn what_has_expired_while_it_waited_is_not_written() {
+fn a_chain_that_expired_while_waiting_is_not_written() {
     let store = &mut Store::default();
     let mut one = worker();
     one.share(&samples::verified(&root_named("root")), principal(1));
@@ -427,7 +427,7 @@ fn what_has_expired_while_it_waited_is_not_written() {
 }
 
 #[test]
-fn without_room_nobody_is_asked() {
+fn without_capacity_the_store_is_not_read() {
     let (store, chain) = (&mut Store::default(), root_named("root"));
     let mut off = SharedChains::new([5; 16], 0, context());
     share(&mut off, &chain, store, &keys(1, None));

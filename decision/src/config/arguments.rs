@@ -1,4 +1,4 @@
-//! Where a rule's arguments come from.
+//! The sources of a rule's arguments.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,8 @@ use crate::request::query;
 use crate::request::{HeaderNames, folds_to};
 use crate::route::PathTemplate;
 
-/// Gives a rule's `args`, and what it ignores, their meaning. `headers` carry the delegation and can be no arguments.
+/// Compiles a rule's `args` and its ignored members. The headers in `headers` carry the delegation and cannot be
+/// arguments.
 pub(super) fn arguments(
     at: &Location<'_>,
     rule: &file::Rule,
@@ -114,8 +115,8 @@ fn captured(at: &Location<'_>, capture: &str, template: &PathTemplate) -> Option
     index.map(Source::Path)
 }
 
-/// Reports query members that the rule reads, or lets through, and that some service takes for another one that it reads:
-/// then the one could take the other's place.
+/// Reports query members that the rule reads or ignores, and that some services confuse with another one that it reads:
+/// one could then replace the other.
 fn check_query_names(at: &Location<'_>, rule: &file::Rule, arguments: &[ArgumentSource], ignored: &[String]) {
     let conditions = rule.matches.query.iter().flat_map(|query| &query.0);
     let mut read: Vec<&str> = conditions.map(|(name, _)| name.as_str()).collect();
@@ -136,7 +137,7 @@ fn check_query_name(at: &Location<'_>, name: &str, read: &[&str]) {
     alike(at, name, others.find(|other| query::are_alike(other, name)));
 }
 
-/// Reports what the place of an argument leaves no choice of.
+/// Reports settings that contradict an argument's source.
 fn check_kind(at: &Location<'_>, argument: &file::Argument, source: &Source) {
     let is_always_there = match source {
         Source::Path(_) => Some("a path always has its captures"),
@@ -155,7 +156,7 @@ fn check_kind(at: &Location<'_>, argument: &file::Argument, source: &Source) {
     at.field("type").report(message);
 }
 
-/// What of the body the arguments read, and what `ignore_members` lets through.
+/// The body mapping of the arguments and `ignore_members`.
 fn body(at: &Location<'_>, rule: &file::Rule, arguments: &[ArgumentSource]) -> BodyMapping {
     let mut body = BodyMapping::default();
     for (number, argument) in arguments.iter().enumerate() {
@@ -175,14 +176,12 @@ fn body(at: &Location<'_>, rule: &file::Rule, arguments: &[ArgumentSource]) -> B
             }
         }
         if !is_read {
-            at.report(
-                "no argument is read from the body, so that nothing in it is looked at; write `ignore_body: true`",
-            );
+            at.report("no argument is read from the body, so the filter ignores it; write `ignore_body: true`");
         }
     }
     if is_read && rule.ignore_body == Some(true) {
         at.field("ignore_body").report(
-            "arguments are read from the body; remove `ignore_body`, and list what is not read in `ignore_members`",
+            "arguments are read from the body; remove `ignore_body`, and list unread members in `ignore_members`",
         );
     }
     if is_read && rule.upgrade {
@@ -192,12 +191,12 @@ fn body(at: &Location<'_>, rule: &file::Rule, arguments: &[ArgumentSource]) -> B
     body
 }
 
-/// Reports captures that no argument reads: the request would choose there what the delegation never constrained.
+/// Reports captures that no argument reads: a request could choose a value there that no delegation constrains.
 fn unread_captures(at: &Location<'_>, template: &PathTemplate, arguments: &[(String, file::Argument)]) {
     let read = arguments.iter().filter_map(|(_, argument)| argument.path.as_deref());
     let read: Vec<_> = read.collect();
     let is_misspelt = |name: &&str| template.captures().all(|capture| capture != *name);
-    // A misspelt capture is reported where it is read; that the right one is unread is the same error.
+    // A misspelt capture is reported at its argument. That the right one is unused is the same error.
     if read.iter().any(is_misspelt) {
         return;
     }

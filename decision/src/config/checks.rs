@@ -1,4 +1,4 @@
-//! Checks that fields of several kinds share.
+//! Checks that several kinds of fields share.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use super::duration;
 use super::file::Count;
 use crate::request::{HeaderNames, folds_to, is_ours};
 
-/// The elements of a list that is left out to match everything.
+/// The elements of a list; an absent list matches everything.
 pub(super) fn elements<'l, 'f>(
     at: &'l Location<'f>,
     limit: usize,
@@ -23,14 +23,14 @@ pub(super) fn elements<'l, 'f>(
     (0..).map(|index| at.element(index)).zip(list)
 }
 
-/// Reports a name that is in its list already.
+/// Reports a name that is already in its list.
 pub(super) fn listed_once<'n>(at: &Location<'_>, name: &'n str, seen: &mut BTreeSet<&'n str>) {
     if !seen.insert(name) {
         at.report(format!("`{name}` is listed twice; remove one"));
     }
 }
 
-/// Reports elements of a set that are in it already.
+/// Reports duplicate elements of a set.
 pub(super) fn each_once<T: PartialEq>(at: &Location<'_>, set: &[T]) {
     for (index, element) in set.iter().enumerate() {
         if set.iter().take(index).any(|earlier| earlier == element) {
@@ -39,7 +39,7 @@ pub(super) fn each_once<T: PartialEq>(at: &Location<'_>, set: &[T]) {
     }
 }
 
-/// A character of a token (RFC 9110, section 5.6.2): what methods and header names are made of.
+/// A character of a token (RFC 9110, section 5.6.2), of which methods and header names consist.
 pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -73,7 +73,7 @@ pub(super) fn time(
     found
 }
 
-/// A time that tokens state in whole seconds.
+/// A duration in whole seconds, for comparison with tokens.
 pub(super) fn seconds(at: &Location<'_>, found: Option<&str>, default: u64, range: RangeInclusive<u64>) -> u64 {
     let range = Duration::from_secs(*range.start())..=Duration::from_secs(*range.end());
     let found = time(at, found, Duration::from_secs(default), range);
@@ -83,7 +83,7 @@ pub(super) fn seconds(at: &Location<'_>, found: Option<&str>, default: u64, rang
     found.as_secs()
 }
 
-/// Reports what cannot name a member of a query.
+/// Reports a text that cannot name a query member.
 pub(super) fn query_name(at: &Location<'_>, name: &str) {
     if name.is_empty() || name.len() > MAX_NAME_BYTES {
         at.report(format!(
@@ -92,14 +92,14 @@ pub(super) fn query_name(at: &Location<'_>, name: &str) {
     }
 }
 
-/// Reports a name that some service takes for another one that the rule has.
+/// Reports a name that some services confuse with another one in the rule.
 pub(super) fn alike(at: &Location<'_>, name: &str, other: Option<&str>) {
     if let Some(other) = other {
         at.report(format!("many services cannot tell `{name}` from `{other}`; remove one"));
     }
 }
 
-/// Reports a header that a rule cannot read, the carriers of delegation and proof included.
+/// Reports a header that a rule cannot read, including the carriers of delegation and proof.
 pub(super) fn readable_header(at: &Location<'_>, name: &str, carriers: &HeaderNames) {
     header_name(at, name);
     if carriers.matches(name) {
@@ -109,7 +109,7 @@ pub(super) fn readable_header(at: &Location<'_>, name: &str, carriers: &HeaderNa
     }
 }
 
-/// Reports a header that does not exist, or whose meaning is not ours or a rule's to give.
+/// Reports an invalid header name, and headers whose meaning neither the filter nor a rule may change.
 pub(super) fn header_name(at: &Location<'_>, name: &str) {
     let is_lower_case_token = |byte: u8| is_token(byte) && !byte.is_ascii_uppercase();
     let fault = if name.starts_with(':') {
@@ -122,14 +122,14 @@ pub(super) fn header_name(at: &Location<'_>, name: &str) {
         .iter()
         .any(|reserved| folds_to(reserved.as_bytes(), name.as_bytes()))
     {
-        "has a meaning of its own in HTTP and may change on the way; write another name"
+        "has its own meaning in HTTP and may change on the way; write another name"
     } else {
         return;
     };
     at.report(format!("`{name}` {fault}"));
 }
 
-/// Bytes of a rule's, argument's or query member's name.
+/// Bytes of the name of a rule, an argument or a query member.
 pub(super) const MAX_NAME_BYTES: usize = 128;
 
 /// Headers that describe the connection or the message itself.

@@ -1,4 +1,4 @@
-//! Turns a configuration as it is written into one that cannot be wrong, collecting every error on the way.
+//! Compiles a configuration file to a valid policy, and collects all errors.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use crate::request::{HeaderIndex, HeaderNames, RemovedTrailers, folds_to};
 use crate::route::{PathTemplate, Pattern, Routes, Unusable};
 use crate::usage_sketch::Amount;
 
-/// Gives the file its meaning.
+/// Compiles the file.
 ///
 /// # Errors
 /// Every error, in the order of the file's fields.
@@ -88,7 +88,7 @@ fn policy(at: &Location<'_>, file: &file::File) -> Policy {
     }
 }
 
-/// Nothing is removed for decisions of which none is carried out.
+/// Removes no trailers if no decision is enforced.
 fn removed_trailers(mode: Mode, headers: &HeaderNames, routes: &Routes<Rule>) -> RemovedTrailers {
     if mode == Mode::Shadow && routes.iter().all(|rule| rule.mode == Mode::Shadow) {
         return RemovedTrailers::default();
@@ -159,7 +159,7 @@ fn control_plane(at: &Location<'_>, settings: &file::ControlPlane) -> ControlPla
     let ping_interval = time("ping_interval", &settings.ping_interval, default, PING_INTERVAL);
     if ping_interval >= max_staleness {
         at.field("ping_interval").report(format!(
-            "{} is not shorter than max_staleness ({}), so every lease would run out; write a quarter of that or less",
+            "{} is not shorter than max_staleness ({}), so every lease would expire; write a quarter of that or less",
             duration::display(ping_interval),
             duration::display(max_staleness)
         ));
@@ -185,7 +185,7 @@ fn header_names(at: &Location<'_>, names: &file::Headers) -> HeaderNames {
     header_name(&at.field("proof"), &compiled.proof);
     if folds_to(compiled.delegation.as_bytes(), compiled.proof.as_bytes()) {
         at.field("proof").report(format!(
-            "`{}` is the delegation's header already; write another name",
+            "`{}` is already the delegation's header; write another name",
             compiled.proof
         ));
     }
@@ -239,7 +239,7 @@ impl RuleCompiler<'_> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
         if rule.name.is_empty() || rule.name.len() > MAX_NAME_BYTES || !rule.name.bytes().all(is_plain) {
             at.field("name").report(format!(
-                "`{}` is no rule name; use up to {MAX_NAME_BYTES} letters, digits, `_`, `-` and `.`",
+                "`{}` is not a rule name; use up to {MAX_NAME_BYTES} letters, digits, `_`, `-` and `.`",
                 rule.name
             ));
         }
@@ -302,8 +302,8 @@ impl RuleCompiler<'_> {
         let limit = time(&at, Some(&on_stale.allow_cached_for), MAX_STALE_LIMIT, range);
         if limit <= self.max_staleness {
             at.report(format!(
-                "{} is not more than control_plane.max_staleness ({}), so that it has no effect; write more, or \
-                 remove `on_stale`",
+                "{} is not more than control_plane.max_staleness ({}), so it has no effect; write more, or remove \
+                 `on_stale`",
                 duration::display(limit),
                 duration::display(self.max_staleness)
             ));
@@ -395,7 +395,7 @@ fn limits(at: &Location<'_>, file: &file::File) -> Limits {
 fn check_audit(at: &Location<'_>, audit: &Audit) {
     if audit.record == RecordedDecisions::None && audit.on_overflow == Overflow::Deny {
         at.field("on_overflow")
-            .report("`deny` refuses what cannot be recorded, and `record: none` records nothing; remove one");
+            .report("`deny` refuses requests that cannot be recorded, but `record: none` records nothing; remove one");
     }
     count(&at.field("ring_entries"), Some(audit.ring_entries));
     count(&at.field("ring_bytes"), Some(audit.ring_bytes));
@@ -404,11 +404,11 @@ fn check_audit(at: &Location<'_>, audit: &Audit) {
 
 /// Digits of a log id.
 const LOG_ID_DIGITS: usize = 32;
-/// The lease runs out at the latest after a minute; the control plane never promises more either.
+/// The lease expires after a minute at the latest; the control plane never grants more.
 const MAX_STALENESS: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(60);
-/// For how long at most a rule may go by revocations that are too old.
+/// The longest time for which a rule may use outdated revocations.
 const MAX_STALE_LIMIT: Duration = Duration::from_secs(600);
-/// At most a second, so that news of a lost control plane is never older.
+/// At most a second, so that a lost control plane is noticed within it.
 const PING_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(1);
-/// Used unless `max_staleness` is so short that a quarter of it is less.
+/// The default, unless `max_staleness` is so short that a quarter of it is less.
 const DEFAULT_PING_INTERVAL: Duration = Duration::from_millis(500);

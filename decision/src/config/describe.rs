@@ -1,4 +1,4 @@
-//! What a configuration asks of requests, told to those who write agents.
+//! What a configuration requires of requests, described for authors of agents.
 
 use serde::Serialize;
 
@@ -9,7 +9,8 @@ use super::read::read;
 use crate::arguments::ArgumentKind;
 use crate::route::{HeaderTest, QueryTest};
 
-/// Everything an agent must know to get through. docs/reference/configuration.md documents its JSON form, which only grows.
+/// Everything that an agent must know. docs/reference/configuration.md documents its JSON form, to which members are
+/// only added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Description {
     /// Decision when no rule matches.
@@ -20,7 +21,7 @@ pub struct Description {
     pub proof_header: String,
     /// How far a proof's `iat` may be from the proxy's clock.
     pub proof_window_seconds: u64,
-    /// What derived tokens and proofs may be signed with, as `alg` names it.
+    /// The allowed `alg` of derived tokens and proofs.
     pub holder_algorithms: Vec<&'static str>,
     /// In the order they are tried; the first that matches decides.
     pub rules: Vec<RuleDescription>,
@@ -29,23 +30,23 @@ pub struct Description {
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleDescription {
-    /// As audit and metrics name it.
+    /// The name in audit and metrics.
     pub name: String,
-    /// Which requests it is for.
+    /// The requests that the rule matches.
     #[serde(rename = "match")]
     pub matches: MatchDescription,
-    /// Whether its decisions are carried out.
+    /// Whether its decisions are enforced.
     pub mode: Mode,
-    /// Whether an upgrade is let through.
+    /// Whether an upgrade is allowed.
     pub upgrade: bool,
-    /// Whether it is for everybody: then nothing is asked.
+    /// Whether it is public: then nothing is required.
     pub public: bool,
-    /// What it asks for, unless it is public.
+    /// The requirements, unless it is public.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<Asked>,
 }
 
-/// Which requests a rule is for.
+/// The requests that a rule matches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MatchDescription {
     /// Every host if empty.
@@ -54,65 +55,65 @@ pub struct MatchDescription {
     pub methods: Vec<String>,
     /// The template.
     pub path: String,
-    /// What its headers must be.
+    /// Conditions on headers.
     pub headers: Vec<Condition<HeaderTest>>,
-    /// What the members of its query must be.
+    /// Conditions on query members.
     pub query: Vec<Condition<QueryTest>>,
 }
 
-/// What one header or query member must be.
+/// A condition on one header or query member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Condition<T> {
-    /// Of the header, in lower case, or of the query member.
+    /// The name of the header, in lower case, or of the query member.
     pub name: String,
-    /// What is asked of it.
+    /// The condition.
     #[serde(flatten)]
     pub test: T,
 }
 
-/// What a delegation must grant, and how it is to be presented.
+/// What a delegation must grant, and how to present it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Asked {
     /// Tool that the delegation must grant.
     pub tool: String,
-    /// In the order they are written.
+    /// In their written order.
     pub arguments: Vec<ArgumentDescription>,
     /// Proof of possession: a signature, a client certificate, or none.
     pub proof: ProofKind,
-    /// Whether the proof must carry the nonce that a denied request is told in its `delegation-nonce` header.
+    /// Whether the proof must carry the nonce from the `delegation-nonce` header of a denied request.
     pub nonce: bool,
     /// Whether the delegation may name the agent's SPIFFE ID instead of one certificate; only for `mtls`.
     pub peer_validated: bool,
-    /// The names that delegation and proof may be meant for; one of them suffices.
+    /// The accepted audiences of delegation and proof; one of them suffices.
     pub audience: Vec<String>,
-    /// What may be in the request without being an argument.
+    /// Parts of the request that may be present without being an argument.
     pub ignored: Ignored,
-    /// Whether the service behind gets to see the delegation.
+    /// Whether the service receives the delegation.
     pub forward: bool,
 }
 
 /// One argument of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ArgumentDescription {
-    /// As delegations constrain it.
+    /// The name in delegations.
     pub name: String,
-    /// How it is read.
+    /// Its type.
     #[serde(rename = "type")]
     pub kind: ArgumentKind,
-    /// Where it is taken from.
+    /// Its source.
     pub from: Place,
     /// Whether the request may leave it out.
     pub optional: bool,
 }
 
-/// What is let through unread. Anything else that no argument reads denies the request.
+/// Ignored parts of a request. Any other part that no argument reads denies the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ignored {
     /// Query members.
     pub query: Vec<String>,
     /// Members of the JSON body, by pointer.
     pub body_members: Vec<String>,
-    /// The whole body, of any kind.
+    /// The whole body, of any type.
     pub body: bool,
 }
 
@@ -144,7 +145,7 @@ impl Description {
     }
 }
 
-/// Every field is named here, so that a new one cannot be forgotten.
+/// Names every field here, so that a new one cannot be forgotten.
 fn rule(written: file::Rule, plugin_audience: &[String], plugin_mode: Mode) -> RuleDescription {
     let file::Rule {
         name,
@@ -160,7 +161,7 @@ fn rule(written: file::Rule, plugin_audience: &[String], plugin_mode: Mode) -> R
         nonce,
         peer_validated,
         mode,
-        // Of no concern to those who are asked for something.
+        // Irrelevant for clients.
         on_stale: _,
         clusters: _,
         public,
@@ -208,7 +209,7 @@ fn match_description(written: file::Match) -> MatchDescription {
     }
 }
 
-/// A configuration that loads asks exactly one thing of each name.
+/// A valid configuration has exactly one condition for each name.
 fn conditions<W, T>(written: Option<file::Members<W>>, test: impl Fn(W) -> Option<T>) -> Vec<Condition<T>> {
     let members = written.map(|members| members.0).unwrap_or_default();
     let condition = |(name, written)| {
@@ -218,7 +219,7 @@ fn conditions<W, T>(written: Option<file::Members<W>>, test: impl Fn(W) -> Optio
     members.into_iter().filter_map(condition).collect()
 }
 
-/// Without a source, which no configuration that loads has, there is none.
+/// `None` without a source, which no valid configuration has.
 fn argument((name, written): (String, file::Argument)) -> Option<ArgumentDescription> {
     Some(ArgumentDescription {
         name,

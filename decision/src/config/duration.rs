@@ -1,11 +1,11 @@
-//! Durations as a configuration writes them.
+//! Durations in a configuration.
 
 use std::time::Duration;
 
 /// Reads a whole number and its unit: `500ms`, `30s`, `10m`, `24h` or `90d`.
 ///
 /// # Errors
-/// A message that says what was found and what to write.
+/// A message with the found text and the expected form.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at_checked(digits).unwrap_or((text, ""));
@@ -25,7 +25,7 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` is not a duration; write a whole number and a unit (ms, s, m, h, d): `30s`"))
 }
 
-/// Writes a duration the way [`parse`] reads it, in the largest unit that is exact.
+/// Formats a duration for [`parse`], in the largest exact unit.
 pub(super) fn display(duration: Duration) -> String {
     let milliseconds = duration.as_millis();
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)]

@@ -1,8 +1,8 @@
-//! The form in which Envoy hands a configuration over.
+//! How Envoy passes a configuration to the plugin.
 //!
-//! A `google.protobuf.StringValue`, which Istio sends, arrives as its text. A `google.protobuf.Struct`, which is how
-//! YAML is written straight into an Envoy configuration, arrives in its binary encoding (seen in Envoy 1.40, whatever
-//! its documentation says), and is written out as JSON here.
+//! A `google.protobuf.StringValue`, which Istio sends, arrives as its text. A `google.protobuf.Struct`, which YAML in
+//! an Envoy configuration becomes, arrives in its binary encoding (observed in Envoy 1.40, although its documentation
+//! says otherwise), and is converted to JSON here.
 
 use std::borrow::Cow;
 
@@ -12,16 +12,16 @@ use prost_types::Struct;
 use prost_types::value::Kind;
 use serde::de::IgnoredAny;
 
-/// The configuration as JSON text, if it is an encoded `Struct`; as it is otherwise.
+/// The configuration as JSON text if it is an encoded `Struct`; otherwise unchanged.
 ///
-/// No encoded `Struct` is valid JSON: after its first key it has the byte 0x12, which JSON allows nowhere.
+/// No encoded `Struct` is valid JSON: after its first key it has the byte 0x12, which JSON does not allow anywhere.
 pub fn as_json(configuration: &[u8]) -> Cow<'_, [u8]> {
     if serde_json::from_slice::<IgnoredAny>(configuration).is_ok() {
         return Cow::Borrowed(configuration);
     }
     match Struct::decode(configuration) {
         Ok(decoded) => Cow::Owned(object(decoded).canonical().into_bytes()),
-        // Then it is JSON with an error, which the reader of JSON describes best.
+        // Then it is invalid JSON, and the JSON parser reports the error best.
         Err(_) => Cow::Borrowed(configuration),
     }
 }
@@ -30,12 +30,12 @@ fn object(object: Struct) -> Value {
     Value::object(object.fields.into_iter().map(|(name, member)| (name, value(member))))
 }
 
-/// Nesting is bounded by prost, which decodes a hundred levels at most.
+/// prost bounds the nesting: it decodes at most a hundred levels.
 fn value(value: prost_types::Value) -> Value {
     match value.kind {
         None | Some(Kind::NullValue(_)) => Value::Null,
         Some(Kind::BoolValue(value)) => Value::Bool(value),
-        // An infinity or NaN becomes null, and so an error.
+        // An infinity or NaN becomes null, which is an error.
         Some(Kind::NumberValue(number)) => Double::new(number).map_or(Value::Null, Value::Number),
         Some(Kind::StringValue(text)) => Value::String(text),
         Some(Kind::StructValue(members)) => object(members),
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_struct_becomes_the_json_it_was_written_as() {
+    fn a_struct_becomes_its_json() {
         let inner = Struct {
             fields: [("x\"y".to_owned(), value(Kind::BoolValue(true)))].into(),
         };
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn text_stays_as_it_is_even_with_mistakes() {
+    fn text_stays_unchanged_even_with_errors() {
         for text in [" \n{\"a\": 1}", "{\"a\": }", "\n{\"a\"", "no"] {
             assert_eq!(as_json(text.as_bytes()), text.as_bytes());
         }

@@ -1,15 +1,15 @@
-//! What is wrong with a configuration, where, and what to do about it.
+//! Errors of a configuration, with place and fix.
 
 use std::fmt;
 
 use credence_delegation::Remark;
 
-/// Why a configuration does not load: every error that was found, each with its place in the file.
+/// Why a configuration does not load: all errors, each with its place in the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     /// The errors, in the order of the file's fields; at least one and at most [`MAX_PROBLEMS`](super::MAX_PROBLEMS).
     pub problems: Vec<Remark>,
-    /// How many errors there are beyond those.
+    /// The number of errors beyond these.
     pub unlisted: usize,
 }
 

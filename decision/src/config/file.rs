@@ -1,7 +1,7 @@
-//! The configuration as it is written: names and JSON types, nothing else. `super::compile` gives it meaning.
+//! The configuration file: names and JSON types only. `super::compile` interprets it.
 //!
-//! Unknown and repeated fields are refused everywhere. So is `null`, by `super::read`: a template that was meant to fill in
-//! `hosts:` and did not must not mean "every host".
+//! Unknown and duplicate fields are refused everywhere. `super::read` also refuses `null`: if a template fails to fill
+//! in `hosts:`, that must not mean "every host".
 
 #[cfg(feature = "tools")]
 use std::collections::BTreeMap;
@@ -212,7 +212,7 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// What reads a delegation, so that a public rule may not have it: names, and whether they are written.
+    /// Fields about delegations, which a public rule may not have: their names, and whether they are set.
     pub(super) fn of_delegations(&self) -> [(&'static str, bool); 12] {
         [
             ("tool", self.tool.is_some()),
@@ -299,7 +299,7 @@ pub(super) struct QueryTest {
 }
 
 impl HeaderTest {
-    /// What is asked: one of these, if the configuration loads.
+    /// The set conditions: exactly one, if the configuration is valid.
     pub(super) fn tests(&self) -> impl Iterator<Item = route::HeaderTest> {
         let tests = [
             self.exact.clone().map(route::HeaderTest::Exact),
@@ -313,7 +313,7 @@ impl HeaderTest {
 }
 
 impl QueryTest {
-    /// What is asked: one of these, if the configuration loads.
+    /// The set conditions: exactly one, if the configuration is valid.
     pub(super) fn tests(&self) -> impl Iterator<Item = route::QueryTest> {
         let tests = [
             self.exact.clone().map(route::QueryTest::Exact),
@@ -422,7 +422,7 @@ pub enum Place {
 }
 
 impl Argument {
-    /// Where it is taken from: one of these, if the configuration loads.
+    /// The set sources: exactly one, if the configuration is valid.
     pub(super) fn places(&self) -> impl Iterator<Item = Place> {
         let places = [
             self.path.clone().map(Place::Path),
@@ -551,7 +551,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Whether anything is recorded of a request's arguments.
+    /// Whether events include a request's arguments in any form.
     pub fn keeps_arguments(&self) -> bool {
         self.record == RecordedDecisions::All && self.arguments != RecordedArguments::None
     }
@@ -595,8 +595,8 @@ pub enum RecordedArguments {
     None,
 }
 
-/// A number of things or bytes: the least and the most that are accepted, and what is meant without one. The proxy keeps its
-/// configuration's numbers as doubles, so `5.0` is 5.
+/// A number of things or bytes, with its minimum, maximum and default. The proxy keeps its configuration's numbers as
+/// doubles, so `5.0` is 5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count<const LEAST: usize, const MOST: usize, const DEFAULT: usize>(pub(crate) u64);
 
@@ -634,7 +634,7 @@ impl<'de, const LEAST: usize, const MOST: usize, const DEFAULT: usize> Deseriali
                 Ok(value)
             }
             fn visit_f64<E: Error>(self, value: f64) -> Result<u64, E> {
-                // Up to 2^53 a double without fraction is exactly the number that was written.
+                // Up to 2^53, a double without fraction is exactly the written number.
                 if value.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&value) {
                     Ok(value as u64)
                 } else {

@@ -1,4 +1,4 @@
-//! Keywords of the JSON Schema that the types in `file` carry: what `compile` enforces beyond names and types.
+//! Keywords of the JSON Schema for the types in `file`: the checks of `compile` beyond names and types.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) const OUR_HEADER: &str = "^x[-_]delegation[-_]";
 /// A place in a JSON body (RFC 6901, section 3).
 pub(super) const POINTER: &str = "^(/([^~/]|~[01])*)*$";
 
-/// A duration; its range is in its description, since a pattern could not say it.
+/// A duration. Its range is in its description, since a pattern cannot express it.
 pub(super) const DURATION: &str = "^[0-9]+(ms|s|m|h|d)$";
 
 /// A duration in whole seconds, as it is written.
@@ -43,12 +43,12 @@ pub(super) fn method() -> Schema {
     json_schema!({"type": "string", "pattern": "^[A-Z0-9!#$%&'*+.^_`|~-]+$", "not": {"const": "CONNECT"}})
 }
 
-/// What can name an argument.
+/// The name of an argument.
 pub(super) fn argument_name() -> Schema {
     json_schema!({"minLength": 1, "maxLength": 128, "not": {"const": "*"}})
 }
 
-/// A rule that reads no delegation.
+/// A rule without requirements.
 pub(super) fn is_public() -> Schema {
     json_schema!({"required": ["public"], "properties": {"public": {"const": true}}})
 }
@@ -69,7 +69,7 @@ pub(super) fn keys() -> Schema {
     json_schema!({"type": "array", "items": {"type": "object", "required": ["kty"]}})
 }
 
-/// An argument is taken from one place.
+/// An argument has exactly one source.
 pub(super) fn one_source() -> Vec<Schema> {
     let named = ["path", "query", "header", "body"].map(|source| json_schema!({"required": [source]}));
     let flags =

@@ -1,4 +1,4 @@
-//! Which requests a rule is for: `match`, and what `paths` tolerates.
+//! The requests of a rule: `match`, and what `paths` and `hosts` tolerate.
 
 use credence_delegation::Location;
 
@@ -10,7 +10,7 @@ use crate::request::target::{Tolerated, ToleratedHosts};
 use crate::request::{HeaderNames, folds_to};
 use crate::route::{Condition, HostPattern, MAX_CONDITIONS, PathTemplate, Pattern};
 
-/// Gives `paths` its meaning.
+/// Compiles `paths`.
 pub(super) fn tolerated(at: &Location<'_>, paths: &file::Paths) -> Tolerated {
     let allowed = paths.allow.as_deref().unwrap_or_default();
     each_once(&at.field("allow"), allowed);
@@ -25,7 +25,7 @@ pub(super) fn tolerated(at: &Location<'_>, paths: &file::Paths) -> Tolerated {
     }
 }
 
-/// Gives the plugin's `hosts` its meaning.
+/// Compiles the plugin's `hosts`.
 pub(super) fn tolerated_hosts(at: &Location<'_>, hosts: &file::Hosts) -> ToleratedHosts {
     let allowed = hosts.allow.as_deref().unwrap_or_default();
     each_once(&at.field("allow"), allowed);
@@ -35,7 +35,7 @@ pub(super) fn tolerated_hosts(at: &Location<'_>, hosts: &file::Hosts) -> Tolerat
     }
 }
 
-/// The clusters that a rule expects its requests to go to.
+/// The clusters to which a rule's requests may go.
 pub(super) fn clusters(at: &Location<'_>, clusters: Option<Vec<String>>) -> Vec<String> {
     for (at, cluster) in clusters.iter().flat_map(|list| elements(at, MAX_CLUSTERS, list)) {
         at.visible(cluster);
@@ -43,7 +43,7 @@ pub(super) fn clusters(at: &Location<'_>, clusters: Option<Vec<String>>) -> Vec<
     clusters.unwrap_or_default()
 }
 
-/// Gives a rule's `match` its meaning. `headers` carry the delegation, and nothing else can be asked of them.
+/// Compiles a rule's `match`. The headers in `headers` carry the delegation, so conditions cannot name them.
 pub(super) fn pattern(
     at: &Location<'_>,
     matches: &file::Match,
@@ -68,8 +68,8 @@ pub(super) fn pattern(
     })
 }
 
-/// Lets the query members through that `match` leaves no choice of, and reports those whose value nothing constrains:
-/// they would be denied in every request that matches.
+/// Ignores the query members whose value `match` fixes, and reports those whose value nothing constrains: they would be
+/// denied in every matching request.
 pub(super) fn account_for_query(
     at: &Location<'_>,
     matches: &file::Match,
@@ -94,15 +94,15 @@ pub(super) fn account_for_query(
     }
 }
 
-/// A list that cannot be read must not turn into the empty one, which means "any".
+/// An invalid list must not become the empty one, which means "any".
 fn hosts(at: &Location<'_>, hosts: Option<&[String]>) -> Option<Vec<HostPattern>> {
     let Some(hosts) = hosts else {
         return Some(Vec::new());
     };
     let host = |(at, host): (Location<'_>, &String)| {
-        at.take(HostPattern::parse(host).map_err(|error| format!("`{host}` is no host pattern; {error}")))
+        at.take(HostPattern::parse(host).map_err(|error| format!("`{host}` is not a host pattern; {error}")))
     };
-    // Every error is to be reported, so the collecting must not stop at the first.
+    // Collecting must not stop at the first error, so that all are reported.
     let hosts: Vec<_> = elements(at, MAX_HOSTS, hosts).map(host).collect();
     hosts.into_iter().collect()
 }
@@ -154,7 +154,7 @@ fn query_conditions(at: &Location<'_>, asked: &[(String, file::QueryTest)], cond
         query_name(&at, name);
         if query::has_too_many_parts(name) {
             at.report(format!(
-                "`{name}` has more than {} parts; ask about a shorter name",
+                "`{name}` has more than {} parts; use a shorter name",
                 query::MAX_PARTS
             ));
         }
@@ -168,14 +168,14 @@ fn query_conditions(at: &Location<'_>, asked: &[(String, file::QueryTest)], cond
     }
 }
 
-/// Reports a text that no value can be.
+/// Reports a text that no value can have.
 fn text(at: &Location<'_>, text: Option<&str>, may_be_empty: bool) {
     let Some(text) = text else { return };
     if text.is_empty() && !may_be_empty {
-        at.report("every value starts and ends so; write `present: true`");
+        at.report("every value matches this; write `present: true`");
     } else if text.len() > MAX_TEST_BYTES || text.trim() != text || text.contains(char::is_control) {
         at.report(format!(
-            "`{}` is what no value can be; write up to {MAX_TEST_BYTES} bytes, without control characters and white \
+            "`{}` cannot be a value; write up to {MAX_TEST_BYTES} bytes, without control characters and without white \
              space at either end",
             text.escape_debug()
         ));
@@ -184,7 +184,7 @@ fn text(at: &Location<'_>, text: Option<&str>, may_be_empty: bool) {
 
 fn flag(at: &Location<'_>, flag: Option<bool>) {
     if flag == Some(false) {
-        at.report("only `true` means something; ask for the opposite by the other name");
+        at.report("only `true` is valid; use the other field for the opposite");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The plugin's configuration.
 //!
-//! [`Policy::parse`] is the one way in: what Envoy hands to the filter and what `credence config check` reads take it
-//! alike, and a configuration with any error does not load. docs/reference/configuration.md describes every field.
+//! [`Policy::parse`] is the only way in, for the filter and for `credence config check`. A configuration with any error
+//! does not load. docs/reference/configuration.md describes every field.
 
 mod arguments;
 mod checks;

@@ -1,4 +1,4 @@
-//! A configuration in the form decisions are made with.
+//! A compiled configuration.
 
 use std::time::Duration;
 
@@ -13,99 +13,100 @@ use crate::request::{HeaderNames, RemovedTrailers};
 use crate::route::Routes;
 use crate::usage_sketch::Amount;
 
-/// A configuration without errors, in the form decisions are made with.
+/// A valid configuration, in the form that decisions use.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Who may sign root tokens; at least one.
+    /// The issuers of root tokens, and their keys; at least one.
     pub trust_anchors: TrustAnchors,
-    /// What derived tokens and proofs may be signed with.
+    /// The allowed algorithms of derived tokens and proofs.
     pub holder_algorithms: Algorithms,
-    /// Where revocations come from and evidence goes to.
+    /// The source of revocations and destination of evidence.
     pub control_plane: ControlPlane,
     /// Decision when no rule matches.
     pub unmatched: Unmatched,
-    /// Whether decisions about requests that no rule matches are carried out.
+    /// Whether decisions about requests that match no rule are enforced.
     pub mode: Mode,
     /// Ambiguous paths.
     pub paths: Tolerated,
-    /// What is let through of hosts that Envoy may have routed as others.
+    /// Host spellings to accept although Envoy may have routed them differently.
     pub hosts: ToleratedHosts,
     /// The rules, in order; at least one.
     pub routes: Routes<Rule>,
-    /// Whether a rule tells hosts apart or takes the host as an argument, so that no header may name another one.
+    /// Whether the host matters for a rule, by its conditions or as an argument, so that no header may name another
+    /// one.
     pub host_counts: bool,
-    /// What of a request's trailers does not reach the service.
+    /// The trailers to remove from a request.
     pub removed_trailers: RemovedTrailers,
     /// The headers an agent sends.
     pub headers: HeaderNames,
-    /// How the service behind us is told who is asking.
+    /// How the service learns the caller's identity.
     pub identity_headers: IdentityHeaders,
     /// How long a request may wait for the VM's first snapshot of the revocations.
     pub wait_for_snapshot: Duration,
-    /// What of the identity goes into Envoy's filter state, besides the headers.
+    /// The parts of the identity for Envoy's filter state, besides the headers.
     pub filter_state: Vec<Part>,
     /// Sizes, depths and times.
     pub limits: Limits,
     /// What is recorded, and what happens if it cannot be.
     pub audit: Audit,
-    /// Notes on what is valid, but may not be what was meant.
+    /// Notes on valid settings that may be unintended.
     pub notes: Vec<Remark>,
 }
 
-/// Where revocations come from and evidence goes to.
+/// The source of revocations and destination of evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlPlane {
     /// The Envoy cluster.
     pub cluster: String,
-    /// The revocation log; no other is believed. 32 lower-case hexadecimal digits.
+    /// The only revocation log to accept: 32 lower-case hexadecimal digits.
     pub log_id: String,
-    /// How old a lease may be for a decision to be made.
+    /// The longest age of a lease for a decision.
     pub max_staleness: Duration,
-    /// How often a lease is renewed; shorter than `max_staleness`.
+    /// The interval of lease renewal; shorter than `max_staleness`.
     pub ping_interval: Duration,
-    /// The most subjects with revocations that are remembered.
+    /// The most revoked subjects to remember.
     pub max_subjects: usize,
 }
 
-/// What a rule asks of the requests that match it.
+/// The requirements of a rule.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Unique among the rules; names the rule in audit and metrics.
+    /// Unique among the rules. Names the rule in audit and metrics.
     pub name: String,
-    /// The path template, as it was written.
+    /// The path template, as written.
     pub path_template: String,
-    /// Whether it is for some hosts only, or takes the host as an argument.
+    /// Whether it has conditions on the host, or uses the host as an argument.
     pub host_counts: bool,
-    /// The clusters that Envoy must send its requests to, one of them; any cluster if empty.
+    /// The clusters to which Envoy may send its requests; any cluster if empty.
     pub clusters: Vec<String>,
-    /// Whether a request may leave HTTP here (an upgrade such as a WebSocket).
+    /// Whether a request may leave HTTP, by an upgrade such as a WebSocket.
     pub allows_upgrade: bool,
-    /// Whether decisions under this rule are carried out.
+    /// Whether decisions under this rule are enforced.
     pub mode: Mode,
-    /// What a request must show; `None` for a public rule, which lets every request pass and reads nothing.
+    /// The requirements of a request; `None` for a public rule, which allows every request and reads nothing.
     pub requirement: Option<Requirement>,
 }
 
-/// What a delegation must grant, and how it is to be presented.
+/// What a delegation must grant, and how to present it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     /// Tool that the delegation must grant.
     pub tool: String,
-    /// Where the tool's arguments come from.
+    /// The sources of the tool's arguments.
     pub arguments: ArgumentMapping,
-    /// Our names as an audience: the rule's own, else the plugin's; at least one.
+    /// The accepted audiences: the rule's own, or the plugin's; at least one.
     pub audience: Vec<String>,
     /// Proof of possession: a signature, a client certificate, or none.
     pub proof: ProofKind,
-    /// Whether a proof must carry a nonce of this process.
+    /// Whether a proof must carry a nonce from this process.
     pub nonce: bool,
-    /// Whether Envoy validates client certificates here, so that a SPIFFE ID in one counts.
+    /// Whether Envoy validates client certificates here, so that a SPIFFE ID in them counts.
     pub peer_validated: bool,
-    /// Up to what age of the lease a chain that was verified before still counts; `None` as long as it is fresh.
+    /// Up to which age of the lease an already verified chain is accepted. `None`: only while the lease is fresh.
     pub stale_limit: Option<Duration>,
-    /// Whether a request may have a body, which no delegation constrains.
+    /// Whether a request may have a body, although no delegation constrains it.
     pub ignore_body: bool,
-    /// Whether the service behind us gets to see the delegation (never the proof).
+    /// Whether the service receives the delegation (never the proof).
     pub forward: bool,
 }
 
@@ -123,21 +124,21 @@ pub struct Limits {
     pub proof_bytes: usize,
     /// Bytes of a body that a rule reads.
     pub body_bytes: usize,
-    /// Requests that are held for their bodies.
+    /// The limit of requests that are held for their bodies.
     pub held: Amount,
-    /// Seconds that a holder's clock may be ahead of ours: later proofs are refused, and for so long after the start of
-    /// the process every proof is, because it may have been used before. At most the proof window.
+    /// Seconds that a holder's clock may be ahead: later proofs are refused. For the same time after the start of the
+    /// process every proof is refused, because it may have been used before. At most the proof window.
     pub proof_clock_skew: u64,
-    /// Verified chains that the cache keeps; 0 turns it off.
+    /// The limit of cached verified chains; 0 turns the cache off.
     pub cache: Amount,
-    /// Refused chains that are remembered; 0 turns that off.
+    /// Cached refused chains; 0 turns the cache off.
     pub refused_entries: usize,
-    /// Allowed requests that are remembered, to decide those like them with less work; 0 turns that off.
+    /// Allowed requests in the decision cache; 0 turns the cache off.
     pub repeat_entries: usize,
-    /// Keys that each VM keeps tables for, so that their signatures cost less.
+    /// Keys with tables in each VM, which make their signatures cheaper.
     pub hot_keys: usize,
-    /// Verified chains that the workers of a process share; 0 turns that off.
+    /// Verified chains that the workers of a process share; 0 turns sharing off.
     pub shared_cache_entries: usize,
-    /// What verification is bounded by: `chain_bytes` is the limit of the delegation header.
+    /// The limits of verification. `chain_bytes` is the limit of the delegation header.
     pub verification: credence_delegation::Limits,
 }

@@ -1,5 +1,5 @@
-//! Lengths of lists, and defaults of times. What is accepted of times is in `compile`, because it may depend on other
-//! fields; counts have their ranges in their types.
+//! Limits of lists, and defaults of durations. The accepted ranges of durations are in `compile`, because they may
+//! depend on other fields. Counts have their ranges in their types.
 
 use std::time::Duration;
 
@@ -11,5 +11,5 @@ pub(super) const DEFAULT_PROOF_WINDOW: u64 = 30;
 pub(super) const DEFAULT_IAT_SKEW: u64 = 30;
 pub(super) const DEFAULT_TOKEN_LIFETIME: u64 = 90 * DAY;
 pub(super) const DAY: u64 = 24 * 60 * 60;
-/// A request is not to wait longer than a client takes for a fault.
+/// A request must not wait so long that the client takes it for a failure.
 pub(super) const MAX_SNAPSHOT_WAIT: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! The one way from text to a policy.
+//! Parses a configuration text to a policy.
 
 use credence_delegation::json::Json;
 
@@ -12,7 +12,7 @@ impl Policy {
     ///
     /// # Errors
     /// [`ConfigError`] lists the errors with their places. An error of syntax, type or field name is listed alone,
-    /// since what follows it cannot be read.
+    /// since the rest cannot be read.
     pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
         compile(&read(json)?)
     }
@@ -21,7 +21,7 @@ impl Policy {
 /// Bytes of a configuration.
 pub const MAX_CONFIG_BYTES: usize = 8 << 20;
 
-/// Reads names and types, no more.
+/// Reads names and types only.
 pub(super) fn read(json: &[u8]) -> Result<File, ConfigError> {
     if json.iter().all(u8::is_ascii_whitespace) {
         return Err(ConfigError::one(
@@ -38,7 +38,7 @@ pub(super) fn read(json: &[u8]) -> Result<File, ConfigError> {
     }
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let file = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        // Where the text stops being JSON, a path into it means nothing.
+        // In a text that is not JSON, a path is meaningless.
         let path = if error.inner().is_data() {
             error.path().to_string()
         } else {
@@ -49,7 +49,7 @@ pub(super) fn read(json: &[u8]) -> Result<File, ConfigError> {
     deserializer
         .end()
         .map_err(|error| ConfigError::one(".", describe(&error)))?;
-    // A text that is not strict JSON has its fault inside a key, which is read by the protocol's own parser.
+    // If the text is not strict JSON, the fault is inside a key, which the protocol's own parser reads.
     match Json::parse(json).ok().and_then(|json| null_in(&json, String::new())) {
         Some(path) => Err(ConfigError::one(
             path,
@@ -59,7 +59,7 @@ pub(super) fn read(json: &[u8]) -> Result<File, ConfigError> {
     }
 }
 
-/// Where a field is `null`. What is inside a key is not looked at.
+/// The path of a `null`. Does not look inside keys.
 fn null_in(json: &Json<'_>, path: String) -> Option<String> {
     match json {
         Json::Null => Some(path),
@@ -79,7 +79,7 @@ fn null_in(json: &Json<'_>, path: String) -> Option<String> {
     }
 }
 
-/// An error's text. Line and column are left out unless the text is no JSON at all: what was written was usually YAML.
+/// An error's text, without line and column unless the text is not JSON at all: the operator usually wrote YAML.
 fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(" at line ") {

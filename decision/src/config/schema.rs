@@ -1,7 +1,7 @@
 //! The configuration's JSON Schema (draft 2020-12), for editors and for programs that generate configurations.
 //!
-//! Fields, types, limits and descriptions come from the types in `file`. The schema is never stricter than the filter:
-//! where a limit is in bytes, or spans several fields, it says less, and `credence config check` says the rest.
+//! Fields, types, limits and descriptions come from the types in `file`. The schema is never stricter than the filter.
+//! It cannot express limits in bytes, or rules that span several fields; `credence config check` checks these too.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ pub fn json_schema() -> String {
         .with(|settings| settings.inline_subschemas = true)
         .with_transform(RecursiveTransform(refuse_null));
     let schema = settings.into_generator().into_root_schema_for::<file::File>();
-    // A schema always serialises: its members have texts as names.
+    // A schema always serialises: its member names are strings.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text
@@ -44,7 +44,7 @@ impl<T: JsonSchema> JsonSchema for file::Members<T> {
     }
 }
 
-/// An optional field may be left out, but is never `null`, which schemars allows it to be.
+/// An optional field may be absent, but not `null`, which schemars would allow.
 fn refuse_null(schema: &mut Schema) {
     let null = json!("null");
     if let Some(types) = schema.get_mut("type").and_then(|types| types.as_array_mut()) {
@@ -65,7 +65,7 @@ fn refuse_null(schema: &mut Schema) {
         && let Ok(mut only) = Schema::try_from(only.clone())
     {
         schema.remove("anyOf");
-        // The field's description says more than its type's.
+        // The field's description is more specific than its type's.
         for (keyword, value) in std::mem::take(only.ensure_object()) {
             schema.ensure_object().entry(keyword).or_insert(value);
         }

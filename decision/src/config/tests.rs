@@ -14,7 +14,7 @@ mod errors;
 mod matching;
 mod trust;
 
-/// An Ed25519 key of docs/reference/configuration.md.
+/// An Ed25519 key from docs/reference/configuration.md.
 const X: &str = "7GJBdyhdiFuT4Q8CbAa5sR1ARWxY0Dtu8OQ6E9AODWg";
 const DOCUMENTATION: &str = include_str!("../../../docs/reference/configuration.md");
 const LOG_ID: &str = "0123456789abcdef0123456789abcdef";
@@ -63,7 +63,7 @@ fn a_complete_configuration_loads() {
 }
 
 #[test]
-fn what_is_left_out_has_its_documented_default() {
+fn absent_fields_have_their_documented_defaults() {
     let policy = Policy::parse(complete().as_bytes()).unwrap();
     assert_eq!(policy.holder_algorithms, Algorithms::default());
     assert_eq!(policy.control_plane.max_staleness, Duration::from_secs(5));
@@ -213,7 +213,7 @@ fn no_trust_anchor_and_no_rule_are_refused() {
 }
 
 #[test]
-fn all_mistakes_are_reported_at_once_up_to_a_limit() {
+fn all_errors_are_reported_at_once_up_to_a_limit() {
     let json = with(&[
         (r#"["https://payments.example"]"#, "[]"),
         (X, "AAAA"),

@@ -1,4 +1,4 @@
-//! One request under one rule that asks for a delegation.
+//! One request under one rule that requires a delegation.
 
 use std::rc::Rc;
 
@@ -20,7 +20,7 @@ use crate::proofs::UsedProof;
 use crate::request::{Header, Request, is_joined};
 use crate::revocation::Freshness;
 
-/// One request under one rule that asks for a delegation.
+/// One request under one rule that requires a delegation.
 pub(super) struct Attempt<'a, 'r> {
     pub(super) policy: &'a Policy,
     pub(super) memories: &'a mut Memories,
@@ -30,7 +30,7 @@ pub(super) struct Attempt<'a, 'r> {
     pub(super) findings: &'a mut Findings,
 }
 
-/// What the headers of a request have established: all but its arguments.
+/// The checked properties of a request's headers: everything except its arguments.
 #[derive(Debug)]
 pub(super) struct Established {
     pub(super) chain: Rc<CachedChain>,
@@ -39,11 +39,11 @@ pub(super) struct Established {
 }
 
 impl<'r> Attempt<'_, 'r> {
-    /// All checks that need no arguments.
+    /// Makes all checks that need no arguments.
     pub(super) fn establish(&mut self, world: &mut impl World) -> Result<Established, Denial> {
         let now = UnixTime(world.now().second());
 
-        // What costs nothing first: are the pieces there, and is our own state fit to decide?
+        // Cheap checks first: are all parts present, and does the filter's own state permit a decision?
         let presented = self.presented(now)?;
         let proof = self.proof()?;
         let certificate = self.certificate(world)?;
@@ -83,7 +83,7 @@ impl<'r> Attempt<'_, 'r> {
             None if proof.is_some() => Agent::Key(leaf.holder().thumbprint()),
             None => Agent::Bearer,
         };
-        // Who signed a proof has asked for what the proof says, which is not known yet to be what this request asks for.
+        // The signer of a proof requested what the proof says. Whether that is this request is not known yet.
         if proof.is_none() {
             self.findings.agent = Some(agent);
         }
@@ -93,7 +93,7 @@ impl<'r> Attempt<'_, 'r> {
         Ok(Established { chain, proof, agent })
     }
 
-    /// Once the body has arrived: repeats the checks whose result the wait may have changed, then authorizes.
+    /// After the body has arrived: repeats the checks that the wait may have changed, then authorizes.
     pub(super) fn resume(
         &mut self,
         established: &Established,
@@ -110,7 +110,7 @@ impl<'r> Attempt<'_, 'r> {
         self.check_freshness(world)?;
         let now = UnixTime(world.now().second());
         check_still_valid(self.policy, &established.chain, now, world)?;
-        // The memory of used proofs keeps none beyond its window: later ones would count as often as they were held.
+        // The replay memory forgets proofs after their window: without this check, a held proof could count twice.
         let window = self.policy.limits.verification.proof_window;
         if established
             .proof
@@ -119,12 +119,12 @@ impl<'r> Attempt<'_, 'r> {
         {
             return Err(Reason::ProofOutsideWindow.into());
         }
-        // Nothing at all is no JSON, and no body either.
+        // An empty body is not JSON, and counts as absent.
         let body = (!body.is_empty()).then_some(body);
         self.authorize(established, routed, body, world)
     }
 
-    /// Holds the arguments against the proof and the chain's constraints, then uses the proof up.
+    /// Checks the arguments against the proof and the chain's constraints, then marks the proof as used.
     pub(super) fn authorize(
         &mut self,
         established: &Established,
@@ -157,9 +157,9 @@ impl<'r> Attempt<'_, 'r> {
             let identity = Identity::new(&chain.chain, *agent, tool, self.policy.identity_headers)?;
             Ok::<_, Denial>(Grant::new(routed.index, *agent, identity))
         })?;
-        // Last, because it is remembered: only what is otherwise allowed uses a proof up.
+        // Last, because it is remembered: only a request that is otherwise allowed uses its proof up.
         if let Some(proof) = proof {
-            // A decision that is not carried out uses nothing up: another filter may enforce it in a moment.
+            // A shadow decision uses no proof up: another filter may enforce the same request.
             if self.mode == Mode::Shadow {
                 return Ok(grant);
             }
@@ -173,7 +173,7 @@ impl<'r> Attempt<'_, 'r> {
         self.request.has_body && self.requirement.reads_body()
     }
 
-    /// What the headers say of a body that is to be read.
+    /// Checks the headers of a body that is to be read.
     fn check_body_header(&self) -> Result<(), Denial> {
         body::check_media_type(self.request)?;
         let announced = match self.request.header("content-length") {
@@ -186,7 +186,7 @@ impl<'r> Attempt<'_, 'r> {
         Ok(())
     }
 
-    /// Whether we know enough of revocations, or the rule makes do with less for a chain that is known.
+    /// Whether the revocation state is fresh enough, or the rule accepts an older one for a known chain.
     fn check_freshness(&mut self, world: &impl World) -> Result<(), Denial> {
         match (world.freshness(), self.requirement.stale_limit) {
             (Freshness::Fresh, _) => {
@@ -202,8 +202,8 @@ impl<'r> Attempt<'_, 'r> {
         }
     }
 
-    /// The delegation as presented, and whether it is known. What is known needs no further look: it had one when it was
-    /// not known yet.
+    /// The presented delegation, and whether it is known. A known one needs no further check: it passed them when it
+    /// was new.
     fn presented(&self, now: UnixTime) -> Result<Presented<'r>, Denial> {
         let presented = match self.request.delegation {
             Header::Absent => return Err(Reason::DelegationMissing.into()),
@@ -224,7 +224,7 @@ impl<'r> Attempt<'_, 'r> {
         Ok(Presented::New { text, key })
     }
 
-    /// The proof, if the rule wants one; nothing in it has been verified.
+    /// The proof, if the rule requires one. Nothing in it is verified yet.
     fn proof(&self) -> Result<Option<Proof<'r>>, Denial> {
         if self.requirement.proof != ProofKind::Pop {
             return Ok(None);
@@ -244,7 +244,7 @@ impl<'r> Attempt<'_, 'r> {
         Ok(Some(Proof::parse(presented, &self.policy.limits.verification)?))
     }
 
-    /// The client's certificate, if the rule wants one.
+    /// The client's certificate, if the rule requires one.
     fn certificate(&self, world: &impl World) -> Result<Option<[u8; 32]>, Denial> {
         if self.requirement.proof != ProofKind::Mtls {
             return Ok(None);
@@ -255,9 +255,9 @@ impl<'r> Attempt<'_, 'r> {
             .ok_or_else(|| Reason::CertificateMissing.into())
     }
 
-    /// Whether the client's certificate is the one that the leaf's `cnf` names: by its digest, by the SPIFFE ID in it, or
-    /// by both. A digest is that of one certificate, and TLS has proven its key; an ID is worth as much as the authority
-    /// that put it there, so that it suffices only where Envoy has validated the certificate.
+    /// Checks the client's certificate against the leaf's `cnf`: by its digest, by its SPIFFE ID, or by both. A digest
+    /// names one certificate, and TLS has proven its key. An ID is only as trustworthy as the authority that signed it,
+    /// so it suffices only if Envoy has validated the certificate.
     fn check_certificate(
         &self,
         leaf: &VerifiedToken,
@@ -293,7 +293,7 @@ impl<'r> Attempt<'_, 'r> {
         {
             return Err(Reason::NonceRequired.into());
         }
-        // The replay memory relies on it: what is used up before a restart must not look fresh after.
+        // The replay memory relies on this: a proof that was used before a restart must not look fresh after it.
         if proof.issued_at() > now.plus(self.policy.limits.proof_clock_skew) {
             return Err(Reason::ProofOutsideWindow.into());
         }

@@ -1,11 +1,11 @@
-//! The decision cache: requests like one that was allowed before.
+//! The decision cache: requests equal to one that was allowed before.
 //!
-//! An agent that sends the same request again, under the same delegation, needs less work: the rule that covers the
-//! request, its arguments, and whether the delegation grants them cannot have changed. The engine checks what can change
-//! on every request: freshness, expiry, revocation, and room for the record. A request that is not found here, or fails
-//! one of those checks, is decided in full, and only a full decision denies.
+//! An agent that repeats a request under the same delegation needs less work: the matching rule, the arguments, and
+//! whether the delegation grants them cannot have changed. The engine still checks what can change: freshness, expiry,
+//! revocation, and room for the record. A request that is not found here, or fails one of those checks, is decided in
+//! full, and only a full decision denies.
 //!
-//! Two requests are equal if their texts are: the texts are compared whole, not by a hash.
+//! Two requests are equal if their texts are. The texts are compared whole, not by a hash.
 
 use std::cell::OnceCell;
 use std::rc::{Rc, Weak};
@@ -16,30 +16,31 @@ use crate::chains::CachedChain;
 use crate::grant::Grant;
 use crate::request::{Header, Request};
 
-/// A fixed number of places. A request has one of them, which another takes over that is asked twice in a row.
+/// A fixed number of slots. A request maps to one of them. Another request takes a slot over if it is asked twice in a
+/// row.
 ///
-/// The chain itself stays the cache's: one that the cache has let go of is not found here either.
+/// The chain itself belongs to the chain cache: a request whose chain was evicted there is not found here either.
 #[derive(Debug)]
 pub struct DecisionCache {
     places: Vec<Place>,
 }
 
-/// A request that was allowed, and what there is to know about the next one like it.
+/// An allowed request, and the data for equal requests.
 #[derive(Debug)]
 pub struct CachedDecision {
     /// The request's texts.
     texts: [Box<[u8]>; 4],
     chain: Weak<CachedChain>,
-    /// What it was granted.
+    /// Its grant.
     pub grant: Rc<Grant>,
-    /// The place of the rule that covers it.
+    /// The index of its rule.
     pub rule_index: usize,
     /// Its arguments in canonical form, if they are recorded.
     pub arguments: Option<Rc<str>>,
     evidence: OnceCell<Box<[u8]>>,
 }
 
-/// The texts that a decision on a request depends on, where it depends on nothing else.
+/// The texts that a decision on a request depends on, if it depends on nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestFingerprint<'r> {
     texts: [&'r [u8]; 4],
@@ -48,7 +49,7 @@ pub struct RequestFingerprint<'r> {
 
 #[derive(Debug, Default)]
 struct Place {
-    /// Of the request that had this place last.
+    /// The hash of the last request of this slot.
     hash: u64,
     decision: Option<Rc<CachedDecision>>,
 }
@@ -56,19 +57,19 @@ struct Place {
 // === impl DecisionCache ===
 
 impl DecisionCache {
-    /// A memory of at most so many requests; 0 turns it off.
+    /// A cache of at most `entries` requests; 0 turns it off.
     pub fn new(entries: usize) -> Self {
         let mut places = Vec::new();
         places.resize_with(entries, Place::default);
         Self { places }
     }
 
-    /// Whether nothing is ever remembered.
+    /// Whether the cache is off.
     pub fn is_off(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// The request like this one that was allowed, if it is remembered, and its chain if that is still kept.
+    /// The equal request that was allowed, if it is cached, and its chain if that is still cached.
     pub fn find(
         &self,
         fingerprint: &RequestFingerprint<'_>,
@@ -84,8 +85,8 @@ impl DecisionCache {
         Some((Rc::clone(cached), chain))
     }
 
-    /// A request was allowed. It is remembered if the last one of its place was, as far as can be told, the same: who never
-    /// asks for the same thing twice does not pay for this memory.
+    /// Adds an allowed request, if the previous request of its slot was, judging by its hash, the same. So clients that
+    /// never repeat a request do not pay for this cache.
     pub fn remember(
         &mut self,
         fingerprint: &RequestFingerprint<'_>,
@@ -133,7 +134,7 @@ impl DecisionCache {
 // === impl CachedDecision ===
 
 impl CachedDecision {
-    /// What the events of all requests like this one have in common, encoded; `encode` does it the first time.
+    /// The common part of the events of equal requests, encoded. `encode` runs the first time.
     pub fn evidence(&self, encode: impl FnOnce(&mut Vec<u8>)) -> &[u8] {
         self.evidence.get_or_init(|| {
             let mut encoded = Vec::new();
@@ -151,8 +152,8 @@ impl CachedDecision {
 // === impl RequestFingerprint ===
 
 impl<'r> RequestFingerprint<'r> {
-    /// What tells the request from others, if these texts are all that a decision about it may depend on but for what a
-    /// rule asks of its other headers or of its holder.
+    /// The fingerprint of a request, if a decision about it depends only on these texts, apart from a rule's conditions
+    /// on other headers or on the holder.
     pub fn of(request: &Request<'r>) -> Option<Self> {
         let Header::Once(delegation) = request.delegation else {
             return None;
@@ -160,9 +161,9 @@ impl<'r> RequestFingerprint<'r> {
         if request.has_body || request.leaves_http {
             return None;
         }
-        // What differs most often first: a comparison ends at the first difference.
+        // The text that differs most often first: the comparison stops at the first difference.
         let texts = [request.path, delegation, request.method, request.authority];
-        // The end of a delegation is its signature, which no two share by chance.
+        // A delegation ends with its signature, which no two share by chance.
         let tail = delegation
             .len()
             .checked_sub(TAIL_BYTES)
@@ -175,7 +176,7 @@ impl<'r> RequestFingerprint<'r> {
     }
 }
 
-/// Stirs a text into a hash that only has to spread, not to tell apart.
+/// Mixes a text into a hash that only has to distribute requests among slots.
 fn mix(hash: u64, text: &[u8]) -> u64 {
     let (words, rest) = text.as_chunks::<8>();
     let mut last = [0; 8];
@@ -184,13 +185,12 @@ fn mix(hash: u64, text: &[u8]) -> u64 {
     let words = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word));
     words.chain([length]).fold(hash, |hash, word| {
         let product = (hash ^ word).wrapping_mul(SPREAD);
-        // A product alone would not let what is high have a say in what is low.
+        // In a product alone, the high bits would not affect the low ones.
         product ^ (product >> 32)
     })
 }
 
-/// Whether two texts are the same, looking at eight bytes at a time: the compiler's own comparison looks at each alone in
-/// Wasm.
+/// Whether two texts are equal, comparing eight bytes at a time: in Wasm, the compiler's own comparison is bytewise.
 fn is_equal(own: &[u8], other: &[u8]) -> bool {
     let ((words, rest), (other_words, other_rest)) = (own.as_chunks::<8>(), other.as_chunks::<8>());
     own.len() == other.len()
@@ -201,10 +201,10 @@ fn is_equal(own: &[u8], other: &[u8]) -> bool {
             .all(|(word, other)| u64::from_le_bytes(*word) == u64::from_le_bytes(*other))
 }
 
-/// Bytes of a delegation's end that its place depends on.
+/// Bytes of a delegation's end that determine its slot.
 const TAIL_BYTES: usize = 32;
 
-/// The most bytes of a request's path, delegation, method and host together: a longer one is not remembered.
+/// The most bytes of a request's path, delegation, method and host together. A longer request is not cached.
 pub const MAX_TEXT_BYTES: usize = 4096;
 
 /// 2^64 divided by the golden ratio, odd.

@@ -1,4 +1,4 @@
-//! Requests like one that was allowed before: decided with less work, and never otherwise.
+//! Equal requests: decided with less work, but never differently.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::audit::events::{Record, Recorder};
 use crate::usage_sketch::Amount;
 
-/// An engine of the usual configuration with room for so many repeats, and with more rules.
+/// An engine of the usual configuration with this many cache entries, and with more rules.
 fn engine_with(entries: usize, more_rules: &str, world: &mut TestWorld) -> Engine {
     let configuration = format!(
         r#"{{
@@ -42,7 +42,7 @@ fn engine_with(entries: usize, more_rules: &str, world: &mut TestWorld) -> Engin
     Engine::new(policy.into(), [6; 16], replay)
 }
 
-/// What there is to see of a decision, and whether it was made by fingerprint.
+/// The visible parts of a decision, and whether the decision cache made it.
 fn seen(engine: &mut Engine, world: &mut TestWorld, headers: &[(&str, &str)], has_body: bool) -> (String, bool) {
     let serialized = serialize(headers);
     let request = Request::parse(&serialized, &HeaderNames::default(), has_body).unwrap();
@@ -69,7 +69,7 @@ fn seen(engine: &mut Engine, world: &mut TestWorld, headers: &[(&str, &str)], ha
     (text, findings.cached_decision.is_some())
 }
 
-/// How often one must ask until fingerprint decides: verified, found, seen twice.
+/// Repeats a request until the decision cache knows it: verified, found, seen twice.
 fn ask_until_known(engine: &mut Engine, world: &mut TestWorld, headers: &[(&str, &str)]) {
     for _ in 0..3 {
         assert!(!seen(engine, world, headers, false).1);
@@ -78,21 +78,21 @@ fn ask_until_known(engine: &mut Engine, world: &mut TestWorld, headers: &[(&str,
 }
 
 #[test]
-fn the_same_request_again_is_decided_by_likeness() {
+fn a_repeated_request_is_decided_from_the_cache() {
     let world = &mut TestWorld::default();
     let mut engine = engine_with(64, "", world);
     let delegation = delegation();
     let request = read(&delegation);
     seen(&mut engine, world, &request, false);
-    let (found, by_likeness) = seen(&mut engine, world, &request, false);
-    assert!(!by_likeness);
+    let (found, was_cached) = seen(&mut engine, world, &request, false);
+    assert!(!was_cached);
     seen(&mut engine, world, &request, false);
     assert_eq!(seen(&mut engine, world, &request, false), (found, true));
 }
 
-/// The record does not tell which way a decision came about.
+/// The record does not depend on how a decision was made.
 #[test]
-fn the_record_says_the_same_of_a_repeated_request() {
+fn the_record_of_a_repeated_request_is_the_same() {
     let world = &mut TestWorld::default();
     let mut engine = engine_with(64, "", world);
     let mut recorder = Recorder::new(&engine.policy().audit, [7; 16]);
@@ -108,24 +108,24 @@ fn the_record_says_the_same_of_a_repeated_request() {
     let request = Request::parse(&serialized, &HeaderNames::default(), false).unwrap();
     let mut event = |engine: &mut Engine, world: &mut TestWorld| {
         let verdict = decided(engine.decide(&request, world));
-        let by_likeness = verdict.findings.cached_decision.is_some();
+        let was_cached = verdict.findings.cached_decision.is_some();
         let Some(Record { event, owner, .. }) = recorder.record(&verdict, &request, world.now(), Some(5)) else {
             panic!("{verdict:?}");
         };
         let mut event = v1::Event::decode(event).unwrap();
         assert_eq!(std::mem::take(&mut event.arguments_hash).len(), 48);
-        (event, owner, by_likeness)
+        (event, owner, was_cached)
     };
     let (expected, owner, _) = event(&mut plain, world);
     assert_eq!((expected.method.as_str(), expected.request_id.as_str()), ("GET", "one"));
-    // The second time what is constant is not encoded anew.
+    // The second time, the constant part is not encoded again.
     for _ in 0..2 {
         assert_eq!(event(&mut engine, world), (expected.clone(), owner, true));
     }
 }
 
 #[test]
-fn nothing_is_remembered_where_that_is_turned_off() {
+fn nothing_is_cached_if_the_cache_is_off() {
     let world = &mut TestWorld::default();
     let mut engine = engine_with(0, "", world);
     let delegation = delegation();
@@ -135,7 +135,7 @@ fn nothing_is_remembered_where_that_is_turned_off() {
 }
 
 #[test]
-fn what_may_change_is_looked_at_every_time() {
+fn changeable_conditions_are_checked_every_time() {
     let world = &mut TestWorld::default();
     let delegation = delegation();
     let request = read(&delegation);
@@ -165,12 +165,12 @@ fn what_may_change_is_looked_at_every_time() {
     }
 }
 
-/// Makes the world another.
+/// Changes the world.
 type Change = fn(&mut TestWorld);
 
-/// What another chain or another request was allowed, this one was not.
+/// A different chain or request was allowed, not this one.
 #[test]
-fn one_text_that_differs_makes_another_request() {
+fn one_different_text_makes_another_request() {
     let world = &mut TestWorld::default();
     let mut engine = engine_with(64, "", world);
     let delegation = delegation();
@@ -203,12 +203,12 @@ fn one_text_that_differs_makes_another_request() {
     }
     assert!(
         seen(&mut engine, world, &request, false).1,
-        "and the first one is still known"
+        "and the first one is still cached"
     );
 }
 
 #[test]
-fn what_depends_on_more_is_never_decided_by_likeness() {
+fn a_decision_that_depends_on_more_is_never_cached() {
     let world = &mut TestWorld {
         certificate: Some([7; 32]),
         ..TestWorld::default()
@@ -221,7 +221,7 @@ fn what_depends_on_more_is_never_decided_by_likeness() {
         request.extend(more);
         request
     };
-    // A header that is an argument; a proof of another kind; no delegation asked for; none given.
+    // A header as an argument; another kind of proof; no delegation required; no delegation presented.
     for request in [
         with("/tenant/x", &[("x-item", "shoes")]),
         with("/mesh", &[]),
@@ -233,15 +233,15 @@ fn what_depends_on_more_is_never_decided_by_likeness() {
             assert!(!seen(&mut engine, world, &request, false).1, "{request:?}");
         }
     }
-    // A body, whatever is done with it.
+    // A body, even if it is ignored.
     for _ in 0..6 {
         assert!(!seen(&mut engine, world, &with("/uploads/shoes", &[]), true).1);
     }
 }
 
-/// Where any rule looks at a header, the same path may fall under another rule.
+/// If any rule reads a header, the same path may match another rule.
 #[test]
-fn rules_that_look_at_headers_leave_nothing_to_likeness() {
+fn rules_with_header_conditions_turn_the_decision_cache_off() {
     let world = &mut TestWorld::default();
     let beta = r#"{"name": "beta", "match": {"path": "/catalog/{item}", "headers": {"x-beta": {"present": true}}},
         "tool": "unheard-of", "proof": "none", "args": {"item": {"path": "item"}}},"#;
@@ -255,9 +255,9 @@ fn rules_that_look_at_headers_leave_nothing_to_likeness() {
     assert_eq!(decide(&mut engine, world, &request), "tool_not_granted");
 }
 
-/// The cache keeps what is in use, and what is decided by fingerprint is in use.
+/// The chain cache keeps chains in use, and a hit of the decision cache counts as use.
 #[test]
-fn a_chain_that_is_used_by_likeness_outlives_one_that_is_not() {
+fn a_chain_used_by_the_decision_cache_outlives_an_unused_one() {
     let world = &mut TestWorld::default();
     let mut engine = engine_with(64, "", world);
     engine.memories.cache = ChainCache::new(
@@ -278,9 +278,9 @@ fn a_chain_that_is_used_by_likeness_outlives_one_that_is_not() {
     assert!(seen(&mut engine, world, &read(&first), false).1);
 }
 
-/// The cache decides how long a chain is kept: no other memory makes one live longer.
+/// The chain cache decides how long a chain is kept: no other cache extends that.
 #[test]
-fn a_chain_that_the_cache_lets_go_of_is_not_found_by_likeness() {
+fn an_evicted_chain_is_not_found_by_the_decision_cache() {
     let world = &mut TestWorld::default();
     let mut engine = engine_with(64, "", world);
     let delegation = delegation();
@@ -289,13 +289,13 @@ fn a_chain_that_the_cache_lets_go_of_is_not_found_by_likeness() {
         .memories
         .cache
         .remove(engine.memories.cache.key(delegation.as_bytes()));
-    let (seen, by_likeness) = seen(&mut engine, world, &read(&delegation), false);
-    assert!(!by_likeness && seen.contains("Some(Miss)"), "{seen}");
+    let (seen, was_cached) = seen(&mut engine, world, &read(&delegation), false);
+    assert!(!was_cached && seen.contains("Some(Miss)"), "{seen}");
 }
 
-/// Random requests in a random world: an engine that remembers nothing decides the same, and says the same of it.
+/// Random requests in a random world: an engine without caches makes the same decisions, with the same records.
 #[test]
-fn likeness_never_changes_a_decision() {
+fn the_decision_cache_never_changes_a_decision() {
     let (mut plain_world, mut world) = (TestWorld::default(), TestWorld::default());
     let mut plain = engine_with(0, "", &mut plain_world);
     let mut engine = engine_with(3, "", &mut world);
@@ -323,7 +323,7 @@ fn likeness_never_changes_a_decision() {
         state ^= state << 17;
         usize::try_from(state % below as u64).unwrap()
     };
-    let mut by_likeness = 0;
+    let mut cached = 0;
     for step in 0..20_000 {
         if draw(30) == 0 {
             let (what, value) = (draw(9), draw(4));
@@ -353,7 +353,7 @@ fn likeness_never_changes_a_decision() {
                 ":authority",
                 ["payments.example", "payments.example", "inner.example"][draw(3)],
             ),
-            // The first more often than the others.
+            // The first ones more often than the others.
             (":path", paths[draw(paths.len()).saturating_sub(3)]),
             ("delegation", delegations[draw(9).saturating_sub(5)]),
             ("x-item", ["shoes", "hats"][draw(2)]),
@@ -363,7 +363,7 @@ fn likeness_never_changes_a_decision() {
         let found = seen(&mut engine, &mut world, &request, has_body);
         assert_eq!(found.0, expected.0, "step {step}: {request:?}");
         assert!(!expected.1);
-        by_likeness += usize::from(found.1);
+        cached += usize::from(found.1);
     }
-    assert!(by_likeness > 1_000, "{by_likeness}");
+    assert!(cached > 1_000, "{cached}");
 }

@@ -1,4 +1,4 @@
-//! What earlier requests have left behind.
+//! The caches and memories that earlier requests have filled.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use crate::config::{Policy, ProofKind, Requirement};
 use crate::grant::Grant;
 use crate::proofs::{Nonces, ReplayMemory};
 
-/// What earlier requests have left behind.
+/// The caches and memories that earlier requests have filled.
 #[derive(Debug)]
 pub(super) struct Memories {
     pub(super) cache: ChainCache,
@@ -24,12 +24,12 @@ pub(super) struct Memories {
 }
 
 impl Memories {
-    /// None yet. `cache_secret` is random and stays in this VM.
+    /// Empty ones. `cache_secret` is random and stays in this VM.
     pub(super) fn new(policy: &Policy, cache_secret: [u8; 16], replay: ReplayMemory) -> Self {
         Self {
             cache: ChainCache::new(cache_secret, policy.limits.cache),
             refused: RefusedChains::new(policy.limits.refused_entries),
-            // Where rules tell requests apart by their headers, equal fingerprints say nothing.
+            // If rules have header conditions, equal fingerprints do not mean equal requests.
             decisions: DecisionCache::new(if policy.routes.ask_of_headers() {
                 0
             } else {
@@ -49,8 +49,9 @@ impl Memories {
         }
     }
 
-    /// A request was allowed: one like it will be, as long as nothing changes that is looked at every time. That needs a rule
-    /// that asks for no proof, which would be another each time, and reads no other headers.
+    /// Caches an allowed request: an equal one will be allowed too, unless one of the conditions that are always
+    /// checked has changed. That requires a rule without a proof, which would differ each time, and without other
+    /// headers.
     pub(super) fn remember(
         &mut self,
         fingerprint: &RequestFingerprint<'_>,

@@ -1,14 +1,14 @@
 //! The decision about one request: its checks, in a fixed order.
 //!
-//! | file | its one job |
+//! | file | task |
 //! |---|---|
-//! | `world` | what a decision needs of the world around it |
-//! | `verdict` | a decision with what was established on the way to it |
-//! | `routing` | the rule that a request falls under |
-//! | `attempt` | one request under one rule that asks for a delegation |
+//! | `world` | the inputs of a decision from its environment |
+//! | `verdict` | a decision, and the findings on the way to it |
+//! | `routing` | the rule that a request matches |
+//! | `attempt` | one request under one rule that requires a delegation |
 //! | `verification` | the verified chain of a request, from a cache or by verifying it |
-//! | `memories` | what earlier requests have left behind |
-//! | `decision_cache` | requests like one that was allowed before |
+//! | `memories` | the caches and memories that earlier requests have filled |
+//! | `decision_cache` | requests equal to one that was allowed before |
 
 mod attempt;
 pub mod decision_cache;
@@ -47,17 +47,17 @@ pub struct Engine {
     memories: Memories,
 }
 
-/// What comes of a request's headers.
+/// The result of a request's headers.
 #[derive(Debug)]
 pub enum Outcome<'p> {
     /// The decision.
     Decided(Verdict<'p>),
-    /// All is well so far, and the rule reads the body: hold the request until its body has arrived, then
+    /// All checks passed so far, and the rule reads the body: hold the request until its body has arrived, then call
     /// [`Engine::resume`].
     NeedsBody(Held),
 }
 
-/// A request that is held for its body, with what its headers have established.
+/// A request that is held for its body, with the findings from its headers.
 #[derive(Debug)]
 pub struct Held {
     rule_index: usize,
@@ -72,7 +72,7 @@ impl Engine {
         Self { policy, memories }
     }
 
-    /// Time has passed, and no request waits: work that pays later is done now.
+    /// Time has passed, and no request waits: computes tables of hot keys.
     pub fn on_tick(&self) {
         self.memories.hot_keys.prepare(TABLES_PER_TICK);
     }
@@ -82,24 +82,24 @@ impl Engine {
         &self.policy
     }
 
-    /// The cache, for its figures.
+    /// The cache, for its metrics.
     pub fn cache(&self) -> &ChainCache {
         &self.memories.cache
     }
 
-    /// How often chains were found that other workers had verified.
+    /// Counters of the cache that the workers share.
     pub fn shared_cache(&self) -> chains::shared::Counters {
         self.memories.shared.counters
     }
 
-    /// Time has passed: shows the other workers what was verified here. Not while a request waits.
+    /// Time has passed: shares the chains that were verified here with other workers. Not while a request waits.
     pub fn share_chains(&mut self, now: UnixTime, store: &mut impl SharedStore, keys: Option<&CacheKeys>) {
         if let Some(keys) = keys {
             self.memories.shared.write_waiting(now, store, keys);
         }
     }
 
-    /// Decides one request, if its headers are enough for that.
+    /// Decides one request, if its headers are sufficient.
     pub fn decide(&mut self, request: &Request<'_>, world: &mut impl World) -> Outcome<'_> {
         let Self { policy, memories } = self;
         let is_remembered = !memories.decisions.is_off();
@@ -154,9 +154,9 @@ impl Engine {
         Outcome::Decided(routed.verdict(decision, findings, &memories.nonces, world))
     }
 
-    /// Decides a request that was held for its body. `body` is all of it, or more than is read of one.
+    /// Decides a request that was held for its body. `body` is all of it, or more than the limit.
     ///
-    /// What may have changed while the request was held is looked at once more: freshness, expiry and revocation.
+    /// Repeats the checks that the wait may have changed: freshness, expiry and revocation.
     pub fn resume(&mut self, held: Held, request: &Request<'_>, body: &[u8], world: &mut impl World) -> Verdict<'_> {
         let Self { policy, memories } = self;
         let Held {
@@ -166,7 +166,7 @@ impl Engine {
         } = held;
         let routed = match route(policy, request) {
             Ok(Some(routed)) if routed.index == rule_index => routed,
-            // The headers are not those that were decided upon.
+            // The headers differ from the ones that were checked.
             Ok(_) => return Verdict::without_rule(Mode::Enforce, Decision::Deny(Reason::HostFailure.into())),
             Err(denial) => return Verdict::without_rule(policy.mode, Decision::Deny(denial)),
         };
@@ -191,9 +191,9 @@ impl Engine {
         routed.verdict(decision, findings, &memories.nonces, world)
     }
 
-    /// Whether the request would be let through but for what is known of revocations, which is nothing yet, so that it is
-    /// worth its while to wait for that. Not where a decision is not carried out: nothing may be delayed there. Nor for
-    /// a body that is to be read: the host cannot hold a request first without its body and then for it.
+    /// Whether the request was denied only because there are no revocations yet, so that waiting for them helps. False
+    /// for a shadow decision, which must not delay requests. False for a body that is to be read: the host cannot first
+    /// hold a request without its body and then for it.
     pub fn is_unready(verdict: &Verdict<'_>, has_body: bool) -> bool {
         let is_not_ready = matches!(&verdict.decision, Decision::Deny(denial) if denial.reason == Reason::NotReady);
         let reads_body = |rule: &Rule| rule.requirement.as_ref().is_some_and(Requirement::reads_body);
@@ -201,12 +201,12 @@ impl Engine {
         is_not_ready && verdict.mode == Mode::Enforce && !(has_body && reads_body)
     }
 
-    /// Denies a request that waited for the knowledge of revocations.
+    /// Denies a request that waited for the first snapshot.
     pub fn give_up_unready(&self, rule_index: usize) -> Verdict<'_> {
         self.denied(rule_index, Reason::NotReady, Findings::default())
     }
 
-    /// Denies a request that was held and is held no longer.
+    /// Denies a held request that is no longer held.
     pub fn turn_away(&self, held: Held, reason: Reason) -> Verdict<'_> {
         self.denied(held.rule_index, reason, held.findings)
     }
@@ -221,12 +221,12 @@ impl Engine {
 }
 
 impl Held {
-    /// Whose request it is.
+    /// The principal and holder of the request.
     pub fn sharers(&self) -> Sharers {
         self.established.chain.sharers
     }
 
-    /// The key that signed its proof, and the proof's id, if it has one.
+    /// The key that signed its proof, and the proof's id, if there is one.
     pub fn proof(&self) -> Option<(Thumbprint, &str)> {
         let Established { chain, proof, .. } = &self.established;
         let holder = chain.chain.leaf().holder().thumbprint();
@@ -234,8 +234,8 @@ impl Held {
     }
 }
 
-/// Allows a request that is like one that was allowed before, if all that may have changed since is as it has to be. Any other
-/// request goes the long way, on which it is denied.
+/// Allows a request that equals an allowed one, if all changeable conditions still hold. Any other request takes the
+/// full path, which may deny it.
 fn from_cache<'p>(
     policy: &'p Policy,
     memories: &Memories,
@@ -266,7 +266,7 @@ fn from_cache<'p>(
     })
 }
 
-/// Tables of hot keys that one tick works out, at one to two milliseconds each, and once some ten for the base point.
+/// Tables of hot keys that one tick computes, at one to two milliseconds each, and once about ten for the base point.
 const TABLES_PER_TICK: usize = 2;
 
 #[cfg(test)]

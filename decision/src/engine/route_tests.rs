@@ -1,8 +1,8 @@
-//! What Envoy routes by and what rules match by: a request that they may read differently is denied.
+//! Differences between Envoy's routes and the rules: a request that they may read differently is denied.
 
 use super::*;
 
-/// An engine with these rules, and these members beside them.
+/// An engine with these rules and further members.
 fn engine_with(members: &str, rules: &str) -> (Engine, TestWorld) {
     let mut world = TestWorld::default();
     let configuration = format!(
@@ -20,7 +20,7 @@ fn engine_with(members: &str, rules: &str) -> (Engine, TestWorld) {
     (Engine::new(policy.into(), [6; 16], replay), world)
 }
 
-/// What becomes of a request without a delegation: under a protected rule it is denied for that.
+/// The result of a request without a delegation: under a protected rule it is denied for that.
 fn ask(engine: &mut Engine, world: &mut TestWorld, method: &str, host: &str, path: &str) -> &'static str {
     let request = [(":method", method), (":authority", host), (":path", path)];
     decide(engine, world, &request)
@@ -49,7 +49,7 @@ mod a_method {
     }
 
     #[test]
-    fn in_capitals_is_matched_as_it_is_written() {
+    fn in_capitals_is_matched_as_written() {
         let (mut engine, mut world) = engine_with("", RULES);
         for (method, expected) in [
             ("POST", PROTECTED),
@@ -64,7 +64,7 @@ mod a_method {
     }
 
     #[test]
-    fn is_not_taken_for_a_repeated_request_in_another_letter_case() {
+    fn in_another_letter_case_is_not_a_repeated_request() {
         let rules = r#"{"name": "catalog", "match": {"path": "/catalog/{item}"}, "tool": "read",
             "args": {"item": {"path": "item"}}, "proof": "none"}"#;
         let (mut engine, mut world) = engine_with("", rules);
@@ -90,7 +90,7 @@ mod a_host {
 
     /// Envoy's virtual hosts compare the authority with its port and trailing dot, and services without.
     #[test]
-    fn that_envoy_may_route_as_another_is_denied_where_rules_tell_hosts_apart() {
+    fn that_envoy_may_route_differently_is_denied_if_rules_have_host_conditions() {
         let (mut engine, mut world) = engine_with("", RULES);
         for host in [
             "shop.example:80",
@@ -114,7 +114,7 @@ mod a_host {
     }
 
     #[test]
-    fn in_its_plain_form_or_where_no_rule_tells_hosts_apart_is_taken() {
+    fn in_its_plain_form_or_without_host_conditions_is_accepted() {
         let (mut engine, mut world) = engine_with("", RULES);
         for (host, path, expected) in [
             ("shop.example", "/v1/a", "allow"),
@@ -131,7 +131,7 @@ mod a_host {
     }
 
     #[test]
-    fn with_a_port_is_taken_where_the_configuration_says_that_envoy_ignores_it() {
+    fn with_a_port_is_accepted_if_the_configuration_says_that_envoy_ignores_it() {
         let (mut engine, mut world) = engine_with(r#""hosts": {"allow": ["port"]},"#, RULES);
         for (host, expected) in [
             ("shop.example:80", "allow"),
@@ -183,7 +183,7 @@ mod a_path {
     }
 
     #[test]
-    fn in_another_spelling_is_another_path_where_the_configuration_says_so() {
+    fn in_another_spelling_is_another_path_if_the_configuration_says_so() {
         let members = r#""paths": {"allow": ["letter_case", "trailing_slash", "format_suffix"]},"#;
         let (mut engine, mut world) = engine_with(members, RULES);
         for path in SPELLINGS {
@@ -202,7 +202,7 @@ mod a_rule_that_names_its_clusters {
         {"name": "open", "match": {"path": "/**"}, "public": true, "clusters": ["site"]}"#;
 
     #[test]
-    fn takes_no_request_that_goes_elsewhere() {
+    fn allows_no_request_to_another_cluster() {
         let (mut engine, mut world) = engine_with("", RULES);
         for (cluster, path, expected) in [
             (Some("site"), "/", "allow"),
@@ -219,9 +219,9 @@ mod a_rule_that_names_its_clusters {
         }
     }
 
-    /// Envoy's routes may go by headers, which a repeated request need not have.
+    /// Envoy's routes may depend on headers, which a repeated request need not have.
     #[test]
-    fn is_asked_again_for_a_repeated_request() {
+    fn is_checked_again_for_a_repeated_request() {
         let (mut engine, mut world) = engine_with("", RULES);
         let delegation = delegation();
         let mut request = read(&delegation);

@@ -1,4 +1,4 @@
-//! The rule that a request falls under.
+//! The rule that a request matches.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use crate::request::Request;
 use crate::request::target::{self, Host, Target};
 use crate::route::{Captures, Unclear};
 
-/// A request with the rule it falls under.
+/// A request with its matching rule.
 pub(super) struct Routed<'p, 'r> {
     pub(super) rule: &'p Rule,
     pub(super) index: usize,
@@ -39,8 +39,8 @@ impl<'p> Routed<'p, '_> {
     }
 }
 
-/// Whether Envoy sends the request where its rule says, if the rule says it. Envoy's routes may read a request differently
-/// from our rules: `prefix: /admin` also takes `/adminx`.
+/// Whether Envoy sends the request to a cluster of its rule, if the rule names clusters. Envoy's routes may read a
+/// request differently from the rules: `prefix: /admin` also matches `/adminx`.
 pub(super) fn goes_where_expected(rule: &Rule, world: &impl World) -> bool {
     rule.clusters.is_empty()
         || world
@@ -48,19 +48,19 @@ pub(super) fn goes_where_expected(rule: &Rule, world: &impl World) -> bool {
             .is_some_and(|found| rule.clusters.iter().any(|cluster| cluster.as_bytes() == found))
 }
 
-/// The rule that the request falls under, if any.
+/// The rule that the request matches, if any.
 pub(super) fn route<'p, 'r>(policy: &'p Policy, request: &Request<'r>) -> Result<Option<Routed<'p, 'r>>, Denial> {
     if target::is_ambiguous_method(request.method) {
         return Err(Reason::MethodAmbiguous.into());
     }
     let target = Target::parse(request.path, policy.paths).map_err(|_| match request.leaves_http {
-        // A CONNECT has no path, or one that is none: say what is wrong with the request, not with its path.
+        // A CONNECT has no path or an invalid one: name the problem of the request, not of its path.
         true => Reason::UpgradeDenied,
         false => Reason::PathAmbiguous,
     })?;
     let host = Host::parse(request.authority).ok_or(Reason::HostMalformed)?;
     let found = match policy.routes.find(host, request, &target) {
-        // Without a rule the request is denied anyway, and this says why more plainly.
+        // Without a rule, the request is denied anyway, and this reason is clearer.
         Err(Unclear::Spelling) if policy.unmatched == Unmatched::Deny => None,
         found => found?,
     };

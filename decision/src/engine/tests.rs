@@ -1,4 +1,4 @@
-//! Every way a request can come out, in the order the engine asks its questions.
+//! Every outcome of a request, in the order of the engine's checks.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::samples::{self, AUDIENCE, ISSUER, NOW, Store, derived, grant, key, pr
 use crate::shared_store::{StoreFailure, Version};
 use crate::usage_sketch::UserKey;
 
-/// A world where all is well, until a test says otherwise.
+/// A world in which all checks pass, unless a test changes it.
 struct TestWorld {
     now: i64,
     freshness: Freshness,
@@ -32,7 +32,7 @@ struct TestWorld {
 struct Log {
     epoch: u64,
     delegation: Option<&'static str>,
-    /// The ids from the root down to the token that is revoked.
+    /// The ids from the root down to the revoked token.
     path: &'static [&'static str],
     issuer_floor: Option<UnixTime>,
     log_floor: Option<UnixTime>,
@@ -122,7 +122,7 @@ fn engine(world: &mut TestWorld) -> Engine {
     engine_that_trusts(&anchor, world)
 }
 
-/// An engine whose configuration says whom to believe in these members.
+/// An engine whose configuration has these trust anchors.
 fn engine_that_trusts(trust: &str, world: &mut TestWorld) -> Engine {
     let configuration = format!(
         r#"{{
@@ -163,7 +163,7 @@ fn engine_that_trusts(trust: &str, world: &mut TestWorld) -> Engine {
     Engine::new(policy.into(), [6; 16], replay)
 }
 
-/// What became of a request: `allow`, or the reason's code.
+/// The result of a request: `allow`, or the reason's code.
 fn decide(engine: &mut Engine, world: &mut TestWorld, request: &[(&str, &str)]) -> &'static str {
     let serialized = serialize(request);
     let request = Request::parse(&serialized, &HeaderNames::default(), false).unwrap();
@@ -180,7 +180,7 @@ fn code(verdict: &Verdict<'_>) -> &'static str {
     }
 }
 
-/// The verdict on a request whose headers are enough for one.
+/// The verdict on a request whose headers are sufficient.
 fn decided(outcome: Outcome<'_>) -> Verdict<'_> {
     match outcome {
         Outcome::Decided(verdict) => verdict,
@@ -257,7 +257,7 @@ fn a_delegated_request_is_allowed_and_its_identity_established() {
 }
 
 #[test]
-fn what_no_rule_covers_is_denied_and_what_is_public_is_not_asked() {
+fn an_unmatched_request_is_denied_and_a_public_one_needs_no_delegation() {
     let world = &mut TestWorld {
         freshness: Freshness::NeverSynced,
         revision: None,
@@ -276,9 +276,9 @@ fn what_no_rule_covers_is_denied_and_what_is_public_is_not_asked() {
     assert_eq!(ask("/x/../healthz", &[]), "path_ambiguous");
 }
 
-/// Whoever has seen a proof can show it with arguments that its signer never asked for.
+/// Any client that has seen a proof can present it with arguments that its signer never requested.
 #[test]
-fn an_agent_is_named_only_for_what_the_proof_says() {
+fn an_agent_is_named_only_for_the_invocation_of_its_proof() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let delegation = delegation();
@@ -311,9 +311,9 @@ fn an_agent_is_named_only_for_what_the_proof_says() {
     }
 }
 
-/// `limits.hot_keys: 0`: the same answers, by ed25519-dalek alone.
+/// `limits.hot_keys: 0`: the same answers, from ed25519-dalek alone.
 #[test]
-fn without_tables_of_keys_every_answer_is_the_same() {
+fn answers_are_the_same_without_tables_of_keys() {
     let trust = |limits: &str| {
         let jwk = key(1).public().to_jwk();
         format!(r#"{limits} "trust_anchors": [{{"issuer": "{ISSUER}", "jwk": {jwk}, "asserts_subjects": true}}]"#)
@@ -342,7 +342,7 @@ fn without_tables_of_keys_every_answer_is_the_same() {
 }
 
 #[test]
-fn what_is_missing_or_doubled_is_said_before_anything_is_verified() {
+fn a_missing_or_repeated_credential_is_reported_before_any_verification() {
     let world = &mut TestWorld {
         freshness: Freshness::NeverSynced,
         ..TestWorld::default()
@@ -378,7 +378,7 @@ fn what_is_missing_or_doubled_is_said_before_anything_is_verified() {
 }
 
 #[test]
-fn without_a_fresh_view_nothing_is_decided_cached_or_not() {
+fn without_a_fresh_view_requests_are_denied_cached_or_not() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let delegation = delegation();
@@ -394,7 +394,7 @@ fn without_a_fresh_view_nothing_is_decided_cached_or_not() {
 }
 
 #[test]
-fn a_revocation_is_honoured_on_the_very_next_request() {
+fn a_revocation_applies_to_the_next_request() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let delegation = delegation();
@@ -436,7 +436,7 @@ fn a_revoked_delegation_leaves_its_sibling_alone() {
 }
 
 #[test]
-fn a_delegation_that_took_over_the_id_of_another_is_revoked_alone() {
+fn a_delegation_that_reuses_the_id_of_another_is_revoked_alone() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let (one, two) = (root(grant("one", 2, TOOLS)), root(grant("two", 2, TOOLS)));
@@ -450,7 +450,7 @@ fn a_delegation_that_took_over_the_id_of_another_is_revoked_alone() {
 }
 
 #[test]
-fn a_floor_counts_for_roots_dated_up_to_the_allowed_skew_after_it() {
+fn an_issuer_revocation_includes_roots_issued_within_the_allowed_skew_after_it() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     // Its root was issued at NOW - 60.
@@ -481,7 +481,7 @@ fn a_cached_chain_expires_on_time() {
 }
 
 #[test]
-fn the_chain_must_be_meant_for_us_and_grant_the_tool() {
+fn the_chain_must_have_our_audience_and_grant_the_tool() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let mut elsewhere = grant("root", 2, TOOLS);
@@ -492,7 +492,7 @@ fn the_chain_must_be_meant_for_us_and_grant_the_tool() {
 }
 
 #[test]
-fn arguments_are_taken_from_the_request_and_held_against_the_grant() {
+fn arguments_come_from_the_request_and_are_checked_against_the_grant() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let delegation = delegation();
@@ -543,7 +543,7 @@ fn a_proof_is_the_leaf_holders_recent_and_counts_once() {
 }
 
 #[test]
-fn a_proof_counts_once_whatever_rule_it_is_shown_to() {
+fn a_proof_counts_once_across_all_rules() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let delegation = delegation();
@@ -664,7 +664,7 @@ fn a_spiffe_id_counts_where_envoy_validates_certificates() {
         world.uri = uri;
         assert_eq!(ask(world, "/validated", &by_id), answer, "{uri:?}");
         assert_eq!(ask(world, "/validated", &by_both), answer, "{uri:?}");
-        // Without validation the digest decides, and the ID may only contradict it.
+        // Without validation the digest decides, and the ID can only contradict it.
         assert_eq!(ask(world, "/mesh", &by_both), answer, "{uri:?}");
         assert_eq!(ask(world, "/mesh", &by_id), wrong, "{uri:?}");
         for path in ["/mesh", "/validated"] {
@@ -676,7 +676,7 @@ fn a_spiffe_id_counts_where_envoy_validates_certificates() {
 }
 
 #[test]
-fn only_what_waiting_can_help_waits_for_the_first_snapshot() {
+fn only_requests_that_waiting_can_help_wait_for_the_first_snapshot() {
     let world = &mut TestWorld {
         freshness: Freshness::NeverSynced,
         revision: None,
@@ -689,7 +689,7 @@ fn only_what_waiting_can_help_waits_for_the_first_snapshot() {
         let request = Request::parse(&serialized, &HeaderNames::default(), has_body).unwrap();
         match engine.decide(&request, world) {
             Outcome::Decided(verdict) => Engine::is_unready(&verdict, has_body),
-            Outcome::NeedsBody(_) => panic!("nothing is known of revocations"),
+            Outcome::NeedsBody(_) => panic!("there are no revocations yet"),
         }
     };
     let to = |path| {
@@ -701,7 +701,7 @@ fn only_what_waiting_can_help_waits_for_the_first_snapshot() {
         ]
     };
     assert!(waits(world, &to("/catalog/book"), false));
-    assert!(waits(world, &to("/uploads/book"), true), "nobody reads the body");
+    assert!(waits(world, &to("/uploads/book"), true), "no rule reads the body");
     assert!(waits(world, &to("/orders/a1"), false), "there is no body");
     assert!(!waits(world, &to("/orders/a1"), true), "the body is to be read");
     assert!(
@@ -716,7 +716,7 @@ fn only_what_waiting_can_help_waits_for_the_first_snapshot() {
 }
 
 #[test]
-fn what_can_not_be_recorded_is_not_done() {
+fn a_request_that_cannot_be_recorded_is_denied() {
     let world = &mut TestWorld {
         can_record: false,
         ..TestWorld::default()
@@ -745,7 +745,7 @@ fn an_id_too_long_for_the_record_is_denied() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let long = root(grant(&"x".repeat(257), 2, TOOLS));
-    // It is verified first, and once.
+    // It is verified first, and only once.
     for lookup in [Lookup::Miss, Lookup::Refused] {
         assert_eq!(
             looked_up(&mut engine, world, &long),
@@ -755,7 +755,7 @@ fn an_id_too_long_for_the_record_is_denied() {
 }
 
 #[test]
-fn nothing_that_failed_is_cached() {
+fn failed_requests_are_not_cached() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let good = samples::root(grant("root", 2, TOOLS));
@@ -774,7 +774,7 @@ mod keys {
     use super::*;
     use crate::samples::{key_of, proof_by, root_by};
 
-    /// A root for the agent (key 2) in the issuer's name, by this key and with this id.
+    /// A root for the agent (key 2) in the issuer's name, signed by this key and with this id.
     fn root_of(id: &str, by: &SigningKey) -> String {
         root_by(by, ISSUER, grant(id, 2, TOOLS))
     }
@@ -819,7 +819,7 @@ mod keys {
     }
 
     #[test]
-    fn a_kind_of_key_that_is_not_allowed_for_holders_counts_for_nothing() {
+    fn a_kind_of_key_that_is_not_allowed_for_holders_is_refused() {
         let world = &mut TestWorld::default();
         let mut engine = engine(world);
         let phone = key_of(KeyType::P256, 2);
@@ -847,7 +847,7 @@ mod keys {
     }
 
     #[test]
-    fn a_did_key_issuer_is_believed_for_its_own_signatures_alone() {
+    fn a_did_key_issuer_is_trusted_only_for_its_own_signatures() {
         let device = key_of(KeyType::P256, 7);
         let did = device.public().to_did_key();
         let trust = format!(r#""trust_anchors": [{{"issuer": "{did}", "algorithms": ["ES256"]}}]"#);
@@ -857,13 +857,13 @@ mod keys {
         assert_eq!(decide(&mut engine, world, &read(&own)), "allow");
         let forged = root_by(&key_of(KeyType::P256, 8), &did, grant("forged", 2, TOOLS));
         assert_eq!(decide(&mut engine, world, &read(&forged)), "signature_invalid");
-        // A name is an issuer only if it is listed, whatever key it is made of.
+        // A did:key is an issuer only if it is listed.
         let other = key_of(KeyType::P256, 8);
         let unlisted = root_by(&other, &other.public().to_did_key(), grant("unlisted", 2, TOOLS));
         assert_eq!(decide(&mut engine, world, &read(&unlisted)), "issuer_unknown");
     }
 
-    /// Two devices of the same principal, each with a key of its own, however the configuration lists them.
+    /// Two devices of the same principal, each with its own key, in every form of configuration.
     fn two_devices() -> [(SigningKey, String); 2] {
         [(KeyType::Ed25519, 11), (KeyType::P256, 12)].map(|(kind, number)| {
             let device = key_of(kind, number);
@@ -897,7 +897,7 @@ mod keys {
     }
 
     #[test]
-    fn taking_one_key_out_of_the_configuration_leaves_what_the_others_signed() {
+    fn removing_one_key_from_the_configuration_keeps_the_tokens_of_the_others() {
         let [(_, by_one), (two, by_two)] = two_devices();
         let left = anchor(&format!(r#""jwk": {}, "algorithms": ["ES256"]"#, two.public().to_jwk()));
         let world = &mut TestWorld::default();
@@ -907,7 +907,7 @@ mod keys {
     }
 
     #[test]
-    fn replacing_one_key_leaves_what_the_others_signed() {
+    fn replacing_one_key_keeps_the_tokens_of_the_others() {
         let [old, kept, new] = [21, 22, 23].map(|number| key_of(KeyType::Ed25519, number));
         let [by_old, by_kept, by_new] = [("old", &old), ("kept", &kept), ("new", &new)].map(|(id, by)| root_of(id, by));
         let set = |keys: [&SigningKey; 2]| {
@@ -926,7 +926,7 @@ mod keys {
     }
 
     #[test]
-    fn revoking_one_key_leaves_what_the_others_signed() {
+    fn revoking_one_key_keeps_the_tokens_of_the_others() {
         let [(one, by_one), (two, by_two)] = two_devices();
         let trust = anchors(&[anchor(&format!(
             r#""jwks": {{"keys": [{}, {}]}}, "algorithms": ["Ed25519", "ES256"]"#,
@@ -956,7 +956,7 @@ fn order(delegation: &str) -> Vec<(&'static str, &str)> {
     ]
 }
 
-/// What becomes of a request with this body.
+/// The result of a request with this body.
 fn decide_with_body(engine: &mut Engine, world: &mut TestWorld, request: &[(&str, &str)], body: &[u8]) -> &'static str {
     let serialized = serialize(request);
     let request = Request::parse(&serialized, &HeaderNames::default(), true).unwrap();
@@ -1030,7 +1030,7 @@ fn a_body_of_another_kind_is_not_waited_for() {
 }
 
 #[test]
-fn what_happens_while_a_request_waits_for_its_body_counts() {
+fn changes_while_a_request_waits_for_its_body_count() {
     let mut engine = engine(&mut TestWorld::default());
     let delegation = delegation();
     let serialized = serialize(&order(&delegation));
@@ -1055,7 +1055,7 @@ fn what_happens_while_a_request_waits_for_its_body_counts() {
 }
 
 #[test]
-fn a_request_that_is_not_held_any_longer_leaves_a_record() {
+fn a_request_that_is_no_longer_held_leaves_a_record() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let delegation = delegation();
@@ -1071,7 +1071,7 @@ fn a_request_that_is_not_held_any_longer_leaves_a_record() {
 }
 
 #[test]
-fn a_proof_covers_the_body_and_is_used_up_by_what_is_allowed_only() {
+fn a_proof_covers_the_body_and_only_an_allowed_request_uses_it_up() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let delegation = delegation();
@@ -1093,7 +1093,7 @@ fn a_proof_covers_the_body_and_is_used_up_by_what_is_allowed_only() {
     assert_eq!(with(r#"{"amount": 50, "account": "a1"}"#), "proof_replayed");
 }
 
-/// How the look-up of a request's chain went, and what became of the request.
+/// The result of the look-up of a request's chain, and the result of the request.
 fn looked_up(engine: &mut Engine, world: &mut TestWorld, delegation: &str) -> (Option<Lookup>, &'static str) {
     let serialized = serialize(&read(delegation));
     let request = Request::parse(&serialized, &HeaderNames::default(), false).unwrap();
@@ -1102,7 +1102,7 @@ fn looked_up(engine: &mut Engine, world: &mut TestWorld, delegation: &str) -> (O
 }
 
 #[test]
-fn a_new_leaf_under_a_known_parent_is_verified_onto_it() {
+fn only_the_new_leaf_under_a_known_parent_is_verified() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let root = delegation();
@@ -1117,7 +1117,7 @@ fn a_new_leaf_under_a_known_parent_is_verified_onto_it() {
         (Some(Lookup::Hit), "allow"),
         "a beginning is a chain"
     );
-    // What is known of the parent says nothing of the leaf.
+    // Knowing the parent says nothing about the leaf.
     let (chain, signature) = three.rsplit_once('.').unwrap();
     let forged = format!("{chain}.{}", two.rsplit_once('.').unwrap().1);
     assert_ne!(signature, two.rsplit_once('.').unwrap().1);
@@ -1147,7 +1147,7 @@ fn the_same_bad_chain_is_verified_once() {
             (Some(Lookup::Refused), "signature_invalid")
         );
     }
-    // Nor does another tail buy the same forged root another check; a bad tail takes nothing from its root.
+    // Nor does another tail cause another check of the same forged root. A bad tail does not affect its root.
     let below = |root: &str, id: &str| format!("{root}~{}", derived(root, 2, &grant(id, 3, TOOLS)));
     for id in ["one", "two"] {
         assert_eq!(
@@ -1171,7 +1171,7 @@ fn the_same_bad_chain_is_verified_once() {
     assert_eq!(looked_up(&mut engine, world, &bad_tail).1, "signature_invalid");
     let good_tail = below(&good, "leaf");
     assert_eq!(looked_up(&mut engine, world, &good_tail).1, "allow");
-    // What only its time is against is not remembered.
+    // A chain that is only wrong because of its time is not cached.
     world.now = NOW - 3600;
     let delegation = delegation();
     assert_eq!(
@@ -1186,7 +1186,7 @@ fn the_same_bad_chain_is_verified_once() {
 }
 
 #[test]
-fn a_rule_may_make_do_with_old_knowledge_for_chains_that_are_known() {
+fn a_rule_may_accept_a_stale_state_for_known_chains() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let delegation = delegation();
@@ -1206,17 +1206,17 @@ fn a_rule_may_make_do_with_old_knowledge_for_chains_that_are_known() {
         age: Duration::from_secs(seconds),
     };
     world.freshness = stale(6);
-    assert_eq!(decide(world, &delegation).0, "stale", "it is not known yet");
+    assert_eq!(decide(world, &delegation).0, "stale", "it is not cached yet");
     world.freshness = Freshness::Fresh;
     assert_eq!(decide(world, &delegation), ("allow", None));
     world.freshness = stale(60);
     assert_eq!(decide(world, &delegation), ("allow", Some(Duration::from_secs(60))));
-    assert_eq!(decide(world, &other).0, "stale", "what is new is not believed");
+    assert_eq!(decide(world, &other).0, "stale", "a new chain is not accepted");
     world.freshness = stale(61);
     assert_eq!(decide(world, &delegation).0, "stale");
     world.freshness = Freshness::NeverSynced;
     assert_eq!(decide(world, &delegation).0, "not_ready");
-    // What is known is honoured, however old.
+    // A known revocation applies at any age of the state.
     world.freshness = stale(6);
     (world.log.epoch, world.revision) = (9, Some(2));
     assert_eq!(decide(world, &delegation).0, "revoked_principal");
@@ -1247,7 +1247,7 @@ fn a_shadow_decision_is_made_and_uses_no_proof_up() {
 }
 
 #[test]
-fn a_rule_may_ask_for_a_nonce_of_this_process() {
+fn a_rule_may_require_a_nonce_of_this_process() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let delegation = delegation();
@@ -1262,7 +1262,7 @@ fn a_rule_may_ask_for_a_nonce_of_this_process() {
     };
     let (reason, offered) = decide(world, "p1", None);
     assert_eq!(reason, "nonce_required");
-    let offered = offered.expect("what to carry next time");
+    let offered = offered.expect("a nonce for the next proof");
     assert_eq!(decide(world, "p2", Some("made up")).0, "nonce_required");
     assert_eq!(decide(world, "p3", Some(&offered)), ("allow", None));
     let (reason, next) = decide(world, "p3", Some(&offered));
@@ -1271,7 +1271,7 @@ fn a_rule_may_ask_for_a_nonce_of_this_process() {
     assert_eq!(
         decide(world, "p4", Some(&offered)).0,
         "allow",
-        "it is not the nonce that is used up"
+        "the nonce is not used up"
     );
 }
 
@@ -1333,7 +1333,7 @@ mod a_chain_that_workers_share {
         engine.share_chains(UnixTime(world.now), &mut world.store, world.cache_keys.as_ref());
     }
 
-    /// A worker that has verified this chain and shown it to the others.
+    /// A worker that has verified this chain and shared it.
     fn worker_that_knows(delegation: &str, world: &mut TestWorld) -> Engine {
         let mut worker = engine(world);
         assert_eq!(looked_up(&mut worker, world, delegation).1, "allow");
@@ -1365,9 +1365,9 @@ mod a_chain_that_workers_share {
         assert_eq!(
             looked_up(&mut third, world, &chain),
             (Some(Lookup::Hit), "allow"),
-            "from here on it is known"
+            "from now on it is cached"
         );
-        // And so is what it begins with.
+        // And its beginning too.
         let root = chain.split_once('~').unwrap().0;
         assert_eq!(looked_up(&mut third, world, root), (Some(Lookup::Hit), "allow"));
         assert_eq!(
@@ -1377,7 +1377,7 @@ mod a_chain_that_workers_share {
     }
 
     #[test]
-    fn lends_its_beginning_to_a_new_leaf_and_not_to_a_forged_one() {
+    fn lends_its_beginning_to_a_new_leaf_but_not_to_a_forged_one() {
         let world = &mut world_with_keys();
         let chain = chain_of_two();
         worker_that_knows(&chain, world);
@@ -1412,7 +1412,7 @@ mod a_chain_that_workers_share {
     }
 
     #[test]
-    fn is_not_begun_to_be_believed_while_we_are_stale() {
+    fn is_not_accepted_while_the_state_is_stale() {
         let world = &mut world_with_keys();
         let delegation = delegation();
         worker_that_knows(&delegation, world);
@@ -1425,7 +1425,7 @@ mod a_chain_that_workers_share {
     }
 
     #[test]
-    fn is_worth_nothing_under_other_trust_anchors() {
+    fn is_invalid_under_other_trust_anchors() {
         let world = &mut world_with_keys();
         let delegation = delegation();
         worker_that_knows(&delegation, world);
@@ -1486,7 +1486,7 @@ mod a_chain_that_workers_share {
     }
 
     #[test]
-    fn is_not_looked_for_where_a_cheap_denial_will_do() {
+    fn is_not_looked_up_if_a_cheap_denial_suffices() {
         let world = &mut world_with_keys();
         let mut worker = engine(world);
         let mut expired = grant("root", 2, TOOLS);
@@ -1502,7 +1502,7 @@ mod a_chain_that_workers_share {
             assert_eq!(looked_up(&mut worker, world, chain).1, reason);
         }
         assert_eq!(world.store.reads, 0);
-        // Nor again for what was refused.
+        // Nor for a chain that was refused before.
         let forged = samples::root_by(&key(9), ISSUER, grant("root", 2, TOOLS));
         assert_eq!(looked_up(&mut worker, world, &forged).1, "signature_invalid");
         let reads = world.store.reads;
@@ -1510,9 +1510,9 @@ mod a_chain_that_workers_share {
         assert_eq!(world.store.reads, reads);
     }
 
-    /// Whoever can write to what the workers share can make them work, and cannot make them believe.
+    /// An attacker who can write to the workers' shared data can cause work, but not acceptance.
     #[test]
-    fn is_never_believed_for_what_others_wrote() {
+    fn is_never_accepted_because_of_forged_entries() {
         let world = &mut world_with_keys();
         let (good, forged) = (delegation(), samples::root_by(&key(9), ISSUER, grant("root", 2, TOOLS)));
         worker_that_knows(&good, world);
@@ -1551,7 +1551,7 @@ mod routes;
 mod of_a_revoked_holder {
     use super::*;
 
-    /// A root that is revoked, and leaves that its holder derives.
+    /// A revoked root, and leaves that its holder derives.
     fn revoked() -> (TestWorld, String) {
         let mut world = TestWorld::default();
         world.log.epoch = 1;
@@ -1564,7 +1564,7 @@ mod of_a_revoked_holder {
     }
 
     #[test]
-    fn new_leaves_are_not_remembered() {
+    fn new_leaves_are_not_cached() {
         let (mut world, root) = revoked();
         world.cache_keys = Some(a_chain_that_workers_share::keys(1, 0));
         let mut engine = engine(&mut world);
@@ -1576,7 +1576,7 @@ mod of_a_revoked_holder {
         let keys = world.cache_keys.clone();
         engine.share_chains(UnixTime(NOW), &mut world.store, keys.as_ref());
         assert_eq!(engine.shared_cache().stored, 0);
-        // A living holder's are.
+        // Those of a holder that is not revoked are.
         world.log.epoch = 0;
         world.revision = Some(2);
         assert_eq!(decide(&mut engine, &mut world, &read(&leaf_of(&root, "a"))), "allow");
@@ -1586,17 +1586,17 @@ mod of_a_revoked_holder {
     }
 
     #[test]
-    fn a_new_leaf_buys_no_signature() {
+    fn a_new_leaf_causes_no_signature_check() {
         let (mut world, root) = revoked();
         let mut engine = engine(&mut world);
         let first = leaf_of(&root, "first");
         assert_eq!(decide(&mut engine, &mut world, &read(&first)), "revoked_principal");
-        // A leaf whose signature does not verify shows that it was not looked at.
+        // A leaf with an invalid signature shows that the signature was not checked.
         let mut forged = leaf_of(&root, "second");
         forged.truncate(forged.rfind('.').unwrap());
         forged.push_str(&format!(".{}", "A".repeat(86)));
         assert_eq!(decide(&mut engine, &mut world, &read(&forged)), "revoked_principal");
-        // Once the log has changed, it is.
+        // After a change of the log, it is.
         world.log.epoch = 0;
         world.revision = Some(2);
         assert_eq!(decide(&mut engine, &mut world, &read(&forged)), "signature_invalid");
@@ -1604,7 +1604,7 @@ mod of_a_revoked_holder {
     }
 
     #[test]
-    fn a_new_leaf_under_a_known_parent_buys_no_signature() {
+    fn a_new_leaf_under_a_known_parent_causes_no_signature_check() {
         let mut world = TestWorld::default();
         let mut engine = engine(&mut world);
         let root = delegation();

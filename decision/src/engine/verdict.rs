@@ -1,4 +1,4 @@
-//! A decision with what was established on the way to it.
+//! A decision, and the findings on the way to it.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,50 +10,50 @@ use crate::config::{Mode, Rule};
 use crate::decision::{Class, Decision};
 use crate::grant::Grant;
 
-/// A decision, and what there is to say about it.
+/// A decision with its findings.
 #[derive(Debug)]
 pub struct Verdict<'p> {
     /// What happens to the request.
     pub decision: Decision<Rc<Grant>>,
-    /// The rule that matched, and its place among all.
+    /// The rule that matched.
     pub rule: Option<&'p Rule>,
-    /// The place of that rule, from 0.
+    /// The index of that rule, from 0.
     pub rule_index: Option<usize>,
-    /// Whether the decision is carried out.
+    /// Whether the decision is enforced.
     pub mode: Mode,
-    /// What the next proof may carry, if this one was not good enough and the rule asks for a nonce.
+    /// The nonce for the next proof, if this one was not sufficient and the rule requires a nonce.
     pub nonce: Option<String>,
-    /// What was established on the way, for the record.
+    /// The findings on the way, for the record.
     pub findings: Findings,
 }
 
-/// What a decision established on its way, however it ended.
+/// The findings of a decision, for any result.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// The chain, if one was verified, now or earlier.
     pub chain: Option<Rc<CachedChain>>,
     /// Whether the chain was looked up, and whether the cache had it.
     pub lookup: Option<Lookup>,
-    /// Whether a signature was verified for this request, the chain's or the proof's, and found right.
+    /// Whether a signature of the chain or the proof was verified for this request, and was valid.
     pub verified: bool,
-    /// Who was proven to be asking.
+    /// The proven agent.
     pub agent: Option<Agent>,
-    /// The arguments in canonical form, once they were read.
+    /// The arguments in canonical form, after they were read.
     pub arguments: Option<Rc<str>>,
-    /// The request like this one that was allowed before, if that is what decided.
+    /// The equal request that was allowed before, if it decided this one.
     pub cached_decision: Option<Rc<CachedDecision>>,
-    /// How old the knowledge of revocations was, if it was too old and the rule tolerated that.
+    /// The age of the revocation state, if it was too old and the rule accepted that.
     pub stale: Option<Duration>,
 }
 
-/// How a look-up in the cache went.
+/// The result of a cache look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lookup {
     /// The chain had been verified before.
     Hit,
-    /// A chain that it begins with had been, here or by another worker; the rest had to be verified.
+    /// A beginning of it had been verified, here or by another worker; the rest had to be verified.
     Beginning,
-    /// Another worker had verified it, or this one before its VM was restarted: no signature had to be.
+    /// Another worker had verified it, or this one before its VM was restarted: no signature was checked.
     Shared,
     /// It had to be verified.
     Miss,
@@ -62,7 +62,7 @@ pub enum Lookup {
 }
 
 impl<'p> Verdict<'p> {
-    /// Whether a proof is what is missing, and has to carry a nonce.
+    /// Whether a proof is missing, and has to carry a nonce.
     pub(super) fn asks_for_nonce(&self) -> bool {
         let requirement = self.rule.and_then(|rule| rule.requirement.as_ref());
         let of_rule = requirement.is_some_and(|requirement| requirement.nonce);

@@ -13,15 +13,15 @@ use crate::config::Policy;
 use crate::decision::{Denial, Reason};
 use crate::revocation::{CacheKeys, SealedWith};
 
-/// A delegation as presented.
+/// A presented delegation.
 pub(super) enum Presented<'r> {
     /// It was verified before.
     Known(Rc<CachedChain>),
-    /// It was not, or is forgotten.
+    /// It was not, or was evicted.
     New { text: &'r str, key: CacheKey },
 }
 
-/// Looks for the verified chain of one request.
+/// Looks up the verified chain of one request.
 pub(super) struct ChainLookup<'a> {
     pub(super) policy: &'a Policy,
     pub(super) memories: &'a mut Memories,
@@ -29,28 +29,28 @@ pub(super) struct ChainLookup<'a> {
     pub(super) now: UnixTime,
 }
 
-/// A chain that the cache does not have, and what is known of it before any signature.
+/// A chain that the cache does not have, before any signature is checked.
 struct Unverified<'r> {
     text: &'r str,
     key: CacheKey,
-    /// The keys of the chains that it begins with, the longest first.
+    /// The keys of its beginnings, the longest first.
     beginnings: Vec<CacheKey>,
-    /// The longest of them that was verified before.
+    /// The longest beginning that was verified before.
     known: Option<Rc<CachedChain>>,
-    /// What the workers of this node seal with what they share, if they share chains.
+    /// The keys that seal this node's shared entries, if workers share chains.
     seal_keys: Option<CacheKeys>,
 }
 
-/// What an entry that the workers share vouches for.
+/// What a shared entry vouches for.
 #[derive(Clone, Copy)]
 struct Vouched {
-    /// Tokens of the chain, from the root on.
+    /// Tokens of the chain, from the root.
     tokens: usize,
     sealed_with: SealedWith,
 }
 
 impl ChainLookup<'_> {
-    /// The verified chain: from the cache, or by verifying it now.
+    /// The verified chain: from the cache, or verified now.
     pub(super) fn chain(
         &mut self,
         presented: Presented<'_>,
@@ -61,7 +61,7 @@ impl ChainLookup<'_> {
                 self.findings.lookup = Some(Lookup::Hit);
                 chain
             }
-            // What we have not seen while we were fresh, we do not begin to believe now.
+            // Without a fresh state, only chains that were verified in a fresh state are accepted.
             Presented::New { .. } if self.findings.stale.is_some() => return Err(Reason::Stale.into()),
             Presented::New { text, key } => {
                 if let Some(denial) = self.memories.refused.find(key, revision_of(world)) {
@@ -75,7 +75,7 @@ impl ChainLookup<'_> {
         Ok(chain)
     }
 
-    /// Verifies a chain that the cache does not have, and remembers what comes of it.
+    /// Verifies a chain that the cache does not have, and caches the result.
     fn verify(&mut self, text: &str, key: CacheKey, world: &mut impl World) -> Result<Rc<CachedChain>, Denial> {
         let unverified = self.look_up_beginnings(text, key, world)?;
         let (chain, vouched) = self.verify_signatures(&unverified, world)?;
@@ -86,7 +86,7 @@ impl ChainLookup<'_> {
             self.memories.refused.remember_verified(key, reason, None);
             return Err(reason.into());
         }
-        // A revoked chain takes no cache place, here or among what the workers share.
+        // A revoked chain uses no place in this or the shared cache.
         let verified = self.memories.cache.prepare(chain, self.now);
         if let Err(denial) = check_still_valid(self.policy, &verified, self.now, world) {
             self.remember_revoked(&verified.chain, key, &unverified.beginnings, world);
@@ -97,8 +97,7 @@ impl ChainLookup<'_> {
         Ok(verified)
     }
 
-    /// What is known of the chains that this one begins with. If one of them is revoked, what follows is not worth its
-    /// signatures.
+    /// Looks up the beginnings of this chain. If one of them is revoked, the rest is denied without signature checks.
     fn look_up_beginnings<'r>(
         &mut self,
         text: &'r str,
@@ -136,8 +135,8 @@ impl ChainLookup<'_> {
         })
     }
 
-    /// Verifies the signatures that are not verified yet: neither this worker those of a beginning, nor another worker
-    /// any of them.
+    /// Verifies the remaining signatures: those that neither this worker has verified for a beginning, nor another
+    /// worker for any of them.
     fn verify_signatures(
         &mut self,
         unverified: &Unverified<'_>,
@@ -159,12 +158,12 @@ impl ChainLookup<'_> {
             hot_keys: Some(&self.memories.hot_keys),
         };
         let parsed = match known {
-            // The cache's key says that these are its tokens.
+            // The cache's key proves that these are the chain's tokens.
             Some(known) => Chain::parse_joined_after(&known.chain, text, limits),
             None => Chain::parse_joined(text, limits),
         };
         let root = beginnings.last().copied();
-        // A root that was refused is the first to be looked at, once the tokens below it have the right form.
+        // A refused root is checked first, after the form of the tokens below it.
         if let Some(denial) = root.and_then(|root| self.memories.refused.find(root, None))
             && let Ok(chain) = &parsed
             && chain.check_before_signatures(&context).is_ok()
@@ -177,7 +176,7 @@ impl ChainLookup<'_> {
             let Some(keys) = seal_keys else {
                 return chain.verify(&context);
             };
-            // What costs no signature must not cost a look at what all workers share either.
+            // A denial without any signature must not cost a look-up in the shared cache either.
             chain.check_before_signatures(&context)?;
             let Some(found) = self.memories.shared.find(&chain, self.now, world, keys) else {
                 return chain.verify(&context);
@@ -201,8 +200,8 @@ impl ChainLookup<'_> {
         Ok((chain, vouched))
     }
 
-    /// Keeps a verified chain for the next request, and for the other workers. So its parent: the next leaf under the
-    /// same parent will be a new one too.
+    /// Caches a verified chain for the next request and for other workers, and its parent too: the next leaf under the
+    /// same parent will be a new one.
     fn keep(&mut self, verified: &Rc<CachedChain>, unverified: &Unverified<'_>, vouched: Option<Vouched>) {
         let Memories { cache, shared, .. } = &mut *self.memories;
         let (chain, principal) = (&verified.chain, verified.sharers.principal);
@@ -226,8 +225,8 @@ impl ChainLookup<'_> {
         cache.insert(unverified.key, verified, self.now);
     }
 
-    /// Remembers that a verified chain is revoked, if it is: by the shortest beginning of it that is, so that every
-    /// other chain derived from that is denied without another signature.
+    /// If a verified chain is revoked, caches that for its shortest revoked beginning, so that every other chain
+    /// derived from that is denied without another signature check.
     fn remember_revoked(&mut self, chain: &VerifiedChain, key: CacheKey, beginnings: &[CacheKey], world: &impl World) {
         let Some((view, revision)) = world.revocations() else {
             return;
@@ -262,7 +261,7 @@ pub(super) fn check_still_valid(
     check_revocation(policy, chain, world)
 }
 
-/// Looks the chain's subjects up, unless the view has not changed since they were last found unrevoked.
+/// Looks up the chain's subjects, unless the view has not changed since they were last found unrevoked.
 fn check_revocation(policy: &Policy, cached: &CachedChain, world: &impl World) -> Result<(), Denial> {
     let (view, revision) = world.revocations().ok_or(Reason::NotReady)?;
     if cached.unrevoked_at.get() != Some(revision) {
@@ -273,6 +272,6 @@ fn check_revocation(policy: &Policy, cached: &CachedChain, world: &impl World) -
     Ok(())
 }
 
-/// Bytes of a token's `jti` and of a root's `sub`. All of them go into the audit event, and the client that mints or derives a
-/// token chooses them: a chain of the longest must still leave an event that fits.
+/// Bytes of a token's `jti` and of a root's `sub`. The audit event contains all of them, and the client that mints or
+/// derives a token chooses them: even the longest chain's event must fit.
 pub const MAX_ID_BYTES: usize = 256;

@@ -1,4 +1,4 @@
-//! What a decision needs of the world around it.
+//! The inputs of a decision from its environment.
 
 use credence_delegation::revocation::RevocationView;
 
@@ -7,24 +7,24 @@ use crate::revocation::{CacheKeys, Freshness};
 use crate::shared_store::SharedStore;
 use crate::usage_sketch::UserKey;
 
-/// What a decision needs of the world: time, the revocation view, and what the host keeps.
+/// The inputs of a decision: time, the revocation view, and the host's shared data.
 pub trait World: SharedStore {
     /// The wall clock.
     fn now(&self) -> UnixNanos;
-    /// How sure we may be of the revocation view.
+    /// How fresh the revocation view is.
     fn freshness(&self) -> Freshness;
-    /// The revocation view, and the revision that moves whenever it changes. `None` before the first snapshot.
+    /// The revocation view, and its revision, which increases with every change. `None` before the first snapshot.
     fn revocations(&self) -> Option<(&impl RevocationView, u64)>;
-    /// What the workers of this node seal with what they share; `None` if the control plane has given out no keys.
+    /// The keys that seal this node's shared entries; `None` if the control plane has sent none.
     fn cache_keys(&self) -> Option<&CacheKeys>;
-    /// SHA-256 of the client's certificate, if the connection shows one.
+    /// SHA-256 of the client's certificate, if there is one.
     fn client_certificate(&self) -> Option<[u8; 32]>;
-    /// The URI that the client's certificate names its subject by, if it has one.
+    /// The URI in the subject alternative names of the client's certificate, if it has one.
     fn client_uri(&self) -> Option<Vec<u8>>;
-    /// The cluster that Envoy sends the request to, if it can tell.
+    /// The cluster to which Envoy sends the request, if known.
     fn cluster(&self) -> Option<Vec<u8>>;
-    /// Whether a decision about what this principal granted can be recorded, or may go unrecorded; `None` while it is not
-    /// known whose it is.
+    /// Whether a decision about this principal's grant can be recorded, or need not be; `None` while the principal is
+    /// unknown.
     fn can_record(&self, principal: Option<UserKey>) -> bool;
 }
 

@@ -1,9 +1,9 @@
-//! Requests that are held.
+//! Held requests.
 //!
-//! | file | its one job |
+//! | file | task |
 //! |---|---|
-//! | `places` | how many may be held, and for whom |
-//! | `requests` | those that are held, and what becomes of each further piece of a request |
+//! | `places` | how many may be held, and for which users |
+//! | `requests` | the held requests, and the handling of their further pieces |
 
 pub mod places;
 mod requests;

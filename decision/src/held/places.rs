@@ -1,7 +1,7 @@
-//! Places for requests that are held, and the memory that they take: how much there is, and whose it is.
+//! Places and memory for held requests, shared among their users.
 //!
-//! No user of them, be it a principal, a holder or a connection, has more than is left free. One alone has half of them at
-//! most, two a third each, and the next one still finds some.
+//! A user (a principal, a holder or a connection) may use at most as much as stays free. So one user has at most half
+//! of the places, two have a third each, and the next one still finds some.
 
 use std::collections::BTreeSet;
 use std::hash::Hasher;
@@ -16,28 +16,29 @@ use crate::usage_sketch::{Amount, Sharers, Shares, UserKey};
 #[derive(Debug)]
 pub struct Places {
     secret: [u8; 16],
-    /// How many requests may be held, and the bytes of their headers and of what has arrived of their bodies.
+    /// The limits: the number of held requests, and the bytes of their headers and of the arrived parts of their
+    /// bodies.
     limits: Amount,
     used: Amount,
     owned: Shares,
-    /// Proofs of the requests that are held: one proof holds one place.
+    /// Proofs of the held requests: one proof holds one place.
     proofs: BTreeSet<u64>,
 }
 
-/// A request that asks for a place.
+/// A request for a place.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Claim<'a> {
-    /// The principal whose delegation it shows, and that delegation's holder.
+    /// The principal of its delegation, and the delegation's holder.
     pub sharers: Option<Sharers>,
-    /// Envoy's number of the connection it came by, if Envoy tells.
+    /// Envoy's number of its connection, if known.
     pub connection: Option<u64>,
     /// The key that signed its proof, and the proof's id.
     pub proof: Option<(&'a Thumbprint, &'a str)>,
-    /// Bytes of memory that it takes already.
+    /// Bytes of memory that it uses already.
     pub bytes: usize,
 }
 
-/// One place. It is taken until [`Places::release`].
+/// One place. It is in use until [`Places::release`].
 #[derive(Debug)]
 #[must_use = "a place that is not released is lost"]
 pub struct Place {
@@ -47,7 +48,7 @@ pub struct Place {
 }
 
 impl Places {
-    /// All are free. `secret` is random and stays in this VM.
+    /// All places are free. `secret` is random and stays in this VM.
     pub fn new(secret: [u8; 16], limits: Amount) -> Self {
         Self {
             secret,
@@ -61,13 +62,13 @@ impl Places {
     /// Takes a place.
     ///
     /// # Errors
-    /// The reason for which the request is to be denied: all are taken, or so many that its users have no right to another, or
-    /// its proof holds one already.
+    /// The reason for denying the request: no place is free, its users have reached their share, or its proof holds a
+    /// place already.
     pub fn take(&mut self, claim: &Claim<'_>) -> Result<Place, Reason> {
         let users = [
             claim.sharers.map(|sharers| sharers.principal),
             claim.sharers.map(|sharers| sharers.holder),
-            // Those of whose connection nothing is known share one.
+            // Requests with an unknown connection share one user.
             Some(self.connection(claim.connection)),
         ];
         let request = Amount::one(claim.bytes);
@@ -87,7 +88,7 @@ impl Places {
         Ok(place)
     }
 
-    /// A held request takes `bytes` of memory by now. `false` if that is more than it may: then it is to be denied.
+    /// A held request now uses `bytes` of memory. `false` if that exceeds its limit; then the request is to be denied.
     #[must_use]
     pub fn grow(&mut self, place: &mut Place, bytes: usize) -> bool {
         let more = Amount {
@@ -98,7 +99,7 @@ impl Places {
             return true;
         }
         let used = self.used.plus(more).bytes;
-        // It keeps its place, however many others are taken.
+        // It keeps its place, even if all others are in use.
         let free = self.limits.bytes.checked_sub(used);
         let users = || place.users.iter().flatten();
         let has_room = free.is_some_and(|free| users().all(|user| self.owned.of(*user).bytes <= free));
@@ -109,7 +110,7 @@ impl Places {
         has_room
     }
 
-    /// A request is held no longer.
+    /// A request is no longer held.
     pub fn release(&mut self, place: Place) {
         let Place { users, proof, bytes } = place;
         let request = Amount::one(bytes);
@@ -164,14 +165,14 @@ mod tests {
         }
     }
 
-    /// How many places the claims get, if they are made again and again.
+    /// How many places the claims get when they are repeated.
     fn taken(places: &mut Places, claims: &[Claim<'_>]) -> usize {
         let claims = claims.iter().cycle().take(300);
         claims.filter_map(|claim| places.take(claim).ok()).count()
     }
 
     #[test]
-    fn a_request_that_does_not_grow_keeps_its_place_however_much_others_take() {
+    fn a_request_that_does_not_grow_keeps_its_place() {
         let mut places = places();
         let mut held: Vec<_> = (0..24)
             .map(|connection| places.take(&claim("ada", 1, connection)).unwrap())
@@ -213,13 +214,13 @@ mod tests {
         let claims: Vec<_> = names.iter().map(|name| claim(name, 2, 1)).collect();
         assert_eq!(taken(&mut places, &claims), 50);
         assert!(places.take(&claim("agent-1", 2, 2)).is_ok(), "over another connection");
-        // Before anything is verified a connection is all that is known.
+        // Before any verification, only the connection is known.
         let unknown = Claim::default();
         assert!(taken(&mut places, &[unknown]) < 50);
     }
 
     #[test]
-    fn a_proof_that_holds_a_place_gets_no_other_until_that_is_released() {
+    fn a_proof_holds_at_most_one_place() {
         let mut places = places();
         let (holder, other) = (
             samples::key(2).public().thumbprint(),
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_shared_out_as_places_are_and_come_back() {
+    fn bytes_are_shared_like_places_and_are_freed() {
         let mut places = places();
         let (mallory, ada) = (claim("mallory", 2, 1), claim("ada", 3, 2));
         let mut large = places
@@ -248,7 +249,7 @@ mod tests {
             })
             .unwrap();
         assert!(places.grow(&mut large, 50_000));
-        assert!(!places.grow(&mut large, 90_000), "more than is left free");
+        assert!(!places.grow(&mut large, 90_000), "more than stays free");
         assert_eq!(
             places
                 .take(&Claim {
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn all_places_are_taken_at_last() {
+    fn all_places_can_be_used() {
         let mut places = places();
         let names: Vec<String> = (0..300).map(|number| format!("agent-{number}")).collect();
         let claims: Vec<_> = names
@@ -276,7 +277,7 @@ mod tests {
             .map(|(name, connection)| claim(name, 2, connection))
             .collect();
         let held: Vec<_> = claims.iter().filter_map(|claim| places.take(claim).ok()).collect();
-        // The last ones only for a user that has none.
+        // The last ones only for a user without any.
         assert_eq!(held.len(), 100);
         assert_eq!(places.take(&claim("new", 3, 999)).unwrap_err(), Reason::TooManyHeld);
     }

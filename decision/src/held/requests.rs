@@ -1,7 +1,7 @@
-//! The requests of one configuration that are held, and what becomes of each further piece of a request.
+//! The held requests of one configuration, and the handling of further pieces of all requests.
 //!
-//! What arrives of a request that was let through goes on; what arrives of one that was refused, or given up, does not,
-//! whether or not it could be answered.
+//! Pieces of an allowed request pass. Pieces of a request that was refused or given up do not pass, even if the request
+//! could not be answered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::decision::Reason;
 use crate::engine::Held;
 use crate::usage_sketch::Amount;
 
-/// Requests that wait for their bodies, or for the VM's first snapshot of the revocations, by their stream; and those of
-/// which nothing goes on. `H` is what is known of a request that waits for its body.
+/// Requests that wait for their bodies, or for the VM's first snapshot of the revocations, by their stream; and
+/// requests of which nothing may pass. `H` is the data of a request that waits for its body.
 #[derive(Debug)]
 pub struct HeldRequests<K, H = Held> {
     requests: BTreeMap<K, State<H>>,
@@ -24,14 +24,14 @@ pub struct HeldRequests<K, H = Held> {
     snapshot_wait: Duration,
 }
 
-/// A request that waits. Nothing of it changes meanwhile: it stands here, and no other filter sees it.
+/// A waiting request. Nothing of it changes in the meantime: it is held here, and no other filter sees it.
 #[derive(Debug)]
 pub struct HeldRequest<H = Held> {
     /// What it waits for.
     pub awaits: Awaited<H>,
-    /// When its decision was begun.
+    /// When its decision began.
     pub began: Began,
-    /// Its headers, as the host handed them over.
+    /// Its headers, as the host serialised them.
     pub serialized: Vec<u8>,
     /// Whether a body follows them.
     pub has_body: bool,
@@ -40,39 +40,39 @@ pub struct HeldRequest<H = Held> {
 /// What a request waits for.
 #[derive(Debug)]
 pub enum Awaited<H = Held> {
-    /// Its body: with what its headers have established.
+    /// Its body, with the findings from its headers.
     Body(H),
-    /// The VM's first snapshot, while its body waits in the host: with the place of its rule.
+    /// The VM's first snapshot, while its body waits in the host. Holds the index of its rule.
     Snapshot(usize),
 }
 
 #[derive(Debug)]
 enum State<H> {
     Waits(Box<HeldRequest<H>>, Place),
-    /// It was refused, or is being decided. Nothing of it goes on until it is released or its stream ends.
+    /// It was refused, or is being decided. Nothing of it passes until it is released or its stream ends.
     Closed,
 }
 
-/// What becomes of a further piece of a request.
+/// What to do with a further piece of a request.
 #[derive(Debug)]
 pub enum Piece<H = Held> {
-    /// The request was let through: it goes on.
+    /// The request was allowed: the piece passes.
     PassesOn,
     /// The request still waits.
     Waits,
-    /// The request was refused: nothing of it goes on.
+    /// The request was refused: nothing of it passes.
     Stays,
-    /// The request is to be decided now by what of its body is there, or denied for this reason. Nothing of it goes on until
+    /// Decide the request now with the arrived part of its body, or deny it for this reason. Nothing of it passes until
     /// [`HeldRequests::release`].
     Decides(Box<HeldRequest<H>>, Option<Reason>),
 }
 
 impl<K: Ord + Copy> HeldRequests<K> {
-    /// A place for a request whose body is to be read, or the reason why it gets none. `connection` is the host's number of
-    /// the connection it came by, if the host tells.
+    /// A place for a request whose body is to be read, or the reason for denying it. `connection` is the host's number
+    /// of its connection, if known.
     ///
     /// # Errors
-    /// The reason for which the request is to be denied.
+    /// The reason for denying the request.
     pub fn body_place(&mut self, held: &Held, serialized: &[u8], connection: Option<u64>) -> Result<Place, Reason> {
         let proof = held.proof();
         let claim = Claim {
@@ -86,7 +86,7 @@ impl<K: Ord + Copy> HeldRequests<K> {
 }
 
 impl<K: Ord + Copy, H> HeldRequests<K, H> {
-    /// Nothing is held. The secrets are random.
+    /// No held requests. The secrets are random.
     pub fn new(policy: &Policy, secrets: [[u8; 16]; 2]) -> Self {
         let [of_bodies, of_snapshots] = secrets;
         Self {
@@ -98,18 +98,18 @@ impl<K: Ord + Copy, H> HeldRequests<K, H> {
         }
     }
 
-    /// How many requests wait.
+    /// The number of waiting requests.
     pub fn len(&self) -> usize {
         let waits = |state: &&State<H>| matches!(state, State::Waits(..));
         self.requests.values().filter(waits).count()
     }
 
-    /// Whether none waits.
+    /// Whether no request waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether a request may wait for the first snapshot at all.
+    /// Whether requests may wait for the first snapshot.
     pub fn waits_for_snapshot(&self) -> bool {
         !self.snapshot_wait.is_zero()
     }
@@ -124,12 +124,12 @@ impl<K: Ord + Copy, H> HeldRequests<K, H> {
         self.snapshot_places.take(&claim).ok()
     }
 
-    /// Holds a request: for its body, or for the first snapshot until its time is over.
+    /// Holds a request until its body is there, or until the first snapshot or a deadline.
     pub fn hold(&mut self, stream: K, request: HeldRequest<H>, place: Place) {
         self.requests.insert(stream, State::Waits(Box::new(request), place));
     }
 
-    /// Some of a request's body has arrived, `size` bytes of it by now.
+    /// A part of a request's body has arrived; `size` bytes of it are present.
     pub fn on_body(&mut self, stream: K, size: usize, is_complete: bool) -> Piece<H> {
         let (request, place) = match self.requests.get_mut(&stream) {
             None => return Piece::PassesOn,
@@ -139,18 +139,18 @@ impl<K: Ord + Copy, H> HeldRequests<K, H> {
         let is_too_large = size > self.body_limit;
         let bytes = held_bytes(&request.serialized).saturating_add(size);
         let refusal = match request.awaits {
-            // What is decided now is held no longer.
+            // A request that is decided now is no longer held.
             Awaited::Body(_) if is_complete || is_too_large => None,
             Awaited::Body(_) if self.body_places.grow(place, bytes) => return Piece::Waits,
             Awaited::Body(_) => Some(Reason::TooManyHeld),
-            // The host keeps the body until then, and answers by itself beyond a limit of its own.
+            // The host buffers the body until then, and answers by itself beyond its own limit.
             Awaited::Snapshot(_) if !is_too_large && self.snapshot_places.grow(place, bytes) => return Piece::Waits,
             Awaited::Snapshot(_) => None,
         };
         self.decide(stream, refusal)
     }
 
-    /// A request's trailers have arrived: its body ends before them.
+    /// A request's trailers have arrived, so its body is complete.
     pub fn on_trailers(&mut self, stream: K) -> Piece<H> {
         match self.requests.get(&stream) {
             Some(State::Waits(request, _)) if matches!(request.awaits, Awaited::Snapshot(_)) => Piece::Waits,
@@ -160,7 +160,8 @@ impl<K: Ord + Copy, H> HeldRequests<K, H> {
         }
     }
 
-    /// A request that waits for the first snapshot no longer: any once that `has_come`, else one whose time is over.
+    /// A request that no longer waits for the first snapshot: any one if `has_come`, otherwise one whose deadline has
+    /// passed.
     pub fn next_settled(&mut self, has_come: bool, now: Monotonic) -> Option<(K, HeldRequest<H>)> {
         let wait = self.snapshot_wait;
         let is_over = |state: &State<H>| match state {
@@ -175,18 +176,18 @@ impl<K: Ord + Copy, H> HeldRequests<K, H> {
         Some((stream, self.close(stream)?))
     }
 
-    /// A request was let through: what else arrives of it goes on.
+    /// A request was allowed: its further pieces pass.
     pub fn release(&mut self, stream: K) {
         self.requests.remove(&stream);
     }
 
-    /// A request was refused: nothing else of it goes on, whether or not it could be answered.
+    /// A request was refused: nothing else of it passes, even if it could not be answered.
     pub fn close(&mut self, stream: K) -> Option<HeldRequest<H>> {
         let before = self.requests.insert(stream, State::Closed);
         self.vacate(before)
     }
 
-    /// Gives up on all that wait for their bodies: none of them goes on.
+    /// Gives up all requests that wait for their bodies: nothing of them passes.
     pub fn give_up(&mut self) -> Vec<(K, HeldRequest<H>)> {
         let waits =
             |state: &State<H>| matches!(state, State::Waits(request, _) if matches!(request.awaits, Awaited::Body(_)));
@@ -198,7 +199,7 @@ impl<K: Ord + Copy, H> HeldRequests<K, H> {
             .collect()
     }
 
-    /// A request has ended. Returns what it waited with, if it was still held.
+    /// A request has ended. Returns its data if it was still held.
     pub fn end(&mut self, stream: K) -> Option<HeldRequest<H>> {
         let ended = self.requests.remove(&stream);
         self.vacate(ended)
@@ -211,7 +212,7 @@ impl<K: Ord + Copy, H> HeldRequests<K, H> {
         }
     }
 
-    /// Frees the place of a request that waits no longer.
+    /// Frees the place of a request that no longer waits.
     fn vacate(&mut self, state: Option<State<H>>) -> Option<HeldRequest<H>> {
         let State::Waits(request, place) = state? else {
             return None;
@@ -224,13 +225,13 @@ impl<K: Ord + Copy, H> HeldRequests<K, H> {
     }
 }
 
-/// What the headers of a held request take: they are here, and in the host.
+/// The memory of a held request's headers: here and in the host.
 fn held_bytes(serialized: &[u8]) -> usize {
     serialized.len().saturating_mul(2)
 }
 
-/// Requests that wait for the first snapshot have a quarter as many places beside the others, and no more of them than a
-/// shell settles within four ticks.
+/// Requests that wait for the first snapshot have a quarter as many places, besides the others, and no more than the
+/// filter settles within four ticks.
 fn snapshot_limits(held: Amount) -> Amount {
     Amount {
         entries: held.entries.div_ceil(4).min(MAX_AWAITING_SNAPSHOT),
@@ -238,7 +239,7 @@ fn snapshot_limits(held: Amount) -> Amount {
     }
 }
 
-/// Requests that wait for the first snapshot at most.
+/// The most requests that wait for the first snapshot.
 const MAX_AWAITING_SNAPSHOT: usize = 256;
 
 #[cfg(test)]
@@ -248,7 +249,7 @@ mod tests {
     use crate::samples;
 
     #[test]
-    fn nothing_goes_on_of_a_request_that_was_refused_at_once() {
+    fn nothing_of_a_request_passes_that_was_refused_at_once() {
         let mut held = nothing_held();
         held.close(1);
         assert_eq!(on_trailers(&mut held, 1), "stays");
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_never_held_goes_on() {
+    fn a_request_that_was_never_held_passes() {
         let mut held = nothing_held();
         assert_eq!(on_body(&mut held, 1, false), "passes on");
         assert_eq!(on_body(&mut held, 1, true), "passes on");
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_request_goes_on_that_was_not_released() {
+    fn nothing_of_a_request_passes_that_was_not_released() {
         let mut held = nothing_held();
         hold_for_body(&mut held, 1);
         assert_eq!(on_body(&mut held, 1, true), "decides");
@@ -292,13 +293,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_request_goes_on_that_was_given_up() {
+    fn nothing_of_a_request_passes_that_was_given_up() {
         let mut held = nothing_held();
         hold_for_body(&mut held, 1);
         hold_for_snapshot(&mut held, 2, 0);
         assert!(
             matches!(held.give_up()[..], [(1, _)]),
-            "what waits for the snapshot is decided in time"
+            "requests that wait for the snapshot are decided in time"
         );
         assert_eq!(held.len(), 1);
         assert_eq!(on_body(&mut held, 1, false), "stays");
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_ends_while_it_is_held_says_so() {
+    fn the_end_of_a_held_stream_is_reported() {
         let mut held = nothing_held();
         hold_for_body(&mut held, 1);
         hold_for_snapshot(&mut held, 2, 0);
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn none_waits_for_a_snapshot_that_has_come() {
+    fn no_request_waits_for_a_snapshot_that_has_arrived() {
         let mut held = nothing_held();
         hold_for_snapshot(&mut held, 1, 100);
         hold_for_snapshot(&mut held, 2, 50);
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_of_a_request_that_waits_for_the_snapshot_waits_too() {
+    fn further_pieces_of_a_request_that_waits_for_the_snapshot_wait_too() {
         let mut held = nothing_held();
         hold_for_snapshot(&mut held, 1, 0);
         assert_eq!(on_body(&mut held, 1, true), "waits");
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_gives_its_place_back_however_it_ends() {
+    fn every_end_of_a_request_frees_its_place() {
         let mut held = nothing_held();
         for ending in [HeldRequests::end, HeldRequests::close] {
             for stream in 0..10_000 {

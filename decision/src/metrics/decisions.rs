@@ -1,4 +1,4 @@
-//! What is counted and measured of each decision of one configuration.
+//! Metrics of the decisions of one configuration.
 
 use std::rc::Rc;
 
@@ -8,10 +8,10 @@ use crate::audit::Kind;
 use crate::config::Policy;
 use crate::engine::{Findings, Lookup};
 
-/// The figures of one configuration's decisions.
+/// The metrics of one configuration's decisions.
 #[derive(Debug)]
 pub struct DecisionFigures {
-    /// One for each rule, and the last for requests that no rule covers.
+    /// One for each rule, and the last for requests that match no rule.
     decisions: Vec<DecisionCounters>,
     cache_hits: Metric,
     cache_beginnings: Metric,
@@ -19,7 +19,7 @@ pub struct DecisionFigures {
     cache_refusals: Metric,
     verification_us: Metric,
     cached_decision_us: Metric,
-    /// Decisions on remembered chains, which are too many to time them all.
+    /// Decisions on cached chains, which are too many to time all.
     hits: u64,
     metrics: VmMetrics,
 }
@@ -42,7 +42,7 @@ impl DecisionFigures {
         }
     }
 
-    /// Counts a decision under the rule at this place, or under none.
+    /// Counts a decision under the rule with this index, or under none.
     pub fn count(&mut self, kind: &Kind<'_>, rule_index: Option<usize>) {
         let index = rule_index.unwrap_or(self.decisions.len().saturating_sub(1));
         if let Some(counters) = self.decisions.get_mut(index) {
@@ -50,9 +50,8 @@ impl DecisionFigures {
         }
     }
 
-    /// Whether the time that this decision took is to be measured; asked once for each. To ask the host for the time
-    /// costs more than to remember a chain, so that of the decisions on remembered chains for which no proof was verified
-    /// either only one in `TIMED_HITS` is timed.
+    /// Whether to measure the time of this decision; called once for each. Reading the host's clock costs more than a
+    /// cache hit, so only one in `TIMED_HITS` of the decisions on cached chains without a proof is timed.
     pub fn is_timed(&mut self, findings: &Findings, is_recorded: bool) -> bool {
         if !is_recorded && !findings.verified {
             return false;
@@ -64,7 +63,7 @@ impl DecisionFigures {
         self.hits.is_multiple_of(TIMED_HITS)
     }
 
-    /// Counts what a decision found in the caches, and how long it took, if that was measured.
+    /// Counts a decision's cache look-ups, and its time, if it was measured.
     pub fn observe(&self, findings: &Findings, decision_ns: Option<u64>) {
         let mut metrics = self.metrics.borrow_mut();
         match findings.lookup {
@@ -72,7 +71,7 @@ impl DecisionFigures {
             Some(Lookup::Beginning) => metrics.count(self.cache_beginnings),
             Some(Lookup::Miss) => metrics.count(self.cache_misses),
             Some(Lookup::Refused) => metrics.count(self.cache_refusals),
-            // The engine counts its looks at what the workers share.
+            // The engine counts its look-ups in the shared cache.
             Some(Lookup::Shared) | None => {}
         }
         let Some(nanos) = decision_ns else { return };
@@ -84,14 +83,14 @@ impl DecisionFigures {
     }
 }
 
-/// Whether the chain was remembered, and nothing had to be verified.
+/// Whether the chain was cached, and no signature was verified.
 fn is_cached(findings: &Findings) -> bool {
     findings.lookup == Some(Lookup::Hit) && !findings.verified
 }
 
-/// One in this many decisions for which nothing had to be verified is timed.
+/// One in this many decisions without a signature check is timed.
 const TIMED_HITS: u64 = 16;
 
-/// Of those, one in so many decisions is in the metrics: each costs a call to the host, and a hundredth of them tells as much. A
-/// multiple of [`TIMED_HITS`].
+/// One in this many of those is in the metrics: each costs a call to the host, and a sample is sufficient. A multiple
+/// of [`TIMED_HITS`].
 const SHOWN_HITS: u64 = 256;

@@ -1,4 +1,5 @@
-//! What a tick reports of one configuration: caches, held requests, the ring, and the streams to the control plane.
+//! The metrics that a tick reports for one configuration: caches, held requests, the ring, and the streams to the
+//! control plane.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -18,7 +19,7 @@ pub struct Gauges {
     metrics: VmMetrics,
 }
 
-/// A metric, and the value that it was reported with last.
+/// A metric, and its last reported value.
 #[derive(Debug)]
 struct Told {
     kind: MetricKind,
@@ -26,20 +27,20 @@ struct Told {
     value: u64,
 }
 
-/// What is reported at a tick.
+/// The values to report at a tick.
 #[derive(Debug)]
 pub struct Observed<'a> {
     /// The engine, with its caches.
     pub engine: &'a Engine,
-    /// What is recorded; `None` if nothing is.
+    /// The evidence; `None` if none is recorded.
     pub source: Option<SourceFigures>,
     /// The revocation view and its stream.
     pub watch: &'a Watch,
-    /// How long ago the view was last known to be complete; `None` if it never was.
+    /// Age of the view's last complete update; `None` if there was none.
     pub lease_age: Option<Duration>,
-    /// Requests that are held.
+    /// Held requests.
     pub held: usize,
-    /// Memory that the VM has.
+    /// The VM's memory.
     pub memory_bytes: u64,
 }
 
@@ -58,7 +59,7 @@ impl Gauges {
         }
     }
 
-    /// Reports what a tick finds.
+    /// Reports the values of a tick.
     pub fn report(&mut self, observed: &Observed<'_>) {
         let mut tell = |kind, name, value| self.tell(kind, name, value);
         tell(Level, "credence_held", observed.held as u64);
@@ -110,16 +111,16 @@ impl Gauges {
         told.is_now(value, &mut metrics);
     }
 
-    /// How long an echo took that has come behind every revocation before it.
+    /// Reports the time of an echo, which comes after every earlier revocation.
     pub fn observe_round_trip(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.metrics.borrow_mut().observe(self.round_trip_us, micros);
     }
 
-    /// The configuration has ended: it has no part any more in what the process has.
+    /// The configuration has ended: subtracts its part from the process-wide levels.
     pub fn withdraw(&mut self) {
         let mut metrics = self.metrics.borrow_mut();
-        // Otherwise the lag of a VM that has ended would stay as it is.
+        // Otherwise the lag of an ended VM would stay.
         let ends = |name, told: &Told| told.kind == Level || name == AUDIT_LAG;
         for (_, told) in self.told.iter_mut().filter(|(name, told)| ends(**name, told)) {
             told.is_now(0, &mut metrics);

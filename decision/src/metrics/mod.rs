@@ -1,10 +1,10 @@
-//! Figures: kept in the VM, and handed to the host at its ticks. docs/reference/metrics.md lists them.
+//! Metrics, kept in the VM and reported to the host at ticks. docs/reference/metrics.md lists them.
 //!
-//! | file | its one job |
+//! | file | task |
 //! |---|---|
-//! | `registry` | every metric of one VM, and its way to the host |
-//! | `decisions` | what is counted and measured of each decision |
-//! | `gauges` | what a tick reports of caches, ring and streams |
+//! | `registry` | every metric of one VM, and its reporting to the host |
+//! | `decisions` | metrics of decisions |
+//! | `gauges` | metrics of caches, ring and streams, at each tick |
 
 mod decisions;
 mod gauges;

@@ -1,7 +1,8 @@
-//! Counters, gauges and histograms, kept in the VM and handed to the host at its ticks. docs/reference/metrics.md lists them.
+//! Counters, gauges and histograms, kept in the VM and reported to the host at ticks. docs/reference/metrics.md lists
+//! them.
 //!
-//! A host call costs about a microsecond and a decision has several things to count: requests therefore only touch
-//! the VM's memory, and a tick hands over what has changed since the last.
+//! A host call costs about a microsecond, and a decision changes several metrics. So requests only change the VM's
+//! memory, and a tick reports the changes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,8 +15,8 @@ use crate::audit::Kind;
 
 /// Every metric of one VM.
 ///
-/// Each name is defined once at the host, by the first hand-over after it was made, whether or not it has something to say
-/// yet: what was never counted is seen as 0 and not as missing. Defining a name again would make a new metric each time.
+/// Each name is defined at the host once, at the first report after its creation, even without a value: a counter that
+/// never counted is visible as 0, not missing. Defining a name again would create another metric.
 #[derive(Debug, Default)]
 pub struct Metrics {
     cells: Vec<Cell>,
@@ -23,11 +24,11 @@ pub struct Metrics {
     changed: Vec<usize>,
 }
 
-/// The metrics of a VM, in the hands of all its configurations. Nothing is called while they are borrowed but the host that
-/// takes them, and while that is called no request is looked at.
+/// The metrics of a VM, shared by all its configurations. While they are borrowed, only the host is called, and no
+/// request is handled during that call.
 pub type VmMetrics = Rc<RefCell<Metrics>>;
 
-/// One metric. Valid for the registry that made it.
+/// One metric. Valid only for its registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric(usize);
 
@@ -35,19 +36,19 @@ pub struct Metric(usize);
 #[derive(Debug)]
 pub struct DecisionCounters {
     rule: String,
-    /// Few: the outcomes this rule has met so far.
+    /// The outcomes of this rule so far, which are few.
     met: Vec<(Outcome, Metric)>,
 }
 
-/// What one counter counts of a rule's decisions.
+/// The decisions that one counter counts.
 type Outcome = (v1::Mode, v1::Decision, &'static str);
 
-/// Where metrics are handed to.
+/// The receiver of metrics.
 pub trait MetricSink {
     /// Why the host refused.
     type Error: Display;
 
-    /// Makes a metric and returns its id.
+    /// Creates a metric and returns its id.
     fn define(&mut self, kind: MetricKind, name: &str) -> Result<u32, Self::Error>;
 
     /// Adds to a counter or a level.
@@ -57,17 +58,17 @@ pub trait MetricSink {
     fn record(&mut self, id: u32, value: u64) -> Result<(), Self::Error>;
 }
 
-/// What kind of number a metric is.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// Only grows.
     Counter,
-    /// Is set. Envoy keeps one value per name for the whole process: the VM that reports last is the one that is seen.
+    /// Can be set. Envoy keeps one value per name for the whole process: that of the VM that reported last.
     Gauge,
-    /// A number of which each holder has a part: what is seen is the sum of all parts in all VMs. Of a VM that traps the
-    /// part stays in the sum, until Envoy is restarted.
+    /// A sum of parts, one for each configuration in each VM. If a VM traps, its part stays in the sum until Envoy
+    /// restarts.
     Level,
-    /// Has values added to it.
+    /// Collects values.
     Histogram,
 }
 
@@ -78,39 +79,39 @@ struct Cell {
     id: Option<u32>,
     /// A gauge's value.
     value: u64,
-    /// How a counter or a level has changed since the last hand-over.
+    /// The change of a counter or a level since the last report.
     change: i64,
-    /// A histogram's values since the last hand-over.
+    /// A histogram's values since the last report.
     samples: Vec<u64>,
     is_changed: bool,
 }
 
-/// The most metrics of a VM. What is beyond shares one counter, or gauge, named `credence_overflow`.
+/// The most metrics of a VM. All others share one counter, or gauge, named `credence_overflow`.
 pub const MAX_METRICS: usize = 4096;
 
-/// Once there are this many metrics, what rules had not met until then is counted by decision and reason alone. The rest of
-/// [`MAX_METRICS`] is enough for every reason that there is, so that nothing comes to share `credence_overflow`.
+/// When there are this many metrics, new outcomes of rules are counted only by decision and reason. The rest of
+/// [`MAX_METRICS`] is enough for every reason, so that none uses `credence_overflow`.
 pub const MAX_BY_RULE: usize = 3584;
 
-/// The rule in names of metrics where [`MAX_BY_RULE`] left no room for the rule's own. No rule can have this name.
+/// The rule in names of metrics beyond [`MAX_BY_RULE`]. No rule can have this name.
 const OTHER_RULES: &str = "(other)";
 
-/// The rule in names of metrics where no rule covers the request. No rule can have this name either.
+/// The rule in names of metrics for requests that match no rule. No rule can have this name either.
 const NO_RULE: &str = "(none)";
 
-/// The most values that a histogram keeps for a hand-over; what is beyond is left out. Far more than can be measured
-/// between two ticks: it bounds what is kept if the host refuses them.
+/// The most values of a histogram between two reports; others are dropped. Far more than can be measured between two
+/// ticks: it bounds the memory if the host refuses them.
 const MAX_SAMPLES: usize = 4096;
 
 // === impl Metrics ===
 
 impl Metrics {
-    /// The metric of this name, which is made if there is none. A name has one kind.
+    /// The metric with this name, created if necessary. A name has one kind.
     pub fn define(&mut self, kind: MetricKind, name: &str) -> Metric {
         if let Some(metric) = self.by_name.get(name) {
             return *metric;
         }
-        // Four more than the limit: those that everything beyond shares.
+        // Four more than the limit: the shared ones.
         if self.cells.len() >= MAX_METRICS && name != kind.overflow() {
             return self.define(kind, kind.overflow());
         }
@@ -129,7 +130,7 @@ impl Metrics {
         metric
     }
 
-    /// Counts one more.
+    /// Increments a counter.
     pub fn count(&mut self, counter: Metric) {
         self.change(counter, |cell| cell.change = cell.change.saturating_add(1));
     }
@@ -141,7 +142,7 @@ impl Metrics {
         }
     }
 
-    /// Says that a counter that is counted elsewhere, or one part of a level, which was `before` the last time, is `now`.
+    /// Sets a counter that is counted elsewhere, or one part of a level, from its value `before` to `now`.
     pub fn bring_to(&mut self, metric: Metric, before: u64, now: u64) {
         let change = now.cast_signed().wrapping_sub(before.cast_signed());
         if change != 0 {
@@ -158,7 +159,7 @@ impl Metrics {
         });
     }
 
-    /// Counts one decision; the rule is that of the counters.
+    /// Counts one decision; the counters determine the rule.
     pub fn count_decision(&mut self, counters: &mut DecisionCounters, kind: &Kind<'_>) {
         let outcome @ (mode, decision, reason) = (kind.mode, kind.decision, kind.reason);
         let counter = match counters.met.iter().find(|(met, _)| *met == outcome) {
@@ -186,7 +187,7 @@ impl Metrics {
         self.count(counter);
     }
 
-    /// Hands over what has changed. What the host refuses stays for the next time; the first refusal is returned.
+    /// Reports the changes. A change that the host refuses is reported the next time; the first error is returned.
     pub fn flush<S: MetricSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         let mut outcome = Ok(());
         let changed = std::mem::take(&mut self.changed);
@@ -219,7 +220,7 @@ impl Metrics {
 // === impl MetricKind ===
 
 impl MetricKind {
-    /// The metric that everything of this kind shares beyond [`MAX_METRICS`].
+    /// The metric that all others of this kind share beyond [`MAX_METRICS`].
     fn overflow(self) -> &'static str {
         match self {
             Self::Counter => "credence_overflow",
@@ -251,7 +252,7 @@ impl Cell {
                 Ok(())
             }
             MetricKind::Histogram => {
-                // In the order they came, as long as the host takes them.
+                // In their order, until the host refuses one.
                 let taken = self.samples.iter().try_for_each(|sample| sink.record(id, *sample));
                 self.samples.clear();
                 taken
@@ -263,9 +264,9 @@ impl Cell {
 // === impl DecisionCounters ===
 
 impl DecisionCounters {
-    /// Counters of the rule with this configured name. Characters that a metrics backend would stumble over become
-    /// `_`. The empty name is for requests that no rule covers; it is counted as one that no rule can have, because
-    /// Envoy makes no label of nothing.
+    /// Counters of the rule with this configured name. Characters that metrics backends do not allow become `_`. An
+    /// empty name is for requests that match no rule; they are counted under a name that no rule can have, because
+    /// Envoy makes no label of an empty text.
     pub fn new(rule: &str) -> Self {
         let plain = |character: char| {
             if character.is_ascii_alphanumeric() || matches!(character, '-' | '_') {
@@ -295,7 +296,7 @@ mod tests {
         }
     }
 
-    /// Remembers every call; refuses while `is_broken`.
+    /// Records every call; fails while `is_broken`.
     #[derive(Default)]
     struct Host {
         names: Vec<(MetricKind, String)>,
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_metric_is_defined_once_whether_or_not_it_has_something_to_say() {
+    fn a_metric_is_defined_once_with_or_without_a_value() {
         let (mut metrics, mut host) = (Metrics::default(), Host::default());
         let hits = metrics.define(MetricKind::Counter, "hits");
         metrics.flush(&mut host).unwrap();
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_hands_over_what_has_changed_and_nothing_else() {
+    fn a_flush_reports_exactly_the_changes() {
         let (mut metrics, mut host) = (Metrics::default(), Host::default());
         let (hits, revision) = (
             metrics.define(MetricKind::Counter, "hits"),
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_is_handed_over_as_what_its_parts_have_gained_and_lost() {
+    fn a_level_is_reported_as_the_changes_of_its_parts() {
         let (mut metrics, mut host) = (Metrics::default(), Host::default());
         let waiting = metrics.define(MetricKind::Level, "waiting");
         metrics.bring_to(waiting, 0, 5);
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_refuses_is_handed_over_later() {
+    fn a_refused_change_is_reported_later() {
         let (mut metrics, mut host) = (Metrics::default(), Host::default());
         let hits = metrics.define(MetricKind::Counter, "hits");
         host.is_broken = true;
@@ -455,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_is_handed_every_value_once() {
+    fn every_value_of_a_histogram_is_reported_once() {
         let (mut metrics, mut host) = (Metrics::default(), Host::default());
         let time = metrics.define(MetricKind::Histogram, "time");
         metrics.observe(time, 90);
@@ -468,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_that_the_host_refuses_does_not_grow_for_ever() {
+    fn a_refused_histogram_is_bounded() {
         let mut metrics = Metrics::default();
         let time = metrics.define(MetricKind::Histogram, "time");
         for value in 0..2 * MAX_SAMPLES as u64 {
@@ -478,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_rules_the_last_to_meet_something_share_a_counter_for_each_reason() {
+    fn beyond_the_limit_rules_share_a_counter_for_each_reason() {
         let (mut metrics, mut host) = (Metrics::default(), Host::default());
         let mut rules: Vec<_> = (0..10_000)
             .map(|number| DecisionCounters::new(&format!("r{number}")))
@@ -503,7 +504,7 @@ mod tests {
             count("rule.(other).decision.deny.reason.tool_not_granted"),
             10_000 - by_rule
         );
-        // No decision is lost, whichever counter it went to.
+        // Every decision is in one of the counters.
         for (reason, decisions) in [("allowed", 10_000), ("expired", 10_001), ("tool_not_granted", 10_000)] {
             assert_eq!(count(&format!(".reason.{reason}")), decisions);
         }

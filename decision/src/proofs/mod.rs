@@ -1,6 +1,6 @@
-//! Proofs of possession that were used before, and what keeps new ones from being used elsewhere.
+//! Proofs of possession: used ones, and nonces that bind new ones to this process.
 //!
-//! | file | its one job |
+//! | file | task |
 //! |---|---|
 //! | `replay` | the memory of used proofs |
 //! | `nonce` | nonces that proofs may have to carry |

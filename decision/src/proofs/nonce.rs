@@ -1,28 +1,27 @@
-//! Nonces that this Envoy process hands out, for rules whose proofs must be made for it and for no other (draft section
-//! 7.4; section 8, step 7h).
+//! Nonces of this Envoy process, for rules whose proofs must be made for it (draft section 7.4; section 8, step 7h).
 //!
-//! The memory of used proofs knows what was used in its own process. A proof that carries a nonce of the process can be
-//! used nowhere else, so that it counts once altogether. Nothing is remembered of a nonce: it is the time at which it was
-//! made and a keyed hash of that, under a secret that the workers of one process share and that ends with it.
+//! The memory of used proofs is per process. A proof with a nonce of the process is invalid elsewhere, so it counts
+//! only once overall. Nonces are not stored: a nonce is its time of creation and a keyed hash of that, under a secret
+//! that the workers of one process share and that ends with the process.
 
 use std::hash::Hasher;
 
 use credence_delegation::UnixTime;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-/// Makes and recognises the nonces of one process.
+/// Creates and checks the nonces of one process.
 #[derive(Debug, Clone)]
 pub struct Nonces {
     key: [u8; 16],
-    /// Seconds that a nonce counts for.
+    /// The lifetime of a nonce in seconds.
     lifetime: u64,
 }
 
 impl Nonces {
-    /// The nonces of the process that has this secret. Each counts for `lifetime` seconds.
+    /// The nonces of the process with this secret. Each is valid for `lifetime` seconds.
     pub fn new(secret: &[u8; 16], lifetime: u64) -> Self {
         let mut key = SipHasher24::new_with_key(secret);
-        // What the secret is used for elsewhere says nothing about nonces.
+        // Other uses of the secret reveal nothing about nonces.
         key.write(b"credence nonce");
         Self {
             key: key.finish128().as_bytes(),
@@ -30,12 +29,12 @@ impl Nonces {
         }
     }
 
-    /// A nonce made now.
+    /// A new nonce.
     pub fn make(&self, now: UnixTime) -> String {
         base16ct::lower::encode_string(&[&now.0.to_be_bytes()[..], &self.tag(now)].concat())
     }
 
-    /// Whether this is a nonce of the process that still counts.
+    /// Whether this is a valid nonce of the process.
     pub fn accept(&self, nonce: &str, now: UnixTime) -> bool {
         let Some((made, rest)) = nonce.split_at_checked(TIME_DIGITS) else {
             return false;
@@ -44,8 +43,8 @@ impl Nonces {
             return false;
         };
         let made = UnixTime(made.cast_signed());
-        // The whole text is compared, so that a nonce has one spelling. How far the comparison comes tells nothing: who
-        // could use that would have to guess 64 bits at once.
+        // The whole text is compared, so that a nonce has one spelling. The duration of the comparison reveals nothing
+        // useful: an attacker would have to guess 64 bits at once.
         rest.len() == TAG_DIGITS
             && made <= now
             && now.distance(made) <= self.lifetime
@@ -59,7 +58,7 @@ impl Nonces {
     }
 }
 
-/// Takes the same time wherever the two differ.
+/// Takes the same time for every difference.
 fn subtle_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
 }
@@ -88,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_makes_one_or_spells_it_otherwise() {
+    fn a_forged_or_respelled_nonce_is_refused() {
         let nonces = Nonces::new(&[1; 16], 60);
         let nonce = nonces.make(NOW);
         assert_eq!(nonce.len(), TIME_DIGITS + TAG_DIGITS);

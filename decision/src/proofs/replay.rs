@@ -1,8 +1,8 @@
 //! The memory of used proofs: within one Envoy process, a proof counts once (draft section 8, step 7i).
 //!
-//! It lives in proxy-wasm shared data, which all workers of the process see and which survives a VM. Shared data can
-//! never free a key, so the keys are a fixed set of buckets. A holder's proofs fall into that holder's own group of
-//! buckets and no other, so that no holder can fill the memory of a holder in another group.
+//! It is in proxy-wasm shared data, which all workers of the process share and which outlives a VM. Shared data can
+//! never free a key, so the keys are a fixed set of buckets. A holder's proofs use only that holder's group of buckets,
+//! so a holder cannot fill the memory of holders in other groups.
 
 use std::hash::Hasher;
 
@@ -12,13 +12,13 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 use crate::decision::Reason;
 use crate::shared_store::{SharedStore, StoreFailure};
 
-/// A handle on the process's memory of used proofs.
+/// Access to the process's memory of used proofs.
 #[derive(Debug, Clone)]
 pub struct ReplayMemory {
     secret: [u8; 16],
-    /// When the memory was made: before, it cannot say what was used.
+    /// When the memory was created. It does not know which proofs were used before.
     born: UnixTime,
-    /// Seconds that a holder's clock may be ahead of ours.
+    /// Seconds that a holder's clock may be ahead.
     skew: u64,
 }
 
@@ -34,10 +34,10 @@ pub struct UsedProof<'a> {
 }
 
 impl ReplayMemory {
-    /// Joins the process's memory, or founds it with `secret`, which must be random.
+    /// Opens the process's memory, or creates it with `secret`, which must be random.
     ///
     /// # Errors
-    /// If the host refuses, or what is stored is not what we store.
+    /// If the host fails, or the stored data is not this memory.
     pub fn join(
         store: &mut impl SharedStore,
         secret: [u8; 16],
@@ -47,7 +47,7 @@ impl ReplayMemory {
         let mut founding = secret.to_vec();
         founding.extend_from_slice(&now.0.to_le_bytes());
         store.write(FOUNDING_KEY, &founding, None)?;
-        // Another worker may have been first: what is stored now is what all workers use.
+        // Another worker may have been first: all workers use the stored secret.
         let (stored, _) = store.read(FOUNDING_KEY)?.ok_or(StoreFailure)?;
         let (secret, born) = stored.split_first_chunk::<16>().ok_or(StoreFailure)?;
         let born = UnixTime(i64::from_le_bytes(born.try_into().map_err(|_| StoreFailure)?));
@@ -63,12 +63,12 @@ impl ReplayMemory {
         &self.secret
     }
 
-    /// Remembers a proof, and says whether this is its first use.
+    /// Remembers a proof, or returns why it does not count.
     ///
     /// # Errors
     /// Why the proof does not count.
     pub fn remember(&self, store: &mut impl SharedStore, proof: &UsedProof<'_>, now: UnixTime) -> Result<(), Reason> {
-        // A holder whose clock is ahead by the skew may have used a proof of this date before the memory was born.
+        // A holder whose clock is ahead by the skew may have used a proof with this time before the memory was created.
         if proof.issued_at <= self.born.plus(self.skew) {
             return Err(Reason::ProofPredatesMemory);
         }
@@ -86,13 +86,13 @@ impl ReplayMemory {
         Err(Reason::ReplayMemoryFull)
     }
 
-    /// The bucket that a proof belongs into, and what is written there.
+    /// The bucket of a proof, and its record.
     fn place(&self, proof: &UsedProof<'_>) -> (String, Record) {
         let mut holder = SipHasher24::new_with_key(&self.secret);
         holder.write(proof.holder.as_bytes());
         let group = holder.finish128().h1 % GROUPS;
 
-        // Not the audience: a holder uses no id twice, for any audience (draft section 7.2).
+        // Without the audience: a holder uses no id twice, for any audience (draft section 7.2).
         let mut whole = SipHasher24::new_with_key(&self.secret);
         whole.write(proof.holder.as_bytes());
         whole.write(proof.id.as_bytes());
@@ -111,10 +111,10 @@ impl ReplayMemory {
 /// One used proof in a bucket: 12 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Record {
-    /// 64 bits of a keyed hash of holder and `jti`. Two proofs of one bucket with the same tag, a chance of
-    /// 2^-58 in a full one, make the second look used.
+    /// 64 bits of a keyed hash of holder and `jti`. If two proofs of one bucket have the same tag (a chance of 2^-58 in
+    /// a full one), the second counts as used.
     tag: u64,
-    /// The last Unix second the proof can be accepted in, by any configuration.
+    /// The last Unix second in which any configuration accepts the proof.
     last_second: u32,
 }
 
@@ -135,7 +135,7 @@ impl Record {
     }
 }
 
-/// The bucket without what has run out, and with the new record.
+/// The bucket without expired records, and with the new record.
 fn updated(bucket: &[u8], new: &Record, now: UnixTime) -> Result<Vec<u8>, Reason> {
     let (records, rest) = bucket.as_chunks::<{ Record::BYTES }>();
     if !rest.is_empty() {
@@ -161,17 +161,17 @@ fn updated(bucket: &[u8], new: &Record, now: UnixTime) -> Result<Vec<u8>, Reason
 const FOUNDING_KEY: &str = "credence/replay/founding/1";
 const BUCKET_PREFIX: &str = "credence/replay/1";
 
-/// The longest proof window that can be configured, in seconds. Every proof is remembered for as long, whatever its
-/// own configuration's window, because the configurations of a process share the memory and may differ.
+/// The longest configurable proof window, in seconds. Every proof is remembered this long, for any window of its own
+/// configuration, because the configurations of a process share the memory and may differ.
 pub const MAX_PROOF_WINDOW: u64 = 60;
 
-/// A holder has 1024 buckets of 64 proofs: some 65,000 within a minute, a thousand a second. All 64 groups full take
-/// 50 MB of the Envoy process.
+/// A holder has 1024 buckets of 64 proofs: about 65,000 within a minute, or a thousand a second. All 64 groups, if
+/// full, take 50 MB of the Envoy process.
 const GROUPS: u64 = 64;
 const BUCKETS_PER_GROUP: u64 = 1024;
 const RECORDS_PER_BUCKET: usize = 64;
 
-/// How often a bucket that another worker changed meanwhile is tried again.
+/// How often a write to a bucket is retried after a concurrent change.
 const ATTEMPTS: u32 = 8;
 
 #[cfg(test)]
@@ -206,7 +206,7 @@ mod tests {
     fn a_proof_counts_once_in_every_worker() {
         let store = &mut Store::default();
         let one = memory(store);
-        // Another worker has another secret in mind and comes later; it uses what is there.
+        // Another worker has another secret and comes later; it uses the stored one.
         let other = ReplayMemory::join(store, [2; 16], UnixTime(1_050), 5).unwrap();
         assert_eq!(remember(&one, store, "p", NOW, NOW), Ok(()));
         assert_eq!(remember(&other, store, "p", NOW, NOW), Err(Reason::ProofReplayed));
@@ -225,12 +225,12 @@ mod tests {
         assert_eq!(
             remember(&memory, store, "p", NOW, NOW.plus(61)),
             Ok(()),
-            "by then its iat denies it"
+            "after that, its iat denies it"
         );
     }
 
     #[test]
-    fn what_may_have_been_used_before_the_memory_was_born_is_refused() {
+    fn a_proof_that_may_predate_the_memory_is_refused() {
         let store = &mut Store::default();
         let memory = memory(store);
         assert_eq!(
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_reaches_one_group_of_buckets_and_others_reach_others() {
+    fn a_holder_uses_only_its_own_group_of_buckets() {
         let memory = memory(&mut Store::default());
         let group_of = |holder: &Thumbprint, id: &str| {
             let proof = UsedProof {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_race_is_tried_again_and_then_denies() {
+    fn a_lost_race_is_retried_and_then_denies() {
         let store = &mut Store::default();
         let memory = memory(store);
         store.lose_next_writes = ATTEMPTS - 1;
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_in_the_store_denies() {
+    fn foreign_data_in_the_store_denies() {
         let store = &mut Store::default();
         store.write(FOUNDING_KEY, b"short", None).unwrap();
         assert!(ReplayMemory::join(store, [1; 16], BORN, 5).is_err());

@@ -1,8 +1,8 @@
-//! One pass over a request's headers, in place, in the form the host hands them over.
+//! Reads a request's headers in one pass, in place, in the host's serialisation.
 //!
-//! The proxy hands over the whole header map as one buffer: the number of pairs, then each pair's key and value length
-//! (all `u32`, little-endian), then each key and value, each followed by a NUL byte. Reading it in place costs one host
-//! call, however many headers we want, and shows every field of a name: the single-header call shows only the first.
+//! The proxy passes the whole header map as one buffer: the number of pairs, then each pair's key and value length (all
+//! `u32`, little-endian), then each key and value, each followed by a NUL byte. Reading it in place costs one host call
+//! for any number of headers, and shows every field of a name. The single-header call shows only the first field.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::names::{Folds, NameId, Names, work};
 
-/// What the filter needs to know of a request; borrowed from the buffer it was read from.
+/// The parts of a request that the filter needs, borrowed from the serialised headers.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     /// `:method`; empty if absent.
@@ -29,29 +29,29 @@ pub struct Request<'a> {
     pub request_id: Option<&'a [u8]>,
     /// `traceparent`, the first if there are several.
     pub traceparent: Option<&'a [u8]>,
-    /// Asks to leave HTTP: a CONNECT, or an upgrade such as a WebSocket.
+    /// Whether the request leaves HTTP: a CONNECT, or an upgrade such as a WebSocket.
     pub leaves_http: bool,
-    /// `connection` names headers that the next hop shall drop (RFC 9110, section 7.6.1). Envoy passes it on with an
-    /// upgrade only.
+    /// Whether `connection` names headers that the next hop must drop (RFC 9110, section 7.6.1). Envoy forwards it only
+    /// with an upgrade.
     pub drops_headers: bool,
     /// Whether a body, or trailers, follow.
     pub has_body: bool,
-    /// The names, as they arrived, of headers by which a request asks to be taken for another than the one that was
-    /// decided upon; also of those that a service may take for a header that was read under its own name.
+    /// The names, as sent, of headers that could turn the request into another one after the decision. Includes headers
+    /// that a service may confuse with a header that was read.
     pub overrides: Vec<&'a [u8]>,
-    /// The same of headers that name another host.
+    /// The same for headers that name another host.
     pub host_overrides: Vec<&'a [u8]>,
-    /// The names, as they arrived, of headers that only this filter may set: to be removed before anything else.
-    /// A name occurs as often as it was sent.
+    /// The names, as sent, of headers that only this filter may set, to be removed in every case. A name occurs as
+    /// often as it was sent.
     pub forged: Vec<&'a [u8]>,
     headers: HeaderPairs<'a>,
 }
 
 impl<'a> Request<'a> {
-    /// Reads a serialized header map.
+    /// Reads a serialised header map.
     ///
     /// # Errors
-    /// [`HeaderMapError`] if the buffer is not what it should be: an unexpected answer of the host, so deny.
+    /// [`HeaderMapError`] if the buffer is invalid: an unexpected result of the host, so deny.
     pub fn parse(serialized: &'a [u8], names: &HeaderNames, has_body: bool) -> Result<Self, HeaderMapError> {
         let headers = HeaderPairs::parse(serialized)?;
         let mut request = Self {
@@ -84,7 +84,7 @@ impl<'a> Request<'a> {
                 _ if name == names.delegation.as_bytes() => request.delegation.add(value),
                 _ if name == names.proof.as_bytes() => request.proof.add(value),
                 _ if is_ours(name) => request.forged.push(name),
-                // Another spelling of a name, which some service may read as the name itself.
+                // Another spelling of a name, which some service may treat as the name itself.
                 _ if folds_to(name, names.delegation.as_bytes()) => {
                     request.delegation = Header::Repeated;
                     request.overrides.push(name);
@@ -105,10 +105,10 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// The header of that name (in lower case).
+    /// The header with that name (in lower case).
     ///
-    /// A header whose name only [folds](fold) to it makes it repeated: some services cannot tell the two apart, and might
-    /// read the one that the filter did not.
+    /// A header whose name only [folds](fold) to it counts as a repetition: some services cannot tell the two apart,
+    /// and might read the one that the filter did not read.
     pub fn header(&self, name: &str) -> Header<'a> {
         let mut found = Header::Absent;
         for (candidate, value) in self
@@ -123,8 +123,8 @@ impl<'a> Request<'a> {
         found
     }
 
-    /// The headers of an index. Reads all headers once: the cost grows with their bytes, and not with the number of names
-    /// in the index.
+    /// The headers of an index. Reads all headers once: the cost depends on their bytes, not on the number of names in
+    /// the index.
     pub fn read_headers(&self, index: &HeaderIndex) -> BTreeMap<NameId, Header<'a>> {
         let mut found = BTreeMap::new();
         let mut folded = Vec::new();
@@ -147,7 +147,7 @@ impl<'a> Request<'a> {
         found
     }
 
-    /// Whether this is a gRPC request, to be answered in gRPC's way.
+    /// Whether this is a gRPC request, which gets a gRPC answer.
     pub fn is_grpc(&self) -> bool {
         const GRPC: &[u8] = b"application/grpc";
         let Some((media_type, rest)) = self.content_type.and_then(|value| value.split_at_checked(GRPC.len())) else {
@@ -157,7 +157,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The configured names of the two headers an agent sends, in lower case.
+/// The configured names of the two headers that an agent sends, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderNames {
     /// Carries the delegation chain.
@@ -167,7 +167,7 @@ pub struct HeaderNames {
 }
 
 impl HeaderNames {
-    /// Whether a header of this name is one of the two to some service.
+    /// Whether some service may treat a header with this name as one of the two.
     pub fn matches(&self, name: &str) -> bool {
         [&self.delegation, &self.proof]
             .into_iter()
@@ -184,26 +184,26 @@ impl Default for HeaderNames {
     }
 }
 
-/// Whether a `connection` says more than what becomes of the connection.
+/// Whether `connection` names headers, besides connection options.
 fn names_headers(value: &[u8]) -> bool {
     const OPTIONS: [&[u8]; 4] = [b"", b"upgrade", b"keep-alive", b"close"];
     let mut options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     options.any(|option| !OPTIONS.iter().any(|known| option.eq_ignore_ascii_case(known)))
 }
 
-/// Whether a value may be several that were joined on the way (RFC 9110, section 5.3). None of our tokens has a comma.
+/// Whether a value may be several joined ones (RFC 9110, section 5.3). No token contains a comma.
 pub fn is_joined(value: &[u8]) -> bool {
     value.contains(&b',')
 }
 
-/// A header by name. One that carries a token must come once, and alone: see [`is_joined`].
+/// A header by name. A header with a token must be sent once, and unjoined: see [`is_joined`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header<'a> {
     /// Not sent.
     Absent,
-    /// Its only field, commas and all.
+    /// The only field, including commas.
     Once(&'a [u8]),
-    /// More than one field, or one in another spelling.
+    /// More than one field, or a field with another spelling.
     Repeated,
 }
 
@@ -216,7 +216,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Headers that the configuration asks about, by their names in lower case.
+/// Headers that the configuration uses, by their names in lower case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderIndex {
     names: Names,
@@ -224,7 +224,7 @@ pub struct HeaderIndex {
 }
 
 impl HeaderIndex {
-    /// Adds a name, unless it is there.
+    /// Adds a name, if it is new.
     pub fn add(&mut self, name: &str) -> NameId {
         let (id, is_new) = self.names.intern(name);
         if is_new {
@@ -234,7 +234,7 @@ impl HeaderIndex {
         id
     }
 
-    /// The number of a name.
+    /// The id of a name.
     pub fn id(&self, name: &str) -> Option<NameId> {
         self.names.id(name)
     }
@@ -244,18 +244,18 @@ impl HeaderIndex {
         self.names.is_empty()
     }
 
-    /// Whether some service takes a header of this name for one of the index.
+    /// Whether some service may treat a header with this name as one of the index.
     pub fn contains_fold_of(&self, name: &[u8]) -> bool {
         let folded: Vec<u8> = name.iter().map(|byte| fold(*byte)).collect();
         !self.folds.find(&folded).is_empty()
     }
 }
 
-/// A byte of a header's name, as the most generous services see it: those that hand headers on as variables, as CGI does
-/// (RFC 3875, section 4.1.18), have one character for everything that is no letter or digit, and no letter case. PHP and
-/// lighttpd do so, and most servers of Python and Ruby for `_` at least.
+/// Folds a byte of a header's name as the most tolerant services do. Services that pass headers as variables, as CGI
+/// does (RFC 3875, section 4.1.18), ignore case, and use one character for everything except letters and digits. PHP
+/// and lighttpd do so; most Python and Ruby servers do so at least for `_`.
 pub const fn fold(byte: u8) -> u8 {
-    // Digits and small letters have this bit.
+    // Digits and lower-case letters have this bit.
     if byte.is_ascii_alphanumeric() {
         byte | 0x20
     } else {
@@ -263,13 +263,13 @@ pub const fn fold(byte: u8) -> u8 {
     }
 }
 
-/// Whether two header names [fold](fold) to the same.
+/// Whether two header names have the same [fold](fold).
 pub fn folds_to(name: &[u8], other: &[u8]) -> bool {
     name.len() == other.len() && name.iter().zip(other).all(|(byte, other)| fold(*byte) == fold(*other))
 }
 
-/// Whether a header's name folds to one that is its own fold. Most headers are compared with several such names, so this is
-/// made to be cheap.
+/// Whether a header's name folds to `folded`, which is its own fold. Most headers are compared with several such names,
+/// so this is cheap.
 fn is_spelling_of(name: &[u8], folded: &[u8]) -> bool {
     name.len() == folded.len()
         && name
@@ -278,7 +278,7 @@ fn is_spelling_of(name: &[u8], folded: &[u8]) -> bool {
             .all(|(byte, known)| byte == known || fold(*byte) == *known)
 }
 
-/// Whether a header's name belongs to what this filter tells the service behind it.
+/// Whether a header's name is one of the filter's own for the service.
 pub fn is_ours(name: &[u8]) -> bool {
     name.split_at_checked(OUR_PREFIX.len())
         .is_some_and(|(prefix, _)| is_spelling_of(prefix, OUR_PREFIX))
@@ -287,14 +287,14 @@ pub fn is_ours(name: &[u8]) -> bool {
 /// The names in a serialized header map.
 ///
 /// # Errors
-/// [`HeaderMapError`] if the buffer is not what it should be.
+/// [`HeaderMapError`] if the buffer is invalid.
 pub fn header_names(serialized: &[u8]) -> Result<impl Iterator<Item = &[u8]>, HeaderMapError> {
     Ok(HeaderPairs::parse(serialized)?.map(|(name, _)| name))
 }
 
-/// Headers as the host hands them over, and takes them: the counterpart of [`Request::parse`].
+/// Serialises headers in the host's form: the counterpart of [`Request::parse`].
 pub fn serialize_headers<N: AsRef<[u8]>, V: AsRef<[u8]>>(headers: &[(N, V)]) -> Vec<u8> {
-    // A VM has less than 4 GiB of memory: no length there is too large for 32 bits.
+    // A VM has less than 4 GiB of memory, so every length fits into 32 bits.
     let number = |length: usize| u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
     let parts = || headers.iter().flat_map(|(name, value)| [name.as_ref(), value.as_ref()]);
     let mut serialized = number(headers.len()).to_vec();
@@ -306,19 +306,19 @@ pub fn serialize_headers<N: AsRef<[u8]>, V: AsRef<[u8]>>(headers: &[(N, V)]) -> 
     serialized
 }
 
-/// What a header can make of a request at some service, after the filter has decided.
+/// What a header can change about a request at some service, after the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Override {
-    /// A request of another method or path.
+    /// The method or path.
     Request,
-    /// A request for another host.
+    /// The host.
     Host,
-    /// Nothing under this name. Under another that folds to it, it takes this one's place.
+    /// Nothing under this name. Another name that folds to it replaces this one.
     Spelling(&'static [u8]),
 }
 
 impl Override {
-    /// What a header of this name does, in any spelling.
+    /// What a header with this name can change, in any spelling.
     pub fn of(name: &[u8]) -> Option<Self> {
         let start = *STARTS.get(name.len())?;
         let end = *STARTS.get(name.len().saturating_add(1))?;
@@ -329,7 +329,7 @@ impl Override {
     }
 }
 
-/// Folded names, by their lengths. docs/reference/configuration.md says which service reads each.
+/// Folded names, by their lengths. docs/reference/configuration.md names the services that read each.
 const OVERRIDES: [(&[u8], Override); 29] = [
     // `$wssn`.
     (b"-wssn", Override::Host),
@@ -363,8 +363,8 @@ const OVERRIDES: [(&[u8], Override); 29] = [
     (b"x-http-method-override", Override::Request),
 ];
 
-/// Where the names of each length start. Every header of every request is looked up, and most have a length that few of
-/// these names have.
+/// Where the names of each length start. Every header of every request is looked up, and most headers have a length
+/// that few of these names have.
 const STARTS: [usize; 24] = {
     let mut starts = [0; 24];
     let (mut slots, mut rest, mut length) = (starts.as_mut_slice(), OVERRIDES.as_slice(), 0);
@@ -383,16 +383,16 @@ const STARTS: [usize; 24] = {
     starts
 };
 
-/// Headers that start so are removed from every request before anything else, and set only by this filter.
+/// Headers with this prefix are removed from every request first, and only this filter sets them.
 pub const OUR_PREFIX: &[u8] = b"x-delegation-";
 
 /// Pairs of one header map: the proxy's own limit.
 pub const MAX_HEADER_PAIRS: usize = 1024;
 
-/// Why a header map could not be read.
+/// Why a header map is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum HeaderMapError {
-    /// The buffer ends early, has bytes left over, or lacks a NUL where one belongs.
+    /// The buffer ends early, has bytes left over, or lacks a NUL.
     #[error("the host's header map is not well formed")]
     Malformed,
     /// More than [`MAX_HEADER_PAIRS`].
@@ -411,7 +411,7 @@ fn once<'a>(slot: &mut &'a [u8], value: &'a [u8]) -> Result<(), HeaderMapError> 
     Ok(())
 }
 
-/// The pairs of a serialized header map in order; stops at the first that does not fit, which a parsed one does not have.
+/// The pairs of a serialised header map, in order. Stops at the first invalid pair, which a parsed map does not have.
 #[derive(Clone, Copy, Debug)]
 struct HeaderPairs<'a> {
     /// Eight bytes a pair.
@@ -467,7 +467,7 @@ fn split_length(bytes: &[u8]) -> Option<(usize, &[u8])> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Serializes headers as the proxy does.
+    /// Serialises headers as the proxy does.
     pub(crate) fn serialize(headers: &[(&str, &str)]) -> Vec<u8> {
         serialize_headers(headers)
     }
@@ -550,7 +550,7 @@ pub(crate) mod tests {
 
     /// A CGI-style service reads `x.delegation.subject` and `x-delegation-subject` as one variable.
     #[test]
-    fn every_character_that_is_no_letter_or_digit_counts_as_a_dash() {
+    fn every_character_except_letters_and_digits_counts_as_a_dash() {
         for other in SEPARATORS.chars() {
             let spelled = |name: &str| name.replace('-', &other.to_string());
             let [subject, proof, method, host, tenant] = [
@@ -580,7 +580,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_name_that_only_resembles_one_of_ours_passes() {
+    fn a_name_that_only_resembles_an_own_name_passes() {
         for name in [
             "x.delegation",
             "x.trace",
@@ -633,7 +633,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn grpc_is_told_by_its_content_type() {
+    fn grpc_is_recognised_by_its_content_type() {
         let cases = [
             ("application/grpc", true),
             ("application/grpc+proto", true),
@@ -649,7 +649,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_header_sent_twice_is_told_from_one_with_a_comma() {
+    fn a_header_sent_twice_differs_from_one_with_a_comma() {
         let buffer = serialize(&[
             ("tenant", "a"),
             ("tenant", "b"),
@@ -700,7 +700,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn another_spelling_of_our_names_counts_as_a_second_header() {
+    fn another_spelling_of_a_carrier_counts_as_a_second_header() {
         let buffer = serialize(&[
             ("delegation", "a"),
             ("delegation-proof", "p"),
@@ -714,7 +714,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn headers_that_change_the_request_after_the_fact_are_found() {
+    fn headers_that_change_the_request_after_the_decision_are_found() {
         let buffer = serialize(&[
             ("x-http-method-override", "DELETE"),
             ("x_original_url", "/"),
@@ -743,7 +743,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn another_spelling_of_what_the_filter_reads_is_found() {
+    fn another_spelling_of_a_header_that_the_filter_reads_is_found() {
         let buffer = serialize(&[
             ("content-type", "application/json"),
             ("content.type", "text/plain"),
@@ -792,11 +792,11 @@ pub(crate) mod tests {
         );
     }
 
-    /// What a header's name may have besides letters and digits (RFC 9110, section 5.6.2), but for the dash.
+    /// Characters of a header's name besides letters and digits (RFC 9110, section 5.6.2), without the dash.
     const SEPARATORS: &str = "!#$%&'*+.^_`|~";
 
     fn parse(buffer: &[u8]) -> Result<Request<'_>, HeaderMapError> {
-        // Borrowed names live as long as the call only; what is read borrows from the buffer alone.
+        // The borrowed names live only during the call; the result borrows only from the buffer.
         Request::parse(buffer, &HeaderNames::default(), false)
     }
 }

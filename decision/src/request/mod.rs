@@ -1,11 +1,11 @@
-//! What a request says, read so that no service can read it differently.
+//! Reads a request in a way that no service can read differently.
 //!
-//! | file | its one job |
+//! | file | task |
 //! |---|---|
 //! | `headers` | a request's headers, and which of them only this filter may set |
 //! | `target`, `query` | host and path, and the query |
-//! | `names` | names that the configuration asks about, in any spelling |
-//! | `trailers` | what a request may not say in its trailers |
+//! | `names` | names in the configuration, found in any spelling |
+//! | `trailers` | trailers to remove from a request |
 
 mod headers;
 pub(crate) mod names;

@@ -1,15 +1,15 @@
-//! Names that the configuration asks about, found in a request by their fold.
+//! Names in the configuration, found in a request by their fold.
 //!
-//! The fold of a name is the same for all spellings that some service takes for one name. `request` has the fold of header
-//! names, `query` that of query names. The cost of a look-up grows with the fold's bytes, and not with the number of names.
+//! All spellings that some service treats as one name have the same fold. `request` defines the fold of header names,
+//! `query` that of query names. The cost of a look-up depends on the fold's bytes, not on the number of names.
 
 use std::collections::HashMap;
 
-/// A name that the configuration asks about. Only the index that made it can look it up.
+/// A name in the configuration. Valid only for its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameId(usize);
 
-/// Distinct names, each with a number.
+/// Distinct names, each with an id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names {
     names: Vec<Box<str>>,
@@ -20,13 +20,13 @@ pub(crate) struct Names {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Folds {
     ids: HashMap<Box<[u8]>, Vec<NameId>>,
-    /// The lengths of the folds, as bits; the last stands for all that are longer. Most names in a request are of
-    /// another length, which takes one look to see.
+    /// The lengths of the folds, as bits; the last bit stands for all longer ones. Most names in a request have another
+    /// length, which this shows with one test.
     lengths: u128,
 }
 
 impl Names {
-    /// The number of a name, and whether it is a new one.
+    /// The id of a name, and whether it is new.
     pub(crate) fn intern(&mut self, name: &str) -> (NameId, bool) {
         if let Some(id) = self.ids.get(name) {
             return (*id, false);
@@ -59,12 +59,12 @@ impl Folds {
         }
     }
 
-    /// Whether a name has a fold of this length.
+    /// Whether a fold has this length.
     pub(crate) fn have_length(&self, length: usize) -> bool {
         self.lengths & length_bit(length) != 0
     }
 
-    /// The names of this fold.
+    /// The names with this fold.
     pub(crate) fn find(&self, fold: &[u8]) -> &[NameId] {
         if !self.have_length(fold.len()) {
             return &[];
@@ -78,7 +78,7 @@ fn length_bit(length: usize) -> u128 {
     1 << length.min(127)
 }
 
-/// What reading names costs, in bytes read and look-ups made; counted in tests alone.
+/// The cost of reading names, in bytes read and look-ups; only counted in tests.
 pub(crate) mod work {
     #[cfg(test)]
     thread_local! {
@@ -93,7 +93,7 @@ pub(crate) mod work {
         WORK.with(|work| work.set(work.get() + steps));
     }
 
-    /// What was counted in this thread since the last time.
+    /// The count in this thread since the last call.
     #[cfg(test)]
     pub(crate) fn take() -> usize {
         WORK.with(std::cell::Cell::take)

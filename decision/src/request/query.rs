@@ -1,6 +1,6 @@
-//! The names of a query, by every reading that a service might make of them.
+//! The names of a query, in every reading that a service might have.
 //!
-//! Parsers disagree about names that have anything besides letters, digits, `_` and `-`:
+//! Parsers disagree about names with other characters than letters, digits, `_` and `-`:
 //!
 //! | parser | reads | as |
 //! |---|---|---|
@@ -8,14 +8,14 @@
 //! | PHP, Rails, the `qs` of Node (Express 4) | `a[b]`, `a[]` | `a`, an object or array |
 //! | `qs`, Rack 1 | `[a]` | `a` |
 //! | `qs` with `allowDots`, Spring, ASP.NET | `a.b` | a part `b` of `a` |
-//! | ASP.NET Core, where an action's parameter is named `a` | `a.b`, `a[b]` | `b` |
+//! | ASP.NET Core, if an action's parameter is named `a` | `a.b`, `a[b]` | `b` |
 //! | Spring's data binding | `_a`, `!a` | `a`, if that is not sent |
 //! | OData | `$a` | `a` |
 //! | ASP.NET, ColdFusion | `A` | `a` |
 //! | `qs` | `a=b]=c` | `a=b]` with the value `c` |
 //!
-//! So a name consists of parts, and everything but a letter, a digit, `-` and an inner `_` divides them. A name may be
-//! taken for any other that folds to one of its parts, or to several parts in a row.
+//! So a name consists of parts, separated by every character except letters, digits, `-` and inner `_`. A service may
+//! confuse a name with any other that folds to one of its parts, or to several consecutive parts.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -25,12 +25,12 @@ use std::ops::Range;
 use super::names::{Folds, NameId, Names, work};
 use super::target;
 
-/// Names of query members that the configuration asks about.
+/// Names of query members in the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct QueryIndex {
     names: Names,
-    /// The folds of the names, and of what an object's member is in: of `filter[a]`, that is `filter`. Each has one number,
-    /// however many names it is of.
+    /// The folds of the names, and of the objects that contain them: for `filter[a]`, that is `filter`. Each fold has
+    /// one id, even if several names have it.
     folds: Folds,
     fold_texts: Names,
     of_names: HashMap<NameId, NameFolds>,
@@ -43,10 +43,10 @@ struct NameFolds {
     containers: Box<[NameId]>,
 }
 
-/// The members of a query that the configuration asks about. Reading them costs no more if more names are asked about.
+/// The query members that the configuration uses. Reading them costs the same for any number of names.
 #[derive(Clone, Debug, Default)]
 pub struct QueryMembers<'r> {
-    /// The members of just a name.
+    /// The members with exactly a name.
     exact: BTreeMap<NameId, Exact<'r>>,
     /// How often a member, or a part of its name, has this fold.
     folds: BTreeMap<NameId, usize>,
@@ -54,28 +54,28 @@ pub struct QueryMembers<'r> {
     wholes: BTreeSet<NameId>,
 }
 
-/// The members of just one name.
+/// The members with exactly one name.
 #[derive(Clone, Debug)]
 struct Exact<'r> {
     first: EncodedValue<'r>,
     count: usize,
 }
 
-/// What a query has of a name.
+/// The members of a query for one name.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'m, 'r> {
-    /// The value of the first member of just this name.
+    /// The value of the first member with exactly this name.
     pub value: Option<&'m EncodedValue<'r>>,
-    /// Whether there is another member of just this name.
+    /// Whether there is another member with exactly this name.
     pub is_repeated: bool,
-    /// Whether there is a member that some service takes for one of this name.
+    /// Whether there is a member that some service confuses with this name.
     pub is_spelled_otherwise: bool,
-    /// Whether there is a member that, to some service, takes those of this name away: a text in the place of the object
-    /// that has them.
+    /// Whether some service drops the members of this name because of another member: a text in the place of the object
+    /// that contains them.
     pub is_in_doubt: bool,
 }
 
-/// A member's value. It is decoded when it is first asked for, and once.
+/// A member's value, decoded once, on first use.
 #[derive(Clone, Debug)]
 pub struct EncodedValue<'r> {
     encoded: &'r str,
@@ -85,12 +85,12 @@ pub struct EncodedValue<'r> {
 #[derive(Clone, Debug)]
 struct Decoded<'r> {
     text: Cow<'r, str>,
-    /// A `+` is a space to some.
+    /// Some parsers read a `+` as a space.
     has_plus: bool,
 }
 
 impl QueryIndex {
-    /// Adds a name, unless it is there.
+    /// Adds a name, if it is new.
     pub fn add(&mut self, name: &str) -> NameId {
         let (id, is_new) = self.names.intern(name);
         if is_new {
@@ -111,10 +111,10 @@ impl QueryIndex {
         id
     }
 
-    /// Reads a query once. The cost grows with the query's bytes, and not with the number of names.
+    /// Reads a query once. The cost depends on the query's bytes, not on the number of names.
     ///
-    /// Nothing if the names can be read in more than one way, so that any member could hide another: some parsers take `;`
-    /// for `&`, `+` in a name for a space, decode twice, or cut a name at a NUL.
+    /// `None` if the names are ambiguous, so that any member could hide another: some parsers read `;` as `&`, read `+`
+    /// in a name as a space, decode twice, or cut a name at a NUL.
     pub fn read<'r>(&self, query: &'r [u8]) -> Option<QueryMembers<'r>> {
         work::count(query.len());
         if query.contains(&b';') || !query.iter().all(u8::is_ascii_graphic) {
@@ -155,7 +155,7 @@ impl QueryIndex {
         }
     }
 
-    /// What the query has of the name; nothing if no reading finds it there.
+    /// The members of the name; `None` if no reading finds any.
     pub fn find<'m, 'r>(&self, members: &'m QueryMembers<'r>, id: NameId) -> Option<Found<'m, 'r>> {
         let folds = self.of_names.get(&id)?;
         let exact = members.exact.get(&id);
@@ -179,13 +179,13 @@ impl<'r> EncodedValue<'r> {
         }
     }
 
-    /// The value, percent-decoded once; nothing if that can be done in more than one way.
+    /// The value, percent-decoded once; `None` if it is ambiguous.
     pub fn decoded(&self) -> Option<&str> {
         let decoded = self.decode()?;
         (!decoded.has_plus).then_some(&decoded.text)
     }
 
-    /// Whether it can be percent-decoded. Go and Tomcat leave a member out that cannot.
+    /// Whether the value can be percent-decoded. Go and Tomcat drop a member whose value cannot.
     pub fn can_be_decoded(&self) -> bool {
         self.decode().is_some()
     }
@@ -201,7 +201,7 @@ impl<'r> EncodedValue<'r> {
     }
 }
 
-/// Whether the `qs` of Node takes the beginning of a value for a part of the name: it splits a member at the first `]=`.
+/// Whether the `qs` of Node reads the beginning of a value as a part of the name: it splits a member at the first `]=`.
 pub fn may_belong_to_the_name(value: &str) -> bool {
     // Few values have a second `=`.
     let mut equals = value.match_indices('=');
@@ -211,7 +211,7 @@ pub fn may_belong_to_the_name(value: &str) -> bool {
     })
 }
 
-/// Whether some service takes one of the names, as the configuration has them, for the other.
+/// Whether some service confuses the two configured names.
 pub fn are_alike(one: &str, other: &str) -> bool {
     let [mut first, mut second] = [NameParts::default(), NameParts::default()];
     first.read(one);
@@ -221,15 +221,15 @@ pub fn are_alike(one: &str, other: &str) -> bool {
         || second.beginnings().any(|beginning| beginning == first.whole())
 }
 
-/// Whether a name has more parts than a query is read for.
+/// Whether a name has more parts than the filter reads in a query.
 pub fn has_too_many_parts(name: &str) -> bool {
     !NameParts::default().read(name)
 }
 
-/// A name's fold, and where its parts are in it.
+/// A name's fold, and the positions of its parts.
 #[derive(Clone, Debug, Default)]
 struct NameParts {
-    /// In lower case, with `_` for what divides parts.
+    /// In lower case, with `_` as the separator of parts.
     fold: String,
     parts: Vec<Range<usize>>,
 }
@@ -241,7 +241,7 @@ impl NameParts {
         self.fold.clear();
         self.parts.clear();
         let mut start = None;
-        // Where the last character that is no `_` ends: those before and after a part are none of it.
+        // The end of the last character other than `_`: leading and trailing ones do not belong to a part.
         let mut end = 0;
         for character in name.chars() {
             if divides(character) {
@@ -252,7 +252,7 @@ impl NameParts {
             if character != '_' {
                 start.get_or_insert(self.fold.len());
             }
-            // Some compare in upper case, and some in lower case.
+            // Some services compare in upper case, and some in lower case.
             if character.is_ascii() {
                 self.fold.push(character.to_ascii_lowercase());
             } else {
@@ -275,7 +275,7 @@ impl NameParts {
         }
     }
 
-    /// The folds of all parts in a row; of nothing, too, unless the name is one part and that alone.
+    /// The folds of all runs of consecutive parts. Also of the empty run, unless the name is exactly one part.
     fn runs(&self) -> impl Iterator<Item = &str> {
         let runs = self.parts.iter().enumerate().flat_map(|(index, first)| {
             let rest = self.parts.get(index..).unwrap_or_default();
@@ -285,7 +285,7 @@ impl NameParts {
         runs.chain((!is_one_part).then_some(""))
     }
 
-    /// The folds of the beginnings of the name, without the whole.
+    /// The folds of the proper prefixes of the name.
     fn beginnings(&self) -> impl Iterator<Item = &str> {
         let first = self.parts.first().map_or(0, |first| first.start);
         let inner = self.parts.split_last().map(|(_, inner)| inner).unwrap_or_default();
@@ -304,7 +304,7 @@ fn divides(character: char) -> bool {
 /// Parts of one name, as in `a[b][c]`. The `qs` of Node reads six.
 pub const MAX_PARTS: usize = 8;
 
-/// Members of one query string, ignored ones included.
+/// Members of one query string, including ignored ones.
 pub const MAX_QUERY_MEMBERS: usize = 128;
 
 #[cfg(test)]
@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_name_the_first_value_counts_and_the_rest_is_noted() {
+    fn the_first_value_of_a_name_counts_and_others_are_noted() {
         let mut index = QueryIndex::default();
         let [a, b, c, d] = ["a", "b", "c[x]", "d"].map(|name| index.add(name));
         let query = b"a=%31&b=1&%62=2&B=3&c[x]=1&c=2&other=4";
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_a_rule_may_not_have_both_are_alike() {
+    fn conflicting_names_are_alike() {
         for (one, other) in [
             ("a", "A"),
             ("a", "a[]"),
@@ -350,9 +350,9 @@ mod tests {
         }
     }
 
-    /// The models below, held against the parsers themselves: PHP 8.2's `parse_str`, and `qs` 6.13 and 6.14.
+    /// Compares the models below with the real parsers: PHP 8.2's `parse_str`, and `qs` 6.13 and 6.14.
     #[test]
-    fn the_models_of_the_parsers_are_what_the_parsers_do() {
+    fn the_models_agree_with_the_parsers() {
         let cases = [
             ("full", Some("full"), "full", "full"),
             ("[full]", None, "full", "full"),
@@ -380,9 +380,9 @@ mod tests {
         }
     }
 
-    /// No parser finds a name in a query of which the filter reads that it does not have it.
+    /// If the filter reads that a query lacks a name, no parser finds it either.
     #[test]
-    fn no_parser_makes_a_name_of_what_is_read_as_another() {
+    fn no_parser_finds_a_name_that_the_filter_does_not() {
         let asked = ["a", "b", "a_b", "a.b", "b_", "_a", "a[b]", "a-b", "A", "_", "."];
         let mut index = QueryIndex::default();
         let asked = asked.map(|name| (name, index.add(name)));
@@ -424,7 +424,7 @@ mod tests {
         type Name = fn(usize) -> String;
         let cases: [(&str, Name); 3] = [
             ("n12[x]=%61&", |number| format!("n{number}")),
-            // All in one object, of which each has a member.
+            // All in one object, with one member each.
             ("f&", |number| format!("f[n{number}]")),
             ("f_a&", |number| format!("f{}a", "._".repeat(1 + number % 7))),
         ];
@@ -441,7 +441,7 @@ mod tests {
             };
             let (with_100, with_10_000) = (cost_with(100), cost_with(10_000));
             assert!(with_10_000 <= 4 * query.len(), "{member} {with_10_000}");
-            // Names of more lengths let more of the folds be looked up.
+            // Names of more lengths cause more look-ups.
             assert!(
                 with_10_000 - with_100 <= 3 * MAX_QUERY_MEMBERS,
                 "{member} {with_100} {with_10_000}"
@@ -451,8 +451,8 @@ mod tests {
 
     // === Parsers, from what is written about them ===
 
-    /// PHP 8: the name of the variable, or nothing if there is none. `php_register_variable_ex` skips blanks, ends the name at
-    /// the first `[` that has a `]`, and writes `_` for blanks, dots and any other `[`.
+    /// PHP 8: the name of the variable; `None` if there is none. `php_register_variable_ex` skips blanks, ends the name
+    /// at the first `[` that has a `]`, and writes `_` for blanks, dots and any other `[`.
     fn php(name: &str) -> Option<String> {
         let name = name.trim_start_matches(' ');
         let name = match name.split_once('[') {
@@ -462,7 +462,7 @@ mod tests {
         (!name.is_empty()).then(|| name.replace([' ', '.', '['], "_"))
     }
 
-    /// PHP 5 and 7: what stands behind a `[` that is not closed stays as it is.
+    /// PHP 5 and 7: the text after an unclosed `[` is unchanged.
     fn php_5(name: &str) -> Option<String> {
         let name = name.trim_start_matches(' ');
         let (variable, rest) = name.split_once('[').unwrap_or((name, ""));
@@ -475,7 +475,7 @@ mod tests {
         (!whole.is_empty()).then_some(whole)
     }
 
-    /// The `qs` of Node: what stands before the first `[…]` without brackets inside; if that is nothing, what is in it.
+    /// The `qs` of Node: the text before the first `[…]` without inner brackets, or, if that is empty, the text in it.
     fn qs(name: &str) -> String {
         let Some((start, end)) = first_brackets(name) else {
             return name.to_owned();
@@ -499,7 +499,7 @@ mod tests {
         None
     }
 
-    /// What `qs` with `allowDots` makes of a name first: `[b]` of `.b`.
+    /// The first step of `qs` with `allowDots`: `.b` becomes `[b]`.
     fn with_dots(name: &str) -> String {
         let mut bracketed = String::new();
         let mut rest = name;
@@ -517,7 +517,7 @@ mod tests {
         bracketed + rest
     }
 
-    /// Rack 1, before Rails 5: brackets at the start are skipped, and the name ends at the next.
+    /// Rack 1, before Rails 5: skips leading brackets, and ends the name at the next one.
     fn rack_1(name: &str) -> Option<String> {
         let name = name.trim_start_matches(['[', ']']);
         name.split(['[', ']']).next().map(str::to_owned)

@@ -1,7 +1,7 @@
-//! What a request asks for, read so that no service behind the proxy can read it differently.
+//! Reads a request's target in a way that no service behind the proxy can read differently.
 //!
-//! A path or a host that two parties may understand in two ways is how a request slips past the rule meant for it. Such
-//! a request is refused before any rule is looked at.
+//! A path or host that two parties read differently could bypass the rule for it. So such a request is refused before
+//! any rule is tried.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use thiserror::Error;
 pub struct Target<'a> {
     path: &'a str,
     query: Option<&'a [u8]>,
-    /// Which spellings of the path count as this path alone.
+    /// Which other spellings of the path are accepted as distinct paths.
     pub(crate) tolerated: Tolerated,
     has_empty_segment: bool,
 }
@@ -21,10 +21,10 @@ pub struct Target<'a> {
 impl<'a> Target<'a> {
     /// Splits the query off and checks the path.
     ///
-    /// The query is not looked at: what it may contain is the matched rule's business (a public path takes any).
+    /// The query is not checked: its contents depend on the matched rule (a public path accepts any).
     ///
     /// # Errors
-    /// [`Ambiguity`] if the path could mean something else to the service behind the proxy.
+    /// [`Ambiguity`] if the service behind the proxy could read the path differently.
     pub fn parse(raw: &'a [u8], tolerated: Tolerated) -> Result<Self, Ambiguity> {
         let (path, query) = match raw.iter().position(|&byte| byte == b'?') {
             Some(at) => {
@@ -46,8 +46,8 @@ impl<'a> Target<'a> {
         };
         let (mut is_first, mut has_empty_segment) = (true, false);
         while let Some(segment) = segments.next() {
-            // An empty last segment is a trailing slash, which rules tell apart; any other is a `//`. At the start it
-            // makes a host of what follows, to a service that reads the path as a URI reference (RFC 3986, section 4.2).
+            // An empty last segment is a trailing slash, which rules distinguish; any other is a `//`. At the start, a
+            // service that reads the path as a URI reference (RFC 3986, section 4.2) reads a host after it.
             if segment.is_empty() && segments.rest.is_some() {
                 if !tolerated.empty_segment || is_first {
                     return Err(Ambiguity::EmptySegment);
@@ -78,7 +78,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// The segments as services see them that merge slashes, if that makes a difference.
+    /// The segments for services that merge slashes, if they differ.
     pub fn merged_segments(&self) -> Option<Segments<'a>> {
         self.has_empty_segment.then(|| Segments {
             rest: self.path.strip_prefix('/'),
@@ -86,38 +86,38 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// Decodes one of the path's segments, once. Borrows when there is nothing to decode; a segment of this target
-    /// always decodes.
+    /// Decodes one of the path's segments, once. Borrows if there is nothing to decode. A segment of this target always
+    /// decodes.
     ///
     /// # Errors
-    /// [`Ambiguity`] if the segment can be read in two ways.
+    /// [`Ambiguity`] if the segment is ambiguous.
     pub fn decode_segment<'s>(&self, segment: &'s str) -> Result<Cow<'s, str>, Ambiguity> {
         decode_segment(segment, self.tolerated)
     }
 
-    /// What stands behind the first `?`, unchecked; `None` without a `?`.
+    /// The text after the first `?`, unchecked; `None` without a `?`.
     pub fn query(&self) -> Option<&'a [u8]> {
         self.query
     }
 }
 
-/// The segments of a path, one after another.
+/// The segments of a path, in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Segments<'a> {
-    /// What is left; nothing after the last segment.
+    /// The rest; `None` after the last segment.
     rest: Option<&'a str>,
-    /// Leaves empty segments out, save the last.
+    /// Skips empty segments except the last.
     skips_empty: bool,
 }
 
 impl Segments<'_> {
-    /// Whether nothing is left but, at most, a trailing slash.
+    /// Whether at most a trailing slash is left.
     pub fn is_at_end(&self) -> bool {
         self.rest
             .is_none_or(|rest| rest.is_empty() || (self.skips_empty && rest.bytes().all(|byte| byte == b'/')))
     }
 
-    /// Whether nothing at all is left.
+    /// Whether nothing is left.
     pub fn is_empty(&self) -> bool {
         self.rest.is_none()
     }
@@ -141,33 +141,33 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// What an operator has allowed in paths although it can be read in more than one way: nothing, unless configured.
+/// Ambiguous spellings of paths that the operator accepts; none by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tolerated {
     /// `%2F` within a segment.
     pub encoded_slash: bool,
     /// `;` within a segment.
     pub path_parameter: bool,
-    /// `//`, save at the start.
+    /// `//`, except at the start.
     pub empty_segment: bool,
-    /// Letters in another case than a rule's literal segment has them.
+    /// Letters with another case than in a rule's literal segment.
     pub letter_case: bool,
-    /// A slash at the end that a rule's path lacks, or the lack of one that it has.
+    /// An additional or missing trailing slash, compared with a rule's path.
     pub trailing_slash: bool,
-    /// A [format suffix](without_format) behind what a rule's path ends in.
+    /// A [format suffix](without_format) after a rule's path.
     pub format_suffix: bool,
 }
 
-/// Why a path was refused.
+/// Why a path is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Ambiguity {
-    /// Neither a path nor anything a rule could match, such as `*` or an absolute URI.
+    /// Not a path that a rule could match, such as `*` or an absolute URI.
     #[error("the path does not start with `/`")]
     NotAbsolute,
     /// White space, control characters or raw bytes beyond ASCII.
     #[error("the path has a byte that is not visible ASCII")]
     NotVisibleAscii,
-    /// A fragment never travels in a request.
+    /// A fragment never belongs into a request.
     #[error("the path has a `#`")]
     Fragment,
     /// Some servers merge `//` into one slash, others do not.
@@ -182,7 +182,7 @@ pub enum Ambiguity {
     /// Some servers read a backslash as a slash; encoded or not.
     #[error("the path has a backslash")]
     Backslash,
-    /// `%2F`: one segment to some, two to others.
+    /// `%2F`: one segment to some servers, two to others.
     #[error("the path has an encoded slash (`%2F`)")]
     EncodedSlash,
     /// An encoded NUL or other control character.
@@ -191,7 +191,7 @@ pub enum Ambiguity {
     /// A `%` without two hexadecimal digits.
     #[error("the path has an invalid percent escape")]
     InvalidEscape,
-    /// `%25` in front of two hexadecimal digits: a service that decodes twice sees another path.
+    /// `%25` before two hexadecimal digits: a service that decodes twice reads another path.
     #[error("the path has an escape that is itself escaped")]
     DoubleEscape,
     /// Escapes that do not decode to UTF-8.
@@ -201,12 +201,12 @@ pub enum Ambiguity {
 
 /// Decodes one path segment, once.
 ///
-/// Borrows when there is nothing to decode.
+/// Borrows if there is nothing to decode.
 ///
 /// # Errors
-/// [`Ambiguity`] if the segment can be read in two ways, other than tolerated.
+/// [`Ambiguity`] if the segment is ambiguous in a way that is not tolerated.
 pub fn decode_segment(segment: &str, tolerated: Tolerated) -> Result<Cow<'_, str>, Ambiguity> {
-    // Most segments have no character that could mean anything but itself, which takes one look to see.
+    // Most segments have only unambiguous characters, which one test shows.
     if segment
         .bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~'))
@@ -222,7 +222,7 @@ pub fn decode_segment(segment: &str, tolerated: Tolerated) -> Result<Cow<'_, str
         }
     }
     let decoded = decode(segment)?;
-    // A service that decodes the path before splitting it finds segments of its own between encoded slashes.
+    // A service that decodes the path before splitting it finds separate segments between encoded slashes.
     let mut parts = decoded.split('/').map(without_parameters);
     if parts.any(|part| part == "." || part == "..") {
         return Err(Ambiguity::DotSegment);
@@ -244,7 +244,7 @@ pub fn decode_segment(segment: &str, tolerated: Tolerated) -> Result<Cow<'_, str
     Ok(decoded)
 }
 
-/// What stands before and after the first of these ASCII characters. For text as short as a segment, cheaper than
+/// The texts before and after the first of these ASCII characters. For short texts such as segments, cheaper than
 /// `split_once`.
 fn split_at(text: &str, separator: u8) -> Option<(&str, &str)> {
     let at = text.bytes().position(|byte| byte == separator)?;
@@ -252,12 +252,12 @@ fn split_at(text: &str, separator: u8) -> Option<(&str, &str)> {
     Some((before, rest.get(1..)?))
 }
 
-/// A segment as those read it who cut it at its first `;`.
+/// A segment as services read it that cut it at its first `;`.
 pub fn without_parameters(segment: &str) -> &str {
     split_at(segment, b';').map_or(segment, |(name, _)| name)
 }
 
-/// The text as frameworks read it that compare letters one by one and take these for ASCII's: Java's
+/// The text as frameworks read it that convert letters one by one and map these to ASCII letters: Java's
 /// `Character.toLowerCase` and `toUpperCase`, and Unicode's simple case folding. `None` if it has none of them.
 pub fn with_ascii_letters(text: &str) -> Option<String> {
     let letter = |character| match character {
@@ -270,15 +270,15 @@ pub fn with_ascii_letters(text: &str) -> Option<String> {
     (!is_plain).then(|| text.chars().map(letter).collect())
 }
 
-/// A path's last segment as frameworks read it that take `.json` and the like for the format of the answer: what is in
-/// front of each dot, from the first. Spring before 5.3 takes any text behind the dot, chi an empty one too.
+/// The readings of a path's last segment by frameworks that treat `.json` and the like as the format of the answer: the
+/// text before each dot. Spring before 5.3 accepts any text after the dot, chi also an empty one.
 pub fn without_format(segment: &str) -> impl Iterator<Item = &str> {
     let dots = segment.bytes().enumerate().filter(|(_, byte)| *byte == b'.');
     dots.filter_map(|(at, _)| segment.get(..at))
         .filter(|stem| !stem.is_empty())
 }
 
-/// Percent-decodes text once, strictly; borrows when there is nothing to decode.
+/// Percent-decodes text once, strictly. Borrows if there is nothing to decode.
 ///
 /// # Errors
 /// [`Ambiguity::InvalidEscape`], [`Ambiguity::EncodedControl`] or [`Ambiguity::NotUtf8`].
@@ -296,7 +296,7 @@ pub fn decode(text: &str) -> Result<Cow<'_, str>, Ambiguity> {
     Ok(decoded)
 }
 
-/// Whether a text that was decoded once changes if it is decoded again.
+/// Whether a decoded text changes if it is decoded again.
 pub fn has_escape(text: &str) -> bool {
     text.split('%').skip(1).any(starts_with_two_hex_digits)
 }
@@ -307,31 +307,31 @@ fn starts_with_two_hex_digits(text: &str) -> bool {
         .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// The host a request is for: without port or trailing dot. Compared without regard to case.
+/// The host of a request, without port or trailing dot. Compared without regard to case.
 #[derive(Clone, Copy, Debug)]
 pub struct Host<'a> {
     name: &'a str,
     has_port: bool,
     has_trailing_dot: bool,
-    /// An IPv6 address in another spelling than RFC 5952's.
+    /// An IPv6 address in another spelling than that of RFC 5952.
     is_respelled: bool,
 }
 
-/// What an operator has allowed in an authority although Envoy's virtual hosts may read it as another host: nothing,
-/// unless configured.
+/// Spellings of an authority that the operator accepts although Envoy's virtual hosts may read another host; none by
+/// default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToleratedHosts {
-    /// A port behind the host.
+    /// A port after the host.
     pub port: bool,
-    /// A dot behind the host's name.
+    /// A trailing dot of the host's name.
     pub trailing_dot: bool,
 }
 
 impl<'a> Host<'a> {
     /// Reads an `:authority`.
     ///
-    /// `None` for anything but `host`, `host.`, `host:port` and `[ipv6]:port`. Such a request must not fall through to a
-    /// rule without `hosts`.
+    /// `None` for anything except `host`, `host.`, `host:port` and `[ipv6]:port`. Such a request must not reach a rule
+    /// without `hosts`.
     pub fn parse(authority: &'a [u8]) -> Option<Self> {
         let authority = std::str::from_utf8(authority).ok()?;
         let (name, port, is_address) = match authority.strip_prefix('[') {
@@ -368,13 +368,13 @@ impl<'a> Host<'a> {
         (is_address || is_host_name(host.name)).then_some(host)
     }
 
-    /// Whether the authority says more than the host, so that Envoy may have routed the request as another host's: its
-    /// virtual hosts compare the authority with its port and trailing dot.
+    /// Whether the authority contains more than the host, so that Envoy may have routed the request as another host's:
+    /// its virtual hosts compare the authority with its port and trailing dot.
     pub fn is_ambiguous(self, tolerated: ToleratedHosts) -> bool {
         (self.has_port && !tolerated.port) || (self.has_trailing_dot && !tolerated.trailing_dot) || self.is_respelled
     }
 
-    /// The host in lower case, and an IPv6 address as RFC 5952 writes it.
+    /// The host in lower case; an IPv6 address in the form of RFC 5952.
     pub fn to_lower_case(self) -> Cow<'a, str> {
         if self.is_respelled
             && let Ok(address) = self.name.parse::<std::net::Ipv6Addr>()
@@ -389,7 +389,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Whether the text is a host name as rules may write it: labels of letters, digits, `-` and `_`, joined by dots.
+/// Whether the text is a host name in the form that rules use: labels of letters, digits, `-` and `_`, joined by dots.
 pub fn is_host_name(text: &str) -> bool {
     text.as_bytes().split(|byte| *byte == b'.').all(|label| {
         !label.is_empty()
@@ -403,8 +403,8 @@ fn is_port(text: &str) -> bool {
     text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
 
-/// Whether services may take the method for another one. Methods are compared with regard to case (RFC 9110, section
-/// 9.1), and registered ones are in capitals; but many frameworks put what they get in capitals before they compare.
+/// Whether services may confuse the method with another one. Methods are case-sensitive (RFC 9110, section 9.1), and
+/// registered ones are in capitals; but many frameworks convert them to capitals before they compare.
 pub fn is_ambiguous_method(method: &[u8]) -> bool {
     method
         .iter()
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_can_be_read_in_two_ways_is_refused() {
+    fn an_ambiguous_path_is_refused() {
         let cases: [(&[u8], Ambiguity); 28] = [
             (b"", Ambiguity::NotAbsolute),
             (b"*", Ambiguity::NotAbsolute),
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tolerated_is_taken_and_nothing_else() {
+    fn only_tolerated_spellings_are_accepted() {
         let encoded_slash = Tolerated {
             encoded_slash: true,
             ..Tolerated::default()
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_merges_slashes_sees_other_segments() {
+    fn services_that_merge_slashes_see_other_segments() {
         let tolerated = Tolerated {
             empty_segment: true,
             ..Tolerated::default()
@@ -635,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_that_is_no_host_is_refused() {
+    fn an_authority_that_is_not_a_host_is_refused() {
         for authority in [
             "",
             ".",

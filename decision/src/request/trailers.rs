@@ -1,14 +1,14 @@
-//! What a request may not say in its trailers.
+//! The trailers to remove from a request.
 //!
-//! The filter decides before trailers arrive, and some services merge them into the headers. So a trailer must not be taken
-//! for anything that the decision has read, or that the service believes the filter to have written.
+//! The filter decides before trailers arrive, and some services merge them into the headers. So a service must not be
+//! able to take a trailer for a header that the decision has read, or that the filter sets.
 
 use super::headers::{HeaderIndex, HeaderMapError, HeaderNames, Override, folds_to, header_names, is_ours};
 
 /// The trailers that are removed from every request.
 #[derive(Clone, Debug, Default)]
 pub struct RemovedTrailers {
-    /// Nothing if no decision is carried out: then only forged identity is removed, as of headers.
+    /// `None` if no decision is enforced: then only forged identity is removed, as from headers.
     decided_on: Option<DecidedOn>,
 }
 
@@ -27,10 +27,10 @@ impl RemovedTrailers {
         }
     }
 
-    /// The names to remove, as they arrived, from a serialized map. A name occurs as often as it was sent.
+    /// The names to remove, as sent, from a serialised map. A name occurs as often as it was sent.
     ///
     /// # Errors
-    /// [`HeaderMapError`] if the buffer is not what it should be.
+    /// [`HeaderMapError`] if the buffer is invalid.
     pub fn find<'a>(&self, serialized: &'a [u8]) -> Result<Vec<&'a [u8]>, HeaderMapError> {
         let decided_on = |name: &&[u8]| self.decided_on.as_ref().is_some_and(|decided_on| decided_on.has(name));
         Ok(header_names(serialized)?
@@ -50,8 +50,7 @@ impl DecidedOn {
     }
 }
 
-/// Headers that say what the message is, besides those that have spellings: RFC 9110, section 6.5.1, forbids them all in
-/// trailers.
+/// Further headers about the message itself. RFC 9110, section 6.5.1, forbids all of them in trailers.
 const OF_THE_MESSAGE: [&[u8]; 4] = [b"host", b"connection", b"upgrade", b"expect"];
 
 #[cfg(test)]
@@ -60,7 +59,7 @@ mod tests {
     use crate::request::tests::serialize;
 
     #[test]
-    fn what_a_decision_has_read_is_removed_in_every_spelling() {
+    fn headers_that_a_decision_reads_are_removed_in_every_spelling() {
         let removed = [
             "x-delegation-subject",
             "x.delegation.subject",
@@ -88,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_decision_is_carried_out_only_forged_identity_is_removed() {
+    fn in_shadow_mode_only_forged_identity_is_removed() {
         let buffer = serialize(&[("x.delegation.subject", "v"), ("x-tenant", "v"), ("host", "v")]);
         let found = RemovedTrailers::default().find(&buffer).unwrap();
         assert_eq!(found, [b"x.delegation.subject"]);

@@ -1,4 +1,4 @@
-//! The keys with which the filters of a node seal what they remember for each other, as the control plane gives them out.
+//! The keys from the control plane that seal the shared cache entries of a node's filters.
 
 use std::fmt;
 
@@ -6,29 +6,29 @@ use credence_wire::v1;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// The present key and the one before it, which still counts.
+/// The present key and the previous one, which is still accepted.
 #[derive(Clone)]
 pub struct CacheKeys {
     current: Hmac<Sha256>,
     previous: Option<Hmac<Sha256>>,
 }
 
-/// HMAC-SHA256 over what is sealed.
+/// HMAC-SHA256 over the sealed parts.
 pub type Seal = [u8; 32];
 
-/// Which key a seal was made with.
+/// The key of a seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealedWith {
     /// The present one.
     Current,
-    /// The one before: what it sealed will not be believed much longer.
+    /// The previous one: entries that it sealed are valid only for a short time.
     Previous,
 }
 
 // === impl CacheKeys ===
 
 impl CacheKeys {
-    /// Takes the control plane's keys over; `None` if a key has not the length that the contract gives it.
+    /// Reads the control plane's keys; `None` if a key has the wrong length.
     pub fn parse(keys: &v1::CacheKeys) -> Option<Self> {
         let key = |bytes: &[u8]| {
             let bytes: &[u8; KEY_BYTES] = bytes.try_into().ok()?;
@@ -44,12 +44,12 @@ impl CacheKeys {
         })
     }
 
-    /// Seals these parts. The caller makes sure that no other parts are the same bytes when they are joined.
+    /// Seals these parts. The caller ensures that no other parts give the same bytes when joined.
     pub fn seal(&self, parts: &[&[u8]]) -> Seal {
         over(&self.current, parts).finalize().into_bytes().into()
     }
 
-    /// Which key the seal of these parts was made with, if it is one. Takes the same time wherever a seal differs.
+    /// Which key made the seal of these parts, if any. Takes the same time for every difference.
     pub fn check(&self, parts: &[&[u8]], seal: &Seal) -> Option<SealedWith> {
         let is_of = |key| over(key, parts).verify_slice(seal).is_ok();
         if is_of(&self.current) {
@@ -62,7 +62,7 @@ impl CacheKeys {
     }
 }
 
-/// No key is ever printed.
+/// Never prints a key.
 impl fmt::Debug for CacheKeys {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("CacheKeys(..)")
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_counts_under_its_key_and_under_the_next_one() {
+    fn a_seal_is_valid_under_its_key_and_the_next_one() {
         let seal = keys(1, None).seal(&[b"a", b"b"]);
         let check = |keys: CacheKeys, parts: &[&[u8]]| keys.check(parts, &seal);
         assert_eq!(check(keys(1, None), &[b"a", b"b"]), Some(SealedWith::Current));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seal_is_what_others_compute() {
+    fn the_seal_agrees_with_another_implementation() {
         // Python's hmac.new(b"\x0b" * 32, b"Hi There", "sha256").
         let keys = CacheKeys::parse(&v1::CacheKeys {
             current: vec![0x0b; 32],
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_length_is_no_key() {
+    fn a_key_of_another_length_is_refused() {
         for (current, previous) in [(0, 32), (31, 32), (33, 32), (32, 31), (32, 33), (0, 0)] {
             let keys = v1::CacheKeys {
                 current: vec![1; current],

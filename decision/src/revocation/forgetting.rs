@@ -1,16 +1,19 @@
-//! Forgetting revoked delegations whose ids no token can carry any more.
+//! Forgets revoked delegations whose ids no token can carry any more.
 //!
-//! A token that was issued before its id was revoked expires at most the longest accepted lifetime after that; the log
-//! says which lifetime that is (`Welcome.max_token_lifetime_s`), and tokens that live longer are denied. From then on the
-//! record says nothing that `exp` does not say too, and a filter that stays connected for years would fill up with them.
+//! A token that was issued before the revocation of its id expires at most the longest accepted lifetime after it. The
+//! log announces that lifetime (`Welcome.max_token_lifetime_s`), and tokens that live longer are denied. After that
+//! time, `exp` denies the token without the record. A filter that stays connected for years would otherwise fill up
+//! with such records.
 //!
-//! Time here is Envoy's wall clock, which is also what `exp` is compared with: a clock that is wrong by the same amount
-//! for both forgets nothing that a token could still carry. What would be fatal is a clock that runs ahead *for a while*:
-//! the record is gone, the clock is put right, and the token lives again. So three things are done about it:
-//! 1. time is told by the slowest wall clock that this VM has seen (`SlowestClock`): a jump forward changes nothing;
-//! 2. what was forgotten is denied by its age: no token counts that was issued before the instant up to which this view
-//!    has forgotten revocations (`Memory::forgotten_before`). None that is older lives, unless the clock was put back;
-//! 3. if one could, because the clock was put back or the log now reckons with longer lifetimes, the view is pulled anew.
+//! Time here is Envoy's wall clock, which is also compared with `exp`: a clock that is wrong by the same amount for
+//! both forgets nothing that a token could still carry. The danger is a clock that runs ahead *for a while*: the record
+//! is forgotten, the clock is corrected, and the token is valid again. There are three measures against that:
+//! 1. time is that of the slowest wall clock that this VM has seen (`SlowestClock`), so a forward jump has no effect;
+//! 2. forgotten tokens are denied by their age: no token is accepted that was issued before the time up to which this
+//!    view has forgotten revocations (`Memory::forgotten_before`). All older tokens have expired, unless the clock was
+//!    set back;
+//! 3. if an older token may still be valid, because the clock was set back or the log now allows longer lifetimes, the
+//!    view is requested again.
 
 use std::time::Duration;
 
@@ -23,19 +26,19 @@ use crate::clock::{Monotonic, UnixNanos};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RevokedAt(u32);
 
-/// Tells the time by the monotonic clock and the least that the wall clock was ever ahead of it.
+/// Computes the time from the monotonic clock and the least observed lead of the wall clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SlowestClock {
     /// Seconds.
     least_ahead: Option<i64>,
 }
 
-/// A walk through the revoked delegations that is begun from time to time and takes a few of them with each tick.
+/// A walk through the revoked delegations, started from time to time, which handles a few of them at each tick.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    /// Where the present walk goes on.
+    /// The position of the present walk.
     under_way: Option<Cursor>,
-    /// What was revoked before this instant goes, or went with the last walk.
+    /// The present or last walk forgets delegations that were revoked before this time.
     cutoff: Option<UnixTime>,
 }
 
@@ -45,7 +48,7 @@ impl RevokedAt {
     /// It is never forgotten. Later than any other.
     const NEVER_FORGOTTEN: Self = Self(u32::MAX);
 
-    /// As the record has it; `None` if that is before the Unix epoch.
+    /// The time in the record; `None` if it is before the Unix epoch.
     pub(super) fn parse(seconds: i64) -> Option<Self> {
         match seconds {
             0 => Some(Self::NEVER_FORGOTTEN),
@@ -72,7 +75,7 @@ impl SlowestClock {
         self.least_ahead = Some(self.least_ahead.map_or(ahead, |least| least.min(ahead)));
     }
 
-    /// The time, which is at most a second before that of the slowest wall clock; `None` before any was read.
+    /// The time, at most a second before that of the slowest wall clock; `None` before the first reading.
     pub(super) fn at(&self, now: Monotonic) -> Option<UnixTime> {
         self.least_ahead
             .map(|ahead| UnixTime(seconds(now).saturating_add(ahead)))
@@ -86,7 +89,7 @@ fn seconds(now: Monotonic) -> i64 {
 // === impl Sweep ===
 
 impl Sweep {
-    /// Goes a step further. If it has forgotten something, says what: all that was revoked before this instant may be
+    /// Makes a step. If it has forgotten something, returns a time: all records that were revoked before it may be
     /// gone.
     pub(super) fn step(
         &mut self,
@@ -113,13 +116,13 @@ impl Sweep {
     }
 }
 
-/// Longer than the clocks of issuers, control plane and proxies may differ.
+/// Longer than the differences between the clocks of issuers, control plane and proxies.
 const ALLOWANCE: Duration = Duration::from_secs(300);
 
-/// Between two walks: what could have been forgotten earlier by this is small beside a lifetime.
+/// Between two walks. Short compared with a lifetime.
 const PAUSE: Duration = Duration::from_secs(3_600);
 
-/// Some 2,000 delegations in a step, and so a million in half a minute of ticks.
+/// About 2,000 delegations in a step, so a million in half a minute of ticks.
 const BUCKETS_PER_STEP: usize = 128;
 
 #[cfg(test)]
@@ -138,7 +141,7 @@ mod tests {
         UnixNanos(seconds * 1_000_000_000)
     }
 
-    /// Delegations that were revoked so many days before `NOW`; those of day `None` are never forgotten.
+    /// Delegations that were revoked this many days before `NOW`; those with `None` are never forgotten.
     fn revoked(days_ago: &[Option<i64>]) -> SubjectTable<RevokedAt> {
         let mut table = SubjectTable::new();
         for (number, days) in days_ago.iter().enumerate() {
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_forward_is_not_believed() {
+    fn a_forward_jump_of_the_clock_is_ignored() {
         let mut clock = SlowestClock::default();
         assert_eq!(clock.at(monotonic(1)), None);
         clock.observe(monotonic(10), wall(1_000));
@@ -172,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_put_back_is_believed() {
+    fn a_clock_that_is_set_back_is_used() {
         let mut clock = SlowestClock::default();
         clock.observe(monotonic(10), wall(1_000));
         clock.observe(monotonic(11), wall(500));
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_token_can_carry_any_more_is_forgotten() {
+    fn ids_that_no_token_can_carry_are_forgotten() {
         let mut delegations = revoked(&[Some(91), Some(90), Some(1), None]);
         let mut sweep = Sweep::default();
         let cutoff = UnixTime(NOW - 90 * DAY as i64 - 300);
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_takes_a_few_at_a_time() {
+    fn a_walk_handles_a_few_at_a_time() {
         let mut delegations = revoked(&vec![Some(100); 50_000]);
         let mut sweep = Sweep::default();
         let mut steps = 0;

@@ -1,28 +1,28 @@
-//! Whether the view is recent enough to decide upon.
+//! Whether the view is fresh enough for decisions.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Monotonic;
 
-/// What a VM may believe of its view at one instant.
+/// The freshness of a VM's view at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// Nothing was ever in step with the log: there is nothing to decide upon.
+    /// The view was never in step with the log, so no decision is possible.
     NeverSynced,
-    /// Every revocation that was confirmed is in the view.
+    /// The view contains every confirmed revocation.
     Fresh,
-    /// The view was last known to be complete this long ago, which is longer than `max_staleness`.
+    /// The last complete update of the view is older than `max_staleness`.
     Stale {
-        /// Time since the last ping whose echo found the view complete was sent.
+        /// Time since the sending of the last ping whose echo found the view complete.
         age: Duration,
     },
 }
 
 /// Freshness as a lease: it runs from the *send* time of a ping whose echo found the view at the log's head.
 ///
-/// The echo proves the view complete as of some instant after the ping was sent; when the echo itself was written or
-/// arrives says nothing, because it may have been delayed anywhere.
+/// The echo proves that the view was complete at some time after the ping was sent. The times of sending and arrival of
+/// the echo prove nothing, because it may have been delayed.
 #[derive(Debug)]
 pub(super) struct Lease {
     max_staleness: Duration,
@@ -30,8 +30,8 @@ pub(super) struct Lease {
     /// Pings without an echo, oldest first, all sent on the present stream.
     outstanding: VecDeque<(u64, Monotonic)>,
     complete_as_of: Option<Monotonic>,
-    /// The end of the lease. It is fixed when the lease is renewed: the control plane that granted it counts on that, and a
-    /// longer limit counts for later echoes only.
+    /// The end of the lease, fixed at its renewal: the control plane that granted it relies on that. A longer limit
+    /// applies only to later echoes.
     leased_until: Option<Monotonic>,
     promised_until: Option<Monotonic>,
 }
@@ -50,7 +50,7 @@ impl Lease {
         }
     }
 
-    /// The id of a ping that is sent now; `None` if too many are unanswered, and the stream should rather be watched.
+    /// The id of a ping that is sent now; `None` if too many are unanswered, which the watchdog handles.
     pub(super) fn ping(&mut self, now: Monotonic) -> Option<u64> {
         if self.outstanding.len() >= MAX_OUTSTANDING_PINGS {
             return None;
@@ -61,26 +61,27 @@ impl Lease {
         Some(id)
     }
 
-    /// Settles a ping and all before it, and says when it was sent; `None` if no such ping is outstanding. Pings are answered
-    /// in order, if at all.
+    /// Settles a ping and all earlier ones, and returns its send time; `None` if no such ping is outstanding. Pings are
+    /// answered in order, if at all.
     pub(super) fn settle(&mut self, id: u64) -> Option<Monotonic> {
         let mut outstanding = self.outstanding.iter();
         let index = outstanding.position(|(outstanding, _)| *outstanding == id)?;
         self.outstanding.drain(..=index).next_back().map(|(_, sent)| sent)
     }
 
-    /// The view held everything that was committed before `instant`.
+    /// The view contained everything that was committed before `instant`.
     pub(super) fn renew(&mut self, instant: Monotonic) {
         self.complete_as_of = self.complete_as_of.max(Some(instant));
         self.leased_until = self.leased_until.max(Some(instant.plus(self.max_staleness)));
     }
 
-    /// Nothing will be confirmed before `instant`.
+    /// No revocation will be confirmed before `instant`.
     pub(super) fn promise(&mut self, instant: Monotonic) {
         self.promised_until = self.promised_until.max(Some(instant));
     }
 
-    /// How old a lease may become. The present one can become shorter by that, not longer. Says whether that is new.
+    /// Sets the longest age of a lease. It can shorten the present lease, but not extend it. Returns whether the limit
+    /// is new.
     pub(super) fn limit(&mut self, max_staleness: Duration) -> bool {
         let end = self.complete_as_of.map(|instant| instant.plus(max_staleness));
         self.leased_until = self.leased_until.min(end);
@@ -92,7 +93,7 @@ impl Lease {
         self.outstanding.clear();
     }
 
-    /// The view is gone, and every right to decide upon it.
+    /// The view was dropped, so no decision is possible.
     pub(super) fn revoke(&mut self) {
         self.outstanding.clear();
         self.complete_as_of = None;
@@ -114,13 +115,13 @@ impl Lease {
         }
     }
 
-    /// Time since the view was last known to be complete; `None` if it never was.
+    /// Time since the last complete update of the view; `None` if there was none.
     pub(super) fn age(&self, now: Monotonic) -> Option<Duration> {
         self.complete_as_of.map(|instant| now.since(instant))
     }
 }
 
-/// More than the watchdog lets a silent stream collect at a ping every half second.
+/// More than a silent stream collects before the watchdog resets it, with a ping every half second.
 pub(super) const MAX_OUTSTANDING_PINGS: usize = 32;
 
 #[cfg(test)]
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_limit_counts_at_once() {
+    fn a_shorter_limit_applies_at_once() {
         let mut lease = Lease::new(MAX_STALENESS);
         lease.renew(at(0));
         assert!(lease.limit(Duration::from_secs(2)));
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_limit_counts_for_later_echoes_only() {
+    fn a_longer_limit_applies_only_to_later_echoes() {
         let mut lease = Lease::new(MAX_STALENESS);
         lease.renew(at(0));
         assert!(lease.limit(Duration::from_secs(60)));

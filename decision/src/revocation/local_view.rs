@@ -1,4 +1,4 @@
-//! The state of every subject that was ever revoked, as one VM knows it.
+//! The state of every subject that was ever revoked, in one VM.
 
 use credence_delegation::revocation::{DelegationPath, EPOCH_LIMIT, Memory, PrincipalState, RevocationView};
 use credence_delegation::{Thumbprint, UnixTime};
@@ -8,12 +8,12 @@ use super::forgetting::{RevokedAt, Sweep};
 use super::subject_hash::{SubjectHash, SubjectHasher};
 use super::subject_table::SubjectTable;
 
-/// What one VM knows to be revoked.
+/// The revocations known to one VM.
 ///
-/// Subjects are remembered by a keyed 128-bit hash and not by name, which keeps the memory of each below 40 bytes, however
-/// long its names. The key is the VM's secret, so that clients cannot search for collisions; met by chance (a probability
-/// below 2^-80 for a full view over a VM's life) one makes an unrevoked subject look revoked, or merges two principals,
-/// whose epochs then differ from what their tokens carry: both deny.
+/// Subjects are stored by a keyed 128-bit hash, not by name, which needs less than 40 bytes for each, for names of any
+/// length. The key is the VM's secret, so clients cannot search for collisions. A collision by chance has a probability
+/// below 2^-80 for a full view over a VM's life. It makes an unrevoked subject look revoked, or merges two principals,
+/// whose epochs then differ from those in their tokens: both deny.
 #[derive(Debug)]
 pub struct View {
     pub(super) subjects: Subjects,
@@ -22,17 +22,17 @@ pub struct View {
     sweep: Sweep,
 }
 
-/// Why a record was not applied, in words that say what to do.
+/// Why a record was not applied; the text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unapplied {
-    /// The control plane sent a record that breaks the contract.
+    /// The control plane sent a record that violates the protocol.
     Invalid(String),
-    /// The view, or the VM's memory, is full: something is revoked that cannot be known.
+    /// The view, or the VM's memory, is full, so some revocations cannot be stored.
     NoRoom(String),
 }
 
-/// The subjects of a view, or of a snapshot on its way in: that is no `View`, and so cannot be consulted before it is
-/// complete.
+/// The subjects of a view, or of a snapshot that is still arriving. The latter is not a `View`, so no decision can use
+/// it before it is complete.
 #[derive(Debug)]
 pub(super) struct Subjects {
     hasher: SubjectHasher,
@@ -47,8 +47,8 @@ pub(super) struct Subjects {
 // === impl View ===
 
 impl View {
-    /// Puts a complete snapshot in force. `revision` must be above that of any view of this VM before it; `token_lifetime` is
-    /// as [`View::expect_lifetime`] has it.
+    /// Activates a complete snapshot. `revision` must be above that of any earlier view of this VM. `token_lifetime` is
+    /// as in [`View::expect_lifetime`].
     pub(super) fn new(subjects: Subjects, revision: u64, token_lifetime: Option<u64>) -> Self {
         Self {
             subjects,
@@ -61,39 +61,39 @@ impl View {
         }
     }
 
-    /// Moves whenever anything in this view may have changed; local to the VM, and no position in the log.
+    /// Increases whenever anything in this view may have changed. Local to the VM, not a position in the log.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// How many subjects are remembered.
+    /// The number of remembered subjects.
     pub fn len(&self) -> usize {
         self.subjects.len()
     }
 
-    /// Whether nothing was ever revoked.
+    /// Whether the view has no subjects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0 && self.subjects.log_floor.is_none()
     }
 
-    /// Applies one update that arrived at about `now`, if that is known.
+    /// Applies one update that arrived at about `now`, if the time is known.
     pub(super) fn apply(&mut self, record: &v1::Record, now: Option<UnixTime>) -> Result<(), Unapplied> {
         self.subjects.apply(record, now)?;
         self.revision = self.revision.saturating_add(1);
         Ok(())
     }
 
-    /// The log forgets revoked delegations that no token of this lifetime could carry any more; `None` if it forgets none.
+    /// Sets the token lifetime after which the log forgets revoked delegations; `None` if it forgets none.
     pub(super) fn expect_lifetime(&mut self, token_lifetime: Option<u64>) {
         if self.memory.token_lifetime != token_lifetime {
             self.memory.token_lifetime = token_lifetime;
-            // What was looked up before has to be looked at once more.
+            // Earlier look-ups must be repeated.
             self.revision = self.revision.saturating_add(1);
         }
     }
 
     /// Forgets some of the revoked delegations whose ids no token can carry any more at `now`: a few at a time, so that
-    /// no request has to wait for it. Returns how many.
+    /// no request waits. Returns their number.
     pub(super) fn forget_some(&mut self, now: UnixTime) -> usize {
         let Some(token_lifetime) = self.memory.token_lifetime else {
             return 0;
@@ -106,7 +106,7 @@ impl View {
         before.saturating_sub(delegations.len())
     }
 
-    /// Whether something was forgotten that counts after all: a token that is older may still live at `now`.
+    /// Whether the view has forgotten too much: an older token may still be valid at `now`.
     pub(super) fn has_forgotten_too_much(&self, now: UnixTime) -> bool {
         match (self.memory.forgotten_before, self.memory.token_lifetime) {
             (None, _) => false,
@@ -171,8 +171,8 @@ impl Subjects {
         }
     }
 
-    /// Gives back some of the memory, where no view needs it any more; `None` once there is none left. To give back that of a
-    /// million subjects at once takes some ten milliseconds, for which no request is to wait.
+    /// Frees some of the memory, when no view needs it any more; `None` when none is left. Freeing that of a million
+    /// subjects at once takes tens of milliseconds, for which no request should wait.
     pub(super) fn dismantle_some(mut self) -> Option<Self> {
         let is_left = self.principals.dismantle_some(BUCKETS_PER_STEP)
             || self.keys.dismantle_some(BUCKETS_PER_STEP)
@@ -234,8 +234,8 @@ impl Subjects {
         };
         stored.map_err(|_| {
             Unapplied::NoRoom(format!(
-                "there is no memory in the VM for more than {} revoked subjects, so nothing can be decided: compact the log, \
-                 or lower the limits of the caches and of the audit ring",
+                "the VM has no memory for more than {} revoked subjects, so requests are denied: compact the log, or \
+                 lower the limits of the caches and of the audit ring",
                 self.len()
             ))
         })
@@ -261,11 +261,12 @@ fn check_room(room: usize, max_subjects: usize, is_known: impl FnOnce() -> bool)
     }
 }
 
-/// What an operator is told of a log that is too large.
+/// The operator's message about a log that is too large.
 pub(super) fn too_many_subjects(max_subjects: usize) -> String {
     format!(
-        "the revocation log holds more than {max_subjects} subjects; expected at most that many, so nothing can be decided: \
-         raise control_plane.max_subjects (75 bytes of VM memory each while a snapshot arrives), or compact the log"
+        "the revocation log holds more than {max_subjects} subjects; expected at most that many, so requests are \
+         denied: raise control_plane.max_subjects (75 bytes of VM memory each while a snapshot arrives), or compact \
+         the log"
     )
 }
 
@@ -308,8 +309,8 @@ fn parse_issuer(issuer: &str) -> Result<&str, Unapplied> {
     Ok(issuer)
 }
 
-/// A principal's state in twelve bytes, in words of four: the epoch is below 2^53, and the rest is enough for the year
-/// 141,000.
+/// A principal's state in twelve bytes, as words of four: the epoch is below 2^53, and the remaining bits are enough
+/// for the year 141,000.
 #[derive(Clone, Copy, Debug)]
 struct PackedState([u32; 3]);
 
@@ -358,7 +359,7 @@ const EPOCH_BITS: u64 = (1 << 53) - 1;
 const DISABLED: u64 = 1 << 53;
 const RAISED_SHIFT: u32 = 54;
 
-/// Ten bits beside the epoch and thirty-two of their own. A later raise is taken for one that no token is younger than.
+/// Ten bits beside the epoch, and thirty-two others. A later time becomes this one, after which no token was issued.
 const END_OF_TIME: u64 = (1 << 42) - 1;
 
 #[cfg(test)]
@@ -398,7 +399,7 @@ mod tests {
         }))
     }
 
-    /// A root's place in its chain.
+    /// The path of a root.
     fn alone(id: &str) -> DelegationPath<'_> {
         DelegationPath { under: &[], id }
     }
@@ -432,7 +433,7 @@ mod tests {
         assert_eq!(
             view.principal(ISSUER, Some("")).epoch,
             0,
-            "an empty name is a name, and not the same as none"
+            "an empty name differs from no name"
         );
         assert_eq!(view.principal("https://other.example", Some("ana")).epoch, 0);
     }
@@ -496,13 +497,13 @@ mod tests {
         assert!(!view.is_delegation_revoked(ISSUER, Some("bob"), alone("d1")));
         assert!(
             !view.is_delegation_revoked(ISSUER, Some("an"), alone("ad1")),
-            "parts do not run into each other"
+            "the boundaries of parts are unambiguous"
         );
         assert!(!view.is_delegation_revoked(ISSUER, None, alone("d1")));
     }
 
     #[test]
-    fn a_delegation_that_is_named_by_those_above_it_is_revoked_there_and_nowhere_else() {
+    fn a_delegation_named_with_the_ids_above_it_is_revoked_only_there() {
         let revoked = record(Subject::Delegation(v1::RevokedDelegation {
             principal: principal(ISSUER, Some("ana")),
             id: "leaf".to_owned(),
@@ -528,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delegation_that_is_named_by_its_id_alone_is_revoked_wherever_it_stands() {
+    fn a_delegation_named_by_its_id_alone_is_revoked_in_every_chain() {
         let view = view_of(&[revoked_id(None, "d1")]);
         for under in [&[][..], &["root"], &["root", "mid"]] {
             assert!(view.is_delegation_revoked(ISSUER, None, DelegationPath { under, id: "d1" }));
@@ -545,7 +546,7 @@ mod tests {
         }))
     }
 
-    /// A view of a log that reckons with lifetimes of 1,000 seconds.
+    /// A view of a log that assumes lifetimes of 1,000 seconds.
     fn forgetful(records: &[v1::Record]) -> View {
         let mut view = view_of(records);
         view.expect_lifetime(Some(1_000));
@@ -576,16 +577,16 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_forgets_nothing_has_nothing_forgotten() {
+    fn nothing_is_forgotten_if_the_log_forgets_nothing() {
         let mut view = view_of(&[revoked_at("old", 1)]);
         view.forget_some(UnixTime(i64::MAX));
         assert!(view.is_delegation_revoked(ISSUER, None, alone("old")));
         assert_eq!(view.memory(), Memory::default());
     }
 
-    /// Of two times of one revocation, the later one; and it was not revoked before it was said to be.
+    /// Of two times for one revocation, the later one counts; and no time before the announced one.
     #[test]
-    fn a_delegation_is_remembered_from_the_latest_time_that_was_said() {
+    fn a_delegation_is_remembered_from_its_latest_revocation_time() {
         let mut view = forgetful(&[revoked_at("twice", 5_000), revoked_at("forever", 0)]);
         for (record, now) in [
             (revoked_at("twice", 4_000), None),
@@ -599,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_may_turn_out_to_count() {
+    fn forgotten_records_may_become_relevant_again() {
         let mut view = forgetful(&[revoked_at("old", 5_000)]);
         assert!(!view.has_forgotten_too_much(UnixTime(0)), "nothing is forgotten");
         view.forget_some(UnixTime(7_000));
@@ -621,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_view_goes_step_by_step() {
+    fn the_memory_of_an_old_view_is_freed_step_by_step() {
         let mut draft = Subjects::new(&[7; 16], 1_000_000);
         for number in 0..100_000 {
             draft.apply(&raised(Some(&number.to_string()), 1), None).unwrap();
@@ -636,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn the_revision_moves_with_the_lifetime() {
+    fn the_revision_changes_with_the_lifetime() {
         let mut view = view_of(&[]);
         for (lifetime, revision) in [(None, 1), (Some(5), 2), (Some(5), 2), (Some(6), 3), (None, 4)] {
             view.expect_lifetime(lifetime);
@@ -663,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn the_revision_moves_with_every_update_and_with_none_that_failed() {
+    fn the_revision_changes_with_every_successful_update_only() {
         let mut view = view_of(&[]);
         view.apply(&raised(None, 1), None).unwrap();
         view.apply(&raised(None, 1), None).unwrap();
@@ -673,7 +674,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_breaks_the_contract_is_refused() {
+    fn a_record_that_violates_the_protocol_is_refused() {
         let no_principal = record(Subject::Principal(v1::PrincipalState::default()));
         let revoked_before_time = record(Subject::Delegation(v1::RevokedDelegation {
             principal: principal(ISSUER, None),
@@ -729,7 +730,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_view_takes_changes_but_no_new_subject() {
+    fn a_full_view_accepts_changes_but_no_new_subject() {
         let mut draft = Subjects::new(&[7; 16], 2);
         draft.apply(&raised(Some("ana"), 1), None).unwrap();
         draft.apply(&revoked_key(THUMBPRINT), None).unwrap();

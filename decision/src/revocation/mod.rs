@@ -1,14 +1,14 @@
-//! What has been revoked, and how sure this VM may be that it knows.
+//! The revocations, and how fresh this VM's view of them is.
 //!
-//! | file | its one job |
+//! | file | task |
 //! |---|---|
-//! | `watch` | the stream to the control plane: snapshot, updates, pings, and when to start over |
-//! | `local_view` | the state of every revoked subject, as far as the stream has told it |
-//! | `subject_hash` | what subjects are called in it |
-//! | `subject_table` | where they are kept, up to millions of them, without a pause |
-//! | `forgetting` | when a revoked delegation has lost its meaning |
-//! | `lease` | whether the view is recent enough to decide upon |
-//! | `cache_keys` | the keys that come over the same stream, for what the filters of a node remember for each other |
+//! | `watch` | the stream to the control plane: snapshot, updates, pings, and when to restart |
+//! | `local_view` | the state of every revoked subject, as received from the stream |
+//! | `subject_hash` | the hashes that stand for subjects in the view |
+//! | `subject_table` | the table of up to millions of subjects, which grows without pauses |
+//! | `forgetting` | when a revoked delegation can be forgotten |
+//! | `lease` | whether the view is fresh enough for decisions |
+//! | `cache_keys` | the keys for the shared cache, which come over the same stream |
 
 pub mod cache_keys;
 mod forgetting;

@@ -1,4 +1,4 @@
-//! Subjects without their names.
+//! Hashes that stand for subjects.
 
 use std::hash::Hasher as _;
 
@@ -6,13 +6,13 @@ use credence_delegation::Thumbprint;
 use credence_delegation::revocation::DelegationPath;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-/// Names subjects by SipHash-2-4-128 under the VM's secret. Each kind has its own domain, and every part but the last
-/// is preceded by its length, so that no two subjects are hashed from the same bytes.
+/// Hashes subjects with SipHash-2-4-128 under the VM's secret. Each kind has its own domain, and every part except the
+/// last one is preceded by its length, so that no two subjects have the same hashed bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SubjectHasher(SipHasher24);
 
-/// The name of a subject in this VM: 128 bits that cannot be foreseen outside. In words of four bytes, so that what stands
-/// beside it in a table needs no padding.
+/// The hash of a subject in this VM: 128 bits that are unpredictable from outside. As words of four bytes, so that a
+/// value beside it in a table needs no padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SubjectHash([u32; 4]);
 
@@ -35,7 +35,7 @@ impl SubjectHasher {
         finish(state)
     }
 
-    /// A token that is named by its id and by those above it.
+    /// A token that is named by its id and the ids above it.
     pub(super) fn delegation_under(
         &self,
         issuer: &str,
@@ -102,7 +102,7 @@ impl SubjectHash {
         first as usize
     }
 
-    /// As if a subject had been hashed to these bits.
+    /// The hash with these bits, for tests.
     #[cfg(test)]
     pub(super) fn of(words: [u32; 4]) -> Self {
         Self(words)

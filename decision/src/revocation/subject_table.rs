@@ -1,4 +1,4 @@
-//! What is kept for each of up to millions of subjects, in a table that never stops to grow.
+//! A table for up to millions of subjects, which grows without pauses.
 
 use std::collections::TryReserveError;
 
@@ -7,14 +7,14 @@ use super::subject_hash::SubjectHash;
 /// A hash table that grows by one bucket at a time (Litwin's linear hashing): no insertion moves more than one bucket's
 /// entries, and the memory follows the number of entries closely.
 ///
-/// Both count inside a proxy. A table that doubles, as those of the standard library do, stops the worker while a million
-/// entries move, and needs room for one and a half times as many as it had; the memory of a VM never shrinks again.
+/// Both matter inside a proxy. A table that doubles, as those of the standard library do, stops the worker while a
+/// million entries move, and needs one and a half times its previous memory in addition; a VM's memory never shrinks.
 ///
-/// The buckets are chosen by the subject's own bits, which cannot be foreseen outside the VM: no bucket can be filled on
+/// The subject's hash selects the bucket. It is unpredictable from outside the VM, so no client can fill one bucket on
 /// purpose.
 #[derive(Debug)]
 pub(super) struct SubjectTable<V> {
-    /// A power of two, less one of them for those that are not split yet. Never empty.
+    /// A power of two, minus the buckets that are not split yet. Never empty.
     buckets: Vec<Vec<Entry<V>>>,
     /// All ones, and at least `buckets.len() - 1`.
     mask: usize,
@@ -27,7 +27,7 @@ struct Entry<V> {
     value: V,
 }
 
-/// How far a walk through a table has come.
+/// The position of a walk through a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cursor(usize);
 
@@ -58,7 +58,7 @@ impl<V: Copy> SubjectTable<V> {
         self.get(hash).is_some()
     }
 
-    /// Keeps the value for this subject, in place of the one before.
+    /// Stores the value of this subject, which replaces an earlier one.
     ///
     /// # Errors
     /// If there is no memory for it; then nothing has changed.
@@ -77,13 +77,14 @@ impl<V: Copy> SubjectTable<V> {
         bucket.push(Entry { hash, value });
         self.len = self.len.saturating_add(1);
         if self.len > self.buckets.len().saturating_mul(USUAL_LEN) {
-            // Without memory for one more bucket the others just get longer.
+            // Without memory for another bucket, the existing ones grow.
             let _ = self.split_one();
         }
         Ok(())
     }
 
-    /// Forgets what is not worth keeping, in a few buckets from the cursor on. Says where to go on, unless it was the end.
+    /// Removes entries for which `keep` is false, in a few buckets from the cursor on. Returns the next position,
+    /// unless it was the end.
     pub(super) fn retain_in_next(
         &mut self,
         from: Cursor,
@@ -100,7 +101,8 @@ impl<V: Copy> SubjectTable<V> {
         (end < self.buckets.len()).then_some(Cursor(end))
     }
 
-    /// Gives back the memory of so many buckets. Says whether any is left; none of the others can be relied upon.
+    /// Frees the memory of up to `buckets` buckets. Returns whether any is left. The table must not be used for
+    /// look-ups after that.
     pub(super) fn dismantle_some(&mut self, buckets: usize) -> bool {
         let rest = self.buckets.len().saturating_sub(buckets);
         self.buckets.truncate(rest);
@@ -112,12 +114,12 @@ impl<V: Copy> SubjectTable<V> {
         if place < self.buckets.len() {
             place
         } else {
-            // A bucket that is still to come: its entries are in the one that it will be split from.
+            // The bucket does not exist yet: its entries are in the one that it will be split from.
             place & (self.mask >> 1)
         }
     }
 
-    /// Makes the next bucket, of what belongs there and has been in another so far.
+    /// Adds the next bucket, and moves its entries from the bucket that held them.
     fn split_one(&mut self) -> Result<(), TryReserveError> {
         let new_place = self.buckets.len();
         let mask = self.mask | new_place;
@@ -139,24 +141,24 @@ impl<V: Copy> SubjectTable<V> {
     }
 }
 
-/// Gives back what a bucket has too much.
+/// Frees the unused capacity of a bucket.
 fn trim<V>(bucket: &mut Vec<Entry<V>>) {
     if bucket.capacity().saturating_sub(bucket.len()) >= STEP.saturating_mul(2) {
         bucket.shrink_to(bucket.len().next_multiple_of(STEP));
     }
 }
 
-/// Entries of a bucket, on average. A look-up compares with as many; more would save memory that is not worth the time.
+/// Entries of a bucket, on average. A look-up compares with as many; more would save little memory and cost time.
 const USUAL_LEN: usize = 16;
 
-/// Entries that a bucket grows by: half of that is unused on average.
+/// Growth of a bucket in entries: half of that is unused on average.
 const STEP: usize = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What SipHash would make of the number, or as good as that.
+    /// A stand-in for the SipHash of the number.
     fn hash(number: u32) -> SubjectHash {
         let scattered = |salt: u32| {
             (number ^ salt)
@@ -175,9 +177,9 @@ mod tests {
         table
     }
 
-    /// At every size: each bucket that is split must leave all entries where they are looked for.
+    /// At every size: a split must leave all entries where look-ups find them.
     #[test]
-    fn finds_what_was_inserted_and_nothing_else() {
+    fn finds_exactly_the_inserted_entries() {
         let mut table = SubjectTable::new();
         for number in 0..5_000 {
             assert!(!table.contains(&hash(number)));
@@ -203,13 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn a_value_takes_the_place_of_the_one_before() {
+    fn a_value_replaces_the_previous_one() {
         let mut table = filled(100);
         table.insert(hash(50), 7).unwrap();
         assert_eq!((table.len(), table.get(&hash(50))), (100, Some(&7)));
     }
 
-    /// The promise to the requests that wait meanwhile.
+    /// Bounds the delay of requests.
     #[test]
     fn no_insertion_touches_more_than_a_few_hundred_entries() {
         let table = filled(100_000);
@@ -217,7 +219,7 @@ mod tests {
         assert!(longest < 100, "{longest}");
     }
 
-    /// The promise to the memory: a fifth more than the bare entries, at any size.
+    /// Bounds the memory: a fifth more than the bare entries, at any size.
     #[test]
     fn memory_follows_the_number_of_entries() {
         let mut table = SubjectTable::new();
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn forgets_step_by_step_and_gives_memory_back() {
+    fn removes_entries_step_by_step_and_frees_memory() {
         let mut table = filled(10_000);
         let before: usize = table.buckets.iter().map(Vec::capacity).sum();
         let mut cursor = Some(Cursor::default());

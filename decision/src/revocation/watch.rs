@@ -1,4 +1,4 @@
-//! The stream to the control plane: one VM's side of `RevocationService.Watch`.
+//! The stream to the control plane: the client side of `RevocationService.Watch`, for one VM.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,50 +18,50 @@ use crate::stream::{StreamAction, StreamHandler, Violation, decode};
 
 /// Follows one revocation log over one stream at a time, and owns the view and its lease.
 ///
-/// Time passes for it in [`Watch::on_tick`]; the rest is its [`StreamHandler`].
+/// [`Watch::on_tick`] provides the time; the rest is its [`StreamHandler`].
 ///
-/// Every violation of the contract by the control plane resets the stream. What was believed before stays believed, but
-/// the lease is not renewed, so that requests are denied once it ends.
+/// Every protocol violation by the control plane resets the stream. The view stays, but the lease is not renewed, so
+/// requests are denied after its end.
 #[derive(Debug)]
 pub struct Watch {
     settings: ControlPlane,
-    /// The name Envoy gives its node, for the operator of the control plane.
+    /// Envoy's node name, for the operator of the control plane.
     node: String,
     secret: [u8; 16],
     phase: Phase,
     view: Option<View>,
-    /// What is left of the last view or snapshot that is not needed any more.
+    /// The memory of the last view or snapshot, to be freed.
     remains: Option<Subjects>,
-    /// The last entry of the log that was ever applied here. Outlives the view: no log may end before it.
+    /// The last log entry that was ever applied here. It outlives the view: no log that ends earlier is accepted.
     applied: Option<Position>,
-    /// What the present stream, or the last one, has brought.
+    /// The keys from the present or last stream.
     cache_keys: Option<CacheKeys>,
-    /// The longest lifetime of a token, as the present stream or the last one has it; `None` if the log forgets nothing.
+    /// The longest token lifetime, from the present or last stream; `None` if the log forgets nothing.
     token_lifetime: Option<u64>,
     clock: SlowestClock,
-    /// The view has forgotten too much to be continued.
+    /// Whether the view has forgotten too much to be continued.
     needs_snapshot: bool,
-    /// The highest revision any view of this VM has had.
+    /// The highest revision of any view of this VM.
     revision: u64,
     lease: Lease,
-    /// Those of earlier streams that no control plane has welcomed since; newest last.
+    /// The secrets of earlier streams, since the last welcome; newest last.
     earlier_secrets: VecDeque<[u8; 32]>,
-    /// How long the last echo took; `None` once it was read.
+    /// The time of the last echo; `None` after it was read.
     round_trip: Option<Duration>,
     backoff: Backoff,
-    /// How often things happened.
+    /// Counters.
     pub(crate) counters: Counters,
 }
 
-/// What to do with the stream; messages are encoded `WatchRequest`s.
+/// An action on the stream; messages are encoded `WatchRequest`s.
 pub type Action = StreamAction;
 
-/// How often things happened, since the VM's start.
+/// Counters since the VM's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Attempts to open a stream.
     pub opened: u64,
-    /// Streams reset because the contract was broken.
+    /// Streams reset because of a protocol violation.
     pub violations: u64,
     /// Revoked delegations forgotten because no token can carry their ids any more.
     pub forgotten: u64,
@@ -76,16 +76,16 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     last_heard: Monotonic,
-    /// Everything received from now on was sent by the control plane after this instant.
+    /// The control plane sent all later messages after this time.
     answered_since: Monotonic,
     last_ping: Option<Monotonic>,
-    /// The last entry of the log that this stream has told us about.
+    /// The last log entry that this stream has announced.
     known_head: u64,
-    /// The last entry that its last echo named: by the next echo it must be here.
+    /// The last log entry that the last echo named. It must arrive before the next echo.
     owed: u64,
-    /// The control plane waits for what is applied, from this entry of the log on; `None` if it does not wait.
+    /// The control plane waits for confirmations from this log entry on; `None` if it does not wait.
     confirmed_from: Option<u64>,
-    /// Shows on the next stream that both are this client's.
+    /// Proves on the next stream that both belong to this client.
     secret: [u8; 32],
 }
 
@@ -109,29 +109,30 @@ struct Pull {
 struct Position {
     seq: u64,
     digest: [u8; 32],
-    /// By which the control plane knows that it gave the position out; handed back as it came.
+    /// The control plane's proof that it gave this position out; returned unchanged.
     proof: Option<[u8; 16]>,
 }
 
-/// More streams than are tried while a lease lasts. What an earlier one owed is waited for until that lease is over.
+/// More streams than are tried during one lease. After that lease, an earlier stream owes nothing.
 const MAX_EARLIER_SECRETS: usize = 8;
 
-/// The longest promise of a stopping control plane that is believed.
+/// The longest accepted drain promise.
 pub const MAX_PROMISE: Duration = Duration::from_secs(10);
 
-/// The largest message accepted: the contract's largest is a chunk of 64 KiB and its framing.
+/// The largest accepted message: the protocol's largest is a chunk of 64 KiB with its framing.
 pub const MAX_MESSAGE_BYTES: usize = 80 * 1024;
 
 /// The most chunks a snapshot may have: 4 GiB encoded.
 pub const MAX_CHUNKS: u32 = 65_536;
 
-/// The longest a stream may be silent; twice `max_staleness` if that is less.
+/// The longest silence of a stream; twice `max_staleness` if that is less.
 pub const MAX_SILENCE: Duration = Duration::from_secs(10);
 
-/// What an operator is told when what the view has forgotten may count after all.
-const FORGOT_TOO_MUCH: &str = "the revocation snapshot is pulled anew: revoked delegations were forgotten that a token could \
-    still carry, because the wall clock was put back or the control plane now accepts tokens that live longer. Tokens issued \
-    before what was forgotten are denied until the snapshot has arrived";
+/// The operator's message if forgotten revocations may matter again.
+const FORGOT_TOO_MUCH: &str = "the revocation snapshot is requested again: the filter has forgotten revoked \
+                               delegations that a token could still carry, because the wall clock was set back or the \
+                               control plane now accepts longer lifetimes. Tokens issued before the forgotten \
+                               revocations are denied until the snapshot has arrived";
 
 /// gRPC status FAILED_PRECONDITION.
 const FAILED_PRECONDITION: u32 = 9;
@@ -139,7 +140,7 @@ const FAILED_PRECONDITION: u32 = 9;
 // === impl Watch ===
 
 impl Watch {
-    /// A watch that will open its first stream on its first tick. `secret` must be random and never leave the VM.
+    /// A watch that opens its first stream on its first tick. `secret` must be random and never leave the VM.
     pub fn new(settings: ControlPlane, node: &str, secret: [u8; 16]) -> Self {
         Self {
             lease: Lease::new(settings.max_staleness),
@@ -164,12 +165,12 @@ impl Watch {
         }
     }
 
-    /// What is known to be revoked; `None` before the first snapshot. Decide upon it only as far as `freshness` allows.
+    /// The revocations; `None` before the first snapshot. Decisions may use it only if `freshness` permits.
     pub fn view(&self) -> Option<&View> {
         self.view.as_ref()
     }
 
-    /// Whether the view is recent enough to decide upon.
+    /// Whether the view is fresh enough for decisions.
     pub fn freshness(&self, now: Monotonic) -> Freshness {
         match self.view {
             None => Freshness::NeverSynced,
@@ -177,24 +178,24 @@ impl Watch {
         }
     }
 
-    /// Time since the view was last known to be complete; `None` if it never was.
+    /// Time since the last complete update of the view; `None` if there was none.
     pub fn lease_age(&self, now: Monotonic) -> Option<Duration> {
         self.lease.age(now)
     }
 
-    /// How long the latest echo took, from its ping on, if it was not asked for before. The echo comes behind every update
-    /// that the control plane had sent by then: a revocation on the same way takes less.
+    /// The time of the latest echo from its ping, unless it was read before. The echo comes after every update that the
+    /// control plane had sent by then, so a revocation takes less time.
     pub fn take_round_trip(&mut self) -> Option<Duration> {
         self.round_trip.take()
     }
 
-    /// What the filters of this node seal with what they remember for each other; `None` until the control plane
-    /// has given out keys. They stay when the stream ends, and are of use until the other filters have newer ones.
+    /// The keys that seal this node's shared entries; `None` until the control plane has sent keys. They stay valid
+    /// after the end of the stream, until the other filters have newer ones.
     pub fn cache_keys(&self) -> Option<&CacheKeys> {
         self.cache_keys.as_ref()
     }
 
-    /// Time has passed. The only place where streams are opened. `random` is drawn from all of `u64`.
+    /// Time has passed. Streams are opened only here. `random` must be uniform over `u64`.
     pub fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> Vec<Action> {
         self.clock.observe(now, wall);
         self.forget_some(now);
@@ -227,7 +228,7 @@ impl Watch {
         }
     }
 
-    /// Where a new stream may go on.
+    /// The position to continue from on a new stream.
     fn continued(&self) -> Option<Position> {
         match self.view {
             Some(_) if !self.needs_snapshot => self.applied,
@@ -253,7 +254,7 @@ impl Watch {
                 known_head: 0,
                 owed: 0,
                 confirmed_from: None,
-                // Nothing is learned from it of the VM's secret.
+                // It reveals nothing about the VM's secret.
                 secret: Sha256::new()
                     .chain_update(b"credence: the secret of a stream")
                     .chain_update(self.secret)
@@ -271,7 +272,7 @@ impl Watch {
         vec![Action::Cancel, Action::Report(notice)]
     }
 
-    /// An arriving snapshot goes with the phase; the view in force stays.
+    /// Drops an arriving snapshot with the phase; the active view stays.
     fn close(&mut self, now: Monotonic, wait: Duration) {
         let closed = Phase::Closed {
             retry_at: now.plus(wait),
@@ -340,11 +341,11 @@ impl Watch {
         }
         match &welcome.snapshot {
             None => {
-                // A client without a view starts before the first entry: an empty view at the digest of nothing, and
-                // every update from there on is checked against it.
+                // A client without a view starts before the first entry, with an empty view and the digest of nothing;
+                // every update is checked against it.
                 if !is_continued {
                     if applied.is_some_and(|applied| applied.seq > 0) {
-                        let stage = "holding no view that could be continued";
+                        let stage = "without a view to continue";
                         return Err(out_of_order("a welcome without a snapshot", stage));
                     }
                     self.take_over(Subjects::new(&self.secret, self.settings.max_subjects), first);
@@ -371,13 +372,14 @@ impl Watch {
                         snapshot.chunks
                     )));
                 }
-                // No more than a hint, and not relied upon: but what is said not to fit need not be pulled.
+                // Only a hint, which is not relied upon. But a snapshot that is announced as too large need not be
+                // requested.
                 let max_subjects = self.settings.max_subjects;
                 if usize::try_from(snapshot.subjects).map_or(true, |subjects| subjects > max_subjects) {
                     return Err(Violation::lasting(too_many_subjects(max_subjects)));
                 }
                 let subjects = Subjects::new(&self.secret, max_subjects);
-                // There is room for two of them.
+                // There is memory for two snapshots.
                 self.remains = None;
                 if snapshot.chunks == 0 {
                     self.take_over(subjects, position);
@@ -394,7 +396,8 @@ impl Watch {
         }
     }
 
-    /// The smaller of the control plane's limit and our own counts. Says so if that is the control plane's.
+    /// Applies the lower one of the control plane's limit and the configured one. Reports if that is the control
+    /// plane's.
     fn limit_lease(&mut self, welcome: &v1::Welcome) -> Option<Action> {
         let own = self.settings.max_staleness;
         let limit = match welcome.max_staleness_ms {
@@ -404,8 +407,8 @@ impl Watch {
         let is_changed = self.lease.limit(limit);
         (is_changed && limit < own).then(|| {
             Action::Report(format!(
-                "requests are denied {} ms after the last echo, as the control plane asks (its --max-staleness), and not only \
-                 after the {} ms of control_plane.max_staleness",
+                "requests are denied {} ms after the last echo, as the control plane asks (its --max-staleness), and \
+                 not only after the {} ms of control_plane.max_staleness",
                 limit.as_millis(),
                 own.as_millis()
             ))
@@ -445,7 +448,7 @@ impl Watch {
         stream.known_head = stream.known_head.max(position.seq);
         let no_record = || Violation::new(format!("update {} has no record", position.seq));
         let (Some(applied), Some(view)) = (&mut self.applied, &mut self.view) else {
-            // Following begins with taking over a view; without one nothing may be applied.
+            // Following starts with a view; without one, no update may be applied.
             return Err(no_record());
         };
         let expected = applied.seq.saturating_add(1);
@@ -456,9 +459,9 @@ impl Watch {
             )));
         }
         let record = update.record.as_ref().ok_or_else(no_record)?;
-        // The contract's records have one encoding (fields in the order of their tags, no unknown ones). A record with
-        // fields that this version does not know is encoded without them here, so that its digest differs: it is
-        // refused, and nothing is half understood.
+        // The protocol's records have one encoding (fields in the order of their tags, no unknown ones). A record with
+        // unknown fields is encoded without them here, so its digest differs. So it is refused instead of being partly
+        // interpreted.
         if position.digest != next_digest(&applied.digest, record) {
             return Err(diverged(position.seq));
         }
@@ -487,7 +490,7 @@ impl Watch {
             ))
         })?;
         check_no_rollback(applied, pong.head)?;
-        // Otherwise nothing would ever ask for it again, and the lease never be renewed.
+        // Otherwise it would never be requested again, and the lease would never be renewed.
         if applied < stream.owed {
             return Err(Violation::new(format!(
                 "updates up to {} were due before the last echo, and those after {applied} have not come",
@@ -505,8 +508,8 @@ impl Watch {
         Ok(Vec::new())
     }
 
-    /// What is applied is confirmed at once. On the way to the head that the welcome named it is not: the server has said
-    /// that it will not wait for less.
+    /// Confirms applied entries at once. Until the head that the welcome named, it does not: the server has announced
+    /// that it does not wait for earlier ones.
     fn confirm(&self) -> Option<Action> {
         let Phase::Open { stream, .. } = &self.phase else {
             return None;
@@ -515,7 +518,8 @@ impl Watch {
         (seq >= stream.confirmed_from?).then(|| send(watch_request::Message::Applied(v1::Applied { seq })))
     }
 
-    /// Gives the lease up, so that nothing waits for this client: no configuration goes by this watch any more.
+    /// Gives up the lease, so that the control plane does not wait for this client: no configuration uses this watch
+    /// any more.
     pub fn leave(&mut self) -> Vec<Action> {
         self.lease.revoke();
         match &self.phase {
@@ -526,14 +530,14 @@ impl Watch {
         }
     }
 
-    /// The promise counts from when it was sent. That was after the last answered ping was sent, which is the latest
-    /// instant that is certain: counting from the arrival would stretch the promise by the time it was under way.
+    /// The promise counts from its sending. That was after the last answered ping was sent, which is the latest certain
+    /// time. Counting from the arrival would extend the promise by its transit time.
     fn on_drain(&mut self, drain: &v1::Drain) {
         let Phase::Open { stream, stage } = &mut self.phase else {
             return;
         };
         if !matches!(stage, Stage::Following) {
-            // Without a view in step with the log there is nothing to keep fresh.
+            // Without a view in step with the log, there is nothing to keep fresh.
             return;
         }
         let applied = self.applied.map_or(0, |position| position.seq);
@@ -543,7 +547,7 @@ impl Watch {
         }
     }
 
-    /// A rotation may come while a snapshot is being pulled.
+    /// A rotation may happen while a snapshot arrives.
     fn on_cache_keys(&mut self, keys: &v1::CacheKeys) -> Result<Vec<Action>, Violation> {
         expect(&mut self.phase, "keys for the shared cache", |stage| {
             matches!(stage, Stage::Pulling(_) | Stage::Following)
@@ -552,7 +556,7 @@ impl Watch {
         Ok(Vec::new())
     }
 
-    /// The snapshot is in force from here on; the view before it goes.
+    /// Activates the snapshot, and drops the previous view.
     fn take_over(&mut self, subjects: Subjects, position: Position) {
         let last = self.view.as_ref().map_or(self.revision, View::revision);
         self.revision = last.saturating_add(1);
@@ -570,7 +574,7 @@ impl Watch {
         self.lease.revoke();
     }
 
-    /// Updates come in from here on. The first ping goes out at once: a new VM is waiting for its echo.
+    /// Updates follow. The first ping is sent at once, because a new VM waits for its echo.
     fn follow(&mut self, now: Monotonic) -> Vec<Action> {
         if let Phase::Open { stage, .. } = &mut self.phase {
             *stage = Stage::Following;
@@ -606,14 +610,14 @@ impl Watch {
 impl StreamHandler for Watch {
     fn on_open(&mut self, now: Monotonic) -> Vec<Action> {
         let Phase::Open { stream, stage } = &mut self.phase else {
-            // The stream was given up meanwhile.
+            // The stream was reset in the meantime.
             return vec![Action::Cancel];
         };
         *stage = Stage::AwaitingWelcome;
         stream.last_heard = now;
         stream.answered_since = now;
         let secret_digest = Sha256::digest(stream.secret).to_vec();
-        // Without a view there is nothing to continue, even if updates were applied once: a snapshot is needed.
+        // Without a view there is nothing to continue, even if updates were once applied: a snapshot is needed.
         let applied = self.continued().map(|position| v1::Position {
             seq: position.seq,
             digest: position.digest.to_vec(),
@@ -653,9 +657,10 @@ impl StreamHandler for Watch {
         }
         let (wait, notice) = if status == FAILED_PRECONDITION {
             let notice = format!(
-                "the control plane refused to continue revocation log {:?} (FAILED_PRECONDITION): it serves another log, or one \
-                 restored from an old copy. Requests are denied once the lease ends. Point control_plane.cluster at the right \
-                 control plane, or, if the log was re-initialised on purpose, pin its new log_id in the plugin configuration",
+                "the control plane refused to continue revocation log {:?} (FAILED_PRECONDITION): it serves another \
+                 log, or one restored from an old copy. Requests are denied after the lease ends. Set \
+                 control_plane.cluster to the right control plane, or, if the log was deliberately created anew, pin \
+                 its new log_id in the plugin configuration",
                 self.settings.log_id
             );
             (self.backoff.after_lasting_failure(random), notice)
@@ -685,7 +690,7 @@ impl Stage {
     }
 }
 
-/// The stream and its stage, if `message` may arrive in it.
+/// The stream and its stage, if `message` is allowed in it.
 fn expect<'a>(
     phase: &'a mut Phase,
     message: &'static str,
@@ -726,7 +731,8 @@ fn parse_cache_keys(keys: &v1::CacheKeys) -> Result<CacheKeys, Violation> {
 fn check_no_rollback(applied: u64, head: u64) -> Result<(), Violation> {
     if head < applied {
         return Err(Violation::lasting(format!(
-            "the log ends at {head}, and {applied} was already applied: it lost entries or was restored from an old copy"
+            "the log ends at {head}, but {applied} was already applied: it lost entries or was restored from an old \
+             copy"
         )));
     }
     Ok(())
@@ -739,7 +745,7 @@ fn parse_position(position: Option<&v1::Position>) -> Result<Position, Violation
     Ok(Position {
         seq: position.seq,
         digest,
-        // One of another length is none: it says nothing to this client.
+        // A proof of another length is ignored.
         proof: position.proof.as_slice().try_into().ok(),
     })
 }

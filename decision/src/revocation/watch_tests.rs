@@ -1,4 +1,4 @@
-//! The control plane's side is played message by message here, so that each test can break one thing.
+//! The tests play the control plane message by message, so that each of them can break one thing.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ const LOG: &str = "log-1";
 
 const DEFAULT_MAX_SUBJECTS: usize = 1_000;
 
-/// About the wall clock's time at which every scene begins.
+/// The wall clock's time at the beginning of every scene.
 const START: u64 = 1_700_000_000;
 
 /// A watch, its clock, and a control plane with a log of records.
 struct Scene {
     watch: Watch,
     now: Monotonic,
-    /// How far the wall clock is ahead of the monotonic clock.
+    /// The lead of the wall clock over the monotonic clock.
     ahead: Duration,
     log: Vec<v1::Record>,
-    /// Of the streams that were opened, the last of which is the present one.
+    /// The digests of the opened streams' secrets; the last one is the present stream's.
     secret_digests: Vec<Vec<u8>>,
 }
 
@@ -47,7 +47,7 @@ impl Scene {
         }
     }
 
-    /// A watch that is in step with a log of `length` entries.
+    /// A watch in step with a log of `length` entries.
     fn in_step(length: usize) -> Self {
         let mut scene = Self::with_log(length);
         scene.open();
@@ -78,13 +78,13 @@ impl Scene {
         }
     }
 
-    /// Waits out any back-off and opens a stream.
+    /// Waits for the end of any back-off and opens a stream.
     fn reopen(&mut self) -> v1::WatchHello {
         self.wait(5_000);
         self.open()
     }
 
-    /// Welcomes with a snapshot of the whole log in two chunks, and returns the id of the ping that follows.
+    /// Welcomes with a snapshot of the whole log in two chunks, and returns the id of the following ping.
     fn hear_snapshot(&mut self) -> u64 {
         let head = self.log.len() as u64;
         let first = self.hear(welcome(head, Some((self.position(head), 2))));
@@ -101,7 +101,7 @@ impl Scene {
         self.watch.on_message(self.now, &response.encode_to_vec(), u64::MAX)
     }
 
-    /// Hears something that must reset the stream, and returns what the operator is told.
+    /// Receives a message that must reset the stream, and returns the operator's message.
     fn hear_violation(&mut self, message: watch_response::Message) -> String {
         violation(&self.hear(message))
     }
@@ -116,12 +116,12 @@ impl Scene {
         v1::Position {
             seq,
             digest: digest.to_vec(),
-            // Of no meaning to the filter, and handed back as it came.
+            // The filter ignores its meaning and returns it unchanged.
             proof: [seq as u8; 16].to_vec(),
         }
     }
 
-    /// The update with this number; the log grows as needed.
+    /// The update with this number; the log grows if needed.
     fn update(&mut self, seq: u64) -> watch_response::Message {
         while (self.log.len() as u64) < seq {
             self.log.push(record(self.log.len() + 1));
@@ -143,7 +143,7 @@ impl Scene {
     }
 }
 
-/// The n-th entry of every log here: it revokes the delegation id `d<n>`.
+/// The n-th entry of every log in these tests: it revokes the delegation id `d<n>`.
 fn record(number: usize) -> v1::Record {
     v1::Record {
         subject: Some(v1::record::Subject::Delegation(v1::RevokedDelegation {
@@ -173,8 +173,8 @@ fn welcome(head: u64, snapshot: Option<(v1::Position, u32)>) -> watch_response::
     })
 }
 
-/// The same of a log that reckons with this lifetime of tokens.
-fn reckoning_with(lifetime: u64, message: watch_response::Message) -> watch_response::Message {
+/// The same for a log that assumes this lifetime of tokens.
+fn with_lifetime(lifetime: u64, message: watch_response::Message) -> watch_response::Message {
     match message {
         watch_response::Message::Welcome(welcome) => watch_response::Message::Welcome(v1::Welcome {
             max_token_lifetime_s: lifetime,
@@ -203,7 +203,7 @@ fn drain(promise_ms: u32) -> watch_response::Message {
     watch_response::Message::Drain(v1::Drain { promise_ms })
 }
 
-/// From a server that waits until this client has applied what it is sent.
+/// From a server that waits until this client has applied its updates.
 fn confirming(message: watch_response::Message, max_staleness_ms: u64) -> watch_response::Message {
     match message {
         watch_response::Message::Welcome(welcome) => watch_response::Message::Welcome(v1::Welcome {
@@ -253,7 +253,7 @@ fn a_stream_is_opened_from_the_first_tick_and_names_the_pinned_log() {
 }
 
 #[test]
-fn a_snapshot_is_in_force_only_when_its_last_chunk_is_in() {
+fn a_snapshot_is_active_only_after_its_last_chunk() {
     let mut scene = Scene::with_log(2);
     scene.open();
     scene.hear(welcome(2, Some((scene.position(2), 2))));
@@ -262,7 +262,7 @@ fn a_snapshot_is_in_force_only_when_its_last_chunk_is_in() {
     let ping = ping_id(&scene.hear(chunk(1, vec![record(2)])));
     assert!(scene.is_revoked(1) && scene.is_revoked(2));
     assert_eq!(scene.watch.applied.map(|position| position.seq), Some(2));
-    assert_eq!(scene.freshness(), Freshness::NeverSynced, "until an echo says so");
+    assert_eq!(scene.freshness(), Freshness::NeverSynced, "until an echo confirms it");
     scene.hear(pong(ping, 2));
     assert_eq!(scene.freshness(), Freshness::Fresh);
 }
@@ -283,7 +283,7 @@ fn without_a_snapshot_the_log_is_followed_from_its_first_entry() {
     scene.open();
     let ping = ping_id(&scene.hear(welcome(1, None)));
     scene.hear(pong(ping, 1));
-    assert_eq!(scene.freshness(), Freshness::NeverSynced, "entry 1 is missing yet");
+    assert_eq!(scene.freshness(), Freshness::NeverSynced, "entry 1 is still missing");
     let first = scene.update(1);
     scene.hear(first);
     scene.wait(500);
@@ -309,7 +309,7 @@ fn a_stream_continues_where_the_last_one_ended() {
 // Updates
 
 #[test]
-fn an_update_is_in_force_at_once_and_moves_the_revision() {
+fn an_update_is_active_at_once_and_changes_the_revision() {
     let mut scene = Scene::in_step(1);
     let before = scene.watch.view().unwrap().revision();
     let second = scene.update(2);
@@ -345,7 +345,7 @@ fn an_update_with_another_history_resets_the_stream() {
 }
 
 #[test]
-fn an_update_whose_record_was_exchanged_resets_the_stream() {
+fn an_update_with_a_replaced_record_resets_the_stream() {
     let mut scene = Scene::in_step(1);
     let exchanged = watch_response::Message::Update(v1::Update {
         position: Some({
@@ -358,7 +358,7 @@ fn an_update_whose_record_was_exchanged_resets_the_stream() {
 }
 
 #[test]
-fn an_update_of_an_unknown_kind_is_not_passed_over() {
+fn an_update_of_an_unknown_kind_is_not_skipped() {
     let mut scene = Scene::in_step(1);
     scene.log.push(v1::Record::default());
     let unknown = scene.update(2);
@@ -378,7 +378,7 @@ fn an_update_before_the_snapshot_is_complete_resets_the_stream() {
 }
 
 #[test]
-fn an_update_for_which_there_is_no_room_makes_the_view_unusable() {
+fn an_update_without_room_makes_the_view_unusable() {
     let mut scene = Scene::new(2, 2);
     scene.open();
     let ping = scene.hear_snapshot();
@@ -409,7 +409,7 @@ fn a_discarded_view_does_not_make_an_older_log_acceptable() {
 // The log itself
 
 #[test]
-fn another_log_is_never_believed() {
+fn another_log_is_never_accepted() {
     let mut scene = Scene::with_log(0);
     scene.open();
     let other = watch_response::Message::Welcome(v1::Welcome {
@@ -430,7 +430,7 @@ fn another_log_is_never_believed() {
 }
 
 #[test]
-fn a_log_that_lost_entries_is_never_believed() {
+fn a_log_that_lost_entries_is_never_accepted() {
     let mut scene = Scene::in_step(3);
     scene.watch.on_close(scene.now, 14, 0);
     scene.reopen();
@@ -444,11 +444,11 @@ fn a_log_that_lost_entries_is_never_believed() {
         scene.hear_violation(old_snapshot),
         check_no_rollback(3, 2).unwrap_err().what
     );
-    assert!(scene.is_revoked(3), "what was known stays known");
+    assert!(scene.is_revoked(3), "earlier revocations stay known");
 }
 
 #[test]
-fn a_snapshot_of_another_history_is_never_believed() {
+fn a_snapshot_of_another_history_is_never_accepted() {
     let mut scene = Scene::in_step(3);
     scene.watch.on_close(scene.now, 14, 0);
     scene.reopen();
@@ -495,7 +495,7 @@ fn a_snapshot_has_bounds() {
 }
 
 #[test]
-fn chunks_come_in_the_order_they_were_pulled() {
+fn chunks_arrive_in_the_order_of_their_requests() {
     let mut scene = Scene::with_log(2);
     scene.open();
     scene.hear(welcome(2, Some((scene.position(2), 3))));
@@ -508,7 +508,7 @@ fn chunks_come_in_the_order_they_were_pulled() {
 }
 
 #[test]
-fn the_old_view_stays_in_force_while_a_snapshot_arrives_but_its_lease_runs_out() {
+fn the_old_view_stays_active_while_a_snapshot_arrives_but_its_lease_ends() {
     let mut scene = Scene::in_step(1);
     scene.watch.on_close(scene.now, 14, 0);
     scene.reopen();
@@ -518,7 +518,7 @@ fn the_old_view_stays_in_force_while_a_snapshot_arrives_but_its_lease_runs_out()
     scene.hear(chunk(0, vec![record(1), record(2)]));
     assert!(scene.is_revoked(1) && !scene.is_revoked(2));
     scene.wait(600);
-    assert_eq!(scene.tick(), [], "no ping before the snapshot is in");
+    assert_eq!(scene.tick(), [], "no ping before the snapshot is complete");
     assert!(matches!(scene.freshness(), Freshness::Stale { .. }));
     let ping = ping_id(&scene.hear(chunk(1, vec![record(3)])));
     scene.hear(pong(ping, 3));
@@ -527,7 +527,7 @@ fn the_old_view_stays_in_force_while_a_snapshot_arrives_but_its_lease_runs_out()
 }
 
 #[test]
-fn a_half_received_snapshot_goes_with_its_stream() {
+fn an_incomplete_snapshot_is_dropped_with_its_stream() {
     let mut scene = Scene::with_log(2);
     scene.open();
     scene.hear(welcome(2, Some((scene.position(2), 2))));
@@ -550,21 +550,21 @@ fn pings_are_sent_at_their_interval() {
 }
 
 #[test]
-fn an_echo_ahead_of_what_was_applied_renews_nothing() {
+fn an_echo_ahead_of_the_applied_entries_renews_nothing() {
     let mut scene = Scene::in_step(1);
     scene.wait(5_001);
     let ping = ping_id(&scene.tick());
     assert_eq!(
         scene.hear(pong(ping, 2)),
         [],
-        "the update is on its way; nothing is wrong"
+        "the update is in transit, which is not an error"
     );
     assert!(matches!(scene.freshness(), Freshness::Stale { .. }));
     let second = scene.update(2);
     scene.hear(second);
     assert!(
         matches!(scene.freshness(), Freshness::Stale { .. }),
-        "the next echo will say"
+        "the next echo will decide"
     );
 }
 
@@ -584,12 +584,12 @@ fn an_update_that_has_not_come_by_the_next_echo_resets_the_stream() {
     assert_eq!(
         scene.reopen().applied,
         Some(scene.position(1)),
-        "and it is asked for again"
+        "and it is requested again"
     );
 }
 
 #[test]
-fn an_echo_behind_what_was_applied_resets_the_stream() {
+fn an_echo_behind_the_applied_entries_resets_the_stream() {
     let mut scene = Scene::in_step(2);
     scene.wait(500);
     let ping = ping_id(&scene.tick());
@@ -615,7 +615,7 @@ fn an_echo_of_an_earlier_stream_renews_nothing() {
 }
 
 #[test]
-fn an_echo_says_once_how_long_it_took() {
+fn the_time_of_an_echo_is_reported_once() {
     let mut scene = Scene::in_step(1);
     scene.watch.take_round_trip();
     scene.wait(500);
@@ -638,7 +638,7 @@ fn a_late_echo_counts_from_its_ping() {
 }
 
 #[test]
-fn a_violation_leaves_the_lease_to_run_out() {
+fn after_a_violation_the_lease_ends_in_time() {
     let mut scene = Scene::in_step(1);
     let third = scene.update(3);
     scene.hear_violation(third);
@@ -662,7 +662,7 @@ fn a_promise_keeps_the_view_fresh_from_the_last_answered_ping_on() {
 }
 
 #[test]
-fn a_promise_is_believed_for_ten_seconds_at_most() {
+fn a_promise_is_accepted_for_at_most_ten_seconds() {
     let mut scene = Scene::in_step(1);
     scene.hear(drain(u32::MAX));
     scene.wait(9_999);
@@ -672,7 +672,7 @@ fn a_promise_is_believed_for_ten_seconds_at_most() {
 }
 
 #[test]
-fn a_promise_counts_for_nothing_while_updates_are_missing() {
+fn a_promise_has_no_effect_while_updates_are_missing() {
     let mut scene = Scene::in_step(1);
     scene.wait(500);
     let ping = ping_id(&scene.tick());
@@ -684,13 +684,13 @@ fn a_promise_counts_for_nothing_while_updates_are_missing() {
 
 // What is confirmed
 
-/// A watch that follows a server which waits for it, in step with a log of one entry.
+/// A watch with a server that waits for its confirmations, in step with a log of one entry.
 fn confirming_scene() -> Scene {
     let mut scene = Scene::in_step(1);
     scene.watch.on_close(scene.now, 14, 0);
     scene.reopen();
     let [confirmed, ping] = &scene.hear(confirming(welcome(1, None), 5_000))[..] else {
-        panic!("expected what is applied, and a ping")
+        panic!("expected a confirmation, and a ping")
     };
     assert_eq!(sent(std::slice::from_ref(confirmed)), applied(1));
     let ping = ping_id(std::slice::from_ref(ping));
@@ -699,7 +699,7 @@ fn confirming_scene() -> Scene {
 }
 
 #[test]
-fn what_is_applied_is_confirmed_at_once() {
+fn applied_entries_are_confirmed_at_once() {
     let mut scene = confirming_scene();
     for seq in [2, 3] {
         let update = scene.update(seq);
@@ -708,7 +708,7 @@ fn what_is_applied_is_confirmed_at_once() {
 }
 
 #[test]
-fn on_the_way_to_the_announced_head_only_its_end_is_confirmed() {
+fn up_to_the_announced_head_only_the_last_entry_is_confirmed() {
     let mut scene = Scene::in_step(1);
     scene.watch.on_close(scene.now, 14, 0);
     scene.reopen();
@@ -719,7 +719,7 @@ fn on_the_way_to_the_announced_head_only_its_end_is_confirmed() {
 }
 
 #[test]
-fn a_server_that_waits_for_nobody_is_told_nothing() {
+fn a_server_that_does_not_wait_gets_no_confirmations() {
     let mut scene = Scene::in_step(1);
     let second = scene.update(2);
     assert_eq!(scene.hear(second), []);
@@ -727,7 +727,7 @@ fn a_server_that_waits_for_nobody_is_told_nothing() {
 }
 
 #[test]
-fn who_leaves_is_fresh_no_more() {
+fn a_client_that_leaves_is_not_fresh() {
     let mut scene = confirming_scene();
     assert_eq!(
         sent(&scene.watch.leave()),
@@ -737,7 +737,7 @@ fn who_leaves_is_fresh_no_more() {
 }
 
 #[test]
-fn the_smaller_of_both_limits_counts_and_is_told() {
+fn the_lower_limit_applies_and_is_reported() {
     for (limit_ms, fresh_ms, is_told) in [(2_000, 2_000, true), (9_000, 5_000, false)] {
         let mut scene = Scene::in_step(1);
         scene.watch.on_close(scene.now, 14, 0);
@@ -756,7 +756,7 @@ fn the_smaller_of_both_limits_counts_and_is_told() {
 }
 
 #[test]
-fn a_stream_has_a_secret_of_its_own_which_the_next_ones_show_until_they_are_welcomed() {
+fn a_stream_has_its_own_secret_which_later_ones_show_until_their_welcome() {
     let mut scene = Scene::in_step(1);
     let mut shown = Vec::new();
     for _ in 0..3 {
@@ -806,7 +806,7 @@ fn streams_are_opened_again_from_a_tick_after_the_back_off() {
 }
 
 #[test]
-fn a_refused_log_is_reported_with_its_cure_and_asked_for_rarely() {
+fn a_refused_log_is_reported_with_its_fix_and_rarely_retried() {
     let mut scene = Scene::in_step(1);
     let actions = scene.watch.on_close(scene.now, FAILED_PRECONDITION, 0);
     let [Action::Report(notice)] = &actions[..] else {
@@ -839,7 +839,7 @@ fn a_stream_that_is_never_welcomed_is_reset() {
 }
 
 #[test]
-fn what_arrives_after_a_reset_changes_nothing() {
+fn messages_after_a_reset_have_no_effect() {
     let mut scene = Scene::in_step(1);
     let third = scene.update(3);
     scene.hear_violation(third);
@@ -862,7 +862,7 @@ fn garbage_resets_the_stream() {
 // Keys for the shared cache
 
 impl Scene {
-    /// Which of the keys that consist of one byte is the present one, and which the one before.
+    /// The first bytes of the present key and of the previous one. Each key repeats one byte.
     fn keys(&self) -> Option<(u8, u8)> {
         let keys = self.watch.cache_keys()?;
         let sealed_by = |byte| CacheKeys::parse(&cache_keys(byte, 0)).unwrap().seal(&[b"x"]);
@@ -905,7 +905,7 @@ fn a_rotation_replaces_the_keys_while_a_snapshot_is_pulled_and_after() {
 }
 
 #[test]
-fn a_control_plane_that_gives_out_no_keys_leaves_none() {
+fn without_keys_from_the_control_plane_there_are_none() {
     let mut scene = Scene::with_log(0);
     scene.open();
     scene.hear(welcome_with(Some(cache_keys(2, 1)), scene.position(0), 0));
@@ -916,7 +916,7 @@ fn a_control_plane_that_gives_out_no_keys_leaves_none() {
 }
 
 #[test]
-fn keys_that_are_none_or_come_too_early_reset_the_stream() {
+fn malformed_or_early_keys_reset_the_stream() {
     let short = v1::CacheKeys {
         current: vec![1; 31],
         previous: vec![],
@@ -934,7 +934,7 @@ fn keys_that_are_none_or_come_too_early_reset_the_stream() {
         violation,
         "received keys for the shared cache that are not 32 bytes long"
     );
-    assert_eq!(scene.keys(), Some((2, 1)), "the ones before stay");
+    assert_eq!(scene.keys(), Some((2, 1)), "the previous keys stay");
 
     scene.reopen();
     let violation = scene.hear_violation(welcome_with(Some(short), scene.position(0), 0));
@@ -946,7 +946,7 @@ fn keys_that_are_none_or_come_too_early_reset_the_stream() {
 
 // What may be forgotten
 
-/// The n-th entry revoked at this time.
+/// The n-th entry, revoked at this time.
 fn revoked_at(number: usize, revoked_at: u64) -> v1::Record {
     let mut record = record(number);
     if let Some(v1::record::Subject::Delegation(delegation)) = &mut record.subject {
@@ -957,11 +957,11 @@ fn revoked_at(number: usize, revoked_at: u64) -> v1::Record {
 
 const LIFETIME: u64 = 1_000;
 
-/// What a filter waits after that before it forgets.
+/// How long a filter waits after that before it forgets.
 const ALLOWANCE: u64 = 300;
 
 impl Scene {
-    /// A watch in step with a log whose delegations were revoked at these times, and which reckons with `LIFETIME`.
+    /// A watch in step with a log whose delegations were revoked at these times, and which assumes `LIFETIME`.
     fn forgetful(times: &[u64]) -> Self {
         let mut scene = Self::with_log(0);
         scene.log = times
@@ -971,7 +971,7 @@ impl Scene {
             .collect();
         scene.open();
         let head = scene.log.len() as u64;
-        scene.hear(reckoning_with(LIFETIME, welcome(head, Some((scene.position(head), 1)))));
+        scene.hear(with_lifetime(LIFETIME, welcome(head, Some((scene.position(head), 1)))));
         let ping = ping_id(&scene.hear(chunk(0, scene.log.clone())));
         scene.hear(pong(ping, head));
         scene
@@ -986,35 +986,35 @@ impl Scene {
     }
 
     /// Ends the stream, and welcomes on the next one without a snapshot.
-    fn resume_reckoning_with(&mut self, lifetime: u64) {
+    fn resume_with_lifetime(&mut self, lifetime: u64) {
         self.watch.on_close(self.now, 14, 0);
         assert!(self.reopen().applied.is_some());
         let head = self.log.len() as u64;
-        self.hear(reckoning_with(lifetime, welcome(head, None)));
+        self.hear(with_lifetime(lifetime, welcome(head, None)));
     }
 }
 
 #[test]
-fn the_longest_lifetime_is_what_the_present_stream_says() {
+fn the_longest_lifetime_is_that_of_the_present_stream() {
     let mut scene = Scene::forgetful(&[]);
     assert_eq!(scene.memory().token_lifetime, Some(LIFETIME));
     let before = scene.revision();
-    scene.resume_reckoning_with(LIFETIME);
-    assert_eq!(scene.revision(), before, "nothing has to be looked up again");
-    scene.resume_reckoning_with(60);
+    scene.resume_with_lifetime(LIFETIME);
+    assert_eq!(scene.revision(), before, "no look-up has to be repeated");
+    scene.resume_with_lifetime(60);
     assert_eq!(scene.memory().token_lifetime, Some(60));
-    assert!(scene.revision() > before, "every chain has to be looked up again");
-    scene.resume_reckoning_with(0);
+    assert!(scene.revision() > before, "every look-up has to be repeated");
+    scene.resume_with_lifetime(0);
     assert_eq!(scene.memory().token_lifetime, None);
 }
 
 #[test]
-fn the_lifetime_counts_for_the_view_before_while_a_snapshot_arrives_and_for_the_one_after() {
+fn a_new_lifetime_applies_to_the_old_view_and_to_the_arriving_one() {
     let mut scene = Scene::in_step(2);
     scene.watch.on_close(scene.now, 14, 0);
     scene.reopen();
     scene.log.push(record(3));
-    scene.hear(reckoning_with(60, welcome(3, Some((scene.position(3), 1)))));
+    scene.hear(with_lifetime(60, welcome(3, Some((scene.position(3), 1)))));
     assert_eq!(scene.memory().token_lifetime, Some(60));
     assert!(scene.is_revoked(2) && !scene.is_revoked(3));
     scene.hear(chunk(0, scene.log.clone()));
@@ -1023,7 +1023,7 @@ fn the_lifetime_counts_for_the_view_before_while_a_snapshot_arrives_and_for_the_
 }
 
 #[test]
-fn what_no_token_can_carry_any_more_is_forgotten() {
+fn delegations_that_no_token_can_carry_are_forgotten() {
     let mut scene = Scene::forgetful(&[START - LIFETIME - ALLOWANCE - 60, START - LIFETIME, 0]);
     assert_eq!(scene.watch.view().unwrap().len(), 3);
     scene.tick();
@@ -1035,7 +1035,7 @@ fn what_no_token_can_carry_any_more_is_forgotten() {
 }
 
 #[test]
-fn a_clock_that_jumps_forward_makes_nothing_forgotten() {
+fn a_forward_jump_of_the_clock_forgets_nothing() {
     let mut scene = Scene::forgetful(&[START - 60]);
     scene.tick();
     scene.ahead += Duration::from_secs(1_000_000);
@@ -1048,21 +1048,25 @@ fn a_clock_that_jumps_forward_makes_nothing_forgotten() {
 }
 
 #[test]
-fn after_the_clock_was_put_back_the_snapshot_is_pulled_anew() {
+fn after_the_clock_was_set_back_the_snapshot_is_requested_again() {
     let mut scene = Scene::forgetful(&[START - 2_000]);
     scene.tick();
     assert!(!scene.is_revoked(1));
     let floor = scene.memory().forgotten_before;
-    assert!(floor.is_some(), "no older token counts");
+    assert!(floor.is_some(), "no older token is accepted");
     scene.ahead -= Duration::from_secs(ALLOWANCE + 10);
     let actions = scene.tick();
     assert_eq!(actions, [Action::Cancel, Action::Report(FORGOT_TOO_MUCH.to_owned())]);
-    assert_eq!(scene.memory().forgotten_before, floor, "and none until it is there");
-    assert_eq!(scene.reopen().applied, None, "what is held cannot be continued");
+    assert_eq!(
+        scene.memory().forgotten_before,
+        floor,
+        "and none until the snapshot is there"
+    );
+    assert_eq!(scene.reopen().applied, None, "the view cannot be continued");
     let none = scene.hear_violation(welcome(1, None));
     assert!(none.contains(" while "), "{none}");
     assert_eq!(scene.reopen().applied, None);
-    scene.hear(reckoning_with(LIFETIME, welcome(1, Some((scene.position(1), 1)))));
+    scene.hear(with_lifetime(LIFETIME, welcome(1, Some((scene.position(1), 1)))));
     assert_eq!(scene.memory().forgotten_before, floor);
     scene.hear(chunk(0, scene.log.clone()));
     assert!(scene.is_revoked(1));
@@ -1072,10 +1076,10 @@ fn after_the_clock_was_put_back_the_snapshot_is_pulled_anew() {
 }
 
 #[test]
-fn after_the_log_has_come_to_reckon_with_longer_lifetimes_the_snapshot_is_pulled_anew() {
+fn if_the_log_allows_longer_lifetimes_the_snapshot_is_requested_again() {
     let mut scene = Scene::forgetful(&[START - 2_000]);
     scene.tick();
-    scene.resume_reckoning_with(LIFETIME * 10);
+    scene.resume_with_lifetime(LIFETIME * 10);
     assert!(scene.memory().forgotten_before.is_some());
     let actions = scene.tick();
     assert_eq!(actions, [Action::Cancel, Action::Report(FORGOT_TOO_MUCH.to_owned())]);
@@ -1083,7 +1087,7 @@ fn after_the_log_has_come_to_reckon_with_longer_lifetimes_the_snapshot_is_pulled
 }
 
 #[test]
-fn a_revocation_that_arrives_late_is_remembered_from_then_on() {
+fn a_late_revocation_is_remembered_from_its_arrival() {
     let mut scene = Scene::forgetful(&[]);
     scene.tick();
     scene.log.push(revoked_at(1, 5));
@@ -1091,11 +1095,11 @@ fn a_revocation_that_arrives_late_is_remembered_from_then_on() {
     scene.hear(update);
     scene.wait(1_000 * (LIFETIME + ALLOWANCE - 60));
     scene.tick();
-    assert!(scene.is_revoked(1), "whatever the control plane's clock said");
+    assert!(scene.is_revoked(1), "for any clock of the control plane");
 }
 
 #[test]
-fn a_snapshot_that_is_said_not_to_fit_is_not_pulled() {
+fn a_snapshot_announced_as_too_large_is_not_requested() {
     let mut scene = Scene::new(2, 2);
     scene.open();
     let position = scene.position(2);

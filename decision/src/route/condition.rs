@@ -1,8 +1,8 @@
-//! What a rule asks of a request's headers and query, besides host, method and path.
+//! Conditions of a rule on a request's headers and query, besides host, method and path.
 //!
-//! A condition answers for every reading that the service behind us might make of the request: one that some readings
-//! meet and others do not neither holds nor fails. Were it taken for either, a client could choose between the rule and
-//! the ones below it by sending a header twice.
+//! A condition considers every reading of the request by the service. If some readings meet it and others do not, it is
+//! unclear. Otherwise a client could choose between the rule and the ones below it, for example by sending a header
+//! twice.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -13,35 +13,35 @@ use crate::request::query::{Found, QueryIndex, QueryMembers};
 use crate::request::target::Target;
 use crate::request::{Header, HeaderIndex, Request};
 
-/// One thing that a rule asks of a header or of a member of the query.
+/// A condition on a header or on a query member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Of the header of this name, in lower case.
+    /// On the header with this name, in lower case.
     Header {
         /// The header's name.
         name: String,
-        /// What it must be.
+        /// The condition.
         test: HeaderTest,
     },
-    /// Of the query member of this name.
+    /// On the query member with this name.
     Query {
         /// The member's name, decoded.
         name: String,
-        /// What it must be.
+        /// The condition.
         test: QueryTest,
     },
 }
 
-/// What a header must be. Letter case counts.
+/// A condition on a header. It is case-sensitive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "tools", derive(serde::Serialize))]
 #[cfg_attr(feature = "tools", serde(rename_all = "lowercase", tag = "test", content = "value"))]
 pub enum HeaderTest {
-    /// This and nothing else.
+    /// Exactly this value.
     Exact(String),
-    /// Something that starts so.
+    /// A value with this prefix.
     Prefix(String),
-    /// Something that ends so.
+    /// A value with this suffix.
     Suffix(String),
     /// Sent, with any value.
     Present,
@@ -49,14 +49,14 @@ pub enum HeaderTest {
     Absent,
 }
 
-/// What a query member must be. Letter case counts.
+/// A condition on a query member. It is case-sensitive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "tools", derive(serde::Serialize))]
 #[cfg_attr(feature = "tools", serde(rename_all = "lowercase", tag = "test", content = "value"))]
 pub enum QueryTest {
-    /// This, decoded, and nothing else.
+    /// Exactly this decoded value.
     Exact(String),
-    /// Sent, with any value, or none.
+    /// Sent, with any value or none.
     Present,
     /// Not sent.
     Absent,
@@ -78,7 +78,7 @@ impl Condition {
 }
 
 impl HeaderTest {
-    /// A header that is sent twice, or in another spelling, may be any of its values or none.
+    /// A header that is sent twice, or in another spelling, may have any of its values, or be absent.
     fn reads(&self, found: &FoundHeader<'_>) -> Reading {
         let value = match found.header {
             Header::Repeated => return Reading::Unclear,
@@ -87,13 +87,13 @@ impl HeaderTest {
         };
         let trimmed = value.trim_ascii();
         match self {
-            // A header without a value is none to some (lighttpd's CGI).
+            // Some services treat a header without a value as absent (lighttpd's CGI).
             Self::Present | Self::Absent if trimmed.is_empty() => Reading::Unclear,
             Self::Present => Reading::Yes,
             Self::Absent => Reading::No,
-            // HTTP/2 brings blanks at the ends of a value as far as the service, and most services cut them off.
+            // HTTP/2 delivers leading and trailing blanks to the service, and most services trim them.
             Self::Exact(_) | Self::Prefix(_) | Self::Suffix(_) if trimmed.len() != value.len() => Reading::Unclear,
-            // What the operator wrote is never the wrong reading of itself.
+            // The configured text itself is never the wrong reading.
             Self::Exact(text) if text.as_bytes() == value => Reading::Yes,
             Self::Exact(text) => found.reads_as_a_list_too(false, |elements| elements.have(text.as_bytes())),
             Self::Prefix(text) => found.reads_as_a_list_too(value.starts_with(text.as_bytes()), |elements| {
@@ -127,12 +127,12 @@ impl QueryTest {
     }
 }
 
-/// The names that the conditions of all rules ask about.
+/// The names in the conditions of all rules.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AskedNames {
     headers: HeaderIndex,
     query: QueryIndex,
-    /// Those of each rule's conditions, in order.
+    /// The names of each rule's conditions, in order.
     of_rules: Vec<Box<[NameId]>>,
 }
 
@@ -146,15 +146,15 @@ impl AskedNames {
         self.of_rules.push(ids.collect());
     }
 
-    /// Each of a rule's conditions with the number of its name.
+    /// Each of a rule's conditions with the id of its name.
     fn with<'c>(&self, rule: usize, conditions: &'c [Condition]) -> impl Iterator<Item = (&'c Condition, NameId)> {
         let ids = self.of_rules.get(rule).map(|ids| &**ids).unwrap_or_default();
         conditions.iter().zip(ids.iter().copied())
     }
 }
 
-/// What is asked about a request. Headers and query are each read when a condition first asks about one, and once for all
-/// rules.
+/// A request during the search for its rule. Headers and query are each read when a condition first needs them, and
+/// once for all rules.
 pub(super) struct Asked<'a, 'r> {
     pub(super) request: &'a Request<'r>,
     target: &'a Target<'r>,
@@ -186,7 +186,7 @@ impl<'a, 'r> Asked<'a, 'r> {
         meets
     }
 
-    /// The first of a rule's conditions that neither holds nor fails.
+    /// The first of a rule's conditions that is unclear.
     pub(super) fn first_unclear<'c>(&self, rule: usize, conditions: &'c [Condition]) -> Option<&'c Condition> {
         let mut conditions = self.names.with(rule, conditions);
         conditions
@@ -201,17 +201,17 @@ impl<'a, 'r> Asked<'a, 'r> {
         })
     }
 
-    /// The query's members, or nothing if their names can be read in more than one way.
+    /// The query's members; `None` if their names are ambiguous.
     fn query(&self) -> Option<&QueryMembers<'r>> {
         let read = || self.names.query.read(self.target.query().unwrap_or_default());
         self.query.get_or_init(read).as_ref()
     }
 }
 
-/// A header that a condition asks about.
+/// A header in a condition.
 struct FoundHeader<'r> {
     header: Header<'r>,
-    /// As a list; read when a condition first asks about the text of one.
+    /// As a list; read when a condition first needs its text.
     list: OnceCell<List<'r>>,
 }
 
@@ -224,10 +224,10 @@ enum List<'r> {
     TooLong,
 }
 
-/// The elements of a list, sorted, so that a test of all of them does not look at each.
+/// The elements of a list, sorted, so that a test of all of them does not visit each.
 struct Elements<'r> {
     forwards: Vec<&'r [u8]>,
-    /// By their ends.
+    /// Sorted by their ends.
     backwards: Vec<&'r [u8]>,
 }
 
@@ -241,10 +241,10 @@ impl<'r> From<Header<'r>> for FoundHeader<'r> {
 }
 
 impl<'r> FoundHeader<'r> {
-    /// Whether a value fits: `whole` as a whole, and as any one of a list's elements.
+    /// Whether a value meets a test: `whole` for the whole value, and `elements` for each element of a list.
     ///
-    /// A proxy that joins two fields into one puts a comma between them (RFC 9110, section 5.3), and a service may well use
-    /// the first, or the last, of what it takes for a list.
+    /// A proxy that joins two fields puts a comma between them (RFC 9110, section 5.3), and a service may use only the
+    /// first or the last element of a list.
     fn reads_as_a_list_too(&self, whole: bool, elements: impl FnOnce(&Elements<'r>) -> Reading) -> Reading {
         match self.list.get_or_init(|| List::read(self.header)) {
             List::None => Reading::from(whole),
@@ -276,7 +276,7 @@ impl<'r> List<'r> {
 }
 
 impl Elements<'_> {
-    /// Whether one is this text. That all are says nothing: the whole, which has a comma, is not.
+    /// Whether one element is this text. Even if all are, the whole value, which has a comma, is not.
     fn have(&self, text: &[u8]) -> Reading {
         Reading::from(self.forwards.binary_search(&text).is_ok())
     }
@@ -296,7 +296,7 @@ impl Elements<'_> {
     }
 }
 
-/// Of sorted elements, those that fit are next to each other; `first` is where they begin, if there are any.
+/// Matching elements are adjacent in sorted order; `first` is where they begin, if there are any.
 fn all_or_none(elements: &[&[u8]], first: usize, fits: impl Fn(&[u8]) -> bool) -> Reading {
     let ends = [elements.first(), elements.last()];
     if ends.into_iter().flatten().all(|element| fits(element)) {
@@ -308,10 +308,10 @@ fn all_or_none(elements: &[&[u8]], first: usize, fits: impl Fn(&[u8]) -> bool) -
     }
 }
 
-/// Elements of a list in a header whose text a condition asks about.
+/// Elements of a list in a header whose text a condition needs.
 const MAX_ELEMENTS: usize = 128;
 
-/// Conditions of one rule, of its headers and of its query each.
+/// Conditions of one rule: on its headers, and on its query.
 pub const MAX_CONDITIONS: usize = 16;
 
 #[cfg(test)]
@@ -324,7 +324,7 @@ mod tests {
     use Reading::{No, Unclear, Yes};
 
     #[test]
-    fn a_header_is_read_in_every_way_that_a_service_might() {
+    fn every_reading_of_a_header_by_a_service_is_considered() {
         let exact = HeaderTest::Exact("prod".to_owned());
         let list = HeaderTest::Exact("a, b".to_owned());
         let prefix = HeaderTest::Prefix("v1-".to_owned());
@@ -377,14 +377,14 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_no_text_fits_by_its_bytes() {
+    fn a_header_that_is_not_text_is_compared_by_its_bytes() {
         let test = HeaderTest::Prefix("a".to_owned());
         assert_eq!(test.reads(&Header::Once(b"a\xff").into()), Yes);
         assert_eq!(test.reads(&Header::Once(b"\xffa").into()), No);
     }
 
     #[test]
-    fn a_query_member_is_read_in_every_way_that_a_service_might() {
+    fn every_reading_of_a_query_member_by_a_service_is_considered() {
         let exact = QueryTest::Exact("a b".to_owned());
         let cases = [
             (&exact, "v=a%20b", Yes),
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_name_that_some_parser_takes_for_the_one_asked_about_is_unclear() {
+    fn a_query_name_that_some_parser_confuses_with_the_condition_s_is_unclear() {
         let cases = [
             ("full", "[full]"),
             ("full", "[full][x]"),
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_name_that_no_parser_takes_for_the_one_asked_about_is_another() {
+    fn a_query_name_that_no_parser_confuses_with_the_condition_s_is_ignored() {
         let cases = [
             ("full", "filter[a]"),
             ("full", "fuller"),
@@ -511,9 +511,9 @@ mod tests {
         }
     }
 
-    /// The `qs` of Node splits a member at the first `]=`, if it has one.
+    /// The `qs` of Node splits a member at the first `]=`.
     #[test]
-    fn a_value_that_some_take_for_a_part_of_the_name_is_unclear() {
+    fn a_value_that_some_parsers_read_as_part_of_the_name_is_unclear() {
         for sent in ["full=0]=1", "full=0%5D=1", "full=[0%5d=1"] {
             for test in [
                 QueryTest::Present,
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_too_many_elements_is_unclear_unless_it_is_just_what_is_asked_for() {
+    fn a_list_of_too_many_elements_is_unclear_unless_it_equals_the_condition() {
         let list = |count| vec!["b"; count].join(",");
         let at_most = list(MAX_ELEMENTS);
         let more = list(MAX_ELEMENTS + 1);
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_read_as_its_elements_one_by_one_are() {
+    fn a_list_is_tested_like_each_of_its_elements() {
         let texts = ["", "a", "ab", "b", "ba", "abb", "bb"];
         let mut unclear = 0;
         for one in texts {

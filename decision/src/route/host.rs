@@ -1,4 +1,4 @@
-//! Hosts as rules write them, and the look-up of those that a request's host falls under.
+//! Host patterns of rules, and the look-up of those that match a request's host.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use thiserror::Error;
 
 use crate::request::target;
 
-/// A host as a rule writes it.
+/// A host pattern of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPattern {
     /// Exactly this host, in lower case.
     Exact(String),
-    /// Every host under this suffix, which starts with a dot; the suffix's own host is not among them.
+    /// Every host under this suffix, which starts with a dot. The suffix's own host is not included.
     Under(String),
 }
 
@@ -19,13 +19,13 @@ impl HostPattern {
     /// Reads `payments.example` or `*.example`.
     ///
     /// # Errors
-    /// [`HostPatternError`] for anything else, an upper-case letter or a port included.
+    /// [`HostPatternError`] for anything else, including an upper-case letter or a port.
     pub fn parse(text: &str) -> Result<Self, HostPatternError> {
         let (name, wild) = match text.strip_prefix("*.") {
             Some(name) => (name, true),
             None => (text, false),
         };
-        // Requests are compared with the address as RFC 5952 writes it.
+        // Requests are compared with the address in the form of RFC 5952.
         let address = name.parse::<std::net::Ipv6Addr>();
         let is_address = address.is_ok_and(|address| address.to_string() == name) && !wild;
         if text.len() > MAX_HOST_BYTES
@@ -62,7 +62,7 @@ pub struct HostPatternError;
 
 /// One value for each host pattern, found by the labels of a host from its end.
 ///
-/// A look-up takes one step a label, and no more steps than the longest pattern has labels.
+/// A look-up takes one step for each label, and at most as many as the longest pattern has labels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HostMap<V> {
     of_every_host: Option<V>,
@@ -70,7 +70,7 @@ pub(super) struct HostMap<V> {
 }
 
 impl<V: Default> HostMap<V> {
-    /// The place of a pattern's value; of the value for every host without a pattern.
+    /// The slot of a pattern's value; without a pattern, of the value for every host.
     pub(super) fn entry(&mut self, pattern: Option<&HostPattern>) -> &mut Option<V> {
         match pattern {
             None => &mut self.of_every_host,
@@ -88,7 +88,7 @@ impl<V: Default> HostMap<V> {
         }
     }
 
-    /// Visits the value of each pattern that the host, in lower case, falls under.
+    /// Visits the value of each pattern that matches the host, which is in lower case.
     pub(super) fn each_over(&self, host: &str, visit: impl FnMut(&V)) {
         self.each(host, false, visit);
     }
@@ -119,12 +119,12 @@ impl<V: Default> HostMap<V> {
     }
 }
 
-/// What is known of the hosts that end in some labels.
+/// The values of the hosts that end with some labels.
 #[derive(Clone, Debug, Default)]
 struct Label<V> {
-    /// Of the host that is these labels.
+    /// The value of the host that is exactly these labels.
     exact: Option<V>,
-    /// Of the hosts that have more labels in front.
+    /// The value of the hosts with further labels in front.
     under: Option<V>,
     /// By the next label in front.
     labels: HashMap<Box<str>, Label<V>>,
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_falls_under_its_name_and_the_suffixes_at_its_labels() {
+    fn a_host_matches_its_name_and_the_suffixes_at_its_labels() {
         let mut hosts = HostMap::default();
         for pattern in ["a.example", "*.example", "*.a.example", "example", "::1", "127.0.0.1"] {
             *hosts.entry(Some(&HostPattern::parse(pattern).unwrap())) = Some(pattern);

@@ -1,15 +1,15 @@
-//! The look-up of the rules that a host and a path may fall under.
+//! The look-up of the rules that a host and a path may match.
 //!
-//! Under each host pattern hangs a tree of path segments. A request walks down it along every edge that takes its next
-//! segment: the literal, `{capture}` and `{capture:integer}`. Each node is reached by one way only, so a walk visits no
-//! node twice, and it leaves out what lies below a node whose first rule comes after the best one found so far. So a
-//! look-up costs about as much as the path has segments, however many rules there are; and for rules made to be slow,
-//! such as all mixtures of `a` and `{x}`, no more than looking at each rule's prefix once: never the two-to-the-depth of
-//! a search that backtracks through the rules.
+//! Each host pattern has a tree of path segments. A request walks down it along every edge that accepts its next
+//! segment: the literal, `{capture}` and `{capture:integer}`. Each node has only one way to it, so a walk visits no
+//! node twice. It skips the nodes below one whose first rule comes after the best rule found so far. So a look-up costs
+//! about as much as the path has segments, for any number of rules. For rules made to be slow, such as all mixtures of
+//! `a` and `{x}`, it costs at most one look at each rule's prefix. A search that backtracks through the rules would
+//! cost two to the depth.
 //!
-//! The same walk finds the rules that take the path in [another spelling](Found::respelled): it also goes along literals
-//! that differ in letter case, past a trailing slash and a format suffix. A literal is reached by one spelling only, so
-//! this, too, visits no node twice.
+//! The same walk finds the rules that match the path in [another spelling](Found::respelled): it also follows literals
+//! that differ in letter case, a trailing slash and a format suffix. A literal is reached by one spelling only, so this
+//! visits no node twice either.
 
 use std::collections::HashMap;
 
@@ -21,26 +21,26 @@ use super::reading::Reading;
 use super::template::{CaptureKind, PathTemplate, Segment};
 use crate::request::target::{self, Segments, Tolerated};
 
-/// Rules by host and path. A rule is its position among all.
+/// Rules by host and path. A rule is its index among all.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
     trees: HostMap<NodeId>,
     nodes: Vec<Node>,
 }
 
-/// A rule, and whether it is certain that the request falls under it.
+/// A rule, and whether the request certainly matches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hit {
     pub(super) rule: usize,
     pub(super) is_certain: bool,
 }
 
-/// What a look-up finds.
+/// The result of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// The first rule that takes the path as it is spelled.
+    /// The first rule that matches the path as it is spelled.
     pub(super) hit: Option<Hit>,
-    /// Rules that take the path in another spelling alone; of those with the same path, the first. Some may come after
+    /// Rules that match the path only in another spelling; of those with the same path, the first. Some may come after
     /// the hit. Empty, and without memory, for nearly every request.
     pub(super) respelled: Vec<usize>,
 }
@@ -48,10 +48,10 @@ pub(super) struct Found {
 /// Why a route cannot be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Unusable {
-    /// The route of this position takes every request that this one could match.
-    #[error("an earlier route takes every request that this one could match")]
+    /// The route with this index matches every request that this one could match.
+    #[error("an earlier route matches every request that this one could match")]
     Covered {
-        /// Its position among all, from 0.
+        /// Its index among all, from 0.
         earlier: usize,
     },
     /// More than [`MAX_ALIKE`].
@@ -63,7 +63,7 @@ pub enum Unusable {
 }
 
 impl Index {
-    /// Adds a rule, which comes after all that were added before.
+    /// Adds a rule, which comes after all earlier ones.
     pub(super) fn insert(&mut self, rule: usize, pattern: &Pattern) -> Result<(), Unusable> {
         self.check_room(pattern)?;
         if pattern.hosts.is_empty() {
@@ -94,7 +94,7 @@ impl Index {
             } else {
                 &mut node.ends
             };
-            // A host that a rule lists twice is one host.
+            // A host that a rule lists twice counts once.
             if rules.last() != Some(&rule) {
                 rules.push(rule);
             }
@@ -124,8 +124,8 @@ impl Index {
         }
     }
 
-    /// The first rule that takes the host (in lower case) and the path, and of which `judge` says more than no; and those
-    /// that take it in another spelling, other than tolerated.
+    /// The first rule that matches the host (in lower case) and the path, and for which `judge` returns more than no;
+    /// and the rules that match it in another spelling that is not tolerated.
     pub(super) fn find(
         &self,
         host: &str,
@@ -141,11 +141,11 @@ impl Index {
         }
     }
 
-    /// The first rule of which `covers` is true, among those whose host and path take all that the pattern's take.
+    /// The first rule for which `covers` is true, among those whose host and path cover the pattern's.
     pub(super) fn find_covering(&self, pattern: &Pattern, mut covers: impl FnMut(usize) -> bool) -> Option<usize> {
         let judge = |rule| Reading::from(covers(rule));
         let mut search = Search::new(&self.nodes, Tolerated::default(), judge);
-        // A rule that covers them all covers the first.
+        // A rule that covers all of them covers the first.
         self.trees.each_covering(pattern.hosts.first(), |tree| {
             search.walk_template(*tree, pattern.path.segments(), pattern.path.has_rest());
         });
@@ -153,21 +153,21 @@ impl Index {
     }
 }
 
-/// What is left to decide below some segments.
+/// A node: the rules below some segments.
 #[derive(Clone, Debug)]
 struct Node {
-    /// The first rule at or below this node: the one that it was made for.
+    /// The first rule at or below this node: the one for which it was created.
     first: usize,
     /// The edge of a trailing slash, which is an empty literal at the end.
     slash: Option<NodeId>,
     literals: Literals,
-    /// Dots of the literal that has most of them.
+    /// The largest number of dots in a literal.
     most_dots: usize,
     text: Option<NodeId>,
     integer: Option<NodeId>,
     /// Rules whose path ends here, in order.
     ends: Vec<usize>,
-    /// Rules whose path goes on with `**` here, in order.
+    /// Rules whose path continues with `**` here, in order.
     rests: Vec<usize>,
 }
 
@@ -209,7 +209,7 @@ impl Node {
         }
     }
 
-    /// The captures that take a segment, percent-decoded, and whether that is certain.
+    /// The captures that accept a segment, percent-decoded, and whether that is certain.
     fn captures(&self, decoded: &str) -> impl Iterator<Item = (NodeId, bool)> {
         let captures = [CaptureKind::Integer, CaptureKind::Text].map(|kind| {
             let edge = self.capture(kind)?;
@@ -242,7 +242,7 @@ struct Literal {
 }
 
 impl Literals {
-    /// Those whose texts differ from this one in letter case at most.
+    /// Those whose texts differ from this one at most in letter case.
     fn alike(&self, text: &str) -> &[Literal] {
         match self {
             Self::One(literal) if literal.text.eq_ignore_ascii_case(text) => std::slice::from_ref(literal),
@@ -285,12 +285,12 @@ fn put(table: &mut HashMap<Box<[u8]>, Vec<Literal>>, literal: Literal) {
     table.entry(folded.into()).or_default().push(literal);
 }
 
-/// How a walk came to a node.
+/// How a walk reached a node.
 #[derive(Clone, Copy, Debug)]
 struct Way {
-    /// Every service reads the segments so far as this way says.
+    /// Whether every service reads the segments so far in this way.
     is_certain: bool,
-    /// The path is spelled as the rules below have it.
+    /// Whether the path has the spelling of the rules below.
     is_exact: bool,
 }
 
@@ -335,7 +335,7 @@ impl<'i, J: FnMut(usize) -> Reading> Search<'i, J> {
         }
     }
 
-    /// As deep as the longest template.
+    /// The recursion is as deep as the longest template.
     fn walk(&mut self, id: NodeId, mut path: Segments<'_>, way: Way) {
         let Some(node) = self.node(id) else { return };
         self.consider(&node.rests, way);
@@ -348,7 +348,7 @@ impl<'i, J: FnMut(usize) -> Reading> Search<'i, J> {
             }
             return;
         };
-        // A parsed target's segments decode.
+        // The segments of a parsed target decode.
         let Ok(decoded) = target::decode(segment) else { return };
         let bare = target::without_parameters(&decoded);
         if bare.is_empty() {
@@ -368,7 +368,7 @@ impl<'i, J: FnMut(usize) -> Reading> Search<'i, J> {
                 self.walk_literals(node, letters, path, way.respelled());
             }
             if !self.tolerated.format_suffix && path.is_at_end() {
-                // A literal with so many dots is what is in front of the next one.
+                // A literal with this many dots is the text before the next one.
                 let stems = [Some(bare), other_letters.as_deref()].into_iter().flatten();
                 for stem in stems.flat_map(|text| target::without_format(text).take(node.most_dots.saturating_add(1))) {
                     self.walk_literals(node, stem, path, way.respelled());
@@ -418,7 +418,7 @@ impl<'i, J: FnMut(usize) -> Reading> Search<'i, J> {
         }
     }
 
-    /// The node, unless nothing at or below it comes before the best.
+    /// The node, unless all rules at or below it come after the best one.
     fn node(&self, id: NodeId) -> Option<&'i Node> {
         self.nodes.get(id).filter(|node| self.is_better(node.first))
     }
@@ -463,11 +463,11 @@ fn add(nodes: &mut Vec<Node>, rule: usize) -> NodeId {
     nodes.len().saturating_sub(1)
 }
 
-/// Bytes of a segment that is put in lower case without taking memory for it.
+/// Bytes of a segment that is converted to lower case without allocating.
 const SHORT: usize = 64;
 
-/// Rules that one host has for the same path. They differ in methods and conditions, and are tried in turn.
+/// Rules of one host with the same path. They differ in methods and conditions, and are tried in order.
 pub const MAX_ALIKE: usize = 256;
 
-/// Nodes of all trees: one for each segment of each path under each host pattern, where rules do not share them.
+/// Nodes of all trees: one for each segment of each path under each host pattern, unless rules share them.
 pub const MAX_NODES: usize = 1 << 19;

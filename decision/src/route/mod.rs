@@ -1,11 +1,11 @@
-//! Finds the rule a request falls under.
+//! Finds the rule that a request matches.
 //!
-//! | file | its one job |
+//! | file | task |
 //! |---|---|
-//! | `host`, `template` | hosts and paths as rules write them |
-//! | `condition` | what a rule asks of headers and query |
-//! | `pattern` | all that a rule asks of a request |
-//! | `reading` | answers that hold for every reading of a request, or do not |
+//! | `host`, `template` | host patterns and path templates of rules |
+//! | `condition` | conditions on headers and query |
+//! | `pattern` | all conditions of a rule |
+//! | `reading` | answers that may differ between readings of a request |
 //! | `index` | the look-up |
 //! | `routes` | the rules in their order |
 

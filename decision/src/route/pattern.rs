@@ -1,4 +1,4 @@
-//! What a request must look like to take a route.
+//! The conditions for a request to match a route.
 
 use thiserror::Error;
 
@@ -7,7 +7,7 @@ use super::host::HostPattern;
 use super::reading::Reading;
 use super::template::PathTemplate;
 
-/// What a request must look like to take a route.
+/// The conditions for a request to match a route.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     /// Any of these hosts; every host if empty.
@@ -16,12 +16,12 @@ pub struct Pattern {
     pub methods: Vec<String>,
     /// The path.
     pub path: PathTemplate,
-    /// All of these.
+    /// All of these conditions.
     pub conditions: Vec<Condition>,
 }
 
 impl Pattern {
-    /// Whether a request of fitting host and path matches, if this is the pattern of the route at the place `rule`.
+    /// Whether a request with matching host and path matches, if this is the pattern of the route with index `rule`.
     pub(super) fn judge(&self, rule: usize, asked: &Asked<'_, '_>) -> Reading {
         let method = asked.request.method;
         if !(self.methods.is_empty() || self.methods.iter().any(|known| known.as_bytes() == method)) {
@@ -38,7 +38,7 @@ impl Pattern {
         }
     }
 
-    /// Whether every request that `other` matches is matched, or refused as unclear, by this pattern too.
+    /// Whether this pattern also matches, or refuses as unclear, every request that `other` matches.
     pub(super) fn covers(&self, other: &Pattern) -> bool {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty() && other.methods.iter().all(|method| self.methods.contains(method)));
@@ -59,19 +59,19 @@ impl Pattern {
     }
 }
 
-/// What of a request can be read in more than one way, so that its route depends on the reader.
+/// The ambiguous part of a request, because of which its route depends on the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Unclear<'s> {
     /// The path.
     #[error("the path can be read in more than one way")]
     Path,
-    /// The path, which no rule takes as it is spelled, and some rule in another spelling.
+    /// The path, which no rule matches as it is spelled, but some rule in another spelling.
     #[error("no rule has the path in this spelling")]
     Spelling,
-    /// This header, which a condition asks about.
+    /// This header, on which there is a condition.
     #[error("header `{0}` can be read in more than one way")]
     Header(&'s str),
-    /// This query member, which a condition asks about, or the query as a whole.
+    /// This query member, on which there is a condition, or the query as a whole.
     #[error("query member `{0}` can be read in more than one way")]
     Query(&'s str),
 }

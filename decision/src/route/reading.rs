@@ -1,18 +1,18 @@
 //! An answer that may differ between the services that read a request.
 
-/// Whether something is true of a request, under every reading that a service behind Envoy might make of it.
+/// Whether something is true for a request, under every reading of it by a service behind Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// By every reading.
+    /// In every reading.
     Yes,
-    /// By no reading.
+    /// In no reading.
     No,
-    /// By some and not by others.
+    /// In some readings only.
     Unclear,
 }
 
 impl Reading {
-    /// Whether both are true. One `No` decides, also where the other is unclear.
+    /// Whether both are true. One `No` decides, even if the other is unclear.
     pub(super) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::No, _) | (_, Self::No) => Self::No,

@@ -1,4 +1,4 @@
-//! The rules in the order they are tried.
+//! The rules, in the order in which they are tried.
 
 use super::condition::{Asked, AskedNames, Condition};
 use super::index::{Found, Hit, Index, Unusable};
@@ -8,10 +8,10 @@ use super::template::Captures;
 use crate::request::target::{Host, Segments, Target, Tolerated};
 use crate::request::{HeaderIndex, Request};
 
-/// Rules in the order they are tried; the first that matches wins.
+/// Rules in the order in which they are tried; the first match wins.
 ///
-/// `T` is what a match leads to. A search does not look at each rule, and allocates only for what is percent-encoded, a
-/// host with capital letters, and the names of a query that a condition asks about.
+/// `T` is the target of a match. A search does not visit each rule. It allocates only for percent-encoded texts, for a
+/// host with capital letters, and for the names of a query on which there is a condition.
 #[derive(Clone, Debug)]
 pub struct Routes<T> {
     routes: Vec<(Pattern, T)>,
@@ -20,10 +20,10 @@ pub struct Routes<T> {
 }
 
 impl<T> Routes<T> {
-    /// Appends a route, to be tried after those already there.
+    /// Appends a route, which is tried after the existing ones.
     ///
     /// # Errors
-    /// [`Unusable`] if the route could never match, or there is no room for it; then it is not there.
+    /// [`Unusable`] if the route could never match, or does not fit; then it is not added.
     pub fn push(&mut self, pattern: Pattern, leads_to: T) -> Result<(), Unusable> {
         let covers = |earlier| self.pattern(earlier).is_some_and(|earlier| earlier.covers(&pattern));
         if let Some(earlier) = self.index.find_covering(&pattern, covers) {
@@ -38,8 +38,8 @@ impl<T> Routes<T> {
     /// The first route that matches, if any.
     ///
     /// # Errors
-    /// [`Unclear`] if it depends on how one reads the request which route that is. The request is to be denied: the
-    /// client could otherwise choose the rule by which it is judged.
+    /// [`Unclear`] if the route depends on the reading of the request. The request must then be denied: otherwise the
+    /// client could choose its rule.
     pub fn find<'s, 'r>(
         &'s self,
         host: Host<'_>,
@@ -51,7 +51,7 @@ impl<T> Routes<T> {
         let tolerated = target.tolerated;
         let found = self.search(&host, &asked, target.segments(), tolerated)?;
         if let Some(merged) = target.merged_segments() {
-            // Some see another path, and both must come to the same.
+            // Some services read another path, and both readings must give the same result.
             let same = match (&found, &self.search(&host, &asked, merged, tolerated)?) {
                 (None, None) => true,
                 (Some(found), Some(merged)) => found.index == merged.index && found.captures == merged.captures,
@@ -89,7 +89,7 @@ impl<T> Routes<T> {
         if !is_certain {
             return Err(pattern.what_is_unclear(rule, asked));
         }
-        // To a service that does not tell the spellings apart, the request is for the earlier rule.
+        // A service that does not distinguish the spellings treats the request as one for the earlier rule.
         let is_another_rules = |&earlier: &usize| {
             earlier < rule
                 && self
@@ -106,7 +106,7 @@ impl<T> Routes<T> {
         }))
     }
 
-    /// Whether which route a request takes may depend on other headers than those that say its host, method and path.
+    /// Whether a request's route may depend on headers other than those of host, method and path.
     pub fn ask_of_headers(&self) -> bool {
         let conditions = self.routes.iter().flat_map(|(pattern, _)| &pattern.conditions);
         conditions
@@ -114,7 +114,7 @@ impl<T> Routes<T> {
             .any(|condition| matches!(condition, Condition::Header { .. }))
     }
 
-    /// Adds the headers that conditions ask about to an index.
+    /// Adds the headers of all conditions to an index.
     pub fn add_headers_to(&self, index: &mut HeaderIndex) {
         for condition in self.routes.iter().flat_map(|(pattern, _)| &pattern.conditions) {
             if let Condition::Header { name, .. } = condition {
@@ -123,12 +123,12 @@ impl<T> Routes<T> {
         }
     }
 
-    /// What the route at this place leads to.
+    /// The target of the route with this index.
     pub fn get(&self, index: usize) -> Option<&T> {
         self.routes.get(index).map(|(_, leads_to)| leads_to)
     }
 
-    /// What each route leads to, in order.
+    /// The target of each route, in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.routes.iter().map(|(_, leads_to)| leads_to)
     }
@@ -139,7 +139,7 @@ impl<T> Routes<T> {
 }
 
 impl<T> Default for Routes<T> {
-    /// No routes: nothing matches.
+    /// No routes: no request matches.
     fn default() -> Self {
         Self {
             routes: Vec::new(),
@@ -152,11 +152,11 @@ impl<T> Default for Routes<T> {
 /// A request's route.
 #[derive(Debug)]
 pub struct RouteMatch<'s, 'r, T> {
-    /// The position of the route among all, from 0.
+    /// The index of the route among all, from 0.
     pub index: usize,
-    /// What the route leads to.
+    /// The route's target.
     pub leads_to: &'s T,
-    /// What the path's captures took from the request.
+    /// The texts that the path's captures matched in the request.
     pub captures: Captures<'r>,
 }
 

@@ -1,4 +1,4 @@
-//! Paths as rules write them.
+//! Path templates of rules.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::reading::Reading;
 use crate::request::target::{self, Ambiguity, Segments, Tolerated};
 
-/// A path as a rule writes it: literal segments, `{captures}` of one segment each, and optionally `**` at the end.
+/// A path template of a rule: literal segments, `{captures}` of one segment each, and optionally `**` at the end.
 #[derive(Clone, Debug)]
 pub struct PathTemplate {
     source: String,
@@ -21,26 +21,26 @@ pub struct PathTemplate {
 pub(super) enum Segment {
     /// Percent-decoded.
     Literal(String),
-    /// Takes exactly one segment, never an empty one.
+    /// Matches exactly one segment, never an empty one.
     Capture { name: String, kind: CaptureKind },
 }
 
-/// What a capture takes.
+/// What a capture matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CaptureKind {
     /// Any text.
     Text,
-    /// A whole number, written as `type: integer` arguments are.
+    /// A whole number, written like an argument of `type: integer`.
     Integer,
 }
 
 impl PathTemplate {
     /// Reads a template such as `/v1/accounts/{account}/charges`, `/users/{id:integer}` or `/assets/**`.
     ///
-    /// A trailing slash is significant. `/assets/**` also takes `/assets` and `/assets/`.
+    /// A trailing slash is significant. `/assets/**` also matches `/assets` and `/assets/`.
     ///
     /// # Errors
-    /// [`TemplateError`] names the segment that cannot stand.
+    /// [`TemplateError`] names the invalid segment.
     pub fn parse(source: &str, tolerated: Tolerated) -> Result<Self, TemplateError> {
         if source.len() > MAX_TEMPLATE_BYTES {
             return Err(TemplateError::TooLong);
@@ -81,7 +81,7 @@ impl PathTemplate {
         self.segments.iter().filter_map(Segment::capture)
     }
 
-    /// The template as it was written.
+    /// The template as written.
     pub fn as_str(&self) -> &str {
         &self.source
     }
@@ -90,21 +90,21 @@ impl PathTemplate {
         &self.segments
     }
 
-    /// Whether any further segments may follow.
+    /// Whether further segments may follow.
     pub(super) fn has_rest(&self) -> bool {
         self.rest
     }
 
-    /// What the captures take of a path that matches.
+    /// The captured texts of a matching path.
     pub(super) fn take<'r>(&self, path: Segments<'r>) -> Captures<'r> {
         let segments = self.segments.iter().zip(path);
         let captured = segments.filter_map(|(segment, text)| segment.capture().map(|_| text));
-        // A parsed template has no more captures than there is room for.
+        // A parsed template has at most this many captures.
         captured.take(MAX_CAPTURES).collect()
     }
 
-    /// Whether this says at least as much of a path as `other` does. Where this takes a path as it is spelled and `other`
-    /// in another spelling alone, the operator has then told the two spellings apart.
+    /// Whether this template is at least as specific as `other`. If this one matches a path as it is spelled, and
+    /// `other` only in another spelling, then the operator distinguishes the two spellings.
     pub(super) fn is_as_specific_as(&self, other: &PathTemplate) -> bool {
         let theirs = match other.segments.split_last() {
             Some((Segment::Literal(last), front)) if last.is_empty() => front,
@@ -116,7 +116,7 @@ impl PathTemplate {
             && segments.all(|(theirs, mine)| mine.is_as_specific_as(theirs))
     }
 
-    /// Whether every path that `other` matches is matched, or refused as unclear, by this template too.
+    /// Whether this template also matches, or refuses as unclear, every path that `other` matches.
     pub(super) fn covers(&self, other: &PathTemplate) -> bool {
         let mut theirs = other.segments.iter();
         for mine in &self.segments {
@@ -177,10 +177,10 @@ impl Segment {
         }
     }
 
-    /// Whether this takes a segment of a request, percent-decoded.
+    /// Whether this matches a percent-decoded segment of a request.
     ///
-    /// To the service behind us `%61dmin` *is* `admin`, so a rule for `admin` must take it. And to some `admin;v=1` is
-    /// `admin`, so a rule for `admin` must not be passed by for it.
+    /// To the service, `%61dmin` *is* `admin`, so a rule for `admin` must match it. And to some services `admin;v=1` is
+    /// `admin`, so such a path must not bypass a rule for `admin`.
     pub(super) fn takes(&self, decoded: &str) -> Reading {
         let bare = target::without_parameters(decoded);
         match self {
@@ -213,7 +213,7 @@ impl Segment {
 }
 
 impl CaptureKind {
-    /// Whether this takes a segment of a request, percent-decoded.
+    /// Whether this matches a percent-decoded segment of a request.
     pub(super) fn takes(self, decoded: &str) -> Reading {
         match self {
             Self::Text => Reading::from(!decoded.is_empty()),
@@ -230,14 +230,14 @@ impl CaptureKind {
     }
 }
 
-/// Whether the text is an integer as arguments of that type are: one spelling of each, exact as a double.
+/// Whether the text is an integer in the spelling of arguments: one spelling for each, exact as a double.
 fn is_integer(text: &str) -> bool {
     Number::parse(text)
         .is_some_and(|number| text != "-0" && number.integer().is_some() && Value::from_number(number).is_ok())
 }
 
-/// Whether some parser takes the whole text for a number that is an integer to it: with white space around it, a sign,
-/// leading zeros, a radix, separators, a fraction or exponent, or the digits of another script.
+/// Whether some parser reads the whole text as an integer: with white space around it, a sign, leading zeros, a radix,
+/// separators, a fraction or exponent, or the digits of another script.
 fn resembles_a_number(text: &str) -> bool {
     let text = text.trim();
     let text = text.strip_prefix(['+', '-', '\u{2212}']).unwrap_or(text);
@@ -253,41 +253,41 @@ fn resembles_a_number(text: &str) -> bool {
         && exponent.chars().all(char::is_numeric)
 }
 
-/// The path segments that a template's captures took, in the template's order, still percent-encoded.
+/// The path segments that a template's captures matched, in the template's order, still percent-encoded.
 pub type Captures<'r> = ArrayVec<&'r str, MAX_CAPTURES>;
 
-/// Why a path template cannot stand.
+/// Why a path template is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TemplateError {
     /// It must start with a slash.
     #[error("a path template starts with `/`")]
     NotAbsolute,
-    /// A service that merges slashes would read it as another path, so this would never match.
+    /// A service that merges slashes would read another path, so the template would never match.
     #[error("the template has an empty segment (`//`), which no request can match; remove it")]
     EmptySegment,
-    /// Part capture or wildcard, part text.
+    /// A capture or wildcard mixed with text.
     #[error(
         "`{0}` mixes text with `{{`, `}}` or `*`; a capture `{{name}}` is a whole segment, and `**` is the last one"
     )]
     PartialSegment(String),
-    /// The name between the braces.
+    /// An invalid name between the braces.
     #[error("`{{{0}}}` is no capture name; use letters, digits, `_` and `-`, starting with a letter or `_`")]
     CaptureName(String),
-    /// What follows the name between the braces.
+    /// An invalid type after the name between the braces.
     #[error("`{0}` is no type of a capture; write `{{name:integer}}`, or `{{name}}` for any text")]
     CaptureType(String),
     /// Two captures of one name.
     #[error("capture `{0}` appears twice; give each its own name")]
     DuplicateCapture(String),
-    /// A query, a fragment or bytes that a path does not carry.
+    /// A query, a fragment, or characters that a path cannot have.
     #[error("`{0}` has a character that a path cannot carry; percent-encode it, and match queries by `query`")]
     Characters(String),
-    /// Requests with such a segment are refused, so this would never match.
+    /// Requests with such a segment are refused, so the template would never match.
     #[error("no request can match segment `{segment}`: {cause}")]
     Unreachable {
-        /// As it was written.
+        /// The segment, as written.
         segment: String,
-        /// Why requests like it are refused.
+        /// Why such requests are refused.
         cause: Ambiguity,
     },
     /// More than [`MAX_TEMPLATE_BYTES`], [`MAX_SEGMENTS`] segments or [`MAX_CAPTURES`] captures.
@@ -301,10 +301,10 @@ pub enum TemplateError {
 /// Segments of one path template.
 pub const MAX_SEGMENTS: usize = 64;
 
-/// Bytes of one template: it goes into every audit event of its rule, and the ledger takes texts up to this.
+/// Bytes of one template: every audit event of its rule contains it, and the ledger accepts texts up to this length.
 pub const MAX_TEMPLATE_BYTES: usize = 1_024;
 
-/// Captures of one path template. Captures live on the stack while a request is matched.
+/// Captures of one path template. They are on the stack while a request is matched.
 pub const MAX_CAPTURES: usize = 16;
 
 #[cfg(test)]
@@ -313,7 +313,7 @@ mod tests {
     use crate::request::target::Target;
 
     impl PathTemplate {
-        /// Whether this takes a path, segment by segment: the oracle that the index is compared with.
+        /// Whether this matches a path, segment by segment: the oracle for tests of the index.
         pub(in crate::route) fn takes(&self, mut path: Segments<'_>) -> Reading {
             let mut reading = Reading::Yes;
             for segment in &self.segments {
@@ -323,7 +323,7 @@ mod tests {
             reading.and(Reading::from(self.rest || path.next().is_none()))
         }
 
-        /// The same oracle for the spellings that some services take for this path.
+        /// The same oracle for the other spellings of this path that some services accept.
         pub(in crate::route) fn takes_respelled(&self, path: Segments<'_>, tolerated: Tolerated) -> bool {
             let path: Vec<_> = path.map(|text| target::decode(text).unwrap()).collect();
             let is_bare = |text: &str, other: &str| target::without_parameters(text) == other;
@@ -361,7 +361,7 @@ mod tests {
                 };
                 let is_long_enough =
                     self.segments.len() == path.len() || (self.rest && self.segments.len() < path.len());
-                // What `**` takes has no other spelling.
+                // The part that `**` matches has no other spelling.
                 let is_cut_seen = cut.is_none_or(|at| at < self.segments.len());
                 let is_slash_seen = !has_slash || path.len() == self.segments.len();
                 let segments = self.segments.iter().enumerate();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_take_the_paths_they_describe() {
+    fn templates_match_the_paths_they_describe() {
         let cases: [(&str, &str, Option<&[&str]>); 28] = [
             ("/", "/", Some(&[])),
             ("/", "/a", None),
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_some_would_take_for_the_segment_and_others_not_is_unclear() {
+    fn a_segment_that_only_some_services_match_is_unclear() {
         let tolerated = Tolerated {
             path_parameter: true,
             ..Tolerated::default()
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integer_capture_takes_one_spelling_and_refuses_what_resembles_a_number() {
+    fn an_integer_capture_accepts_one_spelling_and_refuses_texts_that_resemble_a_number() {
         let cases: [(Reading, &[&str]); 3] = [
             (Reading::Yes, &["0", "7", "-7", "9007199254740991"]),
             (
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_can_not_stand_is_refused() {
+    fn an_invalid_template_is_refused() {
         let unreachable = |segment: &str, cause| TemplateError::Unreachable {
             segment: segment.to_owned(),
             cause,

@@ -59,7 +59,7 @@ fn conditions_choose_between_routes_of_one_path() {
 }
 
 #[test]
-fn a_client_can_not_choose_its_rule_by_what_is_read_in_two_ways() {
+fn a_client_cannot_choose_its_rule_by_ambiguous_parts() {
     let routes = staged();
     let cases: [(&str, Headers<'_>, Unclear<'_>); 5] = [
         (
@@ -79,14 +79,14 @@ fn a_client_can_not_choose_its_rule_by_what_is_read_in_two_ways() {
 }
 
 #[test]
-fn what_can_not_change_the_route_may_be_unclear() {
+fn parts_that_cannot_change_the_route_may_be_unclear() {
     let mut routes = Routes::default();
     let mut first = pattern(&[], &["POST"], "/x");
     first.conditions = vec![stage("beta"), header("x-other", HeaderTest::Present)];
     routes.push(first, "conditional").unwrap();
     routes.push(pattern(&[], &[], "/{any}"), "plain").unwrap();
     let repeated: &[(&str, &str)] = &[("x-stage", "beta"), ("x-stage", "stable")];
-    // Another path, another method, and a condition that fails by every reading.
+    // Another path, another method, and a condition that fails in every reading.
     for (method, path) in [("POST", "/y"), ("GET", "/x"), ("POST", "/x")] {
         let found = find(&routes, "a.example", method, path, repeated);
         assert_eq!(found, Ok(Some("plain")), "{method} {path}");
@@ -94,7 +94,7 @@ fn what_can_not_change_the_route_may_be_unclear() {
 }
 
 #[test]
-fn a_route_behind_one_that_takes_all_its_requests_is_refused() {
+fn a_route_after_one_that_covers_it_is_refused() {
     let conditional = |path: &str, conditions: &[Condition]| Pattern {
         conditions: conditions.to_vec(),
         ..pattern(&[], &[], path)
@@ -231,7 +231,7 @@ fn a_path_that_an_earlier_rule_has_in_another_spelling_is_refused() {
             &["/users/7.json", "/users/7/", "/users/007.json"],
         ),
         (&["/files/**"], &["/files.zip", "/Files.zip/"]),
-        // Of several earlier rules, each counts.
+        // Each of several earlier rules counts.
         (&["/a/{x}/", "/{z}/b/", "/a/{y}"], &["/a/b"]),
         (&["/v1.2"], &["/V1.2", "/v1.2.json", "/v1.2/", "/v1.2.tar.gz"]),
         (
@@ -246,7 +246,7 @@ fn a_path_that_an_earlier_rule_has_in_another_spelling_is_refused() {
             assert_eq!(found, Err(Unclear::Path.to_string()), "{protected:?} {path}");
         }
     }
-    // Without a rule beneath, what no rule has as it is spelled is told from what no rule has at all.
+    // Without a rule below, an unmatched spelling differs from an unmatched path.
     let mut routes = Routes::default();
     routes.push(pattern(&["a.example"], &["GET"], "/admin"), ()).unwrap();
     let respelled = Err(Unclear::Spelling.to_string());
@@ -265,9 +265,9 @@ fn a_path_that_an_earlier_rule_has_in_another_spelling_is_refused() {
 }
 
 #[test]
-fn a_path_in_a_rules_own_spelling_is_that_rules() {
+fn a_path_in_a_rules_own_spelling_matches_that_rule() {
     let cases: [(&[&'static str], Requests<'_>); 7] = [
-        // Letters that a capture or `**` takes are the request's own.
+        // Letters that a capture or `**` matches are the request's own.
         (
             &["/Reports/{id}", "/files/{name}", "/assets/**", "/**"],
             &[
@@ -280,7 +280,7 @@ fn a_path_in_a_rules_own_spelling_is_that_rules() {
                 ("/other.json", "/**"),
             ],
         ),
-        // An operator who writes both tells them apart, in either order.
+        // An operator who writes both spellings distinguishes them, in either order.
         (
             &["/a", "/A", "/a/", "/a.json", "/**"],
             &[("/a", "/a"), ("/A", "/A"), ("/a/", "/a/"), ("/a.json", "/a.json")],
@@ -293,11 +293,11 @@ fn a_path_in_a_rules_own_spelling_is_that_rules() {
             &["/u/{id:integer}", "/u/{id:integer}/", "/u/{name}"],
             &[("/u/7/", "/u/{id:integer}/"), ("/u/7x.json", "/u/{name}")],
         ),
-        // What an earlier rule says less of does not stand in the way of a later one.
+        // A less specific earlier rule does not affect a later one.
         (&["/{x}/", "/c"], &[("/c", "/c")]),
-        // Nor does a later rule in the way of an earlier one.
+        // Nor does a later rule affect an earlier one.
         (&["/{x}", "/d/**", "/D/e"], &[("/D", "/{x}"), ("/D/e", "/D/e")]),
-        // No format: nothing is in front of the dot, or no dot is behind the literal.
+        // Not a format: the text before the dot is empty, or the literal is not followed by a dot.
         (
             &["/e", "/{x}"],
             &[("/.e", "/{x}"), ("/ee.json", "/{x}"), ("/e-json", "/{x}")],
@@ -316,7 +316,7 @@ fn a_path_in_a_rules_own_spelling_is_that_rules() {
 }
 
 #[test]
-fn spellings_that_the_operator_tells_apart_are_told_apart() {
+fn spellings_that_the_operator_distinguishes_are_distinct() {
     let mut routes = Routes::default();
     for path in ["/admin", "/**"] {
         routes.push(pattern(&[], &[], path), path).unwrap();
@@ -399,9 +399,9 @@ fn too_many_rules_of_one_path_and_too_large_an_index_are_refused() {
     assert_eq!(find(&routes, &refused, "GET", &long, &[]), Ok(None));
 }
 
-/// Every mixture of `a` and `{x}` is a rule: a search that goes back and tries again would look at two to the depth.
+/// Every mixture of `a` and `{x}` is a rule: a backtracking search would visit two to the depth.
 #[test]
-fn adversarial_rules_cost_no_more_than_a_look_at_each() {
+fn adversarial_rules_cost_at_most_one_visit_each() {
     const DEPTH: u32 = 10;
     let mut routes = Routes::default();
     for mixture in 0..2_usize.pow(DEPTH) {
@@ -427,9 +427,9 @@ fn adversarial_rules_cost_no_more_than_a_look_at_each() {
     assert_eq!(find(&routes, "a.example", "GET", &missed, &[]), Ok(None));
 }
 
-/// The same rules, and requests that a service could read as each of them in another spelling.
+/// The same rules, with requests that a service could read as each of them in another spelling.
 #[test]
-fn adversarial_spellings_cost_no_more_than_a_look_at_each() {
+fn adversarial_spellings_cost_at_most_one_visit_each() {
     const DEPTH: u32 = 9;
     let mut routes = Routes::default();
     for mixture in 0..2_usize.pow(DEPTH) {
@@ -457,7 +457,7 @@ fn adversarial_spellings_cost_no_more_than_a_look_at_each() {
 }
 
 #[test]
-fn the_index_finds_what_a_scan_of_the_rules_finds() {
+fn the_index_agrees_with_a_scan_of_the_rules() {
     let (mut found, mut unclear, mut respelled, mut refused) = (0, 0, 0, 0);
     for seed in 0..150 {
         let mut random = Random(seed);
@@ -469,7 +469,7 @@ fn the_index_finds_what_a_scan_of_the_rules_finds() {
         };
         let mut routes = Routes::default();
         let mut accepted: Vec<Pattern> = Vec::new();
-        // Rules that were refused as covered, with the number of those accepted before.
+        // Rules that were refused as covered, with the number of rules accepted before.
         let mut covered: Vec<(usize, Pattern)> = Vec::new();
         for _ in 0..1 + random.below(40) {
             let pattern = random.pattern();
@@ -511,7 +511,7 @@ fn the_index_finds_what_a_scan_of_the_rules_finds() {
             found += usize::from(matches!(scanned, Scanned::Found(..)));
             unclear += usize::from(scanned == Scanned::Unclear);
             respelled += usize::from(scanned == Scanned::Respelled);
-            // A rule is refused only if it could decide nothing.
+            // A rule is refused only if it could never decide.
             for (before, pattern) in &covered {
                 let with_it = accepted.iter().take(*before).chain([pattern]);
                 let decides = matches!(
@@ -528,7 +528,7 @@ fn the_index_finds_what_a_scan_of_the_rules_finds() {
     );
 }
 
-/// Prints what a look-up costs: `cargo test --release -p credence-filter look_up -- --ignored --nocapture`.
+/// Prints the cost of a look-up: `cargo test --release -p credence-filter look_up -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, to be run in release"]
 #[allow(clippy::disallowed_methods)] // a clock, natively
@@ -603,7 +603,7 @@ fn measure_look_up() {
                 }
                 best.as_nanos() / 10_000
             };
-            // Requests of the same length whatever the count.
+            // Requests of the same length for any count.
             let (one, ten) = (measure(&[asked(9)]), measure(&(0..10).map(asked).collect::<Vec<_>>()));
             let all = measure(&(0..count).map(asked).collect::<Vec<_>>());
             println!(
@@ -653,7 +653,7 @@ fn headers_and_query_are_read_once_for_all_rules() {
     assert_eq!(cost_with(250), with_one);
 }
 
-/// Prints what conditions cost: `cargo test --release -p credence-filter conditions_cost -- --ignored --nocapture`.
+/// Prints the cost of conditions: `cargo test --release -p credence-filter conditions_cost -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, to be run in release"]
 #[allow(clippy::disallowed_methods)] // a clock, natively
@@ -689,7 +689,7 @@ fn measure_what_conditions_cost() {
         for count in [1, 50, 250] {
             let mut routes = Routes::default();
             for rule in 0..count {
-                // The last fails, so that every rule is looked at.
+                // The last one fails, so that every rule is visited.
                 let conditions = (0..15).map(|number| condition(rule, number));
                 let conditions = conditions.chain([header(&format!("x-rule-{rule}"), HeaderTest::Present)]);
                 let pattern = Pattern {
@@ -719,7 +719,7 @@ fn measure_what_conditions_cost() {
 enum Scanned<'r> {
     Found(usize, Box<Captures<'r>>),
     Nothing,
-    /// Nothing but for its spelling.
+    /// Only in another spelling.
     Respelled,
     Unclear,
 }
@@ -763,7 +763,7 @@ fn scan<'a, 'r>(
     }
 }
 
-/// By the names of this pattern alone.
+/// By the names of this pattern only.
 fn judge(pattern: &Pattern, request: &Request<'_>, target: &Target<'_>) -> Reading {
     let mut names = AskedNames::default();
     names.push(&pattern.conditions);
@@ -878,13 +878,13 @@ impl Random {
 
 type Headers<'a> = &'a [(&'a str, &'a str)];
 
-/// Paths of requests, each with the path of the rule that it takes.
+/// Paths of requests, each with the path of the rule that it matches.
 type Requests<'a> = &'a [(&'a str, &'a str)];
 
 /// A name, a request's path and headers, and the conditions of a rule by their numbers.
 type Asking<'a> = (&'a str, &'a str, Headers<'a>, fn(usize, usize) -> Condition);
 
-/// A name, the rule of a number, and the host and path that it takes.
+/// A name, the rule with a number, and the host and path that it matches.
 type Shape = (&'static str, fn(usize) -> Pattern, fn(usize) -> (String, String));
 
 const TOLERANT: Tolerated = Tolerated {

@@ -1,14 +1,14 @@
-//! What comparing constraints may cost.
+//! The limit on the cost of comparing constraints.
 
-/// Comparisons of values that are left.
+/// The remaining number of comparisons of values.
 pub(crate) struct Budget(usize);
 
 impl Budget {
-    /// What one derived token may cost: a few milliseconds at worst. More than plain sets can: a value takes at least
-    /// two of the 49,152 bytes of claims that fit a token of the default size (64 KiB in base64url).
+    /// The budget of one derived token: a few milliseconds at worst. Plain sets cannot exceed it: a value takes at
+    /// least two bytes of the 49,152 bytes of claims that fit into a token of the default size (64 KiB in base64url).
     pub(crate) const PER_TOKEN: Self = Self(32_768);
 
-    /// Takes the cost of a comparison from what is left; `false` if that is not enough.
+    /// Subtracts the cost of a comparison; `false` if the remainder is not enough.
     pub(super) fn spend(&mut self, cost: usize) -> bool {
         match self.0.checked_sub(cost) {
             Some(left) => {

@@ -7,8 +7,8 @@ use crate::number::Double;
 use crate::value::Value;
 
 impl Constraint {
-    /// Whether `value` satisfies the constraint. Takes time proportional to both sizes, the constraint's and the
-    /// value's, times the logarithm of the greater one: never to their product, which a holder could make large.
+    /// Whether `value` satisfies the constraint. Takes time proportional to the sizes of both, times the logarithm of
+    /// the greater one. It never takes time proportional to their product, which a holder could make large.
     #[must_use]
     pub fn check(&self, value: &Value) -> bool {
         self.accepts(&Argument {
@@ -30,7 +30,7 @@ impl Constraint {
                     .iter()
                     .all(|value| elements.binary_search(&value).is_ok())
             }),
-            // The lengths first: else a long argument would be searched for in each of many short sets.
+            // The lengths first: otherwise a long argument would be searched for in each of many short sets.
             Self::Subset(allowed) => argument.elements().is_some_and(|elements| {
                 elements.len() <= allowed.values.len() && elements.iter().all(|element| allowed.contains(element))
             }),
@@ -41,7 +41,7 @@ impl Constraint {
     }
 }
 
-/// An argument, and its elements as a set: sorted once, however many clauses ask for it.
+/// An argument, and its elements as a set, sorted once for all clauses.
 struct Argument<'a> {
     value: &'a Value,
     elements: OnceCell<Vec<&'a Value>>,
@@ -80,7 +80,7 @@ mod tests {
     use crate::json::Json;
 
     #[test]
-    fn accepts_exactly_what_the_draft_says() {
+    fn accepts_exactly_the_values_of_the_draft() {
         for (constraint, accepted, rejected) in [
             (
                 r#"{"constraint_type":"exact","value":5}"#,

@@ -1,4 +1,4 @@
-//! Argument constraints (draft section 3.4): what a value may be, and when one constraint is at least as tight as
+//! Argument constraints (draft section 3.4): the allowed values, and when one constraint is at least as tight as
 //! another (section 4.5).
 
 mod budget;
@@ -30,11 +30,11 @@ pub enum Constraint {
     Wildcard,
     /// Every clause accepts the argument; never empty.
     All(Vec<Constraint>),
-    /// Some clause accepts the argument; never empty.
+    /// At least one clause accepts the argument; never empty.
     Any(Vec<Constraint>),
 }
 
-/// The bounds of a `range`; a missing one is no bound.
+/// The bounds of a `range`; an absent one is unbounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Range {
     min: Option<Bound>,
@@ -50,9 +50,9 @@ struct Bound {
 /// A set of values, compared by canonical form.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Set {
-    /// Sorted and without repetition.
+    /// Sorted and without duplicates.
     values: Vec<Value>,
-    /// The values and all that is inside them, counted.
+    /// The number of values, including nested ones.
     weight: usize,
 }
 
@@ -74,7 +74,7 @@ impl Set {
     }
 }
 
-/// How many values this is, counting those inside it: what comparing it costs at most.
+/// The number of values, including nested ones: an upper bound of the cost of a comparison.
 fn weight(value: &Value) -> usize {
     let inside = match value {
         Value::Array(elements) => elements.iter().map(weight).fold(0, usize::saturating_add),
@@ -110,11 +110,11 @@ impl Constraint {
 pub struct ConstraintError {
     /// The tool and the argument, as `tool.argument`.
     pub place: String,
-    /// What is wrong with it.
+    /// What is wrong.
     pub fault: Fault,
 }
 
-/// What makes a constraint malformed (draft section 3.4).
+/// Why a constraint is malformed (draft section 3.4).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// Not an object.
@@ -123,7 +123,7 @@ pub enum Fault {
     /// `constraint_type` is missing or not a string.
     #[error("\"constraint_type\" must be a string")]
     Untyped,
-    /// A type that is not implemented, which must deny (draft section 3.4).
+    /// A type that is not implemented, which denies (draft section 3.4).
     #[error("unknown constraint_type \"{0}\"")]
     UnknownType(String),
     /// A member that the type does not define, or not in this place.
@@ -134,13 +134,13 @@ pub enum Fault {
     Member {
         /// The member's name.
         member: &'static str,
-        /// What it must be.
+        /// The expected value.
         expected: &'static str,
     },
     /// `min` is greater than `max`.
     #[error("\"min\" is greater than \"max\"")]
     EmptyRange,
-    /// A number that JCS cannot keep.
+    /// A number that JCS cannot represent.
     #[error("{0}")]
     Inadmissible(#[from] crate::value::InadmissibleNumber),
     /// `all` and `any` nest too deep.

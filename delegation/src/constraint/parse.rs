@@ -1,4 +1,4 @@
-//! Reading constraints: everything that draft section 3.4 calls well-formed, and nothing else.
+//! Reads constraints: exactly the well-formed ones of draft section 3.4.
 
 use super::{Bound, Constraint, Fault, Range, Set};
 use crate::json::{Json, Object};
@@ -6,11 +6,11 @@ use crate::limits::CONSTRAINT_DEPTH;
 use crate::value::{Value, admissible};
 
 impl Constraint {
-    /// Reads an entry of a constraint map: the constraint, and whether its argument may be omitted (`optional`, draft
+    /// Reads an entry of a constraint map: the constraint, and whether its argument is optional (`optional`, draft
     /// section 3.3).
     ///
     /// # Errors
-    /// Names the first thing that makes it malformed.
+    /// The first fault.
     pub fn parse_entry(json: &Json<'_>) -> Result<(Self, bool), Fault> {
         let object = json.as_object().ok_or(Fault::NotAnObject)?;
         let optional = flag(object, "optional")?;
@@ -19,7 +19,7 @@ impl Constraint {
     }
 }
 
-/// Where a constraint stands: `optional` belongs to the entries of a constraint map only.
+/// The position of a constraint: only the entries of a constraint map may have `optional`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Position {
     Entry,
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_well_formed() {
+    fn refuses_malformed_constraints() {
         for (text, fault) in [
             (r#"[]"#, "a constraint is a JSON object"),
             (r#"{}"#, "\"constraint_type\" must be a string"),

@@ -6,12 +6,11 @@ use crate::number::Double;
 use crate::value::Value;
 
 impl Constraint {
-    /// Whether this constraint, as the parent's, subsumes `child`: then no value passes the child and fails the
-    /// parent. The rules are the draft's table; every pair that it does not list is refused, even where the sets
-    /// happen to nest.
+    /// Whether this constraint, as the parent's, subsumes `child`: no value passes the child and fails the parent. The
+    /// rules are the draft's table. Every pair that it does not list is refused, even if the sets happen to nest.
     ///
-    /// The answer is also no when finding it would cost more than 32,768 comparisons of values, as it can where `all`
-    /// or `any` with hundreds of clauses meet: what is too costly to compare is denied. Without such clauses no pair
+    /// The answer is also no if finding it would cost more than 32,768 comparisons of values, as is possible with `all`
+    /// or `any` of hundreds of clauses: pairs that are too costly to compare are denied. Without such clauses, no pair
     /// of constraints in tokens of the default size costs that much.
     #[must_use]
     pub fn subsumes(&self, child: &Self) -> bool {
@@ -19,7 +18,7 @@ impl Constraint {
         self.subsumes_within(child, &mut budget)
     }
 
-    /// The same for one of a token's constraints, which share one budget.
+    /// The same for one constraint of a token, whose constraints share one budget.
     pub(crate) fn subsumes_within(&self, child: &Self, budget: &mut Budget) -> bool {
         if !budget.spend(self.cost(child)) {
             return false;
@@ -44,8 +43,8 @@ impl Constraint {
         }
     }
 
-    /// What comparing these two costs by themselves; clauses pay for themselves. Looking each value of one set up in
-    /// the other stops at the first that is missing, so neither set is charged beyond the smaller one's weight.
+    /// The cost of comparing these two; clauses are charged separately. Looking up each value of one set in the other
+    /// stops at the first missing one, so no set is charged more than the smaller one's weight.
     fn cost(&self, child: &Self) -> usize {
         match (self, child) {
             (Self::OneOf(parent), Self::OneOf(child))
@@ -86,8 +85,8 @@ mod tests {
             .0
     }
 
-    /// One instance of each type; all of them accept a common value where that is possible, so that no pair is
-    /// refused for its values alone.
+    /// One instance of each type. All of them accept a common value if possible, so that no pair is refused only
+    /// because of its values.
     const EXACT: &str = r#"{"constraint_type":"exact","value":5}"#;
     const RANGE: &str = r#"{"constraint_type":"range","min":0,"max":10}"#;
     const ONE_OF: &str = r#"{"constraint_type":"one_of","values":[5,6]}"#;

@@ -2,27 +2,27 @@
 
 use std::fmt;
 
-/// A signature algorithm that we implement, by its JWS `alg` value.
+/// A signature algorithm, by its JWS `alg` value.
 ///
-/// Only [`Algorithm::Ed25519`] is allowed where nothing is configured.
+/// By default only [`Algorithm::Ed25519`] is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// `Ed25519` (RFC 9864).
     Ed25519,
-    /// `EdDSA` (RFC 8037): the deprecated polymorphic name that many libraries still write. With our keys it means
-    /// Ed25519. The draft forbids it (section 9.12), so it is only accepted where a configuration names it.
+    /// `EdDSA` (RFC 8037): the deprecated polymorphic name that many libraries still write. Here it means Ed25519. The
+    /// draft forbids it (section 9.12), so it is only accepted if a configuration names it.
     EdDsa,
-    /// `ES256` (RFC 7518, section 3.4): ECDSA with P-256 and SHA-256, what phones and passkeys sign with.
+    /// `ES256` (RFC 7518, section 3.4): ECDSA with P-256 and SHA-256, the algorithm of phones and passkeys.
     Es256,
     /// `ES256K` (RFC 8812, section 3.2): ECDSA with secp256k1 and SHA-256.
     Es256k,
 }
 
 impl Algorithm {
-    /// Every algorithm that can be named in a configuration.
+    /// Every algorithm that a configuration can name.
     pub const ALL: [Self; 4] = [Self::Ed25519, Self::EdDsa, Self::Es256, Self::Es256k];
 
-    /// The algorithm that a JWS header names. Names are exact; `none` and MAC algorithms are not known here at all.
+    /// The algorithm of a JWS header. Names are exact; `none` and MAC algorithms are unknown here.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
@@ -37,7 +37,7 @@ impl Algorithm {
         }
     }
 
-    /// The only kind of key that its signatures are made with.
+    /// The only kind of key that makes its signatures.
     pub fn key_type(self) -> KeyType {
         match self {
             Self::Ed25519 | Self::EdDsa => KeyType::Ed25519,
@@ -65,7 +65,7 @@ pub enum KeyType {
 }
 
 impl KeyType {
-    /// Every kind of key that we implement.
+    /// Every implemented kind of key.
     pub const ALL: [Self; 3] = [Self::Ed25519, Self::P256, Self::Secp256k1];
 
     /// The JWK's `kty`.
@@ -85,7 +85,7 @@ impl KeyType {
         }
     }
 
-    /// The algorithm that a key of this kind signs with, unless something older is asked for.
+    /// The default signature algorithm of this kind of key.
     pub fn algorithm(self) -> Algorithm {
         match self {
             Self::Ed25519 => Algorithm::Ed25519,
@@ -94,9 +94,10 @@ impl KeyType {
         }
     }
 
-    /// How many keys of this kind one signature is held against, where nothing says which of an issuer's keys made it:
-    /// any caller can send a token that no key has signed. In V8 a check takes some 150 µs with Ed25519, 450 µs with
-    /// secp256k1 and 350 µs with P-256 on a slow machine (`make bench BENCH=cost`), and one token costs no more than that.
+    /// How many keys of this kind are tried for one signature if nothing tells which of an issuer's keys made it: any
+    /// caller can send a token that no key has signed. In V8, a check takes about 150 µs with Ed25519, 450 µs with
+    /// secp256k1 and 350 µs with P-256 on a slow machine (`make bench BENCH=cost`). This limit bounds the cost of one
+    /// token.
     pub const fn most_tried(self) -> usize {
         match self {
             Self::Ed25519 => 2,
@@ -127,7 +128,7 @@ impl Algorithms {
         Self(allowed.into_iter().collect())
     }
 
-    /// Allows every one that is implemented.
+    /// Allows every implemented algorithm.
     pub fn all() -> Self {
         Self::new(Algorithm::ALL)
     }

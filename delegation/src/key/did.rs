@@ -1,14 +1,14 @@
-//! Keys as `did:key` identifiers (W3C CCG, The did:key Method v0.9): an issuer whose URI is its key.
+//! Keys as `did:key` identifiers (W3C CCG, The did:key Method v0.9): the issuer's URI contains its key.
 
 use super::{KeyError, KeyType, Point, PublicKey};
 
-/// Why a `did:key` is not a key that we can use.
+/// Why a `did:key` is not a usable key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DidKeyError {
-    /// It does not begin like one.
+    /// It does not have the prefix.
     #[error("not a did:key; it begins with \"did:key:z\" and has no path, query or fragment")]
     Prefix,
-    /// Longer than any key that we implement.
+    /// Longer than the longest supported key.
     #[error("a did:key of a supported key has at most {limit} characters; this one has {found}", limit = MAX_LENGTH)]
     TooLong {
         /// Its length in bytes.
@@ -28,12 +28,12 @@ pub enum DidKeyError {
 impl PublicKey {
     /// Reads the key of a `did:key`.
     ///
-    /// A key has exactly one `did:key`: anything else that would decode to it is refused.
+    /// A key has exactly one `did:key`. Other texts that decode to the same key are refused.
     ///
     /// # Errors
     /// See [`DidKeyError`].
     pub fn from_did_key(did: &str) -> Result<Self, DidKeyError> {
-        // Base58 costs the square of its length.
+        // The cost of base58 is quadratic in its length.
         if did.len() > MAX_LENGTH {
             return Err(DidKeyError::TooLong { found: did.len() });
         }
@@ -70,7 +70,7 @@ impl PublicKey {
 /// `z` is multibase for base58btc.
 const PREFIX: &str = "did:key:z";
 
-/// Characters of the longest `did:key` we know, rounded up: 9 before at most 48 of base58.
+/// Characters of the longest supported `did:key`, rounded up: 9 before at most 48 of base58.
 const MAX_LENGTH: usize = 64;
 
 /// The multicodec of a public key, as an unsigned varint: `ed25519-pub`, `p256-pub`, `secp256k1-pub`.
@@ -103,7 +103,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_did_key_is_a_key_and_comes_back() {
+    fn a_did_key_round_trips() {
         for (kind, did) in EXAMPLES {
             let key = PublicKey::from_did_key(did).unwrap();
             assert_eq!((key.key_type(), key.to_did_key().as_str()), (kind, did));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_exactly_a_did_key_is_refused() {
+    fn other_texts_are_refused() {
         let (_, did) = EXAMPLES[0];
         let encoded = |bytes: &[u8]| format!("{PREFIX}{}", bs58::encode(bytes).into_string());
         for (did, error) in [
@@ -128,7 +128,7 @@ mod tests {
             ),
             // A leading zero byte is a leading "1" in base58: not the same multicodec.
             (did.replace(":z", ":z1"), DidKeyError::Unsupported),
-            // A point that is neither of the two compressed forms: an uncompressed one, a "compact" one.
+            // A point in other than the two compressed forms: an uncompressed one, a "compact" one.
             (
                 encoded(&[[0x80, 0x24, 4].as_slice(), &[1; 64]].concat()),
                 DidKeyError::TooLong { found: 101 },

@@ -1,8 +1,8 @@
-//! Why something is not a usable key.
+//! Why a key is not usable.
 
 use super::KeyType;
 
-/// Why a JWK is not a key that we can use.
+/// Why a JWK is not a usable key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The text is not strict JSON.
@@ -31,18 +31,18 @@ pub enum KeyError {
     /// A coordinate or a secret has the wrong encoding or length.
     #[error("\"{0}\" must be 32 bytes in base64url without padding (43 characters)")]
     Encoding(&'static str),
-    /// Not a point of the curve, or one for which anyone can make signatures, or not a secret of the curve.
+    /// Not a point of the curve, a point for which anyone can make signatures, or not a secret of the curve.
     #[error("it is not a usable {0} key")]
     Unusable(KeyType),
-    /// The public half of a private JWK is not that of its secret.
+    /// The public half of a private JWK does not match its secret.
     #[error("the public half does not belong to the secret \"d\"")]
     HalvesDisagree,
-    /// The JWK is meant for another purpose than signatures of its kind (RFC 7517, sections 4.2 to 4.4).
-    #[error("the JWK says that it is for something else: \"{member}\" must be {expected}, or absent")]
+    /// The JWK is for another purpose than signatures of its kind (RFC 7517, sections 4.2 to 4.4).
+    #[error("the JWK is for another purpose: \"{member}\" must be {expected}, or absent")]
     Purpose {
-        /// The member that says so.
+        /// The member with the purpose.
         member: &'static str,
-        /// What it would have to be.
+        /// The expected value.
         expected: &'static str,
     },
 }

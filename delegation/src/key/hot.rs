@@ -1,4 +1,4 @@
-//! Hot keys: those that verify signatures again and again.
+//! Hot keys: keys that verify signatures often.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,12 +8,12 @@ use credence_key_tables::Ed25519Table;
 
 use super::{KeyError, Point, PublicKey, Thumbprint};
 
-/// Counts how often Ed25519 keys verify a signature, and keeps an [`Ed25519Table`] for each hot one. With it a signature
-/// costs a third in Wasm; natively, where the library has vector instructions, not much less than without. It also keeps
-/// the keys that tokens bind to decoded, since many tokens bind to the same key. The answers are the same with and without.
+/// Counts the verifications of each Ed25519 key, and keeps an [`Ed25519Table`] for each hot one. With a table, a
+/// signature costs a third in Wasm; natively, where the library has vector instructions, the gain is small. Also caches
+/// the decoded keys of tokens, since many tokens have the same key. The answers are the same with and without.
 ///
-/// A table costs as much as several signatures, so no request waits for one: [`HotKeys::prepare`] computes the tables of
-/// the keys that have become hot. Only signatures that verify count, so only the holder of a key can make it hot.
+/// A table costs as much as several signatures, so no request computes one: [`HotKeys::prepare`] computes the tables of
+/// the keys that have become hot. Only valid signatures count, so only the holder of a key can make it hot.
 pub struct HotKeys {
     limit: usize,
     state: Mutex<State>,
@@ -22,7 +22,7 @@ pub struct HotKeys {
 #[derive(Default)]
 struct State {
     tables: HashMap<Thumbprint, Slot>,
-    /// How often keys without a table have verified a signature.
+    /// The number of verified signatures of keys without a table.
     uses: HashMap<Thumbprint, u32>,
     /// Keys that have become hot.
     waiting: Vec<PublicKey>,
@@ -32,7 +32,7 @@ struct State {
 
 struct Slot {
     table: Arc<Ed25519Table>,
-    /// Whether it was used since room was last needed.
+    /// Whether it was used since the last eviction.
     is_used: bool,
 }
 
@@ -46,8 +46,8 @@ impl HotKeys {
     }
 
     /// Computes the tables of at most `most` keys that have become hot. Call it outside of requests: in Wasm each takes
-    /// as long as some twelve verifications. The first takes four times as long, since the base point's table comes with it,
-    /// and longer still while V8 has not optimised the code.
+    /// as long as about twelve verifications. The first takes four times as long, since it includes the base point's
+    /// table, and longer still while V8 has not optimised the code.
     pub fn prepare(&self, most: usize) {
         for _ in 0..most {
             let mut state = self.state();
@@ -83,7 +83,7 @@ impl HotKeys {
         self.state().tables.len()
     }
 
-    /// Whether no key has one.
+    /// Whether no key has a table.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -104,7 +104,7 @@ impl HotKeys {
         }
     }
 
-    /// Nothing in there is ever half done, so that a panic elsewhere does not spoil it.
+    /// The state is never left half-changed, so a panic elsewhere does not corrupt it.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,7 +118,7 @@ impl State {
     }
 
     fn count(&mut self, key: &PublicKey, limit: usize) {
-        // Those that never get hot are forgotten together, before they are too many.
+        // Counters of keys that never become hot are dropped together, before they are too many.
         let most = limit.saturating_mul(REMEMBERED_PER_TABLE);
         if self.uses.len() >= most && !self.uses.contains_key(&key.thumbprint) {
             self.uses.clear();
@@ -133,7 +133,7 @@ impl State {
         }
     }
 
-    /// Whether there is room for one more table. A table that was not used since room was last needed goes.
+    /// Whether there is room for one more table. Evicts a table that was not used since the last eviction.
     fn make_room(&mut self, limit: usize) -> bool {
         if self.tables.len() >= limit {
             let idle = self.tables.iter().find(|(_, slot)| !slot.is_used);
@@ -154,11 +154,11 @@ impl fmt::Debug for HotKeys {
     }
 }
 
-/// Signatures that a key verifies before it is hot. Its table pays off after some seventeen more, which such a key is
+/// Signatures that a key verifies before it is hot. Its table pays off after about seventeen more, which such a key is
 /// likely to verify.
 const HOT_AFTER: u32 = 8;
 
-/// Counts, and decoded keys, that are kept for each table that there may be.
+/// Counters, and decoded keys, for each possible table.
 const REMEMBERED_PER_TABLE: usize = 16;
 
 #[cfg(test)]
@@ -170,7 +170,7 @@ mod tests {
         SigningKey::from_seed(&[number; 32])
     }
 
-    /// Verifies signatures of the key until it is hot, or would be.
+    /// Verifies signatures of the key until it is hot, if it can be.
     fn heat(hot: &HotKeys, key: &SigningKey) {
         for message in 0..HOT_AFTER {
             let message = message.to_le_bytes();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn signatures_that_do_not_verify_heat_nothing() {
+    fn invalid_signatures_make_no_key_hot() {
         let hot = HotKeys::new(4);
         for _ in 0..2 * HOT_AFTER {
             assert!(!hot.verifies(&key(1).public(), b"message", &[7; 64]));
@@ -210,13 +210,13 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_tables_than_allowed_and_keys_in_use_keep_theirs() {
+    fn tables_are_limited_and_keys_in_use_keep_theirs() {
         let hot = HotKeys::new(2);
         for number in 1..=2 {
             heat(&hot, &key(number));
             hot.prepare(9);
         }
-        // Both have been used since they were made: the third has to wait until one was not.
+        // Both have been used since their creation: the third waits until one was not.
         heat(&hot, &key(3));
         hot.prepare(9);
         assert_eq!((hot.len(), has(&hot, 1), has(&hot, 2)), (2, true, true));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_decoded_once_and_what_is_none_never_becomes_one() {
+    fn a_key_is_decoded_once_and_an_invalid_one_is_never_cached() {
         let hot = HotKeys::new(1);
         let bytes = ed25519(&key(1));
         for _ in 0..2 {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_used_now_and_then_are_not_remembered_for_ever() {
+    fn rarely_used_keys_are_forgotten() {
         let hot = HotKeys::new(1);
         for number in 0..200 {
             let key = key(number);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn without_tables_every_answer_is_the_same() {
+    fn answers_are_the_same_without_tables() {
         let (with, without) = (HotKeys::new(4), HotKeys::new(0));
         for number in 0..4 * HOT_AFTER {
             let message = number.to_le_bytes();

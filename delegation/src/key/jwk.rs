@@ -13,9 +13,8 @@ impl PublicKey {
         Self::from_jwk(&Json::parse(text)?)
     }
 
-    /// Reads a JWK (RFC 7517): Ed25519 (RFC 8037), P-256 (RFC 7518) or secp256k1 (RFC 8812). If it says what it is for
-    /// (`use`, `key_ops`, `alg`), that must be verifying signatures of its kind. Members that we do not know are
-    /// ignored.
+    /// Reads a JWK (RFC 7517): Ed25519 (RFC 8037), P-256 (RFC 7518) or secp256k1 (RFC 8812). If it has a purpose
+    /// (`use`, `key_ops`, `alg`), that must be verifying signatures of its kind. Unknown members are ignored.
     ///
     /// # Errors
     /// See [`KeyError`].
@@ -23,7 +22,7 @@ impl PublicKey {
         Self::from_jwk_by(jwk, PublicKey::from_ed25519)
     }
 
-    /// The same with another decoder of Ed25519 keys, such as one that remembers them.
+    /// The same with another decoder of Ed25519 keys, such as a caching one.
     pub(crate) fn from_jwk_by(
         jwk: &Json<'_>,
         decode_ed25519: impl FnOnce(&[u8; 32]) -> Result<Self, KeyError>,
@@ -37,13 +36,13 @@ impl PublicKey {
         Ok(key)
     }
 
-    /// The public JWK, in canonical form (RFC 8785) and with the required members only.
+    /// The public JWK, in canonical form (RFC 8785) and with only the required members.
     pub fn to_jwk(&self) -> String {
         self.point.to_jwk("")
     }
 }
 
-/// The name, if only a private or symmetric key has such a member (RFC 7518, section 6; RFC 8037, section 2).
+/// The name, if only private or symmetric keys have this member (RFC 7518, section 6; RFC 8037, section 2).
 fn private_member(name: &str) -> Option<&'static str> {
     let private = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
     private.into_iter().find(|private| *private == name)

@@ -2,14 +2,14 @@
 //!
 //! Every kind of key has one strict rule, so that two verifiers never disagree:
 //!
-//! - Ed25519 (RFC 8032): the rule of ed25519-dalek's `verify_strict`, and only canonical keys. S is below the group order, R and
-//!   the key are canonical encodings of points that are not of small order, and the equation is the one without the
-//!   cofactor.
+//! - Ed25519 (RFC 8032): the rule of ed25519-dalek's `verify_strict`, and only canonical keys. S is below the group
+//!   order, R and the key are canonical encodings of points that are not of small order, and the equation is the one
+//!   without the cofactor.
 //! - ECDSA with P-256 or secp256k1 (RFC 7518, section 3.4; RFC 8812): the signature is r and s, 32 bytes each, both
-//!   from 1 to the group order less 1. No JOSE specification asks for a low s, and half of the signatures of phones
-//!   and of most libraries have a high one: both are accepted, low ones are made. Nothing is gained by turning one into
-//!   the other, since nothing names a token or a proof by its signature: `par_hash`, `aat_hash`, revocation and
-//!   replay go by what is signed.
+//!   from 1 to the group order less 1. No JOSE specification requires a low s, and half of the signatures of phones and
+//!   of most libraries have a high one: both are accepted, and low ones are made. An attacker gains nothing by turning
+//!   one into the other, since no token or proof is identified by its signature: `par_hash`, `aat_hash`, revocation and
+//!   replay detection use the signed bytes.
 
 mod algorithm;
 mod did;
@@ -39,7 +39,7 @@ pub use signing::SigningKey;
 pub use thumbprint::Thumbprint;
 pub(crate) use well_known::WellKnown;
 
-/// A public key that signatures can be verified with, and its thumbprint.
+/// A public key that verifies signatures, and its thumbprint.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PublicKey {
     point: Point,
@@ -47,7 +47,7 @@ pub struct PublicKey {
 }
 
 impl PublicKey {
-    /// Takes an Ed25519 public key of RFC 8032.
+    /// The Ed25519 public key with this encoding (RFC 8032).
     ///
     /// # Errors
     /// [`KeyError::Unusable`] if it is not the canonical encoding of a point of the curve, or of small order.
@@ -62,7 +62,7 @@ impl PublicKey {
             .map_err(|_| unusable())
     }
 
-    /// Takes an elliptic-curve key in SEC 1 form, compressed (33 bytes) or not (65 bytes).
+    /// The elliptic-curve key with this SEC 1 encoding, compressed (33 bytes) or not (65 bytes).
     fn from_sec1(kind: KeyType, bytes: &[u8]) -> Result<Self, KeyError> {
         let unusable = |_| KeyError::Unusable(kind);
         match kind {
@@ -84,7 +84,7 @@ impl PublicKey {
         }
     }
 
-    /// What kind of key it is.
+    /// The kind of key.
     pub fn key_type(&self) -> KeyType {
         match self.point {
             Point::Ed25519(_) => KeyType::Ed25519,
@@ -98,21 +98,21 @@ impl PublicKey {
         self.thumbprint
     }
 
-    /// Whether signatures of `algorithm` can be made with this kind of key.
+    /// Whether this kind of key can make signatures of `algorithm`.
     #[must_use]
     pub fn fits(&self, algorithm: Algorithm) -> bool {
         algorithm.key_type() == self.key_type()
     }
 
-    /// Makes this key's signatures cheaper to verify, where that is possible: with P-256 they then cost half, but for the first,
-    /// and 6 KiB of memory.
+    /// Makes this key's signatures cheaper to verify, if possible: with P-256, all except the first one then cost half,
+    /// and the key takes 6 KiB of memory.
     pub fn prepare(&mut self) {
         if let Point::P256(key) = &mut self.point {
             key.prepare();
         }
     }
 
-    /// Whether `signature` is this key's over `message`, by the rule of the key's kind (see the module).
+    /// Whether this key made `signature` over `message`, by the rule of the key's kind (see the module).
     #[must_use]
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         match &self.point {
@@ -121,7 +121,7 @@ impl PublicKey {
         }
     }
 
-    /// The same for a message of which this is the SHA-256; never for a kind of key that signs something else.
+    /// The same for a message with this SHA-256. Only for kinds of keys that sign the SHA-256.
     pub(crate) fn verifies_sha256(&self, digest: &[u8; 32], signature: &[u8]) -> bool {
         use k256::ecdsa::signature::hazmat::PrehashVerifier as _;
         match &self.point {
@@ -129,7 +129,7 @@ impl PublicKey {
             Point::P256(key) => {
                 p256::ecdsa::Signature::from_slice(signature).is_ok_and(|signature| key.verifies(digest, &signature))
             }
-            // Of s and its negative, which verify alike, the library asks for the low one.
+            // Of s and its negative, which are equally valid, the library requires the low one.
             Point::Secp256k1(key) => k256::ecdsa::Signature::from_slice(signature)
                 .is_ok_and(|signature| key.verify_prehash(digest, &signature.normalize_s()).is_ok()),
         }
@@ -144,7 +144,7 @@ impl PublicKey {
     }
 }
 
-/// Whether these bytes can be the canonical encoding of a point that is not of small order, if they are one at all.
+/// Whether these bytes, if they encode a point at all, are canonical and not of small order.
 pub(crate) fn is_sound_ed25519(bytes: &[u8; 32]) -> bool {
     is_canonical_ed25519(bytes) && !is_of_small_order(bytes)
 }
@@ -155,8 +155,8 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// Whether the y coordinate is below 2^255-19 (RFC 8032, section 5.1.3). The sign bit needs no look: the points that
-/// have two signs for one x are of small order.
+/// Whether the y coordinate is below 2^255-19 (RFC 8032, section 5.1.3). The sign bit needs no check: the points with
+/// two signs for one x are of small order.
 fn is_canonical_ed25519(bytes: &[u8; 32]) -> bool {
     let [low, middle @ .., high] = bytes;
     !(high & 0x7f == 0x7f && middle.iter().all(|&byte| byte == 0xff) && *low >= 0xed)
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_jwk_comes_back_and_its_halves_must_agree() {
+    fn a_private_jwk_round_trips_and_its_halves_must_match() {
         let text = key().to_private_jwk();
         assert_eq!(
             SigningKey::from_jwk_text(text.as_bytes()).unwrap().public(),

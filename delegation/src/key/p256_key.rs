@@ -1,4 +1,4 @@
-//! P-256 keys, some of which keep a table.
+//! P-256 keys, optionally with a table.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,7 +6,7 @@ use credence_key_tables::P256Table;
 use p256::ecdsa::signature::hazmat::PrehashVerifier as _;
 use p256::ecdsa::{Signature, VerifyingKey};
 
-/// A key that may keep a table.
+/// A key that may have a table.
 #[derive(Clone)]
 pub(super) struct P256Key {
     key: VerifyingKey,
@@ -19,7 +19,7 @@ impl P256Key {
         Self { key, table: None }
     }
 
-    /// Has the key keep a table.
+    /// Enables the key's table.
     pub(super) fn prepare(&mut self) {
         self.table.get_or_insert_default();
     }
@@ -28,19 +28,19 @@ impl P256Key {
         &self.key
     }
 
-    /// Whether `signature` is this key's over a message with this digest.
+    /// Whether this key made `signature` over a message with this digest.
     pub(super) fn verifies(&self, digest: &[u8; 32], signature: &Signature) -> bool {
         match &self.table {
             Some(table) => table
                 .get_or_init(|| P256Table::new(&self.key))
                 .verify(digest, signature),
-            // Of s and -s, the library may accept the low one alone.
+            // Of s and -s, the library may accept only the low one.
             None => self.key.verify_prehash(digest, &signature.normalize_s()).is_ok(),
         }
     }
 }
 
-/// The table does not count.
+/// The table is ignored.
 impl PartialEq for P256Key {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key

@@ -1,10 +1,10 @@
-//! The points that are keys, and how a JWK states them.
+//! The points of keys, and their JWKs.
 
 use super::KeyType;
 use super::p256_key::P256Key;
 use crate::base64url;
 
-/// A point of its curve that is fit to be a key.
+/// A point of its curve that is a valid key.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Point {
     Ed25519(ed25519_dalek::VerifyingKey),
@@ -13,8 +13,8 @@ pub(super) enum Point {
 }
 
 impl Point {
-    /// The JWK with the required members only, in the order that RFC 7638 hashes and RFC 8785 writes them. `d` is the
-    /// member of that name of a private one, with its comma; empty for a public one.
+    /// The JWK with only the required members, in the order of RFC 7638 and RFC 8785. `d` is the private member of that
+    /// name, with its comma; empty for a public key.
     pub(super) fn to_jwk(&self, d: &str) -> String {
         match self {
             Self::Ed25519(key) => {

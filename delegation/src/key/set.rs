@@ -1,16 +1,16 @@
-//! JWK sets (RFC 7517, section 5): the several keys of one issuer, as its `jwks_uri` serves them.
+//! JWK sets (RFC 7517, section 5): the keys of one issuer, as at its `jwks_uri`.
 
 use super::{KeyError, PublicKey};
 use crate::json::{Json, JsonError};
 
-/// The keys of a JWK set that can verify signatures here; never empty.
+/// The keys of a JWK set that can verify signatures; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JwkSet {
     keys: Vec<IdentifiedKey>,
     skipped: Vec<SkippedKey>,
 }
 
-/// A key and the name that tokens may select it by.
+/// A key, and the name by which tokens may select it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdentifiedKey {
     /// `kid` (RFC 7517, section 4.5).
@@ -19,7 +19,7 @@ pub struct IdentifiedKey {
     pub key: PublicKey,
 }
 
-/// A key of the set that is not for us: of a kind that we do not implement, or for another purpose.
+/// A key of the set that is not used: of an unsupported kind, or for another purpose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedKey {
     /// Its place in the array `keys`, from 0.
@@ -37,7 +37,7 @@ pub enum JwkSetError {
     /// Not a JWK set.
     #[error("a JWK set is a JSON object whose \"keys\" is an array (RFC 7517, section 5)")]
     Shape,
-    /// A key that would be for us is broken. A set with a typing mistake must not quietly lose a key.
+    /// A key for signatures is invalid. A set with a typing error must not silently lose a key.
     #[error("keys[{index}]: {error}")]
     Key {
         /// Its place in the array `keys`, from 0.
@@ -51,7 +51,7 @@ pub enum JwkSetError {
         /// The key's place in the array `keys`, from 0.
         index: usize,
     },
-    /// Two keys of one name, or one key twice.
+    /// Two keys with one name, or one key twice.
     #[error("keys[{index}]: its \"kid\" or the key itself is in the set twice; remove one")]
     Repeated {
         /// The place of the second one in the array `keys`, from 0.
@@ -71,8 +71,8 @@ pub enum JwkSetError {
 impl JwkSet {
     /// Reads a JWK set from its JSON text.
     ///
-    /// Keys of kinds that we do not implement, and those for encryption, are skipped, as RFC 7517, section 5, asks
-    /// for: [`JwkSet::skipped`] names them. Anything else that is wrong with a key refuses the set.
+    /// Keys of unsupported kinds, and those for encryption, are skipped, as RFC 7517, section 5, recommends:
+    /// [`JwkSet::skipped`] lists them. Any other error in a key refuses the set.
     ///
     /// # Errors
     /// See [`JwkSetError`].
@@ -98,7 +98,7 @@ impl JwkSet {
                     skipped.push(SkippedKey { index, why });
                     continue;
                 }
-                // An RSA key has neither; a symmetric or private one must not be in a public set at all.
+                // An RSA key has neither. A symmetric or private key must not be in a public set at all.
                 Err(error) => return Err(JwkSetError::Key { index, error }),
             };
             let id = match jwk.as_object().and_then(|jwk| jwk.member("kid")) {
@@ -125,7 +125,7 @@ impl JwkSet {
         &self.keys
     }
 
-    /// The keys of the set that are not for us.
+    /// The keys of the set that are not used.
     pub fn skipped(&self) -> &[SkippedKey] {
         &self.skipped
     }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_is_wrong_says_where() {
+    fn an_error_in_a_set_names_its_place() {
         let rsa = r#"{"kty":"RSA","n":"AQAB","e":"AQAB"}"#.to_owned();
         for (keys, error) in [
             (vec![], JwkSetError::Empty { skipped: 0 }),

@@ -10,7 +10,7 @@ use super::{Algorithm, KeyError, KeyType, Point, PublicKey, jwk};
 use crate::base64url;
 use crate::json::Json;
 
-/// A private key. It is erased from memory when dropped, and its `Debug` form shows the public half only.
+/// A private key. It is erased from memory when dropped, and its `Debug` form shows only the public half.
 pub struct SigningKey {
     secret: Secret,
     public: PublicKey,
@@ -32,8 +32,8 @@ impl SigningKey {
         }
     }
 
-    /// The key of a kind with this secret: an Ed25519 seed, or an ECDSA scalar with the most significant byte first.
-    /// Random bytes make a key, but for a chance of 2^-32 (P-256) or less.
+    /// The key of this kind with this secret: an Ed25519 seed, or an ECDSA scalar, big-endian. Random bytes are valid,
+    /// except with a probability of 2^-32 (P-256) or less.
     ///
     /// # Errors
     /// [`KeyError::Unusable`] if the scalar is 0, or not below the order of the curve's group.
@@ -55,8 +55,7 @@ impl SigningKey {
         Ok(Self { secret, public })
     }
 
-    /// Reads a private JWK: a public one, and the secret that must belong to it as `d` (RFC 8037, section 2; RFC 7518,
-    /// section 6.2.2).
+    /// Reads a private JWK: a public one, and its secret as `d` (RFC 8037, section 2; RFC 7518, section 6.2.2).
     ///
     /// # Errors
     /// See [`KeyError`].
@@ -72,7 +71,7 @@ impl SigningKey {
         Ok(key)
     }
 
-    /// The private JWK. A reader of it can sign.
+    /// The private JWK. Anyone who reads it can sign.
     pub fn to_private_jwk(&self) -> Zeroizing<String> {
         let secret = Zeroizing::new(match &self.secret {
             Secret::Ed25519(key) => key.to_bytes(),
@@ -89,12 +88,12 @@ impl SigningKey {
         self.public.clone()
     }
 
-    /// The JWS `alg` of the signatures this key makes.
+    /// The JWS `alg` of this key's signatures.
     pub fn algorithm(&self) -> Algorithm {
         self.public.key_type().algorithm()
     }
 
-    /// Signs `message`: 64 bytes. The signature depends on nothing but the key and the message (RFC 8032; RFC 6979).
+    /// Signs `message`: 64 bytes. The signature depends only on the key and the message (RFC 8032; RFC 6979).
     #[must_use]
     pub fn sign(&self, message: &[u8]) -> Vec<u8> {
         match &self.secret {

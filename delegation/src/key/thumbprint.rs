@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::base64url;
 
-/// The SHA-256 thumbprint of a key (RFC 7638): the name under which a key is an issuer, an agent, or revoked.
+/// The SHA-256 thumbprint of a key (RFC 7638). It names the key as an issuer, as an agent, and in revocations.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Thumbprint([u8; 32]);
 
@@ -31,7 +31,7 @@ impl Thumbprint {
         &self.0
     }
 
-    /// The thumbprint URI (RFC 9278) that a derived token has as its `iss` (draft section 3.2).
+    /// The thumbprint URI (RFC 9278): the `iss` of a derived token (draft section 3.2).
     pub fn uri(&self) -> String {
         format!("urn:ietf:params:oauth:jwk-thumbprint:sha-256:{self}")
     }

@@ -1,18 +1,18 @@
-//! Keys that stand in configurations because they were copied there, and are no issuer's.
+//! Well-known keys that end up in configurations by copying. No issuer may use them.
 
 use super::PublicKey;
 
-/// Why a key cannot be an issuer's.
+/// Why no issuer may use a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WellKnown {
-    /// This specification prints its private half, so that anyone can sign with it.
+    /// A specification prints its private half, so that anyone can sign with it.
     Printed(&'static str),
-    /// It is the one in the files that we ship, which has no private half (docs/reference/configuration.md).
+    /// It is the key in the shipped files, which has no private half (docs/reference/configuration.md).
     Examples,
 }
 
 impl PublicKey {
-    /// Whether it is one of the keys that people copy. There are more of them than these, which are the usual ones.
+    /// Whether it is one of the usual keys that are copied. There are others.
     pub(crate) fn well_known(&self) -> Option<WellKnown> {
         Some(match self.thumbprint().to_string().as_str() {
             "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k" => WellKnown::Printed("RFC 8037, appendix A"),
@@ -37,7 +37,7 @@ mod tests {
     use crate::key::{KeyType, SigningKey};
 
     #[test]
-    fn a_key_is_everybodys_whose_private_half_is_printed() {
+    fn a_key_with_a_printed_private_half_is_well_known() {
         for (kind, secret, place) in [
             (
                 KeyType::Ed25519,
@@ -77,9 +77,9 @@ mod tests {
         assert_eq!(SigningKey::from_seed(&[1; 32]).public().well_known(), None);
     }
 
-    /// Whoever knew a discrete logarithm of what a digest encodes could forge more than this.
+    /// To sign with it, an attacker would need the discrete logarithm of a point that a digest encodes.
     #[test]
-    fn a_key_is_nobodys_that_was_made_of_a_digest() {
+    fn the_key_of_the_shipped_files_was_made_of_a_digest() {
         let digest = Sha256::new().chain_update("Credence: nobody's key").chain_update([1]);
         let point = CompressedEdwardsY(digest.finalize().into()).decompress().unwrap();
         let key = PublicKey::from_ed25519(&point.mul_by_cofactor().compress().0).unwrap();

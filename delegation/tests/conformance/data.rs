@@ -12,19 +12,19 @@ pub(crate) struct Downloaded {
 }
 
 impl Downloaded {
-    /// The vectors of the Wycheproof project, or why they cannot be used.
+    /// The vectors of the Wycheproof project; an error says why they cannot be used.
     pub(crate) fn wycheproof() -> Result<Self, String> {
         Self::find("vectors-wycheproof", "WYCHEPROOF_VERSION")
     }
 
-    /// The vectors of RFC 8785's author, or why they cannot be used.
+    /// The vectors of RFC 8785's author; an error says why they cannot be used.
     pub(crate) fn json_canonicalization() -> Result<Self, String> {
         Self::find("vectors-jcs", "JCS_VECTORS_VERSION")
     }
 
     fn find(name: &str, version: &str) -> Result<Self, String> {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        // The one place where versions are pinned.
+        // The one file that pins versions.
         let pins = std::fs::read_to_string(repository.join("scripts/versions.sh")).unwrap();
         let version = pins
             .lines()
@@ -36,7 +36,7 @@ impl Downloaded {
             Ok(Self { folder: found })
         } else {
             Err(format!(
-                "{folder} is not there; scripts/setup-vectors.sh downloads it (needs Go)"
+                "{folder} does not exist; scripts/setup-vectors.sh downloads it (needs Go)"
             ))
         }
     }
@@ -53,26 +53,26 @@ pub(crate) fn object<'a, 'b>(json: &'a Json<'b>) -> &'a Object<'b> {
         .unwrap_or_else(|| panic!("an object expected: {json:?}"))
 }
 
-/// The array of that name, which must be there.
+/// The array of that name. It must exist.
 pub(crate) fn array<'a, 'b>(object: &'a Object<'b>, name: &str) -> &'a [Json<'b>] {
     let member = object.member(name).and_then(Json::as_array);
     member.unwrap_or_else(|| panic!("an array \"{name}\" expected: {object:?}"))
 }
 
-/// The string of that name, which must be there.
+/// The string of that name. It must exist.
 pub(crate) fn string<'a>(object: &'a Object<'_>, name: &str) -> &'a str {
     let member = object.member(name).and_then(Json::as_str);
     member.unwrap_or_else(|| panic!("a string \"{name}\" expected: {object:?}"))
 }
 
-/// The integer of that name, which must be there.
+/// The integer of that name. It must exist.
 pub(crate) fn integer(object: &Object<'_>, name: &str) -> usize {
     let member = object.member(name).and_then(Json::as_integer);
     let number = member.and_then(|number| usize::try_from(number).ok());
     number.unwrap_or_else(|| panic!("a number \"{name}\" expected: {object:?}"))
 }
 
-/// Bytes in hexadecimal; spaces and line breaks between them do not count.
+/// Bytes in hexadecimal; ignores spaces and line breaks between them.
 pub(crate) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text
         .chars()
@@ -83,7 +83,7 @@ pub(crate) fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// The same, for bytes of which there must be `N`.
+/// The same for exactly `N` bytes.
 pub(crate) fn hex_array<const N: usize>(text: &str) -> [u8; N] {
     hex(text).try_into().unwrap()
 }

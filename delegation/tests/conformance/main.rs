@@ -1,13 +1,13 @@
-//! Conformance: every published test vector that fits, counted.
+//! Conformance: every published test vector that applies, counted.
 //!
-//! `cargo test -p credence-delegation --test conformance` prints a line for each suite: its cases; how many passed,
-//! that is, were decided by what they are about; how many are of other kinds (of key, algorithm or form) than are
-//! implemented and were refused for that alone, right or wrong; how many do not apply; and below it every reason with
-//! its count. A suite without a single case fails. There is no test harness around it (it would keep the
-//! table to itself when all is well), so arguments such as a test's name change nothing.
+//! `cargo test -p credence-delegation --test conformance` prints a line for each suite: its cases; those that passed,
+//! which means that the crate decided them for the reason that they test; those of another kind (of key, algorithm or
+//! form), which the crate refuses only because it does not implement it; and those that do not apply. Below each line
+//! is every reason with its count. A suite without a case fails. There is no test harness around it, since that would
+//! hide the table of a passing run. So arguments such as a test's name have no effect.
 //!
-//! What is short and public in an RFC is typed in here, with its section. The rest is downloaded by
-//! `scripts/setup-vectors.sh`; without it those suites say that they are skipped.
+//! Short vectors of an RFC are in the source, with their section. `scripts/setup-vectors.sh` downloads the others;
+//! without them, those suites print that they are skipped.
 
 mod data;
 mod report;
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         rfc8785::numbers(),
     ];
     let table: String = suites.iter().map(Suite::lines).collect();
-    // Nobody is left to tell if standard output is closed; the exit code still says it.
+    // If standard output is closed, only the exit code tells the result.
     let _ = write!(std::io::stdout(), "\n{}{table}\n", report::heading());
     if suites.iter().any(Suite::failed) {
         ExitCode::FAILURE

@@ -1,4 +1,4 @@
-//! What a suite counts, and how it is printed.
+//! The counts of a suite, and their printed form.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
@@ -8,14 +8,14 @@ pub(crate) struct Suite {
     name: String,
     cases: usize,
     passed: usize,
-    /// Why cases were refused whose key, algorithm or form is of a kind that is not implemented, with how many there
-    /// are of each. Nothing else of such a case was looked at: right or wrong, it would have been refused.
+    /// Reasons why cases with a key, algorithm or form that is not implemented were refused, and how many there are of
+    /// each. Nothing else of such a case was checked: valid or not, it would have been refused.
     other_kind: BTreeMap<String, usize>,
     /// Reasons why cases do not apply, with how many there are of each.
     not_applicable: BTreeMap<String, usize>,
-    /// What else a reader should know of cases that passed, with how many there are of each.
+    /// Remarks about passed cases, with how many there are of each.
     remarks: BTreeMap<String, usize>,
-    /// What a reader should know of the suite as a whole.
+    /// Remarks about the suite as a whole.
     notes: Vec<String>,
     /// Why the whole suite did not run.
     skipped: Option<String>,
@@ -54,8 +54,8 @@ impl Suite {
         passes
     }
 
-    /// Counts a case of a kind that is not implemented, which must have been refused for being of that kind: what was
-    /// `expected` says so. It is none of those that passed.
+    /// Counts a case of a kind that is not implemented. It must be refused for that, as `expected` says. It does not
+    /// count as passed.
     pub(crate) fn other_kind<T: PartialEq + Debug>(
         &mut self,
         id: impl Display,
@@ -68,28 +68,28 @@ impl Suite {
         }
     }
 
-    /// Says something of the case that has just passed.
+    /// Adds a remark about the case that has just passed.
     pub(crate) fn remark(&mut self, text: impl Into<String>) {
         *self.remarks.entry(text.into()).or_default() += 1;
     }
 
-    /// Counts a case that does not apply to what this crate is, and why.
+    /// Counts a case that does not apply to this crate, and why.
     pub(crate) fn not_applicable(&mut self, reason: impl Into<String>) {
         self.cases += 1;
         *self.not_applicable.entry(reason.into()).or_default() += 1;
     }
 
-    /// Says something of the suite as a whole.
+    /// Adds a remark about the whole suite.
     pub(crate) fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }
 
-    /// Whether a case failed; or there was none, and nothing says why.
+    /// Whether a case failed, or the suite has no cases and gives no reason.
     pub(crate) fn failed(&self) -> bool {
         !self.failures.is_empty() || self.is_empty()
     }
 
-    /// The suite's line of the table, and below it whatever needs words.
+    /// The suite's line of the table, and below it the remarks and failures.
     pub(crate) fn lines(&self) -> String {
         let Self {
             name, cases, passed, ..

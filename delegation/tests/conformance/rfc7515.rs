@@ -63,7 +63,7 @@ pub(crate) fn suite() -> Suite {
     suite
 }
 
-// Protected headers: the `alg` of their name and nothing else; that of A.1 has a `typ` too.
+// Protected headers: each has the `alg` of its name and nothing else; A.1 has a `typ` too.
 const HS256: &str = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9";
 const RS256: &str = "eyJhbGciOiJSUzI1NiJ9";
 const ES256: &str = "eyJhbGciOiJFUzI1NiJ9";

@@ -1,5 +1,5 @@
-//! RFC 7520: the JOSE cookbook. None of its keys and signatures is of a kind that we implement, so each must be refused
-//! for that very reason, and none counts as passed.
+//! RFC 7520: the JOSE cookbook. Its keys and signatures are of kinds that we do not implement, so each must be refused
+//! for that reason, and none counts as passed.
 
 use credence_delegation::{Algorithm, Algorithms, Cause, KeyError, KeyType, PublicKey, SigningKey, jws};
 
@@ -57,7 +57,7 @@ fn keys(suite: &mut Suite) {
 }
 
 fn signatures(suite: &mut Suite) {
-    // No key of the examples can be read, and the algorithm is looked at before the key: any key will do.
+    // No key of the examples can be read, and the algorithm is checked before the key. So any key will do.
     let key = SigningKey::from_secret(KeyType::P256, &[1; 32]).unwrap().public();
     let verify = |text: &str| jws::verify(text, None, &key, &Algorithms::new(Algorithm::ALL));
 

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::data::{Downloaded, hex};
 use crate::report::Suite;
 
-/// What the RFC itself shows.
+/// The examples in the RFC itself.
 pub(crate) fn sections() -> Suite {
     let mut suite = Suite::new("RFC 8785, section 3 and appendix B");
     let bytes = canonical(SECTION_3_2_2.as_bytes()).map(String::into_bytes);
@@ -78,7 +78,7 @@ pub(crate) fn files() -> Suite {
             &canonical(output.as_bytes()),
         );
 
-        // The same texts as arguments and constraint values, where the draft admits fewer numbers than RFC 8785.
+        // The same texts as arguments and constraint values, for which the draft allows fewer numbers than RFC 8785.
         let value = Value::from_json(&Json::parse(&input).unwrap()).map(|value| value.canonical());
         if file != "values" {
             suite.case(format!("{file}: as a value"), Ok(output), value);
@@ -96,8 +96,8 @@ pub(crate) fn files() -> Suite {
     suite
 }
 
-/// The author's sequence of doubles: the file of numbers itself is not downloaded, since his README has the first
-/// doubles, the rule by which the others follow, and the digests of what must come out.
+/// The author's sequence of doubles. The file of numbers itself is not downloaded: the author's README has the first
+/// doubles, the rule for the others, and the digests of the expected output.
 pub(crate) fn numbers() -> Suite {
     let name = "RFC 8785, the author's sequence of numbers";
     let vectors = match Downloaded::json_canonicalization() {
@@ -146,10 +146,10 @@ pub(crate) fn numbers() -> Suite {
     suite
 }
 
-/// How many of the sequence: more take longer than a test that always runs may.
+/// How many numbers of the sequence are used. More would take too long for a test that always runs.
 const NUMBERS: usize = 100_000;
 
-/// A row of the README's table: how many lines, and their digest.
+/// A row of the README's table: the number of lines, and their digest.
 fn digest_row(line: &str) -> Option<(usize, String)> {
     let mut cells = line.split('|').map(str::trim).skip(1);
     let digest = cells
@@ -159,15 +159,15 @@ fn digest_row(line: &str) -> Option<(usize, String)> {
 }
 
 /// The README's rule: the doubles that it lists; 2,000 whose bits count up from those of the smallest normal double;
-/// then four from each of a chain of SHA-256 digests that begins at 32 zero bytes, zeros and what is not finite left
-/// out.
+/// then four from each of a chain of SHA-256 digests that starts at 32 zero bytes, without zeros and non-finite
+/// numbers.
 fn sequence(readme: &str) -> impl Iterator<Item = f64> {
     let listed: Vec<f64> = readme
         .split(|character: char| !character.is_ascii_alphanumeric())
         .filter_map(|word| word.strip_prefix("0x")?.strip_suffix('n'))
         .map(|digits| f64::from_bits(u64::from_str_radix(digits, 16).unwrap()))
         .collect();
-    // The last is where the counting starts, not one of the list.
+    // The last one is where the counting starts, and not in the list.
     let (start, listed) = listed
         .split_last()
         .map(|(last, rest)| (last.to_bits(), rest.to_vec()))

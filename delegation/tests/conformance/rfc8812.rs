@@ -1,4 +1,4 @@
-//! RFC 8812: ES256K. It has no examples, but rules: which curve goes with which algorithm, and how they are named.
+//! RFC 8812: ES256K. It has no examples, but rules: the curve of each algorithm, and their names.
 
 use credence_delegation::{Algorithm, Algorithms, Cause, KeyError, KeyType, PublicKey, SigningKey, jws};
 
@@ -11,7 +11,7 @@ pub(crate) fn suite() -> Suite {
     for key_type in [KeyType::Ed25519, KeyType::P256, KeyType::Secp256k1] {
         let key = SigningKey::from_secret(key_type, &[7; 32]).unwrap();
         for algorithm in Algorithm::ALL {
-            // Signed by the key all the same: what refuses it is that the two do not belong together.
+            // The signature is valid for the key. It must be refused because the key and the algorithm do not match.
             let signing_input = format!("{}.", base64url(format!(r#"{{"alg":"{algorithm}"}}"#)));
             let compact = format!("{signing_input}.{}", base64url(key.sign(signing_input.as_bytes())));
             let got = jws::verify(&compact, None, &key.public(), &Algorithms::new(Algorithm::ALL));

@@ -1,8 +1,8 @@
-//! Wycheproof's JOSE vectors: tokens, each with the key or the set of keys to verify it with.
+//! Wycheproof's JOSE vectors: tokens, each with the key or the key set that verifies it.
 //!
-//! Most have keys of kinds that we do not implement, or are encrypted. Where such a token is valid, it must be refused
-//! all the same, and because of its algorithm; but neither it nor an invalid one says anything about signatures that we
-//! verify, so that none of them counts as passed.
+//! Most have keys of kinds that we do not implement, or are encrypted. A valid token of that kind must be refused
+//! because of its algorithm. Neither it nor an invalid one shows anything about signatures that we verify, so none of
+//! them counts as passed.
 
 use credence_delegation::json::{Json, Object};
 use credence_delegation::{
@@ -35,7 +35,7 @@ fn run(name: &str, file: &str) -> Suite {
     let mut suite = Suite::new(name);
     let mut cases = 0;
     for group in array(object(&json), "testGroups").iter().map(object) {
-        // Symmetric keys have no public half: the file gives them as "private" only.
+        // Symmetric keys have no public half: the file has them only as "private".
         let jwk = group.member("public").or(group.member("private")).unwrap();
         let keys = Keys::read(jwk);
         for test in array(group, "tests").iter().map(object) {
@@ -54,7 +54,7 @@ fn run(name: &str, file: &str) -> Suite {
 fn one(suite: &mut Suite, group: &str, keys: &Keys, test: &Object<'_>) {
     let id = format!("tcId {} ({group}: {})", integer(test, "tcId"), string(test, "comment"));
     let token = test.member("jws").or(test.member("jwe")).unwrap();
-    // One in the JSON serialisation is given as an object: its text is what a client would send.
+    // A token in the JSON serialisation is an object: a client would send its text.
     let token = token
         .as_str()
         .map_or_else(|| canonicalize(token).unwrap(), str::to_owned);
@@ -84,7 +84,7 @@ fn one(suite: &mut Suite, group: &str, keys: &Keys, test: &Object<'_>) {
     }
 }
 
-/// Why an invalid token would be refused even if it were valid, or `None` if what is wrong with it was looked at.
+/// Why an invalid token would be refused even if it were valid; `None` if its fault was checked.
 fn already_refused(test: &Object<'_>, refusal: &Refusal) -> Option<String> {
     if test.member("jwe").is_some() {
         return Some(ENCRYPTED.to_owned());
@@ -96,7 +96,7 @@ fn already_refused(test: &Object<'_>, refusal: &Refusal) -> Option<String> {
     }
 }
 
-/// Why we refuse a token that is valid by its own rules, or `None` if we should have accepted it.
+/// Why we refuse a token that is valid by its own rules; `None` if we should have accepted it.
 fn purposeful(token: &str, refusal: &Refusal) -> Option<String> {
     let header = header(token);
     let algorithm = header.as_deref().map(|bytes| Json::parse(bytes).unwrap());
@@ -119,11 +119,11 @@ fn purposeful(token: &str, refusal: &Refusal) -> Option<String> {
     }
 }
 
-/// What an invalid token is refused for, in few words.
+/// The reason for refusing an invalid token, in few words.
 fn fault(refusal: &Refusal) -> String {
     match (&refusal.key, &refusal.token) {
         (Some(KeyError::Private(_)), _) => "a private key in place of the public one".to_owned(),
-        (Some(KeyError::Purpose { member, .. }), _) => format!("a key whose \"{member}\" is for something else"),
+        (Some(KeyError::Purpose { member, .. }), _) => format!("a key whose \"{member}\" is for another purpose"),
         (Some(KeyError::Unusable(key_type)), _) => format!("a key that is no point of {key_type}"),
         (Some(error), _) => error.to_string(),
         (None, Cause::KeyUnknown) => "a kid that no key of its set has".to_owned(),
@@ -131,25 +131,25 @@ fn fault(refusal: &Refusal) -> String {
     }
 }
 
-/// What a token is refused as if it has not three parts.
+/// The cause for a token without three parts.
 fn not_three_parts() -> Cause {
     jws::verify("....", None, &stand_in(), &Algorithms::default()).unwrap_err()
 }
 
-/// The keys that a group's tokens are verified with.
+/// The keys that verify a group's tokens.
 enum Keys {
     One(PublicKey),
     Set(JwkSet),
-    /// Refused themselves, so that no token can be accepted.
+    /// The keys are refused themselves, so no token can be accepted.
     Refused(KeyError),
 }
 
 /// Why a token is refused.
 #[derive(Debug)]
 struct Refusal {
-    /// Because its key is.
+    /// Because of its key.
     key: Option<KeyError>,
-    /// Because of the token. If its key is refused: because of the token even if its key were not.
+    /// Because of the token. If its key is refused: the cause with another key.
     token: Cause,
 }
 
@@ -161,7 +161,7 @@ impl Keys {
         match JwkSet::from_json(jwk) {
             Ok(set) => Self::Set(set),
             Err(JwkSetError::Key { error, .. }) => Self::Refused(error),
-            // Why none of them can be used, by the first.
+            // Why no key can be used: the reason of the first.
             Err(JwkSetError::Empty { .. }) => {
                 let first = &array(object(jwk), "keys")[0];
                 Self::Refused(PublicKey::from_jwk(first).unwrap_err())
@@ -188,7 +188,7 @@ impl Keys {
                 })
             }
             Self::Refused(error) => match verify(&stand_in()) {
-                Ok(()) => panic!("nobody signs with the stand-in: {token}"),
+                Ok(()) => panic!("the replacement key has signed nothing: {token}"),
                 Err(token) => Err(Refusal {
                     key: Some(error.clone()),
                     token,
@@ -198,7 +198,7 @@ impl Keys {
     }
 }
 
-/// The keys of the set that the token's `kid` leaves to be tried (RFC 7515, section 4.1.4).
+/// The keys of the set that may verify the token, by its `kid` (RFC 7515, section 4.1.4).
 fn selected(set: &JwkSet, token: &str) -> Vec<PublicKey> {
     let header = header(token);
     let header = header.as_deref().and_then(|header| Json::parse(header).ok());
@@ -211,7 +211,7 @@ fn selected(set: &JwkSet, token: &str) -> Vec<PublicKey> {
         .collect()
 }
 
-/// A key that made none of the signatures, in place of one that is refused: the token is looked at all the same.
+/// A key that made none of the signatures. It replaces a refused key, so that the token is checked all the same.
 fn stand_in() -> PublicKey {
     SigningKey::from_secret(KeyType::P256, &[1; 32]).unwrap().public()
 }

@@ -1,4 +1,4 @@
-//! Wycheproof's signature vectors: Ed25519, and ECDSA whose signatures are r and s (IEEE P1363, as JOSE has them).
+//! Wycheproof's signature vectors: Ed25519, and ECDSA with signatures of r and s (IEEE P1363, as in JOSE).
 
 use credence_delegation::json::{Json, Object};
 use credence_delegation::{KeyError, PublicKey};
@@ -6,7 +6,7 @@ use credence_delegation::{KeyError, PublicKey};
 use crate::data::{Downloaded, array, base64url, hex, integer, object, string};
 use crate::report::Suite;
 
-/// Our rule is `verify_strict` with canonical keys: all that Wycheproof holds to be valid passes it.
+/// Our rule is `verify_strict` with canonical keys. All signatures that Wycheproof calls valid pass it.
 pub(crate) fn ed25519() -> Suite {
     run("Wycheproof Ed25519", "ed25519_test.json", None, |key| {
         let x = base64url(hex(string(key, "pk")));
@@ -42,7 +42,7 @@ fn run(name: &str, file: &str, half_order: Option<&str>, jwk: fn(&Object<'_>) ->
     let mut cases = 0;
     for group in array(object(&json), "testGroups").iter().map(object) {
         let key = PublicKey::from_jwk_text(jwk(object(group.member("publicKey").unwrap())).as_bytes());
-        // Where the file has the key as a JWK too, both must be the same key.
+        // If the file has the key as a JWK too, both must be the same key.
         if let Some(published) = group.member("publicKeyJwk") {
             assert_eq!(PublicKey::from_jwk(published), key, "{published:?}");
         }
@@ -72,8 +72,8 @@ fn one(suite: &mut Suite, key: &Result<PublicKey, KeyError>, half_order: Option<
         }
         Err(_) => "invalid",
     };
-    // Wycheproof also knows "acceptable". These files have no such case; one that comes fails here, until somebody has
-    // decided on it.
+    // Wycheproof also has the result "acceptable". These files have no such case. If one appears, it fails here and
+    // needs a decision.
     let passed = suite.case(id, string(test, "result"), got);
     if let (true, Err(error)) = (passed, key) {
         suite.remark(format!("the key itself is refused: {error}"));

@@ -1,13 +1,13 @@
-//! Random constraints that have to do with each other, and arguments that have to do with them.
+//! Random pairs of related constraints, and related arguments.
 //!
-//! Everything of one pair is drawn from one small [`World`] of values, so that they meet: two constraints over
-//! unrelated values would say nothing about attenuation.
+//! All values of one pair come from one small [`World`], so that they meet: two constraints over unrelated values would
+//! show nothing about attenuation.
 
 use credence_delegation::{Double, Value};
 
 use crate::text::{self, value};
 
-/// A constraint as the generator thinks of it; [`Sketch::json`] writes it down.
+/// A constraint in the generator's form; [`Sketch::json`] writes it as JSON.
 #[derive(Debug, Clone)]
 pub(crate) enum Sketch {
     Exact(Value),
@@ -30,7 +30,7 @@ pub(crate) struct Bound {
 // === How sketches are made ===
 
 impl Sketch {
-    /// Any constraint, with at most so many levels of `all` and `any`.
+    /// Any constraint, with at most this many levels of `all` and `any`.
     pub(crate) fn random(world: &World, random: &mut Random, levels: usize) -> Self {
         match random.below(if levels == 0 { 7 } else { 9 }) {
             0 => Self::Exact(world.scalar(random)),
@@ -65,7 +65,7 @@ impl Sketch {
         }
     }
 
-    /// A child that each rule of the draft's table allows (section 4.5).
+    /// A child that the draft's table allows for this parent (section 4.5).
     pub(crate) fn narrowed(&self, world: &World, random: &mut Random) -> Self {
         match self {
             Self::Exact(value) => Self::Exact(value.clone()),
@@ -112,7 +112,7 @@ impl Sketch {
         }
     }
 
-    /// The same but for one small change, which may narrow, widen or neither.
+    /// The same with one small change, which may narrow it, widen it, or neither.
     pub(crate) fn disturbed(&self, world: &World, random: &mut Random) -> Self {
         match self {
             Self::Exact(_) => Self::Exact(world.scalar(random)),
@@ -209,7 +209,7 @@ fn disturbed_clauses(clauses: &[Sketch], world: &World, random: &mut Random) -> 
     clauses
 }
 
-/// Each value, as often as it likes.
+/// A random selection of values, in which a value may occur several times.
 fn some_of(values: &[Value], random: &mut Random) -> Vec<Value> {
     if values.is_empty() {
         return Vec::new();
@@ -228,8 +228,8 @@ fn and_more(values: &[Value], world: &World, random: &mut Random) -> Vec<Value> 
 // === What sketches mean ===
 
 impl Sketch {
-    /// Whether the constraint accepts the value: the sentences of the draft's table (section 3.4), said as plainly as
-    /// can be over canonical texts (RFC 8785), to compare the real implementation with.
+    /// Whether the constraint accepts the value. This is a direct implementation of the draft's table (section 3.4)
+    /// over canonical texts (RFC 8785), for comparison with the real one.
     pub(crate) fn accepts(&self, argument: &Value) -> bool {
         let same = |a: &Value, b: &Value| a.canonical() == b.canonical();
         let member = |value: &Value, values: &[Value]| values.iter().any(|other| same(value, other));
@@ -247,7 +247,7 @@ impl Sketch {
         }
     }
 
-    /// An argument that has a good chance of being accepted, or of just not being accepted.
+    /// An argument that is likely to be accepted, or to be just refused.
     pub(crate) fn witness(&self, world: &World, random: &mut Random) -> Value {
         match self {
             Self::Exact(value) => value.clone(),
@@ -276,7 +276,7 @@ impl Sketch {
         }
     }
 
-    /// The place of its type in [`text::TYPES`].
+    /// The index of its type in [`text::TYPES`].
     pub(crate) fn kind(&self) -> usize {
         match self {
             Self::Exact(_) => 0,
@@ -291,7 +291,7 @@ impl Sketch {
         }
     }
 
-    /// The constraint's text, its numbers written one way or another.
+    /// The constraint's text, with its numbers in some notation.
     pub(crate) fn json(&self, random: &mut Random) -> String {
         match self {
             Self::Exact(value) => text::exact(&written(value, random)),
@@ -346,7 +346,7 @@ fn is_scalar(value: &Value) -> bool {
     !matches!(value, Value::Array(_) | Value::Object(_))
 }
 
-/// Any text of the value: the canonical form is one of them.
+/// Some text of the value: the canonical form is one of them.
 fn written(value: &Value, random: &mut Random) -> String {
     match value {
         Value::Number(number) if number.value() == 0.0 => (*random.pick(&["0", "-0", "0.0", "0e7"])).to_owned(),
@@ -373,7 +373,7 @@ fn written_all(values: &[Value], random: &mut Random) -> String {
 
 // === What sketches are made of ===
 
-/// All values that worlds are drawn from.
+/// The values of all worlds.
 pub(crate) struct Universe {
     numbers: Vec<f64>,
     values: Vec<Value>,
@@ -388,7 +388,7 @@ impl Universe {
     }
 }
 
-/// The few values that one pair of constraints and its arguments are about.
+/// The few values of one pair of constraints and its arguments.
 pub(crate) struct World {
     numbers: Vec<f64>,
     values: Vec<Value>,
@@ -402,7 +402,7 @@ impl World {
         Self { numbers, values }
     }
 
-    /// A number of this world, or the next one to it.
+    /// A number of this world, or a neighbour of one.
     fn number(&self, random: &mut Random) -> f64 {
         let number = *random.pick(&self.numbers);
         if random.chance(15) {
@@ -474,7 +474,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 to `end` - 1. The bias is far below what these tests could notice.
+    /// From 0 to `end` - 1. The bias is far below what these tests can notice.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() >> 32).expect("32 bits") % end
     }
@@ -494,7 +494,7 @@ impl Random {
     }
 }
 
-/// Where doubles get difficult, and plain ones between.
+/// Difficult doubles, and simple ones.
 const NUMBERS: [f64; 20] = [
     0.0,
     1.0,
@@ -518,7 +518,7 @@ const NUMBERS: [f64; 20] = [
     5e-324,
 ];
 
-/// Values that are alike without being equal.
+/// Similar values that are not equal.
 const VALUES: [&str; 28] = [
     "null",
     "true",

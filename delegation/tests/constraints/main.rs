@@ -1,5 +1,5 @@
-//! Argument constraints (draft sections 3.4 and 4.5): how they are read, what they accept, and which may follow which
-//! in a chain.
+//! Argument constraints (draft sections 3.4 and 4.5): their syntax, what they accept, and which may follow which in a
+//! chain.
 
 mod checking;
 mod generator;

@@ -1,7 +1,7 @@
 //! Which constraint may follow which in a chain: all 81 ordered pairs of types (draft section 4.5).
 //!
-//! The draft's table is closed: "Every other pair is invalid and MUST be rejected". So each pair has children that are
-//! within the parent, or is marked as never within; and children that are beyond it, or is marked as always within.
+//! The draft's table is closed: "Every other pair is invalid and MUST be rejected". So each pair has rows with a child
+//! within the parent, or a marker that there is none; and rows with a child beyond it, or a marker that there is none.
 
 use credence_delegation::constraint::Constraint;
 
@@ -46,7 +46,7 @@ fn every_pair_of_types_has_its_rows_or_its_marker() {
 }
 
 #[test]
-fn a_marked_pair_is_decided_by_its_types_whatever_the_values() {
+fn a_marked_pair_is_decided_by_its_types_for_any_values() {
     let pool: Vec<(&str, String, Constraint)> = rows()
         .into_iter()
         .flat_map(|row| [row.parent, row.child])
@@ -93,7 +93,7 @@ fn a_pair_that_costs_too_much_to_compare_is_refused() {
 fn many_clauses_with_many_values_each_cost_too_much() {
     let numbers = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().join(",");
     let shared = numbers(100);
-    // No clause but the last is within any of the parent's, which only the last value of each shows.
+    // No clause except the last is within any of the parent's; only the last value of each shows it.
     let wide = |clauses: usize| vec![one_of(&format!("[{shared},1000]")); clauses];
     let child = |clauses: usize| all(&[wide(clauses), vec![exact("0")]].concat());
     let parent = |clauses: usize| all(&vec![one_of(&format!("[{shared}]")); clauses]);
@@ -102,8 +102,8 @@ fn many_clauses_with_many_values_each_cost_too_much() {
 }
 
 #[test]
-fn the_largest_plain_set_of_a_token_is_not_too_much() {
-    // 84,889 bytes of claims; a token of the default size has room for 49,152.
+fn the_largest_plain_set_of_a_token_is_not_too_costly() {
+    // 84,889 bytes of claims; a token of the default size holds 49,152.
     let set = one_of(&format!(
         "[{}]",
         (0..16_000).map(|i| i.to_string()).collect::<Vec<_>>().join(",")
@@ -788,7 +788,7 @@ fn under_any(table: &mut Table) {
 
 const UNLISTED: &str = "4.5: every pair that the table does not list is invalid, even where the sets nest";
 
-/// By parent: the child types that section 4.5 does not list, so that nothing of them is within.
+/// By parent: the child types that section 4.5 does not list. No child of them is within.
 const NEVER_WITHIN: [(&str, &[&str]); 8] = [
     (
         "exact",
@@ -871,7 +871,7 @@ const NEVER_WITHIN: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// By parent: the child types that section 4.5 lists without a condition, so that nothing of them is beyond.
+/// By parent: the child types that section 4.5 lists without a condition. No child of them is beyond.
 const ALWAYS_WITHIN: [(&str, &[&str]); 1] = [("wildcard", &TYPES)];
 
 fn is_never_within(parent: &str, child: &str) -> bool {

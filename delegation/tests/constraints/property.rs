@@ -1,5 +1,5 @@
-//! Attenuation is sound: whatever passes a child passes its parent (draft section 4.1), for as many random pairs and
-//! arguments as there is time for.
+//! Attenuation is sound: an argument that a child accepts, its parent accepts (draft section 4.1). Tested with as many
+//! random pairs and arguments as the time allows.
 //!
 //! `CREDENCE_SEED=<number>` explores another part of the space; a failure names the seed, the pair and the argument.
 
@@ -25,7 +25,7 @@ fn no_argument_of_ten_million_passes_a_child_and_fails_its_parent() {
     tally.assert_meaningful();
 }
 
-/// Tries random pairs until so many arguments have been tried on pairs whose parent subsumes the child.
+/// Tries random pairs until this many arguments were tried on pairs whose parent subsumes the child.
 fn explore(cases: u64) -> Tally {
     let seed = seed();
     let universe = Universe::new();
@@ -91,7 +91,7 @@ fn try_pair(world: &World, random: &mut Random, tally: &mut Tally) {
     }
 }
 
-/// An argument that shows a difference between the two, if there is one to be shown.
+/// An argument that shows a difference between the two, if possible.
 fn argument(parent: &Sketch, child: &Sketch, world: &World, random: &mut Random) -> Value {
     match random.below(10) {
         0..6 => child.witness(world, random),
@@ -109,7 +109,7 @@ fn seed() -> u64 {
 
 const ARGUMENTS_PER_PAIR: usize = 16;
 
-/// What has been tried, to show that the property was not true for want of trying.
+/// What was tried: shows that the test really tried the property.
 struct Tally {
     seed: u64,
     /// Pairs generated.
@@ -120,7 +120,7 @@ struct Tally {
     cases: u64,
     /// Arguments that passed the child.
     passed: u64,
-    /// Arguments that passed the parent and not the child.
+    /// Arguments that passed the parent, but not the child.
     narrowed: u64,
     /// Arguments that passed the child, by the parent's and the child's type.
     passed_by_kinds: [[u64; TYPES.len()]; TYPES.len()],

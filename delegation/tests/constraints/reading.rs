@@ -1,5 +1,5 @@
-//! What is a well-formed constraint, beyond the examples beside the parser: each type with each member wrong (draft
-//! section 3.4).
+//! Well-formed constraints, beyond the examples beside the parser: each type with each member wrong (draft section
+//! 3.4).
 
 use crate::text::{
     DEPTH, TYPES, argument, constraint, exact, nested, not_one_of, one_of, range, read, value, wildcard,
@@ -86,7 +86,7 @@ fn only_the_nine_types_are_known_and_by_their_exact_name() {
     ] {
         refused(&format!(r#"{{"constraint_type":"{kind}","value":1}}"#));
         refused(&format!(r#"{{"constraint_type":"{kind}"}}"#));
-        // An unknown clause is a restriction too, beside others and in an alternative (section 3.4: fail closed).
+        // An unknown clause restricts too, both with other clauses and in an alternative (section 3.4: fail closed).
         for composite in ["all", "any"] {
             refused(&format!(
                 r#"{{"constraint_type":"{composite}","constraints":[{},{{"constraint_type":"{kind}"}}]}}"#,
@@ -137,7 +137,7 @@ fn inclusivity_needs_its_own_bound() {
 }
 
 #[test]
-fn every_number_is_admissible_wherever_it_stands() {
+fn every_number_must_be_admissible_in_any_position() {
     for number in [
         "9007199254740993",
         "1.00000000000000001",
@@ -189,7 +189,7 @@ fn depth_counts_all_and_any_alike() {
     };
     assert!(read(&mixed(DEPTH)).is_ok());
     refused(&mixed(DEPTH + 1));
-    // The deepest clause counts, wherever it stands among its neighbours.
+    // The deepest clause counts, in any position.
     let beside = |deep: String| {
         format!(
             r#"{{"constraint_type":"any","constraints":[{},{deep},{}]}}"#,
@@ -223,7 +223,7 @@ fn optional_is_read_from_an_entry_of_any_type_and_from_no_clause() {
 }
 
 #[test]
-fn a_set_is_the_same_however_it_is_written() {
+fn a_set_is_the_same_in_any_notation() {
     assert_eq!(constraint(&one_of("[1,2,2,1.0]")), constraint(&one_of("[2e0,1]")));
     assert_eq!(value(r#"{"b":1,"a":-0}"#), value(r#"{"a":0,"b":1.0}"#));
 }

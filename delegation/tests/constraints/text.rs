@@ -1,4 +1,4 @@
-//! Constraints and values as JSON texts, written shortly.
+//! Short notations for constraints and values as JSON texts.
 
 use credence_delegation::constraint::{Constraint, Fault};
 use credence_delegation::json::Json;
@@ -20,7 +20,7 @@ pub(crate) const TYPES: [&str; 9] = [
 /// MAX_CONSTRAINT_DEPTH, as the draft recommends it (section 3.4).
 pub(crate) const DEPTH: usize = 32;
 
-/// Reads a constraint that must be well-formed.
+/// Reads a well-formed constraint.
 #[track_caller]
 pub(crate) fn constraint(text: &str) -> Constraint {
     read(text).unwrap_or_else(|fault| panic!("{text}: {fault}")).0
@@ -32,7 +32,7 @@ pub(crate) fn read(text: &str) -> Result<(Constraint, bool), Fault> {
     Constraint::parse_entry(&json(text))
 }
 
-/// Reads an argument that must be admissible.
+/// Reads an admissible argument.
 #[track_caller]
 pub(crate) fn value(text: &str) -> Value {
     argument(text).unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -105,7 +105,7 @@ pub(crate) fn range(interval: &str) -> String {
     )
 }
 
-/// `leaf` inside so many levels of `all` or `any` that the whole is `depth` deep, as section 3.4 counts.
+/// `leaf` inside so many levels of `all` or `any` that the depth is `depth`, counted as in section 3.4.
 pub(crate) fn nested(kind: &str, depth: usize, leaf: String) -> String {
     (1..depth).fold(leaf, |inner, _| with(kind, "constraints", &format!("[{inner}]")))
 }

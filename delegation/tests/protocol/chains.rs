@@ -1,4 +1,4 @@
-//! Chains, step by step in the order of the draft's section 8. In each case one thing is wrong.
+//! Chains, step by step in the order of the draft's section 8. Each case has one fault.
 
 use crate::common::*;
 use credence_delegation::{
@@ -6,7 +6,7 @@ use credence_delegation::{
 };
 
 #[test]
-fn a_root_and_a_derived_token_that_are_right_verify() {
+fn a_valid_root_and_a_valid_derived_token_verify() {
     let root = root().with("sub", "\"ada\"").with("rev_epoch", "7").signed(&anchor());
     let child = child(&root).signed(&alice());
     let chain = verify(&[&root, &child]).unwrap();
@@ -59,7 +59,7 @@ fn ids_that_differ_in_spelling_only_are_the_same() {
 }
 
 #[test]
-fn step_3a_takes_one_type_and_the_listed_algorithms() {
+fn step_3a_accepts_one_type_and_the_listed_algorithms() {
     let payload = root().json();
     for header in [
         r#"{"alg":"none","typ":"aat+jwt"}"#,
@@ -111,7 +111,7 @@ fn an_anchor_may_allow_the_older_name_of_its_algorithm() {
 }
 
 #[test]
-fn step_3b_takes_the_anchors_signature_and_no_key_from_the_header() {
+fn step_3b_accepts_the_anchors_signature_and_no_key_from_the_header() {
     assert_eq!(denied_at(&[&root().signed(&mallory())]), "3b");
     let header = format!(
         r#"{{"alg":"Ed25519","typ":"aat+jwt","jwk":{}}}"#,
@@ -126,7 +126,7 @@ fn step_3b_takes_the_anchors_signature_and_no_key_from_the_header() {
 }
 
 #[test]
-fn step_3b_takes_strict_json_with_whole_seconds() {
+fn step_3b_accepts_strict_json_with_whole_seconds() {
     let duplicate = format!("{},\"exp\":{}}}", root().json().strip_suffix('}').unwrap(), NOW + 99);
     let nested = root().with("x", r#"{"a":1,"a":2}"#).json();
     for payload in [duplicate, nested] {
@@ -152,7 +152,7 @@ fn step_3b_takes_strict_json_with_whole_seconds() {
 }
 
 #[test]
-fn steps_3c_to_3n_take_a_root_that_is_right() {
+fn steps_3c_to_3n_accept_only_a_valid_root() {
     let n = |offset: i64| (NOW + offset).to_string();
     for (claim, json, step) in [
         ("del_depth", "1".to_owned(), "3c"),
@@ -246,7 +246,7 @@ fn other_authorization_details_are_ignored() {
 }
 
 #[test]
-fn step_4_takes_the_parent_holders_signature() {
+fn step_4_accepts_the_parent_holders_signature() {
     let root = root().signed(&anchor());
     let child = child(&root);
     assert_eq!(
@@ -270,7 +270,7 @@ fn step_4_takes_the_parent_holders_signature() {
 }
 
 #[test]
-fn steps_4b_to_4q_take_a_derived_token_that_is_right() {
+fn steps_4b_to_4q_accept_only_a_valid_derived_token() {
     let root = root().signed(&anchor());
     let n = |offset: i64| (NOW + offset).to_string();
     for (claim, json, step) in [
@@ -435,7 +435,7 @@ fn a_chain_knows_how_much_memory_it_takes() {
 }
 
 #[test]
-fn an_expired_token_does_not_tell_whom_we_trust() {
+fn an_expired_token_does_not_reveal_the_trust_anchors() {
     let expired = || root().with("exp", (NOW - 1).to_string());
     let known = denied_at(&[&expired().signed(&mallory())]);
     let unknown = denied_at(&[&expired().with("iss", "\"https://other.example\"").signed(&mallory())]);
@@ -454,7 +454,7 @@ fn a_large_header_is_not_read() {
 }
 
 #[test]
-fn an_empty_set_of_capabilities_stays_empty_and_is_no_leaf() {
+fn an_empty_set_of_capabilities_stays_empty_and_is_not_a_leaf() {
     let root = root().signed(&anchor());
     let none = child(&root).with("authorization_details", "[]").signed(&alice());
     let chain = verify(&[&root, &none]).unwrap();
@@ -467,7 +467,7 @@ fn an_empty_set_of_capabilities_stays_empty_and_is_no_leaf() {
 }
 
 #[test]
-fn tokens_can_not_be_left_out_or_swapped() {
+fn tokens_cannot_be_left_out_or_swapped() {
     let root = root().signed(&anchor());
     let first = child(&root).signed(&alice());
     let second = child(&first)
@@ -484,8 +484,8 @@ fn tokens_can_not_be_left_out_or_swapped() {
 }
 
 #[test]
-fn a_request_that_will_be_denied_anyway_buys_no_signature() {
-    // The signatures are wrong; that the cheaper fault is named shows that nobody looked at them.
+fn an_invalid_chain_is_denied_before_signatures_are_checked() {
+    // The signatures are invalid too. The denial names the cheaper fault, so the signatures were not checked.
     let expired = root().with("exp", (NOW - 1).to_string()).signed(&mallory());
     assert_eq!(denied_at(&[&expired]), "3e");
     let foreign = root().with("iss", "\"https://other.example\"").signed(&mallory());
@@ -496,8 +496,8 @@ fn a_request_that_will_be_denied_anyway_buys_no_signature() {
 }
 
 #[test]
-fn what_the_unsigned_scan_saw_does_not_decide() {
-    // The scan sees the second `iss`, which picks the anchor; the strict parse then refuses the pair.
+fn the_unsigned_scan_does_not_decide() {
+    // The scan sees the second `iss`, which selects the anchor. The strict parser then refuses the duplicate.
     let payload = root().json().replacen("{", r#"{"iss":"https://evil.example","#, 1);
     assert_eq!(
         denied_at(&[&sign(&anchor(), r#"{"alg":"Ed25519","typ":"aat+jwt"}"#, &payload)]),

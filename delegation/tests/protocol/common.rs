@@ -1,4 +1,4 @@
-//! Tokens made by hand, so that they can be wrong in one place at a time.
+//! Tokens made by hand, so that a test can make any one part wrong.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(crate) const NOW: i64 = 1_800_000_000;
 pub(crate) const ISSUER: &str = "https://id.example.com";
 pub(crate) const AUDIENCE: &str = "https://payments.example";
 
-/// Who is who in these tests: the trust anchor's key, and the holders along the chain.
+/// The keys of these tests: the trust anchor's, and those of the chain's holders.
 pub(crate) fn anchor() -> SigningKey {
     SigningKey::from_seed(&[1; 32])
 }
@@ -68,7 +68,7 @@ impl Claims {
 
 pub(crate) const TOOLS: &str = r#"{"pay":{"account":{"constraint_type":"exact","value":"a1"},"amount":{"constraint_type":"range","max":100}},"read":{}}"#;
 
-/// A root for alice that is right in every way.
+/// A valid root for alice.
 pub(crate) fn root() -> Claims {
     Claims::new(&[
         ("jti", "\"root\""),
@@ -82,7 +82,7 @@ pub(crate) fn root() -> Claims {
     .tools(TOOLS)
 }
 
-/// A token that alice derives from `parent` for bob, right in every way.
+/// A valid token that alice derives from `parent` for bob.
 pub(crate) fn child(parent: &str) -> Claims {
     Claims::new(&[
         ("jti", "\"child\""),
@@ -99,7 +99,7 @@ pub(crate) fn child(parent: &str) -> Claims {
     )
 }
 
-/// A proof for `leaf` that is right in every way.
+/// A valid proof for `leaf`.
 pub(crate) fn proof(leaf: &str, leaf_id: &str, tool: &str, arguments: &str) -> Claims {
     Claims::new(&[
         ("jti", "\"proof\""),
@@ -166,7 +166,7 @@ pub(crate) fn audience() -> Vec<String> {
     vec![AUDIENCE.to_owned()]
 }
 
-/// Verifies a proof under a chain, and that it covers the invocation.
+/// Verifies a proof under a chain, and that it is for this invocation.
 pub(crate) fn prove(chain: &VerifiedChain, proof: &str, tool: &str, arguments: &Arguments) -> Result<(), Denial> {
     let limits = Limits::default();
     Proof::parse(proof, &limits)?
@@ -190,7 +190,7 @@ pub(crate) fn arguments(json: &str) -> Arguments {
     Arguments::from_json(json.as_object().unwrap()).unwrap()
 }
 
-/// Whether a chain has all tokens of a verified one first, signatures included.
+/// Whether a chain starts with all tokens of a verified one, signatures included.
 pub(crate) fn begins_with(chain: &[&str], known: &VerifiedChain) -> bool {
     let beginning = chain.get(..known.tokens().count());
     beginning.is_some_and(|tokens| chain_digest(tokens.join("~")) == known.digest())

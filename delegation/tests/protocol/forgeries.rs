@@ -1,4 +1,4 @@
-//! Forgeries that comparable systems have fallen for, each refused by name. The step is the draft's section 8.
+//! Forgeries that similar systems have accepted, each refused by its step in the draft's section 8.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -52,7 +52,7 @@ fn a_key_taken_from_the_tokens_own_header() {
 
 #[test]
 fn an_algorithm_that_is_another_or_none() {
-    // CVE-2015-9235 and its kin: none in any spelling, and the public key taken for an HMAC secret.
+    // CVE-2015-9235 and similar ones: `none` in any spelling, and the public key as an HMAC secret.
     for alg in ["none", "None", "nOnE", "", "HS256", "RS256", "ES256", "ES256K", "EdDSA"] {
         let header = format!(r#"{{"alg":"{alg}","typ":"aat+jwt"}}"#);
         let signed = sign(&anchor(), &header, &root().json());
@@ -122,11 +122,11 @@ fn a_chain_whose_revocation_epoch_is_not_under_the_signature() {
     for epoch in [root().with("rev_epoch", "8"), root()] {
         assert_eq!(denied_at(&[&with_payload(&token, &epoch.json())]), "3b");
     }
-    // A derived token cannot move its root's epoch, nor speak for somebody else.
+    // A derived token cannot change its root's epoch or subject.
     let moved = child(&token).with("rev_epoch", "8").with("sub", "\"eve\"");
     let chain = verify(&[&token, &moved.signed(&alice())]).unwrap();
     assert_eq!((chain.root_epoch(), &chain.principal().subject), (Some(7), &None));
-    // Nor does the header, or whatever else is not signed, count.
+    // Neither can the header, or any other unsigned part.
     let header = r#"{"alg":"Ed25519","typ":"aat+jwt","rev_epoch":9,"sub":"eve"}"#;
     let chain = verify(&[&sign(&anchor(), header, &root().with("rev_epoch", "7").json())]).unwrap();
     assert_eq!((chain.root_epoch(), &chain.principal().subject), (Some(7), &None));
@@ -183,7 +183,8 @@ fn a_parent_swapped_under_a_child() {
     let under_narrow = child(&narrow).signed(&alice());
     assert!(verify(&[&narrow, &under_narrow]).is_ok());
     assert_eq!(denied_at(&[&wide, &under_narrow]), "4q");
-    // The parent's hash is of its signing input. Another signature over it is the same token, not another parent.
+    // The parent's hash is of its signing input. The same input with another signature is the same token, not another
+    // parent.
     let by_mallory = with_signature(&narrow, &mallory().sign(signing_input(&narrow).as_bytes()));
     assert_eq!(denied_at(&[&by_mallory, &under_narrow]), "3b");
     let orphan = child(&narrow).without("par_hash").signed(&alice());
@@ -191,7 +192,7 @@ fn a_parent_swapped_under_a_child() {
 }
 
 #[test]
-fn a_wildcard_that_is_widened_on_the_way() {
+fn a_wildcard_that_is_widened_down_the_chain() {
     let grant = |amount: &str| format!(r#"{{"pay":{{"amount":{amount}}}}}"#);
     let wildcard = r#"{"constraint_type":"wildcard"}"#;
     for bound in [
@@ -244,7 +245,7 @@ fn an_argument_that_a_duplicate_member_hides() {
 }
 
 #[test]
-fn a_number_that_doubles_can_not_keep() {
+fn a_number_that_doubles_cannot_keep() {
     // 2^53+1 is 2^53 to every JSON library that reads doubles: two parties would see two numbers (draft section 3.4).
     for number in ["9007199254740993", "-9007199254740993", "1e400", "9007199254740993.0"] {
         let exact = format!(r#"{{"pay":{{"amount":{{"constraint_type":"exact","value":{number}}}}}}}"#);
@@ -256,7 +257,7 @@ fn a_number_that_doubles_can_not_keep() {
             "{number}"
         );
     }
-    // The last that they keep, against its neighbour.
+    // The last one that doubles keep, with its neighbour.
     let exact = r#"{"pay":{"amount":{"constraint_type":"exact","value":9007199254740991}}}"#;
     let token = root().tools(exact).signed(&anchor());
     let chain = verify(&[&token]).unwrap();
@@ -288,8 +289,8 @@ fn a_key_of_small_order_that_anything_verifies_under() {
 
 #[test]
 fn a_key_that_is_encoded_in_another_way() {
-    // y + p for every y below 19 that is the coordinate of a point: what RFC 8032, section 5.1.3, rejects and lax
-    // decoders reduce.
+    // y + p for every y below 19 that is the coordinate of a point. RFC 8032, section 5.1.3, rejects them, and lax
+    // decoders reduce them.
     let mut tried = 0;
     for y in 0u8..19 {
         for sign_bit in [0, 0x80] {
@@ -303,7 +304,7 @@ fn a_key_that_is_encoded_in_another_way() {
         }
     }
     assert!(tried >= 4, "{tried}");
-    // x = 0 with its sign set is another such encoding of the identity.
+    // x = 0 with its sign bit set is another such encoding of the identity.
     let mut negative_zero = [0; 32];
     negative_zero[0] = 1;
     negative_zero[31] = 0x80;
@@ -312,12 +313,15 @@ fn a_key_that_is_encoded_in_another_way() {
 
 #[test]
 fn a_signature_whose_point_is_encoded_in_another_way() {
-    // The identity as p + 1: whoever decodes R, instead of comparing it as it stands, accepts this.
+    // The identity as p + 1: a verifier that decodes R, instead of comparing its bytes, accepts this.
     let mut identity = [0xff; 32];
     identity[0] = 0xee;
     identity[31] = 0x7f;
     let (signed, signature) = signed_with(&identity, Scalar::ZERO);
-    assert!(lax(&signed, &signature), "it is a forgery only if somebody accepts it");
+    assert!(
+        lax(&signed, &signature),
+        "it is a forgery only if some verifier accepts it"
+    );
     assert_eq!(denied_at(&[&with_signature(&format!("{signed}."), &signature)]), "3b");
     let mut canonical = [0; 32];
     canonical[0] = 1;
@@ -332,12 +336,15 @@ fn a_signature_whose_point_is_encoded_in_another_way() {
 
 #[test]
 fn a_signature_whose_point_has_a_part_of_small_order() {
-    // R + T for a T of small order: verifiers who clear the cofactor accept it, those who do not refuse it.
+    // R + T for a T of small order. Verifiers that clear the cofactor accept it; the others refuse it.
     let nonce = Scalar::from(7u8);
     let honest = ED25519_BASEPOINT_POINT * nonce;
     for torsion in EIGHT_TORSION {
         let (signed, signature) = signed_with(&(honest + torsion).compress().to_bytes(), nonce);
-        assert!(lax(&signed, &signature), "it is a forgery only if somebody accepts it");
+        assert!(
+            lax(&signed, &signature),
+            "it is a forgery only if some verifier accepts it"
+        );
         let chain = verify(&[&with_signature(&format!("{signed}."), &signature)]);
         assert_eq!(
             chain.is_ok(),
@@ -363,7 +370,7 @@ fn a_signature_whose_s_is_not_below_the_group_order() {
 
 #[test]
 fn a_token_named_by_its_signature() {
-    // ECDSA signatures come in pairs: (r, n - s) verifies wherever (r, s) does. Nothing may hang on which one it is.
+    // ECDSA signatures come in pairs: if (r, s) is valid, so is (r, n - s). Nothing may depend on which one it is.
     let phone = SigningKey::from_secret(credence_delegation::KeyType::P256, &[7; 32]).unwrap();
     let issuer = TrustAnchors::new([TrustAnchor {
         algorithms: Algorithms::new([Algorithm::Es256]),
@@ -427,7 +434,7 @@ fn verify_with(chain: &[&str], anchors: &TrustAnchors) -> Result<VerifiedChain, 
     })
 }
 
-/// A root token's signing input, and a signature over it by the anchor that states this R.
+/// A root token's signing input, and a signature over it by the anchor with this R.
 fn signed_with(r: &[u8; 32], nonce: Scalar) -> (String, [u8; 64]) {
     let token = root().signed(&anchor());
     let input = signing_input(&token).to_owned();
@@ -438,7 +445,7 @@ fn signed_with(r: &[u8; 32], nonce: Scalar) -> (String, [u8; 64]) {
     (input, signature)
 }
 
-/// The verdict of a verifier who decodes R as it comes and clears the cofactor (RFC 8032, section 5.1.7, allows that).
+/// The result of a verifier that decodes any R and clears the cofactor, which RFC 8032, section 5.1.7, allows.
 fn lax(input: &str, signature: &[u8; 64]) -> bool {
     let r: [u8; 32] = signature[..32].try_into().unwrap();
     let s = Scalar::from_canonical_bytes(signature[32..].try_into().unwrap()).unwrap();
@@ -477,7 +484,7 @@ fn signature(token: &str) -> Vec<u8> {
     URL_SAFE_NO_PAD.decode(token.rsplit_once('.').unwrap().1).unwrap()
 }
 
-/// The token under another payload, with the signature left as it is.
+/// The token with another payload and the same signature.
 fn with_payload(token: &str, payload: &str) -> String {
     let signature = token.rsplit_once('.').unwrap().1;
     format!(

@@ -34,7 +34,7 @@ fn step_6b_grants_what_the_leaf_names_and_nothing_else() {
 }
 
 #[test]
-fn step_6c_takes_a_chain_that_is_meant_for_us() {
+fn step_6c_accepts_a_chain_for_our_audience() {
     let ours = audience();
     let policy = |require_chain_audience| AudiencePolicy {
         identifiers: &ours,
@@ -74,7 +74,7 @@ fn step_6c_takes_a_chain_that_is_meant_for_us() {
 }
 
 #[test]
-fn step_7_takes_a_proof_that_is_right() {
+fn step_7_accepts_only_a_valid_proof() {
     let token = root().signed(&anchor());
     let chain = verify(&[&token]).unwrap();
     let args = r#"{"account":"a1","amount":5}"#;
@@ -150,7 +150,7 @@ fn step_7_takes_a_proof_that_is_right() {
 }
 
 #[test]
-fn step_7h_takes_a_nonce_that_was_issued() {
+fn step_7h_accepts_a_nonce_that_was_issued() {
     let token = root().signed(&anchor());
     let chain = verify(&[&token]).unwrap();
     let limits = Limits::default();

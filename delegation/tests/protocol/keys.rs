@@ -1,4 +1,4 @@
-//! Which keys may sign what: algorithms, kinds of keys, and principals with several of them.
+//! Which keys may sign what: algorithms, kinds of keys, and principals with several keys.
 
 use credence_delegation::{
     Algorithm, Algorithms, Cause, Chain, Denial, KeyType, Limits, PublicKey, SigningKey, TrustAnchor, TrustAnchors,

@@ -1,4 +1,4 @@
-//! What is minted verifies, and what would not verify is not minted.
+//! Minted tokens verify, and tokens that would not verify are not minted.
 
 use crate::common::*;
 use credence_delegation::json::Json;
@@ -84,7 +84,7 @@ fn only_the_holder_derives_and_proves() {
 }
 
 #[test]
-fn what_would_be_denied_is_not_minted() {
+fn an_invalid_token_is_not_minted() {
     let limits = Limits::default();
     let root = mint::root(&root_grant(), &anchor(), &limits).unwrap();
     let denied = |result: Result<String, MintError>| match result {
@@ -112,7 +112,7 @@ fn what_would_be_denied_is_not_minted() {
 }
 
 #[test]
-fn what_the_draft_leaves_to_us_is_checked_too() {
+fn rules_beyond_the_draft_are_checked_too() {
     let mint = |change: &dyn Fn(&mut RootGrant)| {
         let mut root = root_grant();
         change(&mut root);
@@ -128,7 +128,7 @@ fn what_the_draft_leaves_to_us_is_checked_too() {
 }
 
 #[test]
-fn nothing_is_made_from_a_token_that_has_expired() {
+fn no_token_or_proof_is_made_from_an_expired_token() {
     let limits = Limits::default();
     let root = mint::root(&root_grant(), &anchor(), &limits).unwrap();
     let leaf = mint::derive(&root, &grant("leaf", &bob(), r#"{"read":{}}"#), &alice(), &limits).unwrap();

@@ -1,4 +1,4 @@
-//! Chains that begin like one that has been verified before.
+//! Chains that start with the tokens of an already verified one.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use credence_delegation::{
 
 use crate::common::*;
 
-/// root -> child (bob) -> two grandchildren of bob's, mallory's and alice's.
+/// root -> child (bob) -> two grandchildren: one of mallory and one of alice.
 struct Family {
     root: String,
     child: String,
@@ -81,9 +81,9 @@ fn ids(chain: &VerifiedChain) -> Vec<&str> {
     chain.tokens().map(|token| token.id()).collect()
 }
 
-/// Every pair of a known chain and a presented one, right or wrong: what is known changes no answer.
+/// Every pair of a known chain and a presented one, valid or not: a known chain changes no answer.
 #[test]
-fn the_answer_is_the_one_without_a_known_chain() {
+fn a_known_chain_changes_no_answer() {
     let Family {
         root,
         child,
@@ -130,9 +130,9 @@ fn the_answer_is_the_one_without_a_known_chain() {
     }
 }
 
-/// What is stated of a chain's beginning changes no answer.
+/// A stated prefix of a chain changes no answer.
 #[test]
-fn the_answer_is_the_one_of_a_beginning_that_is_stated() {
+fn a_stated_prefix_changes_no_answer() {
     let Family {
         root,
         child,
@@ -173,12 +173,12 @@ fn the_answer_is_the_one_of_a_beginning_that_is_stated() {
             }
         }
     }
-    // Allowed: the beginnings themselves, the child, both grandchildren.
+    // Allowed: the prefixes themselves, the child, both grandchildren.
     assert_eq!((allowed, denied), (5, 7));
 }
 
 #[test]
-fn a_beginning_that_is_stated_and_not_followed_is_looked_at() {
+fn a_chain_that_does_not_start_with_the_known_one_is_parsed_in_full() {
     let Family {
         root,
         child,
@@ -220,7 +220,7 @@ fn a_known_token_with_another_signature_is_not_known() {
 }
 
 #[test]
-fn what_time_took_away_since_is_denied() {
+fn a_known_chain_that_is_no_longer_valid_by_time_is_denied() {
     let Family {
         root,
         child,
@@ -249,7 +249,7 @@ fn what_time_took_away_since_is_denied() {
 }
 
 #[test]
-fn what_configuration_took_away_since_is_denied() {
+fn a_known_chain_that_the_configuration_no_longer_allows_is_denied() {
     let Family {
         root,
         child,
@@ -302,9 +302,9 @@ fn what_configuration_took_away_since_is_denied() {
     }
 }
 
-/// Every pair of configurations, right or wrong: what was verified under the one changes no answer under the other.
+/// Every pair of configurations, valid or not: a chain verified under one changes no answer under the other.
 #[test]
-fn the_answer_is_the_one_of_the_configuration_at_hand() {
+fn only_the_present_configuration_decides() {
     let header = r#"{"alg":"EdDSA","typ":"aat+jwt","kid":"one"}"#;
     let root = root().with("sub", "\"ada\"");
     let roots = [
@@ -332,7 +332,7 @@ fn the_answer_is_the_one_of_the_configuration_at_hand() {
     }
     let mut sets = vec![TrustAnchors::default()];
     sets.extend(single.iter().map(|anchor| TrustAnchors::new([anchor.clone()])));
-    // Of two anchors those are the interesting ones that both have the key.
+    // Of configurations with two anchors, only those are interesting in which both have the key.
     let right: Vec<_> = single
         .iter()
         .filter(|anchor| anchor.issuer == ISSUER && anchor.key == crate::common::anchor().public())

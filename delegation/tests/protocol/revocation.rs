@@ -9,14 +9,14 @@ use credence_delegation::{
     VerifiedChain,
 };
 
-/// A log that has revoked what a test says.
+/// A revocation log with these revocations.
 #[derive(Default)]
 struct Log {
     principal: PrincipalState,
     key: Option<Thumbprint>,
     issuer_floor: Option<UnixTime>,
     log_floor: Option<UnixTime>,
-    /// The ids down to the one that is revoked; one alone wherever it occurs.
+    /// The ids from the root down to the revoked one. A single id counts in any chain.
     delegation: Option<Vec<&'static str>>,
     memory: Memory,
 }
@@ -49,7 +49,7 @@ impl RevocationView for Log {
 
 const SKEW: u64 = 30;
 
-/// A chain of a root and a token derived from it, and who is trusted.
+/// A chain of a root and a token derived from it, and the trust anchors.
 fn joined(epoch: Option<&str>, asserts_subjects: bool) -> (String, TrustAnchors) {
     let mut claims = root().with("sub", "\"ada\"");
     if let Some(epoch) = epoch {
@@ -123,7 +123,7 @@ fn without_an_epoch_the_issuers_time_counts() {
 }
 
 #[test]
-fn whoever_signs_for_himself_has_no_time_to_show() {
+fn a_principal_that_signs_its_own_roots_has_no_trusted_issue_time() {
     assert_eq!(
         check_revocation(&chain(None, false), &at_epoch(3, Some(0)), SKEW),
         Err(RevocationReason::PrincipalRevoked)
@@ -131,7 +131,7 @@ fn whoever_signs_for_himself_has_no_time_to_show() {
 }
 
 #[test]
-fn disabled_keys_issuers_and_delegations_are_denied_whatever_the_epoch() {
+fn disabled_keys_issuers_and_delegations_are_denied_at_any_epoch() {
     let chain = chain(Some("0"), true);
     let disabled = Log {
         principal: PrincipalState {
@@ -163,7 +163,7 @@ fn disabled_keys_issuers_and_delegations_are_denied_whatever_the_epoch() {
     }
 }
 
-/// As a raise does: an issuer whose clock is ahead has dated roots later than it issued them.
+/// As with a raise: an issuer whose clock is ahead has dated roots later than it issued them.
 #[test]
 fn a_floor_revokes_roots_that_are_dated_up_to_the_allowed_skew_after_it() {
     // The root was issued at NOW - 60.
@@ -195,10 +195,10 @@ fn a_floor_revokes_roots_that_are_dated_up_to_the_allowed_skew_after_it() {
     }
 }
 
-/// A holder chooses the ids of the tokens below its own. Here it takes that of another root of the same principal, and
-/// that of a token that another holder derived from the same root.
+/// A holder chooses the ids of the tokens that it derives. Here it reuses the id of another root of the same principal,
+/// and the id of a token that another holder derived from the same root.
 #[test]
-fn a_revocation_that_names_what_a_token_hangs_under_leaves_others_of_the_same_id_alone() {
+fn a_revocation_with_the_ids_above_a_token_leaves_others_of_the_same_id_alone() {
     let (anchors, limits) = (anchors(), Limits::default());
     let (one, two) = (
         root().with("jti", "\"one\"").signed(&anchor()),
@@ -232,13 +232,13 @@ fn a_revocation_that_names_what_a_token_hangs_under_leaves_others_of_the_same_id
     };
     assert!(is_revoked(&["one", "two"], &impostor));
     assert!(!is_revoked(&["one", "two"], &two), "another root");
-    assert!(!is_revoked(&["one", "two"], &sibling), "what hangs under another root");
+    assert!(!is_revoked(&["one", "two"], &sibling), "a token under another root");
     assert!(is_revoked(&["one", "leaf"], &copied));
     assert!(
         !is_revoked(&["one", "leaf"], &sibling),
         "another's token of the same id"
     );
-    // An id alone, as older logs have it, counts wherever it occurs.
+    // An id alone, as in older logs, counts in any chain.
     for joined in [&impostor, &two, &sibling] {
         assert!(is_revoked(&["two"], joined));
     }
@@ -281,7 +281,7 @@ fn a_token_that_lives_longer_than_the_log_remembers_is_refused() {
 }
 
 #[test]
-fn a_token_from_before_what_was_forgotten_is_refused() {
+fn a_token_from_before_the_forgotten_revocations_is_refused() {
     let chain = chain(Some("0"), true);
     let oldest = chain.tokens().map(|token| token.issued_at().0).min().unwrap();
     for (instant, expected) in [(oldest, Ok(())), (oldest + 1, Err(RevocationReason::BeyondMemory))] {
@@ -298,7 +298,7 @@ fn a_token_from_before_what_was_forgotten_is_refused() {
 }
 
 #[test]
-fn what_is_only_presented_is_revoked_for_the_same_reasons() {
+fn an_unverified_chain_is_revoked_for_the_same_reasons() {
     let floor = |issuer_floor, log_floor| Log {
         issuer_floor,
         log_floor,
@@ -348,14 +348,11 @@ fn what_is_only_presented_is_revoked_for_the_same_reasons() {
 }
 
 #[test]
-fn what_no_log_can_be_asked_about_is_refused() {
+fn a_text_that_is_not_a_chain_of_a_known_issuer_is_refused() {
     let (presented, anchors) = joined(None, true);
     let read = |text: &str, anchors: &TrustAnchors| PresentedChain::read(text, anchors, &Limits::default());
     read(&presented, &anchors).unwrap();
-    assert!(
-        read(&presented, &TrustAnchors::default()).is_err(),
-        "an issuer that nobody knows"
-    );
+    assert!(read(&presented, &TrustAnchors::default()).is_err(), "an unknown issuer");
     let (root, derived) = presented.split_once('~').unwrap();
     let longest = format!("{root}{}", format!("~{derived}").repeat(8));
     read(&longest, &anchors).unwrap();

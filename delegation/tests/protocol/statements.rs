@@ -12,7 +12,7 @@ const LOG: &str = "https://revocations.example";
 const HEADER: &str = r#"{"alg":"Ed25519","typ":"revocation+jwt"}"#;
 
 #[test]
-fn what_is_minted_verifies_and_says_what_was_asked_for() {
+fn a_minted_statement_verifies_and_has_the_given_claims() {
     let limits = Limits::default();
     for (revocation, subject) in [
         (Revocation::Epoch(0), Some("ada")),
@@ -52,7 +52,7 @@ fn revoked(under: &[&str], id: &str) -> Revocation {
 }
 
 #[test]
-fn nothing_is_minted_that_would_be_refused() {
+fn an_invalid_statement_is_not_minted() {
     let order = |change: fn(&mut RevocationOrder)| {
         let mut order = RevocationOrder {
             id: "statement".into(),
@@ -135,13 +135,13 @@ fn a_statement_is_a_small_jws_of_its_own_type() {
         refused(&signed(&large)),
         StatementError::Unreadable(Cause::TooLarge { limit: 8192, .. })
     ));
-    // The other way round: a statement is no token.
+    // And a statement is not a token.
     assert_eq!(denied_at(&[&signed(&good())]), "3a");
     assert_eq!(denied_at(&[&signed(&root())]), "3a");
 }
 
 #[test]
-fn what_is_refused_anyway_buys_no_signature() {
+fn an_invalid_statement_is_refused_before_its_signature_is_checked() {
     let by_mallory = |claims: Claims| refused(&sign(&mallory(), HEADER, &claims.json()));
     assert_eq!(by_mallory(good().with("exp", NOW.to_string())), StatementError::Expired);
     assert_eq!(
@@ -156,7 +156,7 @@ fn what_is_refused_anyway_buys_no_signature() {
 }
 
 #[test]
-fn the_claims_are_all_there_and_right() {
+fn every_claim_is_required_and_checked() {
     for name in ["jti", "aud", "iat", "exp", "revoke"] {
         assert_eq!(refused(&signed(&good().without(name))), claim(name), "without {name}");
     }
@@ -232,7 +232,7 @@ fn it_counts_for_its_audience_and_its_time_only() {
 }
 
 #[test]
-fn nobody_revokes_for_another() {
+fn an_issuer_or_principal_revokes_only_its_own() {
     let with = |claims: Claims, asserts_subjects: bool| {
         verify_with(&signed(&claims), &trusting(anchor().public(), asserts_subjects)).map(|verified| {
             let principal = &*verified;
@@ -262,7 +262,7 @@ fn nobody_revokes_for_another() {
     assert_eq!(floor(NOW + 31), Some(claim("revoke.issued_until")));
     assert_eq!(floor(i64::MAX), Some(claim("revoke.issued_until")));
 
-    // Another issuer's key does not help, even where that issuer is trusted too.
+    // Another issuer's key does not help, even if that issuer is trusted too.
     let other = TrustAnchor {
         issuer: "https://other.example".into(),
         ..an_anchor(mallory().public(), true)
@@ -275,7 +275,7 @@ fn nobody_revokes_for_another() {
     );
     let his_key = good().with("revoke", key(&mallory()));
     assert_eq!(verify_with(&signed(&his_key), &both), Err(StatementError::ForeignKey));
-    // A key of both is neither's to revoke.
+    // If both have a key, neither can revoke it.
     let shared = TrustAnchors::new([
         an_anchor(anchor().public(), true),
         an_anchor(mallory().public(), true),
@@ -328,7 +328,7 @@ fn signed(claims: &Claims) -> String {
     sign(&anchor(), HEADER, &claims.json())
 }
 
-/// The error of a claim, whatever it expects.
+/// The error about this claim, with any expectation.
 #[track_caller]
 fn claim(claim: &'static str) -> StatementError {
     StatementError::Unreadable(Cause::Claim { claim, expected: "" })

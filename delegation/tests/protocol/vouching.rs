@@ -1,4 +1,4 @@
-//! Chains for whose signatures somebody else vouches: every other check is made all the same.
+//! Chains with signatures that another worker has verified and vouches for. Every other check is still made.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::common::*;
 
-/// Verifies the chain with somebody's word for the signatures of so many of its first tokens.
+/// Verifies the chain, with the signatures of this many of its first tokens vouched for.
 fn verify_vouched(chain: &[&str], tokens: usize, known: Option<&VerifiedChain>) -> Result<VerifiedChain, Denial> {
     let limits = Limits::default();
     let (anchors, holder_algorithms) = (anchors(), Algorithms::default());
@@ -33,7 +33,7 @@ fn verify_vouched(chain: &[&str], tokens: usize, known: Option<&VerifiedChain>) 
     }
 }
 
-/// A result with everything that is in it.
+/// A result with all its details, as text.
 fn whole(result: &Result<VerifiedChain, Denial>) -> String {
     format!("{result:?}")
 }
@@ -70,10 +70,10 @@ fn with_signature_of(token: &str, other: &str) -> String {
     format!("{signed}.{signature}")
 }
 
-/// Every chain of up to three tokens, right or wrong, with every word for a part of it that is true: the answer is the
-/// one without.
+/// Every chain of up to three tokens, valid or not, with every true statement about a prefix of it. The answer is the
+/// one without a statement.
 #[test]
-fn a_true_word_changes_no_answer() {
+fn vouching_for_verified_signatures_changes_no_answer() {
     let [grandchild, sibling, child, root] = family();
     let forged = with_signature_of(&grandchild, &sibling);
     let bad_child = with_signature_of(&child, &root);
@@ -95,7 +95,7 @@ fn a_true_word_changes_no_answer() {
     let mut compared = 0;
     for chain in &chains {
         let expected = whole(&verify(chain));
-        // First that of all tokens, last that of the root.
+        // First the digest of all tokens, last that of the root.
         for (dropped, digest) in digests(chain).iter().enumerate() {
             if verified.contains(digest) {
                 for known in known.iter().map(Some).chain([None]) {
@@ -110,7 +110,7 @@ fn a_true_word_changes_no_answer() {
 }
 
 #[test]
-fn a_presented_beginning_has_the_digest_of_the_chain_it_makes_and_of_nothing_else() {
+fn a_presented_prefix_has_the_digest_of_its_own_chain_only() {
     let [grandchild, sibling, child, root] = family();
     let chains: [&[&str]; 5] = [
         &[&root],
@@ -133,7 +133,7 @@ fn a_presented_beginning_has_the_digest_of_the_chain_it_makes_and_of_nothing_els
 }
 
 #[test]
-fn nothing_is_vouched_for_that_a_known_chain_has() {
+fn tokens_of_a_known_chain_need_no_vouching() {
     let [grandchild, _, child, root] = family();
     let known = verify(&[&root, &child]).unwrap();
     let limits = Limits::default();
@@ -145,7 +145,7 @@ fn nothing_is_vouched_for_that_a_known_chain_has() {
 }
 
 #[test]
-fn a_word_for_the_parent_is_none_for_the_leaf() {
+fn vouching_for_the_parent_does_not_cover_the_leaf() {
     let [grandchild, sibling, child, root] = family();
     let forged = with_signature_of(&grandchild, &sibling);
     let chain = [root.as_str(), &child, &forged];
@@ -155,7 +155,7 @@ fn a_word_for_the_parent_is_none_for_the_leaf() {
 }
 
 #[test]
-fn what_configuration_has_taken_away_is_denied_whoever_vouches() {
+fn a_vouched_chain_that_the_configuration_no_longer_allows_is_denied() {
     let [_, _, child, root] = family();
     let limits = Limits::default();
     let chain = Chain::parse([root.as_str(), &child], &limits).unwrap();
@@ -195,7 +195,7 @@ fn what_configuration_has_taken_away_is_denied_whoever_vouches() {
     assert_eq!(step(ours, &anchors(), &es256), Err("4a"));
 }
 
-/// Claims that are wrong for some token, or right.
+/// Claims that may be wrong for some token.
 fn changes() -> impl Strategy<Value = Vec<(usize, &'static str, String)>> {
     let times = [
         NOW - 7200,
@@ -226,7 +226,7 @@ fn changes() -> impl Strategy<Value = Vec<(usize, &'static str, String)>> {
         text(&["\"ada\"", "\"\"", "7"]).prop_map(|json| ("sub", json)),
         text(&["0", "-1", "9007199254740992", "\"1\""]).prop_map(|json| ("rev_epoch", json)),
         text(&["\"https://id.example.com\"", "\"https://other.example\"", "7"]).prop_map(|json| ("iss", json)),
-        text(&["\"nobody's\"", "null"]).prop_map(|json| ("par_hash", json)),
+        text(&["\"wrong\"", "null"]).prop_map(|json| ("par_hash", json)),
         text(&["\"a\"", "[\"a\",7]", "{}"]).prop_map(|json| ("aud", json)),
         text(&["{}", "[]", "{\"jwk\":{}}"]).prop_map(|json| ("cnf", json)),
         text(&["[]", "7"]).prop_map(|json| ("authorization_details", json)),
@@ -243,10 +243,9 @@ fn changes() -> impl Strategy<Value = Vec<(usize, &'static str, String)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Tokens that say what they should not, signed by whom they should be: no check is left out because somebody
-    /// vouches for the signatures.
+    /// Tokens with wrong claims and valid signatures: vouching for signatures skips no other check.
     #[test]
-    fn whatever_else_is_wrong_is_found_in_the_same_place(changes in changes()) {
+    fn every_other_error_is_found_at_the_same_step(changes in changes()) {
         let changed = |token: usize, claims: Claims| {
             changes
                 .iter()

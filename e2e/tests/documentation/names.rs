@@ -9,7 +9,7 @@ use credence_e2e::artefacts::Artefacts;
 use super::page::{Page, repository};
 
 #[test]
-fn what_the_code_knows_is_what_the_reference_says() {
+fn the_generated_reference_is_up_to_date() {
     let credence = Artefacts::from_environment().unwrap().credence;
     let mut script = Command::new("python3");
     script.arg(repository().join("scripts/reference.py")).arg("--check");

@@ -11,7 +11,7 @@ use credence_e2e::{Stack, StackOptions};
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../envoy-config/envoy.yaml");
 
 /// An error in envoy-config/envoy.yaml, and its message.
-fn mistakes() -> [(Replacement, [&'static str; 2]); 5] {
+fn errors() -> [(Replacement, [&'static str; 2]); 5] {
     let once = |text: &str, by: &str| Replacement::once(text, by);
     [
         (once("default: deny", "defautl: deny"), ["defautl", "unknown field"]),
@@ -34,8 +34,8 @@ fn credence(folder: &Path) -> Credence {
 
 #[test]
 fn envoy_does_not_start_with_an_error_and_says_where_it_is() {
-    for (mistake, hints) in mistakes() {
-        let said = Stack::refuse(std::slice::from_ref(&mistake)).unwrap();
+    for (error, hints) in errors() {
+        let said = Stack::refuse(std::slice::from_ref(&error)).unwrap();
         assert!(
             hints.iter().all(|hint| said.contains(hint)),
             "{hints:?} are not in:\n{said}"
@@ -47,9 +47,9 @@ fn envoy_does_not_start_with_an_error_and_says_where_it_is() {
 fn config_check_finds_the_same_errors_beforehand() {
     let folder = tempfile::tempdir().unwrap();
     let shipped = fs::read_to_string(SHIPPED).unwrap();
-    for (mistake, hints) in mistakes() {
+    for (error, hints) in errors() {
         let file = folder.path().join("envoy.yaml");
-        fs::write(&file, shipped.replace(&mistake.text, &mistake.by)).unwrap();
+        fs::write(&file, shipped.replace(&error.text, &error.by)).unwrap();
         let said = credence(folder.path())
             .run(["config", "check", file.to_str().unwrap()])
             .unwrap_err()

@@ -130,7 +130,7 @@ fn received(reply: &Reply) -> Received {
 }
 
 #[track_caller]
-fn assert_hears_of_nobody(received: &Received) {
+fn assert_gets_no_identity(received: &Received) {
     assert_eq!(received.identity_headers(), [""; 0], "{received:?}");
     assert!(!format!("{received:?}").contains("mallory"), "{received:?}");
 }
@@ -154,14 +154,14 @@ fn an_allowed_path_gets_only_the_principals_identity() {
 #[test]
 fn a_public_path_gets_no_identity() {
     for received in received_by_either(stack(), &Request::get("/healthz")) {
-        assert_hears_of_nobody(&received);
+        assert_gets_no_identity(&received);
     }
 }
 
 #[test]
 fn a_path_that_no_rule_covers_gets_no_identity() {
     for received in received_by_either(stack(), &Request::get("/elsewhere").delegation(alice())) {
-        assert_hears_of_nobody(&received);
+        assert_gets_no_identity(&received);
     }
 }
 
@@ -170,7 +170,7 @@ fn a_path_in_shadow_gets_no_identity_whether_or_not_it_would_be_allowed() {
     let book = || Request::get("/v1/watched/book");
     for request in [book(), book().delegation("no token"), book().delegation(alice())] {
         for received in received_by_either(stack(), &request) {
-            assert_hears_of_nobody(&received);
+            assert_gets_no_identity(&received);
         }
     }
 }
@@ -240,7 +240,7 @@ fn an_upgrade_gets_the_principals_identity_or_none() {
     assert_hears_of_alice(&delegated);
     let public = seen(upgrade("/v1/open-socket"), "public");
     assert_eq!(public.header("upgrade"), Some("websocket"), "{public:?}");
-    assert_hears_of_nobody(&public);
+    assert_gets_no_identity(&public);
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn trailers_carry_no_identity() {
             if is_delegated {
                 assert_hears_of_alice(&received);
             } else {
-                assert_hears_of_nobody(&received);
+                assert_gets_no_identity(&received);
             }
         }
     }

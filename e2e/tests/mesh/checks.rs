@@ -36,7 +36,7 @@ fn istioctl_validates_every_file() {
 #[ignore = "needs Istio: make test-mesh"]
 fn istioctl_finds_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    for (file, text, mistake) in [
+    for (file, text, error) in [
         (
             "wasmplugin.yaml",
             "failStrategy: FAIL_RELOAD",
@@ -49,9 +49,9 @@ fn istioctl_finds_an_error() {
         let shipped = shipped::read(file).unwrap();
         assert!(shipped.contains(text), "{file} has no {text}");
         let changed = folder.path().join("changed.yaml");
-        std::fs::write(&changed, shipped.replacen(text, mistake, 1)).unwrap();
+        std::fs::write(&changed, shipped.replacen(text, error, 1)).unwrap();
         let (is_valid, said) = istioctl(&["validate", "-f"], &[&changed]);
-        assert!(!is_valid, "{file} with {mistake}: {said}");
+        assert!(!is_valid, "{file} with {error}: {said}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Goes through the ledger in order and remembers, durably, how far it came.
+//! Follows the ledger in order, and stores its progress durably.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ pub(crate) struct Follower {
     reader: LedgerReader,
     sender: Sender,
     cursor: Cursor,
-    /// The log's id.
+    /// The `log_id`.
     instance: String,
     metrics: Arc<Metrics>,
-    /// Records that a request may have; fewer for a while after one was too large.
+    /// The number of records in a request; smaller for a while after a request was too large.
     at_once: usize,
-    /// Read and mapped, and not yet sent; the first is the cursor's.
+    /// Records that were read and mapped, but not yet sent. The first one is at the cursor.
     pending: Vec<LogRecord>,
 }
 
@@ -66,8 +66,8 @@ impl Follower {
         })
     }
 
-    /// Sends for as long as it is polled. It can be dropped at any time: what was taken since the cursor was written is
-    /// sent again then.
+    /// Sends for as long as it is polled. It can be dropped at any time: records that were sent since the cursor was
+    /// last written are then sent again.
     pub(crate) async fn follow(mut self) {
         let mut growth = self.reader.growth();
         let mut pauses = PAUSES.build();
@@ -79,7 +79,7 @@ impl Follower {
                 Ok(Some(size)) => {
                     self.cursor.write().await;
                     if growth.wait_for(|now| *now > size).await.is_err() {
-                        // The ledger grows no more.
+                        // The ledger will not grow any more.
                         std::future::pending().await
                     }
                 }
@@ -91,10 +91,12 @@ impl Follower {
                         message,
                         next = self.cursor.next,
                         seconds = pause.as_secs_f64(),
-                        "the OpenTelemetry collector did not take evidence; it will be sent again (the ledger is not affected)"
+                        "the OpenTelemetry collector did not accept evidence; it will be sent again (the ledger is not \
+                         affected)"
                     );
                     self.cursor.write().await;
-                    // Read again then: what is erased while the collector is away must not be sent afterwards.
+                    // They are read again later: records that are erased while the collector is unavailable must not be
+                    // sent.
                     self.pending = Vec::new();
                     tokio::time::sleep(pause).await;
                 }
@@ -102,7 +104,7 @@ impl Follower {
         }
     }
 
-    /// Sends what comes next; the ledger's size, if all of it was sent.
+    /// Sends the next records. Returns the ledger's size if all were sent.
     async fn step(&mut self) -> Result<Option<u64>, Delay> {
         if self.pending.is_empty()
             && let Some(size) = self.read().await?
@@ -124,7 +126,7 @@ impl Follower {
                     tracing::warn!(
                         refused,
                         message,
-                        "the OpenTelemetry collector took evidence and complained"
+                        "the OpenTelemetry collector accepted evidence with a warning"
                     );
                 }
                 self.metrics.sent.inc_by(sent - refused);
@@ -139,7 +141,7 @@ impl Follower {
                     message,
                     first = self.cursor.next,
                     records = sent,
-                    "the OpenTelemetry collector refuses records for good; they are in the ledger only"
+                    "the OpenTelemetry collector refuses records permanently; they are in the ledger only"
                 );
                 self.metrics.refused.inc_by(sent);
             }
@@ -151,12 +153,12 @@ impl Follower {
         Ok(None)
     }
 
-    /// Reads what comes next; the ledger's size, if there is nothing.
+    /// Reads the next records. Returns the ledger's size if there are none.
     async fn read(&mut self) -> Result<Option<u64>, Delay> {
         let (reader, next) = (self.reader.clone(), self.cursor.next);
         let reading = tokio::task::spawn_blocking(move || {
             let held = held(&reader)?;
-            // Records that are gone cannot be sent; and a ledger that was restored may be shorter than it was.
+            // Removed records cannot be sent. A restored ledger may be shorter than before.
             let from = next.clamp(held.start, held.end);
             let records = reader.records(from..held.end.min(from.saturating_add(MAX_RECORDS as u64)));
             let mapped = records
@@ -176,24 +178,24 @@ impl Follower {
             self.metrics.missed.inc_by(missed);
             tracing::error!(
                 missed,
-                "evidence was removed from the ledger before the OpenTelemetry collector took it"
+                "evidence was removed from the ledger before the OpenTelemetry collector accepted it"
             );
         } else if from < next {
             tracing::warn!(
                 next,
                 size = held.end,
-                "the ledger is shorter than it was; going on at its end"
+                "the ledger is shorter than it was; the export continues at its end"
             );
         }
         self.cursor.advance(from).await;
         if from < held.end && mapped.is_empty() {
-            return Err(failed(format!("the ledger has no record {from}, which it should have")));
+            return Err(failed(format!("the ledger lacks record {from}")));
         }
         self.pending = mapped;
         Ok(self.pending.is_empty().then_some(held.end))
     }
 
-    /// While nothing is taken too: what waits grows.
+    /// Called while nothing is accepted, too, because the backlog grows.
     fn note_waiting(&self) {
         if let Ok(held) = held(&self.reader) {
             let waiting = held.end.saturating_sub(self.cursor.next);
@@ -201,7 +203,7 @@ impl Follower {
         }
     }
 
-    /// How many of the pending records make one request; at least one.
+    /// The number of pending records that fit one request; at least one.
     fn fitting(&self) -> usize {
         let mut bytes = 0;
         let fitting = self.pending.iter().take(self.at_once).take_while(|record| {
@@ -212,14 +214,14 @@ impl Follower {
     }
 }
 
-/// The indexes that can be read. A ledger that could not be opened is not empty: what it holds is not known.
+/// The readable indexes. If the ledger could not be opened, they are unknown, not empty.
 fn held(reader: &LedgerReader) -> Result<Range<u64>, String> {
     reader.records(0..0).map_err(|error| error.to_string())?;
     let first = reader.first();
     Ok(first..reader.size().max(first))
 }
 
-/// It has to be tried again.
+/// The step must be tried again.
 struct Delay {
     after: Option<Duration>,
     message: String,
@@ -247,16 +249,16 @@ impl Cursor {
             Err(error) => {
                 tracing::warn!(
                     error,
-                    "how far evidence was sent could not be written; more of it is sent again after a restart"
+                    "the progress of the export could not be saved; after a restart, more evidence is sent again"
                 );
             }
         }
     }
 }
 
-/// Records of one request.
+/// Records in one request.
 const MAX_RECORDS: usize = 1_000;
-/// Bytes of one request: collectors take 4 MiB unless told otherwise.
+/// Bytes in one request: collectors accept 4 MiB by default.
 const MAX_BYTES: usize = 1 << 20;
 /// The tag and length before each record.
 const RECORD_OVERHEAD: usize = 8;

@@ -1,5 +1,5 @@
-//! What a record of the ledger says in OpenTelemetry's words: the log data model, and the semantic conventions where they
-//! have a name. docs/reference/evidence.md has the table.
+//! Maps records of the ledger to OpenTelemetry's log data model, with the names of the semantic conventions where they
+//! exist. docs/reference/evidence.md has the table.
 
 use credence_ledger::entry::{AggregateView, EntryKind, EventView, PrincipalView};
 use credence_ledger::fields::{FIELDS, UNSPECIFIED, Value as FieldValue, change_name, decision_name, values};
@@ -11,8 +11,8 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, Instrumentati
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs, SeverityNumber};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
-/// Log records with what says them, the same in every request. `instance` is the log's id, which tells one control plane's
-/// ledger from another's.
+/// Log records with their resource, which is the same in every request. `instance` is the `log_id`, which distinguishes
+/// the ledgers of control planes.
 pub(crate) fn resource_logs(instance: &str, log_records: Vec<LogRecord>) -> ResourceLogs {
     let mut attributes = Attributes::default();
     attributes.text("service.name", "credence");
@@ -50,7 +50,7 @@ pub(crate) fn log_record(record: &LedgerRecord) -> LogRecord {
     }
 }
 
-/// The log record without its attributes. Its time is 0 if it is when the record was received.
+/// The log record without its attributes. Its time is 0 if only the time of receipt is known.
 fn described(record: &LedgerRecord) -> LogRecord {
     use SeverityNumber::{Debug, Error, Info, Warn};
     match &record.body {
@@ -124,7 +124,7 @@ fn count(aggregate: &AggregateView<'_>) -> LogRecord {
     }
 }
 
-/// What is empty is left out.
+/// Attributes without a value are left out.
 #[derive(Debug, Default)]
 struct Attributes(Vec<KeyValue>);
 
@@ -132,7 +132,7 @@ struct Attributes(Vec<KeyValue>);
 
 impl Attributes {
     fn of(record: &LedgerRecord) -> Self {
-        // A chain's tokens are worth something to their reader, and stay in the ledger.
+        // The tokens of a chain are credentials, and stay in the ledger.
         let is_chain = matches!(RecordKind::of(&record.body), RecordKind::Chain);
         let mut attributes = Self::default();
         for (name, value) in values(record) {
@@ -140,7 +140,7 @@ impl Attributes {
             match value {
                 FieldValue::Principal(principal) => attributes.principal(principal),
                 _ if attribute.is_empty() || is_chain && name == "chain_digest" => {}
-                // Older clients do not say it.
+                // Older clients do not send it.
                 FieldValue::Text(text) if name == "mode" && text == UNSPECIFIED => {
                     attributes.text(attribute, "enforce")
                 }
@@ -178,7 +178,7 @@ impl Attributes {
         }
     }
 
-    /// OTLP has signed integers only; what does not fit is the largest.
+    /// OTLP has signed integers only. A larger number becomes the largest one.
     fn number(&mut self, key: &str, value: u64) {
         self.push(key, Value::IntValue(i64::try_from(value).unwrap_or(i64::MAX)));
     }
@@ -215,7 +215,7 @@ fn text(text: String) -> AnyValue {
     }
 }
 
-/// Of 32 hexadecimal digits that are not all zero (W3C Trace Context section 3.2.2.3).
+/// 32 hexadecimal digits that are not all zero (W3C Trace Context section 3.2.2.3).
 fn trace_id(text: &str) -> Option<Vec<u8>> {
     if text.len() != 32 || !text.is_ascii() {
         return None;
@@ -224,7 +224,7 @@ fn trace_id(text: &str) -> Option<Vec<u8>> {
     (number != 0).then(|| number.to_be_bytes().to_vec())
 }
 
-/// The attribute of a field; empty if it has none.
+/// The attribute of a field; empty if there is none.
 fn attribute(name: &str) -> &'static str {
     let field = FIELDS.iter().find(|field| field.name == name);
     field.map_or("", |field| field.attribute)
@@ -237,7 +237,7 @@ fn severity(decision: v1::Decision) -> SeverityNumber {
     }
 }
 
-/// What the names of the severities begin with.
+/// The prefix of the severities' names.
 const SEVERITY: &str = "SEVERITY_NUMBER_";
 const NEWER: &str = "written by a newer version";
 
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_trace_id_that_is_one_is_given() {
+    fn only_a_valid_trace_id_is_sent() {
         assert_eq!(trace_id(&"0a".repeat(16)), Some(vec![10; 16]));
         for text in ["", &"0".repeat(32), &"xy".repeat(16), "0a", &"é".repeat(16)] {
             assert_eq!(trace_id(text), None, "{text}");

@@ -1,11 +1,11 @@
-//! What an operator can graph and alert on about the OpenTelemetry collector.
+//! The metrics of the OpenTelemetry export.
 
 use credence_runtime::metrics::Group;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// Low cardinality: no label ever holds something a client chose.
+/// No label holds a value that a client chose, so there are few series.
 #[derive(Debug)]
 pub struct Metrics {
     pub sent: Counter,
@@ -23,14 +23,8 @@ impl Metrics {
         Self {
             sent: group.add("sent", "Records sent"),
             refused: group.add("refused", "Records refused"),
-            missed: group.add(
-                "missed",
-                "Records removed before they were sent",
-            ),
-            failures: group.add(
-                "failures",
-                "Requests to repeat",
-            ),
+            missed: group.add("missed", "Records removed before they were sent"),
+            failures: group.add("failures", "Requests to repeat"),
             waiting: group.add("waiting", "Records to send"),
         }
     }

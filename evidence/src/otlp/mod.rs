@@ -2,12 +2,12 @@
 //!
 //! | file | its one job |
 //! |---|---|
-//! | `follower` | goes through the ledger in order and remembers, durably, how far it came |
-//! | `mapping` | what a record says in OpenTelemetry's words |
-//! | `sender` | one request, and what the answer means (OTLP 1.x, "Failures") |
+//! | `follower` | follows the ledger in order, and stores its progress durably |
+//! | `mapping` | maps a record to OpenTelemetry's model |
+//! | `sender` | sends one request, and interprets the answer (OTLP 1.x, "Failures") |
 //!
-//! The ledger knows nothing of it: a slow, dead or wrong collector delays no request and loses nothing that retention
-//! does not take away first. docs/reference/evidence.md has the table of attributes.
+//! The ledger does not depend on it: a slow, dead or wrong collector delays no request, and loses only records that
+//! retention removes first. docs/reference/evidence.md has the table of attributes.
 
 mod follower;
 mod mapping;

@@ -1,4 +1,4 @@
-//! One request to a collector, and what its answer means: OTLP/gRPC and OTLP/HTTP, sections "Failures".
+//! Sends a request to a collector, and interprets its answer: OTLP/gRPC and OTLP/HTTP, sections "Failures".
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,23 +30,23 @@ pub(crate) enum Sender {
     },
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The collector has it, but for so many records that it will never take; and why.
+    /// The collector has accepted it, except for this many records that it will never accept, with the reason.
     Taken { refused: u64, message: String },
-    /// The same request may succeed later, after this long if the collector said so.
+    /// The same request may succeed later, after this time if the collector gave one.
     Later { after: Option<Duration>, message: String },
-    /// Fewer records at once may succeed.
+    /// The same records may succeed in smaller requests.
     TooLarge { message: String },
-    /// It will never take this request.
+    /// The collector will never accept this request.
     Refused { message: String },
 }
 
 // === impl Sender ===
 
 impl Sender {
-    /// Reads the authorities; connects when there is something to send.
+    /// Reads the authorities. Connects when there is something to send.
     pub(crate) fn new(settings: &OtlpSettings) -> Result<Self, SettingsError> {
         let no_authorities = |error: OutboundError| SettingsError::at("audit.otlp.ca", error.to_string());
         let headers = &settings.headers.0;
@@ -66,7 +66,7 @@ impl Sender {
                 }
                 let mut metadata = MetadataMap::new();
                 for (name, value) in headers {
-                    // The settings' check has let only such through.
+                    // The check of the settings accepts only valid ones.
                     if let (Ok(name), Ok(value)) = (
                         MetadataKey::from_bytes(name.as_bytes()),
                         MetadataValue::try_from(value.as_str()),
@@ -111,7 +111,7 @@ impl Sender {
     }
 }
 
-/// An endpoint without a path is that of the collector, not of its logs (OTLP/HTTP, "Request").
+/// An endpoint without a path is that of the collector, not the one for logs (OTLP/HTTP, "Request").
 fn with_path(endpoint: &str) -> String {
     let authority = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
     match authority.split_once('/') {
@@ -159,16 +159,16 @@ fn post(
         format!("HTTP {status}: {}", said.unwrap_or_default())
     };
     match status {
-        // A proxy's page is no answer of a collector's.
+        // A proxy's page is not a collector's answer.
         200..=299 => match ExportLogsServiceResponse::decode(body.as_slice()) {
             Ok(answer) => taken(answer),
             Err(_) => later(format!(
-                "HTTP {status} without the answer of a collector; is the endpoint right?"
+                "HTTP {status} without a collector's answer; check audit.otlp.endpoint"
             )),
         },
         413 => Outcome::TooLarge { message: message() },
         400 | 422 => Outcome::Refused { message: message() },
-        // 429, 502, 503 and 504 say so; the others are about the configuration, and not about what is sent.
+        // Temporary are 429, 502, 503 and 504. The others depend on the configuration, not on the records.
         _ => Outcome::Later {
             after,
             message: message(),
@@ -188,17 +188,17 @@ fn of_status(status: &Status) -> Outcome {
     let message = format!("{:?}: {}", status.code(), status.message());
     let after = status.get_details_retry_info().and_then(|info| info.retry_delay);
     match status.code() {
-        // Without a delay it is no throttling: the message has more bytes than the collector takes.
+        // Without a delay it is not throttling: the message has more bytes than the collector accepts.
         Code::ResourceExhausted | Code::OutOfRange if after.is_none() => Outcome::TooLarge { message },
         Code::InvalidArgument => Outcome::Refused { message },
-        // Those that OTLP names as passing, and those that are about the configuration, and not about what is sent.
+        // The statuses that OTLP calls retryable, and those that depend on the configuration, not on the records.
         _ => Outcome::Later { after, message },
     }
 }
 
 const USER_AGENT: &str = concat!("credence/", env!("CARGO_PKG_VERSION"));
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// What OTLP's exporters wait for an answer by default.
+/// The default timeout of OTLP's exporters.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const MAX_ANSWER_BYTES: usize = 64 << 10;

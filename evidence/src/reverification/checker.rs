@@ -1,7 +1,7 @@
-//! Walks over the ledger and checks it in blocks of records: first all chains in a block, in batches, then its events.
+//! Checks the ledger in blocks of records: first all chains of a block, in batches, then its events.
 //!
-//! The place where it stopped is the only truth about what was checked: what comes faster than it can be checked waits on
-//! the disk, not in memory, and is caught up with. How far behind it is is a metric.
+//! Everything before the checker's position was checked. If records arrive faster than they can be checked, they wait
+//! on the disk, not in memory, and are checked later. A metric shows the backlog.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ use crate::cursors::Progress;
 use crate::metrics::{Metrics, count};
 use crate::writer::ReportError;
 
-/// A record as the checker looks at it.
+/// A record, as the checker sees it.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::large_enum_variant, reason = "nearly every record is an entry")]
 pub(crate) enum Seen<'a> {
@@ -34,78 +34,80 @@ pub(crate) enum Seen<'a> {
 
 /// The durable part of the ledger.
 pub(crate) trait Evidence {
-    /// How many records there are.
+    /// The number of records.
     fn size(&self) -> u64;
 
-    /// The lowest index that is still held.
+    /// The lowest held index.
     fn first(&self) -> u64;
 
-    /// Reads records from index `from` on, at least one if there is one and as many as make a block, hands them to
-    /// `look`, and returns the index behind the last.
+    /// Reads a block of records from index `from` on (at least one, if there is one), passes them to `look`, and
+    /// returns the index after the last.
     fn read(&self, from: u64, look: &mut dyn FnMut(&[Seen<'_>])) -> Result<u64, ReadError>;
 
-    /// The chain with this digest, which came long ago, its tokens joined by `~`; none if it never came, or is gone.
+    /// The chain with this digest, presented long ago, its tokens joined by `~`; none if it was never presented, or is
+    /// gone.
     fn chain(&self, digest: &[u8; 32]) -> Result<Option<String>, Unreadable>;
 }
 
-/// Why a block was not checked; the next attempt begins with it.
+/// Why a block was not checked. The next attempt starts with it.
 #[derive(Debug)]
 pub(crate) enum StepError {
     Read(ReadError),
     Record(ReportError),
 }
 
-/// Whether a chain is there cannot be told at the moment.
+/// A lookup failed, so it is unknown whether the chain exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unreadable;
 
-/// What came of a block.
+/// The results of a block.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// Chains that verified, and that did not.
+    /// The number of chains that verified. `refused` counts the others.
     pub(crate) verified: u64,
     pub(crate) refused: u64,
-    /// Allows that are their chain's.
+    /// The number of allows that match their chain.
     pub(crate) matched: u64,
-    /// Allows whose chain is not known to us, and those that differ in a way that other anchors would explain, as long as it
-    /// is not known what the source trusts.
+    /// The number of allows with an unknown chain, and of those with a difference that other anchors would explain,
+    /// while the source's anchors are unknown.
     pub(crate) unchecked: u64,
-    /// Allows that differ from their chain, by how. Those that other anchors explain are in `other_anchors` alone.
+    /// The number of allows that differ from their chain, by kind. Those that other anchors explain are only in
+    /// `other_anchors`.
     pub(crate) differences: HashMap<DifferenceKind, u64>,
     pub(crate) other_anchors: u64,
-    /// The first of each kind for a source and chain: what is to be recorded.
+    /// The first mismatch of each kind for a source and chain, to be recorded.
     pub(crate) mismatches: Vec<Mismatch>,
-    /// Sources that were not known to trust others than we do until now.
+    /// Sources newly found to have other trust anchors than the control plane.
     pub(crate) sources_with_other_anchors: Vec<String>,
 }
 
-/// Checks the ledger from a place on, and remembers what that takes.
+/// Checks the ledger from a position on, with the state that this needs.
 #[derive(Debug)]
 pub(crate) struct Checker<'c> {
     next: u64,
     verifier: EvidenceVerifier<'c>,
     verdicts: Verdicts,
     our_anchors: [u8; 32],
-    /// What the sources trust; `None` if one did not say. Of a source that is not in here it is not known: it came before
-    /// what was read.
+    /// The trust anchors of the sources; `None` if a source did not send them. For a source that is missing here, they
+    /// are unknown: it started before the records that were read.
     anchors_of: HashMap<String, Option<[u8; 32]>>,
-    /// Chains that were asked for and not found, and have not come since.
+    /// Chains that were looked up without success, and were not presented since.
     unknown: HashSet<[u8; 32]>,
-    /// What has been recorded already.
-    told: HashSet<(String, [u8; 32], DifferenceKind)>,
+    /// Mismatches that were already recorded.
+    reported: HashSet<(String, [u8; 32], DifferenceKind)>,
     told_of_source: HashSet<String>,
 }
 
 // === impl Findings ===
 
 impl Findings {
-    /// Once a block was checked: what the log and the metrics say of it.
+    /// Reports the results of a block to log and metrics.
     pub(crate) fn report(&self, metrics: &Metrics) {
         for source in &self.sources_with_other_anchors {
             tracing::warn!(
                 source,
-                "a filter trusts other anchors than this control plane and allows what does not verify under ours: give both \
-                 the same trust_anchors"
+                "a filter has other trust anchors than this control plane, and allows chains that do not verify here: \
+                 give both the same trust_anchors"
             );
         }
         for (outcome, chains) in [("verified", self.verified), ("refused", self.refused)] {
@@ -132,7 +134,7 @@ impl Findings {
 // === impl Checker ===
 
 impl<'c> Checker<'c> {
-    /// Goes on where it had come to, and remembers verdicts within `bytes`.
+    /// Continues from `progress`, and remembers verdicts within `bytes`.
     pub(crate) fn new(anchors: &'c TrustAnchors, progress: Progress, bytes: usize) -> Self {
         Self {
             next: progress.next,
@@ -141,7 +143,7 @@ impl<'c> Checker<'c> {
             our_anchors: anchors.digest(),
             anchors_of: progress.anchors_of,
             unknown: HashSet::new(),
-            told: HashSet::new(),
+            reported: HashSet::new(),
             told_of_source: HashSet::new(),
         }
     }
@@ -151,7 +153,7 @@ impl<'c> Checker<'c> {
         self.next
     }
 
-    /// What it takes to go on after a restart.
+    /// The state for continuing after a restart.
     pub(crate) fn progress(&self) -> Progress {
         Progress {
             next: self.next,
@@ -159,14 +161,14 @@ impl<'c> Checker<'c> {
         }
     }
 
-    /// Checks one block; nothing if there is none, for everything has been checked. `record` has mismatches recorded in the
-    /// ledger: until that succeeds the block counts as unchecked.
+    /// Checks one block; none if everything has been checked. `record` records mismatches in the ledger: until that
+    /// succeeds, the block counts as unchecked.
     pub(crate) fn step(
         &mut self,
         evidence: &impl Evidence,
         record: impl FnOnce(Vec<Mismatch>) -> Result<(), ReportError>,
     ) -> Result<Option<Findings>, StepError> {
-        // What was pruned cannot be checked any more.
+        // Pruned records cannot be checked.
         let from = self.next.max(evidence.first());
         if from >= evidence.size() {
             return Ok(None);
@@ -177,7 +179,7 @@ impl<'c> Checker<'c> {
             .map_err(StepError::Read)?;
         if !findings.mismatches.is_empty() {
             record(findings.mismatches.clone()).map_err(|error| {
-                self.forget_told(&findings.mismatches);
+                self.forget_reported(&findings.mismatches);
                 StepError::Record(error)
             })?;
         }
@@ -185,7 +187,7 @@ impl<'c> Checker<'c> {
         Ok(Some(findings))
     }
 
-    /// Checks consecutive records. `evidence` is asked for chains that came earlier and are forgotten.
+    /// Checks consecutive records. Chains that were presented earlier and forgotten are looked up in `evidence`.
     fn check(&mut self, records: &[Seen<'_>], evidence: &impl Evidence) -> Findings {
         let mut findings = Findings::default();
         self.verify_chains(records, evidence, &mut findings);
@@ -202,7 +204,7 @@ impl<'c> Checker<'c> {
         findings
     }
 
-    /// A source says what it trusts; it does not say so if the digest is empty.
+    /// Notes the source's trust anchors; an empty digest means that it did not send them.
     pub(crate) fn trusts(&mut self, source: &str, anchors_digest: &[u8]) {
         if self.anchors_of.len() < SOURCES || self.anchors_of.contains_key(source) {
             self.anchors_of
@@ -210,9 +212,9 @@ impl<'c> Checker<'c> {
         }
     }
 
-    /// These have not been recorded after all: they are told of when they are found again.
-    fn forget_told(&mut self, mismatches: &[Mismatch]) {
-        self.told.retain(|(source, digest, _)| {
+    /// These mismatches were not recorded after all, and are reported when they are found again.
+    fn forget_reported(&mut self, mismatches: &[Mismatch]) {
+        self.reported.retain(|(source, digest, _)| {
             let is_of = |mismatch: &Mismatch| mismatch.source == *source && mismatch.chain_digest == digest;
             !mismatches.iter().any(is_of)
         });
@@ -220,7 +222,7 @@ impl<'c> Checker<'c> {
 
     fn verify_chains(&mut self, records: &[Seen<'_>], evidence: &impl Evidence, findings: &mut Findings) {
         let mut arrived: HashMap<[u8; 32], &str> = HashMap::new();
-        // Who names which, in the order in which they do.
+        // Which source names which chain, in the order of the events.
         let mut wanted: Vec<([u8; 32], &str)> = Vec::new();
         let mut named: HashSet<([u8; 32], &str)> = HashSet::new();
         for record in records {
@@ -247,7 +249,7 @@ impl<'c> Checker<'c> {
             }
         }
         for digest in arrived.keys() {
-            // When its verdict is forgotten, it can be looked up.
+            // If its verdict is forgotten, it can be looked up.
             self.unknown.remove(digest);
         }
         wanted.retain(|(digest, _)| !arrived.contains_key(digest));
@@ -256,11 +258,11 @@ impl<'c> Checker<'c> {
         self.look_up(&wanted, evidence, findings);
     }
 
-    /// Verifies chains that came earlier and are forgotten.
+    /// Verifies chains that were presented earlier and forgotten.
     ///
-    /// To find out that there is no such chain takes a look into every segment. A source that names many that were never presented
-    /// must not keep the others from being checked: of each source only so many such looks are taken in a block, and
-    /// what it names beyond is unchecked this time.
+    /// If a chain does not exist, the lookup searches every segment. A source that names many such chains must not
+    /// delay the others. So each source gets a limited number of failed lookups in a block. Its further events with
+    /// unknown chains stay unchecked.
     fn look_up(&mut self, wanted: &[([u8; 32], &str)], evidence: &impl Evidence, findings: &mut Findings) {
         let mut misses: HashMap<&str, usize> = HashMap::new();
         let mut looked_for: HashSet<[u8; 32]> = HashSet::new();
@@ -279,7 +281,7 @@ impl<'c> Checker<'c> {
                     *missed += 1;
                     remember(&mut self.unknown, *digest);
                 }
-                // The next event that names it has it looked for again.
+                // The next event that names it looks it up again.
                 Err(Unreadable) => *missed += 1,
             }
             if bytes >= FOUND_BYTES {
@@ -335,7 +337,7 @@ impl<'c> Checker<'c> {
         } else {
             *findings.differences.entry(difference.kind).or_default() += 1;
         }
-        if remember(&mut self.told, (source.to_owned(), digest, difference.kind)) {
+        if remember(&mut self.reported, (source.to_owned(), digest, difference.kind)) {
             findings.mismatches.push(Mismatch {
                 source: source.to_owned(),
                 chain_digest: digest.to_vec(),
@@ -358,7 +360,7 @@ impl<'c> Checker<'c> {
     }
 }
 
-/// Shadow mode lets everything through anyway, and what is denied needs no delegation.
+/// Shadow mode allows everything, and a denial needs no delegation.
 fn is_compared(event: &EventView<'_>) -> bool {
     event.decision() == v1::Decision::Allow && event.mode != i32::from(v1::Mode::Shadow)
 }
@@ -367,28 +369,29 @@ fn digest_of(event: &EventView<'_>) -> Option<[u8; 32]> {
     event.chain_digest.try_into().ok()
 }
 
-/// Whether it is new. What is remembered is bounded: too many are forgotten together, and may be told again.
-fn remember<T: std::hash::Hash + Eq>(told: &mut HashSet<T>, what: T) -> bool {
-    if told.contains(&what) {
+/// Returns whether it is new. The memory is bounded: when it is full, all of it is forgotten, and mismatches may be
+/// reported again.
+fn remember<T: std::hash::Hash + Eq>(reported: &mut HashSet<T>, what: T) -> bool {
+    if reported.contains(&what) {
         return false;
     }
-    if told.len() >= TOLD {
-        told.clear();
+    if reported.len() >= MAX_REPORTED {
+        reported.clear();
     }
-    told.insert(what)
+    reported.insert(what)
 }
 
-/// Sources whose anchors are remembered.
+/// The number of sources whose anchors are remembered.
 const SOURCES: usize = 200_000;
 
-/// Failed lookups of chains, of each source in a block.
+/// The number of failed chain lookups for each source in a block.
 const MISSES: usize = 32;
 
-/// Bytes of chains that were looked up and wait to be verified together.
+/// The size of the looked-up chains that wait to be verified together.
 const FOUND_BYTES: usize = 8 << 20;
 
-/// What is remembered to have been told, so that it is not told again.
-const TOLD: usize = 65_536;
+/// The number of reported mismatches that are remembered.
+const MAX_REPORTED: usize = 65_536;
 
 #[cfg(test)]
 mod tests {
@@ -431,7 +434,7 @@ mod tests {
         }
     }
 
-    /// A root that this issuer's key signed, and a leaf that agent 3 holds.
+    /// A root signed by this issuer's key, and a leaf held by agent 3.
     fn chain(issuer: u8) -> String {
         let root = RootGrant {
             grant: grant("root", 2),
@@ -445,7 +448,7 @@ mod tests {
         format!("{root}~{leaf}")
     }
 
-    /// What an honest filter says of a request under the chain.
+    /// The event of an honest filter for a request under the chain.
     fn event(chain: &str) -> v1::Event {
         v1::Event {
             time_unix_nano: (IAT as u64 + 60) * 1_000_000_000,
@@ -465,11 +468,11 @@ mod tests {
         }
     }
 
-    /// A ledger, read a few records at a time.
+    /// A ledger that is read a few records at a time.
     #[derive(Default)]
     struct Memory {
         records: Vec<Kept>,
-        /// Chains that came before the first record.
+        /// Chains that were presented before the first record.
         earlier: Vec<String>,
         first: u64,
         /// Whether chains cannot be looked up.
@@ -559,37 +562,37 @@ mod tests {
     const AT_ONCE: usize = 3;
 
     #[derive(Default)]
-    struct Told {
+    struct Outcome {
         mismatches: Vec<Mismatch>,
         matched: u64,
         unchecked: u64,
         other_anchors: u64,
         differences: Vec<(DifferenceKind, u64)>,
         through: u64,
-        /// How many attempts to record something fail.
+        /// How many attempts to record fail.
         failures: u32,
     }
 
-    /// Checks one block and takes down what came of it. False if there is none.
-    fn step(checker: &mut Checker<'_>, memory: &Memory, told: &mut Told) -> Result<bool, StepError> {
+    /// Checks one block and notes the results. Returns false if there is none.
+    fn step(checker: &mut Checker<'_>, memory: &Memory, outcome: &mut Outcome) -> Result<bool, StepError> {
         let found = checker.step(memory, |mismatches| {
-            if told.failures > 0 {
-                told.failures -= 1;
+            if outcome.failures > 0 {
+                outcome.failures -= 1;
                 return Err(ReportError::Stopping);
             }
-            told.mismatches.extend(mismatches);
+            outcome.mismatches.extend(mismatches);
             Ok(())
         })?;
         let Some(findings) = found else { return Ok(false) };
-        told.matched += findings.matched;
-        told.unchecked += findings.unchecked;
-        told.other_anchors += findings.other_anchors;
-        told.differences.extend(findings.differences);
-        told.through = checker.next();
+        outcome.matched += findings.matched;
+        outcome.unchecked += findings.unchecked;
+        outcome.other_anchors += findings.other_anchors;
+        outcome.differences.extend(findings.differences);
+        outcome.through = checker.next();
         Ok(true)
     }
 
-    /// A place to begin at, where of the source is known that it did not say what it trusts.
+    /// A starting position, with a source that did not send its anchors.
     fn from(next: u64) -> Progress {
         Progress {
             next,
@@ -597,13 +600,13 @@ mod tests {
         }
     }
 
-    /// Checks all of it under the anchors of issuer key 1.
-    fn follow(memory: &Memory) -> Told {
+    /// Checks everything under the anchors of issuer key 1.
+    fn follow(memory: &Memory) -> Outcome {
         let anchors = anchors(1);
-        let mut told = Told::default();
+        let mut outcome = Outcome::default();
         let mut checker = Checker::new(&anchors, from(0), 1 << 20);
-        while step(&mut checker, memory, &mut told).unwrap() {}
-        told
+        while step(&mut checker, memory, &mut outcome).unwrap() {}
+        outcome
     }
 
     #[test]
@@ -620,7 +623,8 @@ mod tests {
             of(&|_| ()),
             of(&|event| (event.agent, event.proof) = (String::new(), v1::ProofKind::None.into())),
             of(&|event| (event.agent, event.proof) = ("a certificate".to_owned(), v1::ProofKind::Mtls.into())),
-            // The first and the last moment: a proxy's clock may be behind the issuer's by as much as may be configured.
+            // The first and the last moment: a proxy's clock may be behind the issuer's by the largest configurable
+            // skew.
             of(&|event| event.time_unix_nano = (IAT as u64 - 300) * 1_000_000_000),
             of(&|event| event.time_unix_nano = EXP as u64 * 1_000_000_000),
             of(&|event| event.stale_ms = Some(60_000)),
@@ -629,16 +633,16 @@ mod tests {
         }
         memory.present(&honest);
         memory.report(event(&honest));
-        // Neither lets anything through.
+        // Neither of them allows a request.
         memory.report(of(&|event| {
             (event.decision, event.tool) = (v1::Decision::Deny.into(), "delete".to_owned())
         }));
         memory.report(of(&|event| {
             (event.mode, event.tool) = (v1::Mode::Shadow.into(), "delete".to_owned())
         }));
-        let told = follow(&memory);
-        assert_eq!(told.mismatches, []);
-        assert_eq!((told.matched, told.unchecked), (7, 0));
+        let outcome = follow(&memory);
+        assert_eq!(outcome.mismatches, []);
+        assert_eq!((outcome.matched, outcome.unchecked), (7, 0));
     }
 
     #[test]
@@ -664,15 +668,15 @@ mod tests {
                 memory.report(event);
             }
             memory.report(event(&honest));
-            let told = follow(&memory);
-            let [mismatch] = told.mismatches.as_slice() else {
-                panic!("{kind}: {:?}", told.mismatches)
+            let outcome = follow(&memory);
+            let [mismatch] = outcome.mismatches.as_slice() else {
+                panic!("{kind}: {:?}", outcome.mismatches)
             };
             assert!(mismatch.reason.starts_with(&format!("{kind}: ")), "{mismatch:?}");
             assert_eq!((mismatch.source.as_str(), mismatch.other_anchors), ("source", false));
             assert_eq!(mismatch.chain_digest, chain_digest(&honest));
-            let counted: u64 = told.differences.iter().map(|(_, count)| count).sum();
-            assert_eq!((counted, told.matched), (5, 1), "{kind}");
+            let counted: u64 = outcome.differences.iter().map(|(_, count)| count).sum();
+            assert_eq!((counted, outcome.matched), (5, 1), "{kind}");
         }
     }
 
@@ -682,26 +686,29 @@ mod tests {
         let mut memory = Memory::presenting(&forged);
         memory.start(&anchors(1));
         memory.report(event(&forged));
-        let told = follow(&memory);
-        assert_eq!((told.mismatches[0].step.as_str(), told.mismatches.len()), ("3b", 1));
-        assert!(!told.mismatches[0].other_anchors);
+        let outcome = follow(&memory);
+        assert_eq!(
+            (outcome.mismatches[0].step.as_str(), outcome.mismatches.len()),
+            ("3b", 1)
+        );
+        assert!(!outcome.mismatches[0].other_anchors);
     }
 
     #[test]
-    fn what_a_source_s_other_anchors_explain_is_said_to_be_that() {
+    fn a_mismatch_that_other_anchors_explain_is_reported_as_such() {
         let theirs = chain(8);
         let mut memory = Memory::default();
         memory.start(&anchors(8));
         memory.present(&theirs);
         memory.report(event(&theirs));
         memory.report(event(&theirs));
-        let told = follow(&memory);
-        assert_eq!((told.other_anchors, told.differences.len()), (2, 0));
-        assert!(told.mismatches[0].other_anchors && told.mismatches.len() == 1);
+        let outcome = follow(&memory);
+        assert_eq!((outcome.other_anchors, outcome.differences.len()), (2, 0));
+        assert!(outcome.mismatches[0].other_anchors && outcome.mismatches.len() == 1);
     }
 
     #[test]
-    fn other_anchors_excuse_nothing_that_they_do_not_explain() {
+    fn other_anchors_excuse_no_other_mismatch() {
         let honest = chain(1);
         let mut memory = Memory::default();
         memory.start(&anchors(8));
@@ -709,44 +716,44 @@ mod tests {
         let mut event = event(&honest);
         event.tool = "delete".to_owned();
         memory.report(event);
-        let told = follow(&memory);
-        assert!(!told.mismatches[0].other_anchors);
-        assert_eq!(told.differences, [(DifferenceKind::Tool, 1)]);
+        let outcome = follow(&memory);
+        assert!(!outcome.mismatches[0].other_anchors);
+        assert_eq!(outcome.differences, [(DifferenceKind::Tool, 1)]);
     }
 
     #[test]
-    fn what_other_anchors_would_explain_alarms_nobody_until_it_is_known_what_the_source_trusts() {
+    fn a_mismatch_that_other_anchors_would_explain_raises_no_alarm_until_the_sources_anchors_are_known() {
         let forged = chain(8);
         let mut memory = Memory::presenting(&forged);
         memory.report(event(&forged));
         memory.report(event(&forged));
         let anchors = anchors(1);
         let mut checker = Checker::new(&anchors, Progress::default(), 1 << 20);
-        let mut told = Told::default();
-        assert!(step(&mut checker, &memory, &mut told).unwrap());
-        assert_eq!((told.unchecked, told.mismatches.len()), (2, 0));
+        let mut outcome = Outcome::default();
+        assert!(step(&mut checker, &memory, &mut outcome).unwrap());
+        assert_eq!((outcome.unchecked, outcome.mismatches.len()), (2, 0));
         checker.trusts("source", &anchors.digest());
         memory.report(event(&forged));
-        assert!(step(&mut checker, &memory, &mut told).unwrap());
-        assert_eq!((told.unchecked, told.mismatches.len()), (2, 1));
-        assert!(!told.mismatches[0].other_anchors);
+        assert!(step(&mut checker, &memory, &mut outcome).unwrap());
+        assert_eq!((outcome.unchecked, outcome.mismatches.len()), (2, 1));
+        assert!(!outcome.mismatches[0].other_anchors);
         assert_eq!(checker.progress().anchors_of["source"], Some(anchors.digest()));
     }
 
     #[test]
-    fn an_unknown_chain_is_counted_and_alarms_nobody() {
+    fn an_unknown_chain_is_counted_and_raises_no_alarm() {
         let mut memory = Memory::default();
         memory.report(event("never presented"));
         memory.report(v1::Event {
             chain_digest: Vec::new(),
             ..event("never presented")
         });
-        let told = follow(&memory);
-        assert_eq!((told.unchecked, told.mismatches.len()), (2, 0));
+        let outcome = follow(&memory);
+        assert_eq!((outcome.unchecked, outcome.mismatches.len()), (2, 0));
     }
 
     #[test]
-    fn a_chain_that_came_long_ago_is_looked_up() {
+    fn a_chain_presented_long_ago_is_looked_up() {
         let honest = chain(1);
         let mut memory = Memory::default();
         memory.earlier.push(honest.clone());
@@ -755,31 +762,31 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_came_late_is_looked_up_once_its_verdict_is_forgotten() {
+    fn a_chain_presented_late_is_looked_up_once_its_verdict_is_forgotten() {
         let honest = chain(1);
         let mut memory = Memory::default();
         memory.report(event(&honest));
         let anchors = anchors(1);
-        let mut told = Told::default();
-        // Room for the verdicts of two chains, about.
+        let mut outcome = Outcome::default();
+        // Room for the verdicts of about two chains.
         let mut checker = Checker::new(&anchors, from(0), 1);
-        while step(&mut checker, &memory, &mut told).unwrap() {}
-        assert_eq!((told.unchecked, told.matched), (1, 0));
+        while step(&mut checker, &memory, &mut outcome).unwrap() {}
+        assert_eq!((outcome.unchecked, outcome.matched), (1, 0));
         memory.present(&honest);
         memory.earlier.push(honest.clone());
         for other in 5..12 {
             memory.present(&chain(other));
         }
-        while step(&mut checker, &memory, &mut told).unwrap() {}
+        while step(&mut checker, &memory, &mut outcome).unwrap() {}
         let mut lie = event(&honest);
         lie.tool = "delete".to_owned();
         memory.report(lie);
-        while step(&mut checker, &memory, &mut told).unwrap() {}
-        assert_eq!((told.unchecked, told.mismatches.len()), (1, 1));
+        while step(&mut checker, &memory, &mut outcome).unwrap() {}
+        assert_eq!((outcome.unchecked, outcome.mismatches.len()), (1, 1));
     }
 
     #[test]
-    fn a_chain_that_could_not_be_looked_up_is_looked_up_the_next_time() {
+    fn a_failed_lookup_of_a_chain_is_repeated_the_next_time() {
         let honest = chain(1);
         let mut memory = Memory::default();
         memory.earlier.push(honest.clone());
@@ -788,18 +795,18 @@ mod tests {
         lie.tool = "delete".to_owned();
         memory.report(lie.clone());
         let anchors = anchors(1);
-        let mut told = Told::default();
+        let mut outcome = Outcome::default();
         let mut checker = Checker::new(&anchors, from(0), 1 << 20);
-        while step(&mut checker, &memory, &mut told).unwrap() {}
-        assert_eq!((told.unchecked, told.mismatches.len()), (1, 0));
+        while step(&mut checker, &memory, &mut outcome).unwrap() {}
+        assert_eq!((outcome.unchecked, outcome.mismatches.len()), (1, 0));
         memory.is_unreadable = false;
         memory.report(lie);
-        while step(&mut checker, &memory, &mut told).unwrap() {}
-        assert_eq!((told.unchecked, told.mismatches.len()), (1, 1));
+        while step(&mut checker, &memory, &mut outcome).unwrap() {}
+        assert_eq!((outcome.unchecked, outcome.mismatches.len()), (1, 1));
     }
 
     #[test]
-    fn who_names_chains_that_were_never_presented_keeps_nobody_else_from_being_checked() {
+    fn a_source_that_names_unknown_chains_does_not_keep_others_from_being_checked() {
         let honest = chain(1);
         let mut memory = Memory::default();
         memory.earlier.push(honest.clone());
@@ -810,7 +817,7 @@ mod tests {
         for number in 0..120 {
             memory.put_by("liar", v1::entry::Entry::Event(never(number)));
         }
-        // The liar names the other's chain too.
+        // The dishonest source names the other's chain too.
         memory.put_by("liar", v1::entry::Entry::Event(event(&honest)));
         memory.report(event(&honest));
         let anchors = anchors(1);
@@ -836,7 +843,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_recorded_is_checked_again_and_then_told_once() {
+    fn a_mismatch_that_could_not_be_recorded_is_checked_again_and_then_recorded_once() {
         let honest = chain(1);
         let mut memory = Memory::presenting(&honest);
         let mut event = event(&honest);
@@ -844,24 +851,24 @@ mod tests {
         memory.report(event);
         let anchors = anchors(1);
         let mut checker = Checker::new(&anchors, from(0), 1 << 20);
-        let mut told = Told {
+        let mut outcome = Outcome {
             failures: 2,
-            ..Told::default()
+            ..Outcome::default()
         };
         for _ in 0..2 {
             assert!(matches!(
-                step(&mut checker, &memory, &mut told),
+                step(&mut checker, &memory, &mut outcome),
                 Err(StepError::Record(ReportError::Stopping))
             ));
-            assert_eq!(told.through, 0);
+            assert_eq!(outcome.through, 0);
         }
-        assert!(step(&mut checker, &memory, &mut told).unwrap());
-        assert!(!step(&mut checker, &memory, &mut told).unwrap());
-        assert_eq!((told.mismatches.len(), told.through), (1, 2));
+        assert!(step(&mut checker, &memory, &mut outcome).unwrap());
+        assert!(!step(&mut checker, &memory, &mut outcome).unwrap());
+        assert_eq!((outcome.mismatches.len(), outcome.through), (1, 2));
     }
 
     #[test]
-    fn it_goes_on_where_it_stopped_and_skips_what_was_pruned() {
+    fn it_continues_where_it_stopped_and_skips_pruned_records() {
         let honest = chain(1);
         let mut memory = Memory::presenting(&honest);
         memory.earlier.push(honest.clone());
@@ -869,14 +876,14 @@ mod tests {
             memory.report(event(&honest));
         }
         let anchors = anchors(1);
-        let mut told = Told::default();
+        let mut outcome = Outcome::default();
         let mut checker = Checker::new(&anchors, from(4), 1 << 20);
-        while step(&mut checker, &memory, &mut told).unwrap() {}
-        assert_eq!((told.matched, told.through), (3, 7));
+        while step(&mut checker, &memory, &mut outcome).unwrap() {}
+        assert_eq!((outcome.matched, outcome.through), (3, 7));
         memory.first = 6;
-        let mut told = Told::default();
+        let mut outcome = Outcome::default();
         let mut checker = Checker::new(&anchors, from(4), 1 << 20);
-        while step(&mut checker, &memory, &mut told).unwrap() {}
-        assert_eq!((told.matched, told.through), (1, 7));
+        while step(&mut checker, &memory, &mut outcome).unwrap() {}
+        assert_eq!((outcome.matched, outcome.through), (1, 7));
     }
 }

@@ -1,4 +1,4 @@
-//! Whether what an event says is what its chain says.
+//! Compares an event with its chain.
 
 use credence_delegation::evidence::EvidenceVerifier;
 use credence_delegation::{Cause, Denial, Limits, Step, UnixTime, VerifiedChain};
@@ -7,13 +7,13 @@ use credence_wire::v1;
 
 use credence_runtime::text::shorten;
 
-/// What events about a chain have to say of it.
+/// The facts of a chain with which events must agree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Facts {
     issuer: String,
     subject: Option<String>,
     delegation_ids: Vec<String>,
-    /// The leaf holder's key thumbprint, as events have it.
+    /// The thumbprint of the leaf holder's key, as in events.
     holder: String,
     issued_at: UnixTime,
     expires_at: UnixTime,
@@ -21,15 +21,15 @@ pub(crate) struct Facts {
     tools: Vec<String>,
 }
 
-/// What came of a chain.
+/// The result for a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Verified(Box<Facts>),
-    /// Why every allow under it is wrong.
+    /// The chain does not verify, so every allow under it is wrong.
     Refused(Box<Difference>),
 }
 
-/// How an allow differs from its chain. `is_about_anchors`: other trust anchors than ours would explain it.
+/// How an allow differs from its chain. `is_about_anchors`: other trust anchors would explain it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Difference {
     pub(crate) kind: DifferenceKind,
@@ -38,7 +38,7 @@ pub(crate) struct Difference {
     pub(crate) is_about_anchors: bool,
 }
 
-/// In what an allow differs from its chain. Its name, in lower case, is the metric's label.
+/// The kind of difference between an allow and its chain. Its name in lower case is the metric's label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub(crate) enum DifferenceKind {
@@ -56,7 +56,7 @@ pub(crate) enum DifferenceKind {
 // === impl Verdict ===
 
 impl Verdict {
-    /// Verifies chains, which is the whole cost of it.
+    /// Verifies chains. This is nearly all of the cost.
     pub(crate) fn of<'a>(chains: impl IntoIterator<Item = &'a str>, verifier: &mut EvidenceVerifier<'_>) -> Vec<Self> {
         let answers = verifier.verify(chains, |chain| Box::new(Facts::of(&chain)));
         let verdict = |answer: Result<_, Denial>| match answer {
@@ -74,7 +74,7 @@ impl Verdict {
         }
     }
 
-    /// Bytes in memory, about.
+    /// The approximate size in memory.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Verified(facts) => {
@@ -90,12 +90,12 @@ impl Verdict {
 // === impl Difference ===
 
 impl Difference {
-    /// Of every allow under a chain that does not verify.
+    /// The difference of every allow under a chain that does not verify.
     fn refused(denial: &Denial) -> Self {
-        // Of a root alone: a derived token's key is in its parent, whichever anchors are trusted.
+        // Only a root depends on anchors: a derived token's key is in its parent.
         let is_about_anchors = match (&denial.step, &denial.cause) {
             (Step::S3k, Cause::IssuerUnknown) | (Step::S3a, Cause::AlgorithmNotAllowed) => true,
-            // The issuer's key that we know is not the one, or `asserts_subjects` makes something of `sub`.
+            // The known key of the issuer is another one, or `asserts_subjects` changes the meaning of `sub`.
             (
                 Step::S3b,
                 Cause::KeyUnknown
@@ -108,7 +108,7 @@ impl Difference {
         Self {
             kind: DifferenceKind::Chain,
             step: denial.step.name(),
-            // It may quote the token, which has any text that its maker liked, and goes into the log and the ledger.
+            // It may quote the token, which contains arbitrary text, and goes into the log and the ledger.
             reason: shorten(denial.cause.to_string()),
             is_about_anchors,
         }
@@ -152,19 +152,19 @@ impl Facts {
             );
         }
         if event.delegation_ids() != self.delegation_ids {
-            let reason = "the event names other delegations than the chain's tokens";
+            let reason = "the event names other delegation ids than the chain has";
             return differs(DifferenceKind::Delegations, "2c", reason.to_owned());
         }
         if !self.is_agent(event) {
             let reason = format!(
-                "the proof was said to be {}'s, but the leaf's holder is {}",
+                "the event's proof is from {}, but the leaf's holder is {}",
                 event.agent, self.holder
             );
             return differs(DifferenceKind::Agent, "7b", reason);
         }
         if event.expires_at != self.expires_at.0 {
             let reason = format!(
-                "the event says that the chain expires at {}, not {}",
+                "the event has the expiry {}, but the chain expires at {}",
                 event.expires_at, self.expires_at.0
             );
             return differs(DifferenceKind::Expiry, "4i", reason);
@@ -179,12 +179,16 @@ impl Facts {
         }
         if !self.is_valid_at(event.time_unix_nano) {
             let step = if self.is_over(event.time_unix_nano) { "4i" } else { "4k" };
-            return differs(DifferenceKind::Time, step, "was not valid then".to_owned());
+            return differs(
+                DifferenceKind::Time,
+                step,
+                "was not valid at the event's time".to_owned(),
+            );
         }
         None
     }
 
-    /// Of mutual TLS the chain binds a certificate or a SPIFFE ID, which only the proxy has seen.
+    /// For mutual TLS the chain binds a certificate or a SPIFFE ID, which only the proxy has seen.
     fn is_agent(&self, event: &EventView<'_>) -> bool {
         match v1::ProofKind::try_from(event.proof) {
             Ok(v1::ProofKind::Pop) => event.agent == self.holder,
@@ -193,7 +197,7 @@ impl Facts {
         }
     }
 
-    /// By the clock that the event is dated by, which is the one that the chain was judged by.
+    /// By the event's clock, which also decided about the chain.
     fn is_valid_at(&self, time_unix_nano: u64) -> bool {
         let seconds = seconds(time_unix_nano);
         seconds.saturating_add_unsigned(Limits::WIDEST.iat_skew) >= self.issued_at.0 && !self.is_over(time_unix_nano)
@@ -208,11 +212,11 @@ fn seconds(time_unix_nano: u64) -> i64 {
     i64::try_from(time_unix_nano / 1_000_000_000).unwrap_or(i64::MAX)
 }
 
-/// Seconds that an event may be dated after its chain's end: the event is dated when it is written, a moment after the
+/// How many seconds an event may be dated after its chain's end: it is dated when it is written, shortly after the
 /// decision.
 const EXPIRY_LEEWAY: i64 = 1;
 
-/// What a text takes besides its bytes.
+/// The overhead of a text besides its bytes.
 const TEXT_BYTES: usize = 40;
 
 #[cfg(test)]
@@ -220,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_no_more_than_a_line_of_what_the_token_says() {
+    fn a_refusal_quotes_at_most_a_line_of_the_token() {
         let denial = Denial {
             step: Step::S4o,
             cause: Cause::Attenuation("x".repeat(40_000)),

@@ -1,11 +1,11 @@
-//! The control plane's own look at what filters say: every chain that they allowed something under is verified again,
-//! under our own trust anchors, and every allow is compared with its chain.
+//! Verifies again what filters allowed: every chain under the control plane's own trust anchors, and every allow
+//! against its chain.
 //!
-//! It follows the ledger, behind the acknowledgements: [`checker`] walks over the records that are durable, from where
-//! it stopped ([`cursors`](crate::cursors)), and nothing is left out however far it falls behind. It takes a block of
-//! records at a time, so that the chains in it make true batches. [`recorded`] has the records: those that the writer has
-//! just handed over, and the files for all others. [`verdicts`] remembers what came of each chain, and [`comparison`]
-//! says how an event and its chain differ. [`thread`] is what runs it. docs/internals/ledger.md ("Verified again") has the rules.
+//! It follows the ledger after the acknowledgements. [`checker`] goes through the durable records from its saved
+//! position ([`cursors`](crate::cursors)), and skips nothing, however large the backlog. It takes a block of records at
+//! a time, so that the chains in it make large batches. [`recorded`] reads the records: those that the writer has just
+//! handed over, and the files for all others. [`verdicts`] remembers the result for each chain. [`comparison`] compares
+//! an event with its chain. [`thread`] runs everything. docs/internals/ledger.md ("Verified again") has the rules.
 
 pub(crate) mod checker;
 pub(crate) mod comparison;

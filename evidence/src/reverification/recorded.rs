@@ -1,4 +1,4 @@
-//! The ledger as it is followed: what the writer has just handed over, and the files for everything else.
+//! The durable records: those that the writer has just handed over, and the files for all others.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use credence_ledger::{LedgerReader, LedgerRecord, NewItem, ReadError, RecordBody
 use super::checker::{Evidence, Seen, Unreadable};
 use crate::handover::{Appended, Handover};
 
-/// What is durable.
+/// The durable records.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     reader: LedgerReader,
     handover: Arc<Handover>,
-    /// How long reading the files has taken since it was last asked for.
+    /// The time spent reading files since the last call of `take_reading`.
     reading: Cell<Duration>,
-    /// Whether it was said that chains cannot be looked up.
+    /// Whether failed chain lookups were already logged.
     is_unreadable: Cell<bool>,
 }
 
@@ -35,7 +35,7 @@ impl Recorded {
         }
     }
 
-    /// How long reading the files has taken since the last time: nothing while all is handed over.
+    /// The time spent reading files since the last call. Zero while all records are handed over.
     pub(crate) fn take_reading(&self) -> Duration {
         self.reading.take()
     }
@@ -47,7 +47,7 @@ impl Recorded {
         let mut seen = Vec::with_capacity(stored.len());
         for LedgerRecord { source, body, .. } in &stored {
             match body {
-                // Of a known chain there is only the digest.
+                // A known chain has only its digest here.
                 RecordBody::Entry(stored) if stored.known_chain.is_empty() => {
                     seen.extend(stored.view().map(|entry| Seen::Entry { source, entry }));
                 }
@@ -60,8 +60,7 @@ impl Recorded {
         Ok(through)
     }
 
-    /// Records from index `from` on: as many as fit into a block, of any kind. What can be read is not held up by
-    /// what cannot.
+    /// Records from index `from` on, of any kind, as many as fit a block. Unreadable records do not delay the others.
     fn stored(&self, from: u64, until: u64) -> Result<Vec<LedgerRecord>, ReadError> {
         let mut stored: Vec<LedgerRecord> = Vec::new();
         let mut bytes = 0;
@@ -133,10 +132,11 @@ impl Evidence for Recorded {
                     found = Ok(Some(chain));
                     break;
                 }
-                // Another one may have it: what is pruned is stored again before its segment goes.
+                // Another record may have it: an unexpired chain is stored again before its segment is pruned.
                 Err(error) => {
                     if !self.is_unreadable.replace(true) {
-                        tracing::error!(%error, "delegations cannot be looked up to verify them again; what was allowed under them counts as unchecked");
+                        tracing::error!(%error, "delegations cannot be looked up to verify them again; requests \
+                            allowed under them count as unchecked");
                     }
                     found = Err(Unreadable);
                 }
@@ -150,7 +150,7 @@ impl Evidence for Recorded {
     }
 }
 
-/// The chain that a record holds, if it is the one with this digest.
+/// The chain in a record, if it has this digest.
 fn chain_of(record: &LedgerRecord, digest: &[u8; 32]) -> Option<String> {
     let RecordBody::Entry(stored) = &record.body else {
         return None;
@@ -179,13 +179,13 @@ fn source_of(item: &NewItem) -> String {
     }
 }
 
-/// Records that are checked together, about: so many that the chains among them make batches.
+/// About how many records are checked together: enough for large batches of chains.
 const AT_ONCE: u64 = 4096;
 /// Records that are read from a file together: at most 16 MiB.
 const RUN: u64 = 256;
-/// Bytes of entries that are in memory together, beside those of a run.
+/// The size of the entries in memory at a time, besides a run's.
 const BLOCK_BYTES: usize = 8 << 20;
-/// Records that the index may name wrongly before a chain counts as unknown.
+/// The number of wrong index hits after which a chain counts as unknown.
 const LOOKED_AT: usize = 16;
 
 #[cfg(test)]
@@ -202,7 +202,7 @@ mod tests {
 
     const SOURCE: SourceName = SourceName([7; 16]);
 
-    /// A ledger whose writer hands over what it appends.
+    /// A ledger whose writer hands over its records.
     struct Followed {
         ledger: Ledger,
         handover: Arc<Handover>,
@@ -260,7 +260,7 @@ mod tests {
             bytes
         }
 
-        /// The counts from this index on, as they are followed, and the index behind the last.
+        /// The counts from this index on, as a follower reads them, and the index after the last.
         fn counts_from(&self, mut from: u64) -> (Vec<u64>, u64) {
             let mut counts = Vec::new();
             while from < self.evidence.size() {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_handed_over_for_want_of_room_is_read_once_and_in_its_place() {
+    fn records_without_room_in_the_handover_are_read_once_and_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let of_a_batch = Followed::new(folder.path(), 1 << 30, Handover::default()).append(vec![count(1); 10]);
         let folder = tempfile::tempdir().unwrap();
@@ -309,7 +309,7 @@ mod tests {
             followed.evidence.take_reading() > Duration::ZERO,
             "three of four were read"
         );
-        // What nobody hands over, such as the note of an erasure, leaves a hole too.
+        // Records that are not handed over, such as the note of an erasure, leave a hole too.
         let note = NewItem::Note(StoredNote::default());
         followed.ledger.append(&[note]).unwrap();
         followed.append(numbers.by_ref().take(10).collect());
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_handed_over_costs_no_time_on_the_disk_and_what_is_read_does() {
+    fn only_records_that_are_not_handed_over_cost_time_on_the_disk() {
         let folder = tempfile::tempdir().unwrap();
         let mut followed = Followed::new(folder.path(), 1 << 30, Handover::default());
         followed.append(vec![count(1)]);
@@ -327,20 +327,16 @@ mod tests {
         followed.counts_from(0);
         assert!(
             followed.evidence.take_reading() > Duration::ZERO,
-            "it is gone from memory"
+            "it is no longer in memory"
         );
-        assert_eq!(
-            followed.evidence.take_reading(),
-            Duration::ZERO,
-            "and is paused for once"
-        );
+        assert_eq!(followed.evidence.take_reading(), Duration::ZERO, "and causes one pause");
         assert_eq!(followed.evidence.chain(&[0; 32]), Ok(None));
-        assert!(followed.evidence.take_reading() > Duration::ZERO, "a look at the index");
+        assert!(followed.evidence.take_reading() > Duration::ZERO, "an index lookup");
         assert_eq!(end, 1);
     }
 
     #[test]
-    fn of_long_chains_only_so_many_are_in_memory_at_a_time() {
+    fn the_number_of_long_chains_in_memory_is_limited() {
         let folder = tempfile::tempdir().unwrap();
         let mut followed = Followed::new(folder.path(), 1 << 30, Handover::within(0));
         for tens in 0..60 {
@@ -365,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_in_a_segment_that_can_not_be_read_is_not_taken_for_unknown() {
+    fn a_chain_in_an_unreadable_segment_does_not_count_as_unknown() {
         let folder = tempfile::tempdir().unwrap();
         // A segment is full with its 256th record.
         let mut followed = Followed::new(folder.path(), 1, Handover::default());

@@ -1,4 +1,4 @@
-//! The thread that verifies evidence again, behind the acknowledgements.
+//! The thread that verifies evidence again, after the acknowledgements.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,14 +19,14 @@ use crate::handover::Handover;
 use crate::metrics::Metrics;
 use crate::writer::{LedgerHandle, ReportError};
 
-/// What is verified again, and where the findings go.
+/// The inputs of the reverification, and the place for its findings.
 #[derive(Debug)]
 pub(crate) struct Reverification {
     pub anchors: TrustAnchors,
     pub reader: LedgerReader,
     pub ledger: LedgerHandle,
     pub handover: Arc<Handover>,
-    /// Absent if they cannot be read: then it begins with what is at hand.
+    /// Absent if the progress cannot be read: then it starts with the last segment.
     pub cursors: Option<Arc<Cursors>>,
     pub metrics: Arc<Metrics>,
 }
@@ -34,12 +34,12 @@ pub(crate) struct Reverification {
 // === impl Reverification ===
 
 impl Reverification {
-    /// Begins where the last run has stopped. The thread notes where it stops.
+    /// Continues where the last run stopped. The thread saves its progress.
     pub(crate) fn start(self) -> io::Result<Threads> {
         let handover = Arc::clone(&self.handover);
         let thread = std::thread::Builder::new().name("reverify".to_owned()).spawn(move || {
-            // Requests and acknowledgements go first. Of this thread only, as Linux has it; where it is not allowed, or
-            // not known, it runs as all do.
+            // Requests and acknowledgements have priority. On Linux this sets the priority of this thread only. If it
+            // fails, the thread runs with normal priority.
             _ = rustix::process::setpriority_process(None, LOW_PRIORITY);
             self.run();
         })?;
@@ -57,15 +57,15 @@ impl Reverification {
         keep_trying(&self.handover, RETRY, || self.follow(&mut record, &mut returned));
     }
 
-    /// Follows the ledger until it is time to stop. `returned` is what sources have said that they trust when they came
-    /// back, as far as that is not on disk: they say it once.
+    /// Follows the ledger until it is time to stop. `returned` has the trust anchors of returned sources that are not
+    /// on disk yet. A source sends them only once.
     fn follow(&self, record: Record<'_>, returned: &mut HashMap<SourceName, Vec<u8>>) {
         let progress = self.cursors.as_ref().map(|cursors| cursors.progress()).transpose();
-        let progress =
-            progress.inspect_err(|error| tracing::warn!(%error, "how far evidence was verified again cannot be read"));
+        let progress = progress
+            .inspect_err(|error| tracing::warn!(%error, "the progress of verifying evidence again cannot be read"));
         let mut saved = progress.ok().flatten().unwrap_or_default();
         let newest = self.reader.segments().first().map_or(0, |segment| segment.first());
-        // Without a place to go on, or with one that a restored backup does not reach: what is at hand.
+        // Without progress, or with progress beyond the end of a restored ledger, it starts with the last segment.
         if saved.next > self.reader.size() || saved == Progress::default() {
             saved.next = newest;
         }
@@ -94,7 +94,7 @@ impl Reverification {
                     has_recorded = !findings.mismatches.is_empty();
                     findings.report(&self.metrics);
                     self.note_lag(&evidence, &checker);
-                    // What is read from the disk is caught up with in half of the time, so that a backlog slows no request.
+                    // Reading from the disk takes at most half of the time, so that a backlog slows no request.
                     self.handover.pause(evidence.take_reading())
                 }
                 Ok(None) => self.handover.wait(),
@@ -106,7 +106,7 @@ impl Reverification {
                 }
             };
             is_failing = failed;
-            // Begun before them again, what was recorded would be recorded once more.
+            // If the progress were not saved, a restart would record the mismatches again.
             let is_due = has_recorded || last_saved.elapsed() >= SAVE_EVERY;
             if (is_due || !goes_on) && checker.next() != saved.next {
                 last_saved = Instant::now();
@@ -118,7 +118,8 @@ impl Reverification {
                 {
                     Ok(()) => returned.clear(),
                     Err(error) => {
-                        tracing::warn!(%error, "how far evidence was verified again could not be written; after a restart some of it is verified once more");
+                        tracing::warn!(%error, "the progress of verifying evidence again could not be saved; after a \
+                            restart some is verified once more");
                     }
                 }
             }
@@ -133,14 +134,16 @@ impl Reverification {
     }
 }
 
-/// Appends mismatches to the ledger as notes; they are durable on return.
+/// Appends mismatches to the ledger as notes, durable on return.
 type Record<'a> = &'a mut dyn FnMut(Vec<Mismatch>) -> Result<(), ReportError>;
 
-/// No report may end the process: after a panic here revocations go on, and the
-/// metric says that nothing is verified.
+/// No report may end the process: after a panic here revocations continue, and the metric shows that nothing is
+/// verified.
 fn keep_trying(handover: &Handover, pause: Duration, mut attempt: impl FnMut()) {
     while catch_unwind(AssertUnwindSafe(&mut attempt)).is_err() {
-        tracing::error!("verifying evidence again has failed (the log says why); it is tried again where it was");
+        tracing::error!(
+            "verifying evidence again has failed (the log says why); it is tried again from the same place"
+        );
         if !handover.pause(pause) {
             return;
         }
@@ -155,7 +158,8 @@ fn log(mismatches: &[Mismatch]) {
             chain = hex(&mismatch.chain_digest),
             step = mismatch.step,
             reason = mismatch.reason,
-            "a filter allowed what its delegation does not say: find out whether it still runs what you deployed"
+            "a filter allowed a request that its delegation does not allow: check that the filter still runs what you \
+             deployed"
         );
     }
 }
@@ -163,18 +167,19 @@ fn log(mismatches: &[Mismatch]) {
 fn say(error: &StepError) {
     match error {
         StepError::Read(error) => tracing::error!(%error, "evidence cannot be read to verify it again"),
-        // Nothing is lost: it is found again.
+        // Nothing is lost: it will be found again.
         StepError::Record(ReportError::Stopping) => {}
         StepError::Record(error) => tracing::error!(
             %error,
-            "a filter allowed what its delegation does not say, and it could not be recorded; it is tried again"
+            "a filter allowed a request that its delegation does not allow, and this could not be recorded; it is \
+             tried again"
         ),
     }
 }
 
-/// As `nice` has it.
+/// The value for `nice`.
 const LOW_PRIORITY: i32 = 5;
-/// What verdicts on chains may take: some 30,000 of them.
+/// Memory for verdicts on chains: about 30,000 of them.
 const VERDICT_BYTES: usize = 32 << 20;
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(1);
@@ -207,7 +212,7 @@ mod tests {
         }])
     }
 
-    /// Signed by somebody else than the issuer.
+    /// Not signed by the issuer.
     fn forged() -> String {
         let root = RootGrant {
             grant: Grant {
@@ -229,7 +234,7 @@ mod tests {
         mint::root(&root, &SigningKey::from_seed(&[8; 32]), &Limits::default()).unwrap()
     }
 
-    /// The source begins, presents a forged chain and allows something under it.
+    /// The source starts, presents a forged chain, and allows a request under it.
     fn items() -> Vec<NewItem> {
         let chain = forged();
         let entries = [
@@ -267,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_panic_it_goes_on_where_it_was_and_knows_what_it_was_told() {
+    fn after_a_panic_it_continues_where_it_was_with_the_sources_anchors() {
         let folder = tempfile::tempdir().unwrap();
         let options = LedgerOptions {
             origin: "log.example".to_owned(),
@@ -281,7 +286,7 @@ mod tests {
         };
         let (mut ledger, _) = Ledger::open(folder.path(), options).unwrap();
         ledger.append(&items()).unwrap();
-        // The source's start was read by an earlier run, and what it trusts is known from its coming back alone.
+        // An earlier run read the source's start, so its anchors are known only from its return.
         let cursors = Arc::new(Cursors::open(folder.path(), FolderWatch::of_nothing()).unwrap());
         let read = Progress {
             next: 1,
@@ -294,17 +299,19 @@ mod tests {
         let reverification = Reverification {
             anchors: anchors(),
             reader: ledger.reader(),
-            ledger: crate::writer::damaged("nobody writes here", &metrics),
+            ledger: crate::writer::damaged("no other thread writes here", &metrics),
             handover: Arc::clone(&handover),
             cursors: Some(Arc::clone(&cursors)),
             metrics,
         };
-        let (told, telling) = mpsc::channel();
+        let (reported, reports) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let mut has_panicked = false;
             let mut record = |mismatches: Vec<Mismatch>| {
                 assert!(std::mem::replace(&mut has_panicked, true), "on purpose");
-                mismatches.into_iter().for_each(|mismatch| told.send(mismatch).unwrap());
+                mismatches
+                    .into_iter()
+                    .for_each(|mismatch| reported.send(mismatch).unwrap());
                 Ok(())
             };
             let mut returned = HashMap::new();
@@ -312,11 +319,11 @@ mod tests {
                 reverification.follow(&mut record, &mut returned);
             });
         });
-        let mismatch = telling.recv_timeout(Duration::from_secs(30)).unwrap();
+        let mismatch = reports.recv_timeout(Duration::from_secs(30)).unwrap();
         assert_eq!((mismatch.step.as_str(), mismatch.other_anchors), ("3b", false));
         handover.stop();
         thread.join().unwrap();
-        assert_eq!(telling.try_iter().count(), 0, "once");
+        assert_eq!(reports.try_iter().count(), 0, "once");
         let stopped = cursors.progress().unwrap();
         assert_eq!(stopped.next, 3);
         assert_eq!(stopped.anchors_of[&SOURCE.to_string()], Some(anchors().digest()));

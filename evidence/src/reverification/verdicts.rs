@@ -1,13 +1,13 @@
-//! What came of the chains that were verified last.
+//! The results for the chains that were verified last.
 
 use std::collections::HashMap;
 
 use super::comparison::Verdict;
 
-/// Verdicts by what the chains are known by, within so many bytes.
+/// Verdicts by chain digest, limited in bytes.
 ///
-/// There are two halves: what is asked for is kept in the newer one, and when that is full the older one is forgotten.
-/// So the least recently used go first, about, and a look-up costs no more than a map's.
+/// There are two halves. Verdicts that are used are kept in the newer one. When it is full, the older one is forgotten.
+/// So approximately the least recently used verdicts are forgotten, and a lookup costs no more than a map's.
 #[derive(Debug)]
 pub(crate) struct Verdicts {
     newer: HashMap<[u8; 32], Verdict>,
@@ -46,5 +46,5 @@ impl Verdicts {
     }
 }
 
-/// What an entry of a map takes besides its verdict.
+/// The overhead of a map's entry besides its verdict.
 const ENTRY_BYTES: usize = 96;

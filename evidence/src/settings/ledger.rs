@@ -1,4 +1,4 @@
-//! `ledger` of the configuration file: what others may see of the ledger, and who vouches for it.
+//! `ledger` in the configuration file: access to the ledger, and its witnesses.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ pub struct LedgerSettings {
     pub witnesses: Vec<WitnessSettings>,
 }
 
-/// Who may read the checkpoint, the tiles and the sealed entries.
+/// The callers that may read the checkpoint, the tiles and the sealed entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TileAccess {
@@ -56,7 +56,7 @@ pub struct WitnessSettings {
 
 impl LedgerSettings {
     /// # Errors
-    /// The first member that is wrong.
+    /// The first invalid member.
     pub fn check(&self) -> Result<(), SettingsError> {
         self.origin()?;
         if self.witnesses.len() > MAX_WITNESSES {
@@ -108,7 +108,7 @@ impl LedgerSettings {
 // === impl WitnessSettings ===
 
 impl WitnessSettings {
-    /// Its key; `place` is where in the file it stands.
+    /// Its key; `place` is its place in the file.
     pub(crate) fn key(&self, place: &str) -> Result<WitnessKey, SettingsError> {
         self.key
             .parse()
@@ -116,11 +116,11 @@ impl WitnessSettings {
     }
 }
 
-/// Each signs every checkpoint that it can, and a note has room for 64 signatures.
+/// Each witness signs every checkpoint that it can, and a note has room for 64 signatures.
 const MAX_WITNESSES: usize = 16;
-/// With `/` and a log's name it still fits what a witness may commit to (C2SP tlog-cosignature: 255 bytes).
+/// With `/` and a log's name, it still fits the limit of witnesses (C2SP tlog-cosignature: 255 bytes).
 const MAX_ORIGIN_BYTES: usize = 200;
-/// Neither a space, nor a control character, nor a plus.
+/// Without spaces, control characters and pluses.
 const NAME: &str = r"^[^\s\u0000-\u001f\u007f-\u009f+]+$";
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_with_its_place() {
+    fn an_error_names_its_place() {
         check("{}").unwrap();
         check(r#"{"origin": "audit.example/ledger", "tiles": "private"}"#).unwrap();
         for (text, place) in [

@@ -1,4 +1,4 @@
-//! What of the configuration file is about evidence.
+//! The parts of the configuration file about evidence.
 
 mod ledger;
 mod otlp;

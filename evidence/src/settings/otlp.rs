@@ -1,4 +1,4 @@
-//! `audit.otlp` of the configuration file: where evidence goes besides the ledger.
+//! `audit.otlp` in the configuration file: the export of evidence to OpenTelemetry.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,7 +39,7 @@ pub struct OtlpSettings {
     pub ca: Option<PathBuf>,
 }
 
-/// How a collector is spoken to.
+/// The protocol of a collector.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OtlpProtocol {
@@ -50,7 +50,7 @@ pub enum OtlpProtocol {
     Http,
 }
 
-/// Header fields, whose values are secrets.
+/// Header fields. Their values are secrets.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct OtlpHeaders(pub BTreeMap<String, String>);
 
@@ -58,7 +58,7 @@ pub struct OtlpHeaders(pub BTreeMap<String, String>);
 
 impl AuditSettings {
     /// # Errors
-    /// The first member that is wrong.
+    /// The first invalid member.
     pub fn check(&self) -> Result<(), SettingsError> {
         self.otlp.as_ref().map_or(Ok(()), OtlpSettings::check)
     }
@@ -87,7 +87,7 @@ impl OtlpSettings {
         if scheme == Some("http") && !self.headers.0.is_empty() && !is_local(&self.endpoint) {
             return Err(SettingsError::at(
                 "audit.otlp.headers",
-                "over http:// they can be read on the way; write an https:// endpoint (http is for this machine: \
+                "over http:// they can be read in transit; write an https:// endpoint (http is for this machine: \
                  127.0.0.1, [::1], localhost)",
             ));
         }
@@ -119,7 +119,7 @@ impl OtlpSettings {
     }
 }
 
-/// The protocol's own.
+/// Reserved for the protocol.
 const OURS: [&str; 6] = [
     "content-type",
     "content-length",
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_enough_and_what_is_wrong_is_named() {
+    fn an_endpoint_is_enough_and_errors_are_named() {
         check(r#"{"endpoint": "http://collector:4317"}"#).unwrap();
         check(r#"{"endpoint": "http://127.0.0.1:4318/x", "protocol": "http", "headers": {"api-key": "k"}}"#).unwrap();
         for (json, expected) in [

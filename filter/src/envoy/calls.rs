@@ -69,7 +69,7 @@ impl Host for Envoy {
             HeaderMap::RequestHeaders => MapType::HttpRequestHeaders,
             HeaderMap::RequestTrailers => MapType::HttpRequestTrailers,
         };
-        // Envoy takes no header whose name is no text.
+        // Envoy accepts only header names that are text.
         let name = std::str::from_utf8(name).map_err(|_| Status::BadArgument);
         said(
             "proxy_remove_header_map_value",
@@ -103,7 +103,7 @@ impl Host for Envoy {
 
     fn open_stream(&self, cluster: &str, service: &str, method: &str) -> Result<GrpcToken, HostError> {
         let envoy_grpc = grpc_service::encode(cluster);
-        // SAFETY: the SDK passes address and length on, and takes it for nothing else.
+        // SAFETY: the SDK only passes the address and the length on.
         #[allow(unsafe_code)]
         let envoy_grpc = unsafe { std::str::from_utf8_unchecked(&envoy_grpc) };
         let opened = hostcalls::open_grpc_stream(envoy_grpc, service, method, Vec::new());
@@ -146,7 +146,8 @@ impl SharedStore for Envoy {
     }
 
     fn write(&mut self, key: &str, value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
-        // A key that does not exist is always written, so that a version which none has writes exactly then.
+        // The store always writes a key that does not exist. A version that no key has therefore writes only in that
+        // case.
         const INSERT_IF_ABSENT: u32 = u32::MAX;
         let cas = expected.map_or(INSERT_IF_ABSENT, |version| version.0);
         match hostcalls::set_shared_data(key, Some(value), Some(cas)) {
@@ -183,13 +184,13 @@ pub(super) fn buffer(buffer: BufferType, max_size: usize) -> Result<Vec<u8>, Hos
     raw::buffer(buffer, max_size).map_err(failed("proxy_get_buffer_bytes"))
 }
 
-/// Envoy calls on behalf of this context from here on.
+/// Sets the context of the following calls.
 pub(super) fn enter(context: u32) {
     CURRENT.set(context);
 }
 
 thread_local! {
-    /// The context the host's calls concern.
+    /// The context of the host's calls.
     static CURRENT: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -202,12 +203,12 @@ fn in_context<R>(context: u32, calls: impl FnOnce() -> R) -> Result<R, HostError
     CURRENT.set(context);
     let outcome = calls();
     CURRENT.set(previous);
-    // The previous context may have ended by what was just done; Envoy then goes back to it by itself.
+    // The previous context may have ended during the calls. Envoy then returns to it by itself.
     let _ = hostcalls::set_effective_context(previous);
     Ok(outcome)
 }
 
-/// What the SDK says of a call.
+/// The result of a call, from the SDK's.
 fn said<T>(call: &'static str, outcome: Result<T, Status>) -> Result<T, HostError> {
     outcome.map_err(|status| failed(call)(status as u32))
 }

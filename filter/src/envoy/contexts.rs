@@ -1,4 +1,4 @@
-//! The SDK's contexts: what Envoy calls.
+//! The SDK's contexts, which Envoy calls.
 
 use credence_decision::revocation::watch::MAX_MESSAGE_BYTES;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
@@ -22,14 +22,14 @@ struct Root(RootId);
 struct Request {
     id: StreamId,
     root: RootId,
-    /// It could not be decided: nothing of it goes on, whether or not it was answered.
+    /// The filter refused it without a decision. Nothing of it may pass, even if it was not answered.
     is_refused: bool,
 }
 
 impl Context for Root {
     fn on_grpc_stream_message(&mut self, token: u32, size: usize) {
         calls::enter(self.0.0);
-        // One byte more than any message has: what is larger is refused, and takes no memory here.
+        // One byte more than the longest message, so that a larger one is refused without using more memory here.
         match calls::buffer(
             BufferType::GrpcReceiveBuffer,
             size.min(MAX_MESSAGE_BYTES.saturating_add(1)),
@@ -37,7 +37,7 @@ impl Context for Root {
             Ok(message) => {
                 with_plugin(|plugin| plugin.on_grpc_message(GrpcToken(token), &message));
             }
-            // The stream's own sequence check notices what is missing.
+            // The stream's own sequence check detects the missing message.
             Err(error) => Envoy.log(
                 LogLevel::Error,
                 &format!("credence: a gRPC message cannot be read: {error}"),

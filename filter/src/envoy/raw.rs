@@ -1,5 +1,4 @@
-//! Host functions that the SDK lacks, or offers only in a form that copies or panics. Errors are
-//! the host's statuses.
+//! Host functions that the SDK lacks, or offers only in a form that copies or panics. Errors are the host's statuses.
 #![allow(unsafe_code, reason = "the host's functions take addresses")]
 
 use std::alloc::Layout;
@@ -40,7 +39,8 @@ mod import {
     }
 }
 
-/// Envoy needs memory for the answer to a call. In place of the SDK's `malloc`, which ends the VM where there is none.
+/// Envoy allocates memory for the result of a call. This replaces the SDK's `malloc`, which ends the VM if there is
+/// none.
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
     match Layout::array::<u8>(size) {
@@ -63,7 +63,7 @@ pub(super) fn buffer(buffer: BufferType, max_size: usize) -> Result<Vec<u8>, u32
     answer(|data, size| unsafe { import::proxy_get_buffer_bytes(buffer as u32, 0, max_size, data, size) })
 }
 
-/// The SDK's has no details.
+/// The SDK's version has no response code details.
 pub(super) fn send_local_response(answer: &Answer, details: &str, headers: &[u8]) -> Result<(), u32> {
     const NO_GRPC_STATUS: i32 = -1;
     let grpc_status = answer.grpc_status.and_then(|status| i32::try_from(status).ok());

@@ -8,15 +8,15 @@ use credence_decision::stream::{StreamAction, StreamHandler};
 
 use crate::host::{GrpcToken, Host, HostError, LogLevel, RootId};
 
-/// The stream of one handler, opened anew whenever the handler asks for it.
+/// The stream of one handler, which reopens it when needed.
 ///
-/// A stream belongs to the root context it was opened from, and everything about it has to be done from there.
+/// A stream belongs to the root context that opened it; all calls about it must come from there.
 pub(super) struct ControlStream<H> {
     host: H,
     cluster: String,
     service: &'static str,
     method: &'static str,
-    /// The root context that looks after the stream.
+    /// The root context that owns the stream.
     pub(super) root: Option<RootId>,
     token: Option<GrpcToken>,
 }
@@ -33,19 +33,19 @@ impl<H: Host> ControlStream<H> {
         }
     }
 
-    /// Whether `token` is the present stream. What arrives on any other is from the past.
+    /// Whether `token` is the present stream. Messages of other streams are outdated.
     pub(super) fn is(&self, token: GrpcToken) -> bool {
         self.token == Some(token)
     }
 
-    /// The present stream was ended by the other side.
+    /// The peer ended the present stream.
     pub(super) fn on_close(&mut self, handler: &mut impl StreamHandler, now: Monotonic, status: u32, random: u64) {
         self.token = None;
         let actions = handler.on_close(now, status, random);
         self.carry_out(handler, actions, now, random);
     }
 
-    /// The root context of this stream is about to end: the stream is closed, and another may take over.
+    /// The stream's root context is about to end: closes the stream, so that another context can open one.
     pub(super) fn hang_up(&mut self, handler: &mut impl StreamHandler, now: Monotonic, random: u64) {
         if self.token.is_some() {
             let actions = handler.on_close(now, CANCELLED, random);
@@ -55,7 +55,7 @@ impl<H: Host> ControlStream<H> {
         self.root = None;
     }
 
-    /// Does what the handler wants, and what that leads to.
+    /// Carries out the handler's actions, and their consequences.
     pub(super) fn carry_out(
         &mut self,
         handler: &mut impl StreamHandler,
@@ -105,7 +105,7 @@ impl<H: Host> ControlStream<H> {
 
     fn cancel(&mut self) {
         if let Some(token) = self.token.take() {
-            // A stream that is gone already needs no cancelling.
+            // A stream that has ended needs no reset.
             let _ = self.in_root(|| self.host.cancel(token));
         }
     }
@@ -122,6 +122,6 @@ impl<H: Host> ControlStream<H> {
     }
 }
 
-/// gRPC statuses that are ours and not the control plane's.
+/// gRPC statuses from the filter, not from the control plane.
 const CANCELLED: u32 = 1;
 const UNAVAILABLE: u32 = 14;

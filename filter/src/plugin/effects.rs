@@ -1,4 +1,4 @@
-//! What a decision leads to: the request is changed or answered, and the decision recorded.
+//! Carries out decisions: changes or answers the request, and records the decision.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use credence_decision::request::{HeaderMapError, Request};
 use super::recorder::Recorder;
 use crate::host::{Flow, HeaderMap, Host, HostError, StreamId};
 
-/// Carries out the decisions of one configuration on the request that the host has called for.
+/// Carries out the decisions of one configuration on the current request.
 pub(super) struct Effects<H> {
     pub(super) host: H,
     pub(super) recorder: Recorder<H>,
@@ -21,8 +21,8 @@ pub(super) struct Effects<H> {
 }
 
 impl<H: Host> Effects<H> {
-    /// Makes the request what was decided, answers it if it is denied, and records the decision. `stripped` says whether
-    /// what only we may say is gone from it.
+    /// Applies the decision to the request, or answers a denied one, and records the decision. `stripped` says whether
+    /// the headers that only this filter may set were removed.
     pub(super) fn conclude(
         &mut self,
         mut verdict: Verdict<'_>,
@@ -36,7 +36,7 @@ impl<H: Host> Effects<H> {
             Mode::Shadow => Ok(()),
         });
         if let Err(error) = applied {
-            // The request must not go on as it is, and the record must say so.
+            // The request must not pass unchanged, and the record must say so.
             self.host.log_error(format_args!("a request was refused: {error}"));
             verdict.decision = Decision::Deny(Reason::HostFailure.into());
             verdict.mode = Mode::Enforce;
@@ -52,7 +52,7 @@ impl<H: Host> Effects<H> {
         flow
     }
 
-    /// Records a held request that went away; `verdict` says why it got no further.
+    /// Records a held request that ended early; `verdict` has the reason.
     pub(super) fn record_given_up(
         &mut self,
         verdict: Verdict<'_>,
@@ -63,18 +63,18 @@ impl<H: Host> Effects<H> {
     ) {
         match Request::parse(serialized, &self.policy.headers, has_body) {
             Ok(request) => self.recorder.record(&verdict, &request, stream, began),
-            // It has been read before, so this cannot happen; it is counted all the same.
-            Err(error) => self.recorder.record_unread(&error.into(), began),
+            // The headers were readable before, so this does not happen. It is counted anyway.
+            Err(error) => self.recorder.record_unreadable(&error.into(), began),
         }
     }
 
     /// Refuses a request whose headers cannot be read.
-    pub(super) fn refuse_unread(&mut self, denial: &Denial, began: Began) -> Flow {
-        self.recorder.record_unread(denial, began);
+    pub(super) fn refuse_unreadable(&mut self, denial: &Denial, began: Began) -> Flow {
+        self.recorder.record_unreadable(denial, began);
         deny(&self.host, denial, None, false)
     }
 
-    /// Refuses a request that the host has left us without the means to decide.
+    /// Refuses a request after a failed call to the host.
     pub(super) fn refuse(&mut self, error: &HostError) -> Flow {
         self.recorder.record_failure(error);
         refuse(&self.host)
@@ -86,7 +86,7 @@ impl<H: Host> Effects<H> {
         forged.try_for_each(|name| self.host.remove_header(HeaderMap::RequestHeaders, name))
     }
 
-    /// Removes from a request's trailers what some service could take for one of the headers that were decided upon.
+    /// Removes the trailers that a service could take for a header that the decision depends on.
     pub(super) fn strip_trailers(&self) -> Result<(), TrailerError> {
         let serialized = self.host.header_map(HeaderMap::RequestTrailers)?;
         for name in self.policy.removed_trailers.find(&serialized)? {
@@ -95,7 +95,7 @@ impl<H: Host> Effects<H> {
         Ok(())
     }
 
-    /// Makes an allowed request what the service behind us shall see.
+    /// Applies an allowed decision: the headers that the service receives.
     fn apply(&self, verdict: &Verdict<'_>, request: &Request<'_>) -> Result<(), HostError> {
         changes::make(&self.policy, verdict, request, |change| match change {
             Change::Remove(name) => self.host.remove_header(HeaderMap::RequestHeaders, name),
@@ -105,17 +105,19 @@ impl<H: Host> Effects<H> {
     }
 }
 
-/// Refuses a request that nothing more can be done for.
+/// Refuses a request that cannot be decided.
 pub(crate) fn refuse(host: &impl Host) -> Flow {
     deny(host, &Reason::HostFailure.into(), None, false)
 }
 
-/// Answers a denied request. If even that fails it stays where it is, and ends with its timeout: it does not pass.
+/// Answers a denied request. If that fails, the request is held until its timeout: it does not pass.
 pub(super) fn deny(host: &impl Host, denial: &Denial, nonce: Option<&str>, is_grpc: bool) -> Flow {
     let answer = Answer::for_denial(denial, nonce, is_grpc);
     let answered = host.answer(&answer, &format!("credence_{}", denial.reason.code()));
     if let Err(error) = answered {
-        host.log_error(format_args!("a denied request was not answered, and is held: {error}"));
+        host.log_error(format_args!(
+            "a denied request could not be answered, and is held: {error}"
+        ));
     }
     Flow::Stop
 }

@@ -1,4 +1,4 @@
-//! A host for tests: it remembers what the plugin did to it, and refuses what a test says it refuses.
+//! A host for tests. It records the plugin's calls, and fails those that a test selects.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use credence_decision::shared_store::{SharedStore, StoreFailure, Version};
 
 use crate::host::{GrpcToken, HeaderMap, Host, HostError, LogLevel, RootId, StreamId};
 
-/// Something that an operator, a client, a service or the control plane would notice.
+/// An effect that an operator, a client, a service or the control plane would notice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Removed(String),
@@ -38,7 +38,7 @@ pub(super) struct FakeHost(Rc<RefCell<State>>);
 
 struct State {
     since_start: Duration,
-    /// The context that calls concern.
+    /// The context of the calls.
     context: u32,
     headers: BTreeMap<u32, Vec<(String, String)>>,
     trailers: BTreeMap<u32, Vec<(String, String)>>,
@@ -82,7 +82,7 @@ impl FakeHost {
         self.0.borrow_mut().since_start += time;
     }
 
-    /// From here on calls concern this context.
+    /// Sets the context of the following calls.
     pub(super) fn enter(&self, context: u32) {
         self.0.borrow_mut().context = context;
     }
@@ -103,22 +103,22 @@ impl FakeHost {
         self.0.borrow_mut().properties.insert(path.join("."), value.to_vec());
     }
 
-    /// From here on this function of the host fails.
+    /// Makes this function of the host fail from now on.
     pub(super) fn refuse(&self, call: &'static str) {
         self.0.borrow_mut().refused.insert(call);
     }
 
-    /// From here on it works again.
+    /// Makes it work again.
     pub(super) fn accept(&self, call: &'static str) {
         self.0.borrow_mut().refused.remove(call);
     }
 
-    /// What has happened since this was last asked, with the context in which it did.
+    /// The effects since the last call of this function, with their contexts.
     pub(super) fn effects(&self) -> Vec<(u32, Effect)> {
         std::mem::take(&mut self.0.borrow_mut().effects)
     }
 
-    /// The messages that were sent since this was last asked.
+    /// The messages sent since the last call of this function.
     pub(super) fn sent(&self) -> Vec<(GrpcToken, Vec<u8>)> {
         std::mem::take(&mut self.0.borrow_mut().sent)
     }

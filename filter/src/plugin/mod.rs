@@ -1,13 +1,13 @@
-//! The plugin: what a callback of the host leads to. It knows its host by a trait, so that tests can be its host.
+//! The plugin: handles the host's callbacks. It uses its host through a trait, so that tests can replace the host.
 //!
-//! | file | its one job |
+//! | file | task |
 //! |---|---|
-//! | `vm` | all that lives in one VM: configurations, and the revocation views that they share |
+//! | `vm` | everything in one VM: configurations, and the revocation views that they share |
 //! | `root` | one configuration: its engine, and the requests it holds |
-//! | `effects` | carries out what was decided |
-//! | `recorder` | counts and records what was decided |
+//! | `effects` | carries out decisions |
+//! | `recorder` | counts, records and reports decisions |
 //! | `control_stream` | a gRPC stream to the control plane |
-//! | `request_world` | what the engine asks of the host |
+//! | `request_world` | the engine's view of the host |
 
 mod control_stream;
 mod effects;

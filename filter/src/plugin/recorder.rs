@@ -1,4 +1,4 @@
-//! Counts and records what was decided, and reports it to the control plane.
+//! Counts and records decisions, and reports them to the control plane.
 
 use credence_decision::audit::events::kind;
 use credence_decision::audit::{Kind, NO_RULE, RingError, Source};
@@ -17,11 +17,11 @@ use super::control_stream::ControlStream;
 use super::request_world::RequestWorld;
 use crate::host::{Host, HostError, RootId, StreamId};
 
-/// What one configuration records of its decisions, and its stream to the control plane.
+/// What one configuration records about its decisions, and its stream to the control plane.
 pub(super) struct Recorder<H> {
     host: H,
     figures: DecisionFigures,
-    /// What is recorded; `None` if nothing is to be.
+    /// The evidence; `None` if the configuration records none.
     pub(super) source: Option<Source<StreamId>>,
     pub(super) stream: ControlStream<H>,
     wall_clock: WallClock,
@@ -52,7 +52,7 @@ impl<H: Host> Recorder<H> {
 
     // === What a request brings ===
 
-    /// Now.
+    /// The present time.
     pub(super) fn begin(&mut self) -> Result<Began, HostError> {
         let monotonic = self.host.monotonic()?;
         let wall = match self.wall_clock.at(monotonic) {
@@ -66,7 +66,7 @@ impl<H: Host> Recorder<H> {
         Ok(Began::new(monotonic, wall))
     }
 
-    /// What a decision needs of the world.
+    /// The engine's inputs for a decision.
     pub(super) fn world<'w>(&'w self, began: Began, watch: &'w Watch) -> RequestWorld<'w, H> {
         RequestWorld {
             host: self.host.clone(),
@@ -77,7 +77,7 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// Counts and records a decision, exactly once. Nothing here fails the request.
+    /// Counts and records a decision, exactly once. Errors here do not fail the request.
     pub(super) fn record(&mut self, verdict: &Verdict<'_>, request: &Request<'_>, stream: StreamId, began: Began) {
         let findings = &verdict.findings;
         self.figures.count(&kind(verdict), verdict.rule_index);
@@ -90,7 +90,7 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// Sends what fills a batch, without waiting for the tick.
+    /// Sends full batches without waiting for the tick.
     pub(super) fn flush_if_due(&mut self, now: Monotonic) {
         if let Some(source) = &mut self.source {
             let actions = source.reporter.flush_full(now);
@@ -99,7 +99,7 @@ impl<H: Host> Recorder<H> {
     }
 
     /// Records a request whose headers cannot be read.
-    pub(super) fn record_unread(&mut self, denial: &Denial, began: Began) {
+    pub(super) fn record_unreadable(&mut self, denial: &Denial, began: Began) {
         self.count_denials(denial.reason, 1, began.wall);
     }
 
@@ -109,14 +109,14 @@ impl<H: Host> Recorder<H> {
         self.record_undecided(1);
     }
 
-    /// Records requests that were answered without a decision.
+    /// Records requests that were refused without a decision.
     pub(super) fn record_undecided(&mut self, requests: u64) {
-        // Without a clock they go into the ledger's first second of all, but they do go there.
+        // Without a clock they are counted in the ledger's first second, instead of being lost.
         let wall = self.host.unix_time().unwrap_or_default();
         self.count_denials(Reason::HostFailure, requests, wall);
     }
 
-    /// Counts requests that were denied before it was known which rule covers them.
+    /// Counts requests that were denied before a rule matched.
     fn count_denials(&mut self, reason: Reason, requests: u64, wall: UnixNanos) {
         let kind = Kind {
             rule: NO_RULE,
@@ -132,7 +132,7 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// A request has ended: if its event waits for that, it is recorded with what the client was answered.
+    /// A request has ended. If its event waits for the answer, records it with the answer's status.
     pub(super) fn on_stream_end(&mut self, stream: StreamId) {
         if let Some(source) = &mut self.source
             && source.is_pending(stream)
@@ -143,7 +143,7 @@ impl<H: Host> Recorder<H> {
 
     // === What time and the control plane bring ===
 
-    /// Time has passed. `true` once drained evidence has been handed over.
+    /// Time has passed. Returns `true` once drained evidence is delivered.
     pub(super) fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> bool {
         self.wall_clock.set(now, wall);
         let Some(source) = &mut self.source else {
@@ -153,7 +153,7 @@ impl<H: Host> Recorder<H> {
             match self.host.in_stream(request, || response_status(&self.host)) {
                 Ok(0) => {}
                 Ok(status) => source.complete(request, status, wall),
-                // Its end was not seen.
+                // The end of the request was not reported.
                 Err(_) => source.complete(request, 0, wall),
             }
         }
@@ -175,7 +175,7 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// Nothing more is recorded: what is there is still sent, until `deadline`.
+    /// Stops recording. Sends the remaining evidence, until `deadline`.
     pub(super) fn drain(&mut self, deadline: Monotonic) {
         if let Some(source) = &mut self.source {
             source.drain(deadline, self.wall_clock.latest());
@@ -183,19 +183,19 @@ impl<H: Host> Recorder<H> {
     }
 }
 
-/// What the client of the present request was answered; 0 if it was not, or not yet.
+/// The status of the answer to the present request; 0 if there is none yet.
 fn response_status(host: &impl Host) -> u32 {
     let status = host.number_property(&["response", "code"]);
     status.map_or(0, |status| u32::try_from(status).unwrap_or(0))
 }
 
-/// Why a configuration without errors cannot be served.
+/// Why a valid configuration cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartError {
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
     Ring(#[from] RingError),
-    #[error("the memory of used proofs in Envoy's shared data is not ours: give this plugin a vm_id of its own")]
+    #[error("another plugin uses the memory of used proofs in Envoy's shared data: give this plugin its own vm_id")]
     ReplayMemory,
 }

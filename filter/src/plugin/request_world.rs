@@ -1,4 +1,4 @@
-//! What the engine asks of the host, answered for one request.
+//! The engine's view of the host, for one request.
 
 use credence_decision::audit::Ring;
 use credence_decision::clock::UnixNanos;
@@ -10,13 +10,13 @@ use credence_delegation::revocation::RevocationView;
 
 use crate::host::Host;
 
-/// The world as it is when a request arrives.
+/// The state of the host when a request arrives.
 pub(super) struct RequestWorld<'a, H> {
     pub(super) host: H,
     pub(super) now: UnixNanos,
     pub(super) freshness: Freshness,
     pub(super) watch: &'a Watch,
-    /// The ring, if what finds no room there is denied.
+    /// The ring, if a full ring denies requests.
     pub(super) must_record_in: Option<&'a Ring>,
 }
 
@@ -46,7 +46,8 @@ impl<H: Host> World for RequestWorld<'_, H> {
     }
 
     fn client_uri(&self) -> Option<Vec<u8>> {
-        // The first URI of several, which are not told; docs/reference/configuration.md says what that asks of the authority.
+        // Envoy reports only the first of several URIs. docs/reference/configuration.md says what that requires of the
+        // authority.
         self.host.property(&["connection", "uri_san_peer_certificate"]).ok()?
     }
 

@@ -1,4 +1,4 @@
-//! One configuration in one VM: decides its requests, and holds those that have to wait.
+//! One configuration in one VM: decides its requests, and holds those that must wait.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(super) struct Root<H> {
     pub(super) effects: Effects<H>,
     pub(super) gauges: Gauges,
     held: HeldRequests<StreamId>,
-    /// Since when a replaced configuration has been waiting for the requests that it holds.
+    /// Since when a replaced configuration waits for its held requests.
     draining_since: Option<Monotonic>,
 }
 
@@ -83,21 +83,21 @@ impl<H: Host> Root<H> {
         let serialized = self.host.header_map(HeaderMap::RequestHeaders)?;
         let request = match Request::parse(&serialized, &self.effects.policy.headers, has_body) {
             Ok(request) => request,
-            Err(error) => return Ok(self.effects.refuse_unread(&error.into(), began)),
+            Err(error) => return Ok(self.effects.refuse_unreadable(&error.into(), began)),
         };
-        // First, on every path: only this filter may set these headers.
+        // First, in every case: only this filter may set these headers.
         let stripped = self.effects.strip(&request);
         let mut world = self.effects.recorder.world(began, watch);
         let connection = || self.host.number_property(&["connection", "id"]);
         let verdict = match self.engine.decide(&request, &mut world) {
             Outcome::Decided(verdict) => verdict,
-            // What could not be made safe is not held either.
+            // If the headers could not be removed, the request is not held either.
             Outcome::NeedsBody(_) if stripped.is_err() => return stripped.map(|()| Flow::Stop),
             Outcome::NeedsBody(held) => match self.held.body_place(&held, &serialized, connection()) {
                 Ok(place) => {
                     let waits = HeldRequest {
                         awaits: Awaited::Body(held),
-                        // One more call to the host, for those that wait alone.
+                        // One more host call, only for requests that wait.
                         began: self.host.monotonic().map_or(began, |now| began.paused(now)),
                         serialized,
                         has_body,
@@ -126,7 +126,7 @@ impl<H: Host> Root<H> {
 
     // === A request's body and trailers ===
 
-    /// Some of a request's body has arrived, `size` bytes of it by now.
+    /// A part of a request's body has arrived; `size` bytes of it are present.
     pub(super) fn on_request_body(&mut self, stream: StreamId, size: usize, is_complete: bool, watch: &Watch) -> Flow {
         let piece = self.held.on_body(stream, size, is_complete);
         self.on_piece(stream, piece, watch)
@@ -152,7 +152,7 @@ impl<H: Host> Root<H> {
         }
     }
 
-    /// Decides a request that was held, and waits no longer.
+    /// Decides a held request, which does not wait any longer.
     fn settle(&mut self, stream: StreamId, waits: HeldRequest, refusal: Option<Reason>, watch: &Watch) -> Flow {
         let flow = self
             .decide_held(stream, waits, refusal, watch)
@@ -170,27 +170,27 @@ impl<H: Host> Root<H> {
         refusal: Option<Reason>,
         watch: &Watch,
     ) -> Result<Flow, HostError> {
-        // The wait was none of the filter's time, but things may have changed in it.
+        // The wait is not the filter's time, and the state may have changed during it.
         let mut now = self.effects.recorder.begin()?;
         if let Awaited::Body(_) = waits.awaits {
             now = now.after(waits.began);
         }
         let request = match Request::parse(&waits.serialized, &self.effects.policy.headers, waits.has_body) {
             Ok(request) => request,
-            Err(error) => return Ok(self.effects.refuse_unread(&error.into(), now)),
+            Err(error) => return Ok(self.effects.refuse_unreadable(&error.into(), now)),
         };
         let mut world = self.effects.recorder.world(now, watch);
         let verdict = match (waits.awaits, refusal) {
             (Awaited::Body(held), Some(reason)) => self.engine.turn_away(held, reason),
             (Awaited::Body(held), None) => {
-                // One byte more than is read tells a body of just that size from a larger one.
+                // One byte more than the limit distinguishes a larger body from one of exactly that size.
                 let limit = self.engine.policy().limits.body_bytes;
                 let body = self.host.request_body(limit.saturating_add(1))?;
                 self.engine.resume(held, &request, &body, &mut world)
             }
             (Awaited::Snapshot(_), _) => match self.engine.decide(&request, &mut world) {
                 Outcome::Decided(verdict) => verdict,
-                // A rule that reads the body does not hold a request this way.
+                // A rule that reads the body holds a request in another way.
                 Outcome::NeedsBody(held) => self.engine.turn_away(held, Reason::HostFailure),
             },
         };
@@ -199,8 +199,8 @@ impl<H: Host> Root<H> {
 
     // === Requests that wait for the first snapshot ===
 
-    /// Decides the requests that wait for the VM's first snapshot, if it is there, and those that can wait no longer: some of
-    /// them, and the next tick the next.
+    /// Decides requests that wait for the VM's first snapshot, if it has arrived, and requests whose wait is over: a
+    /// limited number now, the rest at the next ticks.
     pub(super) fn settle_unready(&mut self, now: Monotonic, watch: &Watch) {
         if self.held.is_empty() {
             return;
@@ -217,9 +217,9 @@ impl<H: Host> Root<H> {
             });
             match settled {
                 Ok(Ok(())) => {}
-                // It stays where it is, and ends with its timeout.
-                Ok(Err(error)) => host.log_error(format_args!("a held request stays held: {error}")),
-                // It was not decided, and the record says so.
+                // The request is held, and ends with its timeout.
+                Ok(Err(error)) => host.log_error(format_args!("a held request could not continue: {error}")),
+                // The request was not decided, and is recorded as that.
                 Err(error) => self.effects.recorder.record_failure(&error),
             }
         }
@@ -227,7 +227,7 @@ impl<H: Host> Root<H> {
 
     // === The end of a request ===
 
-    /// A request has ended. If it was still held, it never got further, and the record says so.
+    /// A request has ended. If it was still held, records that it never passed.
     pub(super) fn on_stream_end(&mut self, stream: StreamId) {
         if let Some(waits) = self.held.end(stream) {
             self.give_up(stream, waits);
@@ -235,7 +235,7 @@ impl<H: Host> Root<H> {
         self.effects.recorder.on_stream_end(stream);
     }
 
-    /// Records a held request that cannot be answered any more.
+    /// Records a held request that can no longer be answered.
     fn give_up(&mut self, stream: StreamId, waits: HeldRequest) {
         let (verdict, began) = match waits.awaits {
             Awaited::Body(held) => {
@@ -251,7 +251,7 @@ impl<H: Host> Root<H> {
 
     // === Time ===
 
-    /// Time has passed. `true` once a drained configuration has nothing left to do.
+    /// Time has passed. Returns `true` once a drained configuration is finished.
     pub(super) fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> bool {
         if let Some(since) = self.draining_since {
             let is_late = now.since(since) >= HELD_LIMIT;
@@ -270,12 +270,12 @@ impl<H: Host> Root<H> {
         self.effects.recorder.on_tick(now, wall, random) && self.is_draining() && self.holds_none()
     }
 
-    /// The configuration was replaced: the requests that it holds are still decided, and what it has recorded is sent.
+    /// The configuration was replaced. Its held requests are still decided, and its evidence is still sent.
     pub(super) fn drain(&mut self, now: Monotonic) {
         self.draining_since.get_or_insert(now);
     }
 
-    /// Shows the other workers the chains that were verified here.
+    /// Shares the chains that were verified here with the other workers.
     pub(super) fn share_chains(&mut self, watch: &Watch, wall: UnixNanos) {
         let now = UnixTime(wall.second());
         self.engine
@@ -295,12 +295,13 @@ impl<H: Host> Root<H> {
     }
 }
 
-/// How long a replaced configuration may take to hand its evidence over.
+/// How long a replaced configuration may take to deliver its evidence.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long requests that are held for their bodies keep a replaced configuration.
+/// How long requests that wait for their bodies keep a replaced configuration.
 const HELD_LIMIT: Duration = Duration::from_secs(30);
 
-/// Held requests that are settled in one callback. Envoy answers them when it ends, the next from within the end of the one
-/// before: some 300 at once were found to exhaust the VM's stack (Envoy 1.40), which kills it and leaves the rest held.
+/// Held requests to settle in one callback. Envoy answers them at the end of the callback, each one nested in the end
+/// of the previous one. About 300 at once exhausted the VM's stack (Envoy 1.40), which ends the VM and leaves the rest
+/// held.
 const MAX_SETTLED: usize = 64;

@@ -1,4 +1,4 @@
-//! What decisions lead to, as a client, a service, an operator or the control plane would notice it.
+//! The effects of decisions, as seen by a client, a service, an operator or the control plane.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const ROOT: RootId = RootId(1);
 const ISSUER: &str = "https://id.example.com";
 const LOG: &str = "0123456789abcdef0123456789abcdef";
 
-/// A plugin with one configuration, in a host of its own.
+/// A plugin with one configuration, in its own host.
 struct Scene {
     host: FakeHost,
     vm: Vm<FakeHost>,
@@ -25,7 +25,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Configured, and not connected to the control plane yet.
+    /// Configured, but not connected to the control plane yet.
     fn new(more: &str) -> Self {
         let host = FakeHost::new();
         let mut scene = Self {
@@ -38,7 +38,7 @@ impl Scene {
         scene
     }
 
-    /// Configured, and with the first snapshot of the revocations.
+    /// Configured, with the first snapshot of the revocations.
     fn ready(more: &str) -> Self {
         let mut scene = Self::new(more);
         scene.connect();
@@ -145,7 +145,7 @@ impl Scene {
         (stream, flow)
     }
 
-    /// What has happened to the last request.
+    /// The effects on the last request.
     fn effects(&self) -> Vec<Effect> {
         let effects = self.host.effects().into_iter();
         effects
@@ -159,7 +159,7 @@ fn key(number: u8) -> SigningKey {
     SigningKey::from_seed(&[number; 32])
 }
 
-/// A delegation of ada's, to the holder of key 2 and of a certificate.
+/// A delegation of ada's, whose holder has key 2 and a certificate.
 fn delegation() -> String {
     let tools = r#"{"pay": {}, "order": {"amount": {"constraint_type": "range", "max": 100}}}"#;
     let root = RootGrant {
@@ -226,7 +226,7 @@ fn a_public_request_goes_on_without_what_its_client_forged() {
 }
 
 #[test]
-fn an_allowed_request_tells_the_service_who_asks_and_not_by_which_token() {
+fn an_allowed_request_carries_the_identity_but_not_the_token() {
     let mut scene = Scene::ready("");
     let delegation = delegation();
     let headers = [
@@ -272,7 +272,7 @@ fn a_grpc_client_is_answered_with_a_grpc_status() {
 }
 
 #[test]
-fn a_client_is_who_its_certificate_says() {
+fn a_client_is_identified_by_its_certificate() {
     let mut scene = Scene::ready("");
     let delegation = delegation();
     let headers = [("delegation", delegation.as_str())];
@@ -285,7 +285,7 @@ fn a_client_is_who_its_certificate_says() {
 }
 
 #[test]
-fn a_decision_that_is_not_carried_out_only_removes_what_was_forged() {
+fn a_shadow_decision_only_removes_forged_headers() {
     let mut scene = Scene::ready("");
     assert_eq!(scene.get("/try", &[("x-delegation-tool", "all")]), Flow::Continue);
     assert_eq!(scene.effects(), [removed("x-delegation-tool")]);
@@ -296,7 +296,7 @@ fn a_decision_that_is_not_carried_out_only_removes_what_was_forged() {
 // === A host that fails ===
 
 #[test]
-fn a_request_that_can_not_be_made_what_was_decided_is_refused() {
+fn a_request_is_refused_if_the_decision_cannot_be_applied() {
     for call in ["remove_header", "set_header", "set_filter_state"] {
         let mut scene = Scene::ready("");
         scene.host.refuse(call);
@@ -324,7 +324,7 @@ fn a_request_without_clock_or_headers_is_refused() {
 }
 
 #[test]
-fn a_denied_request_that_can_not_be_answered_stays_where_it_is() {
+fn a_denied_request_that_cannot_be_answered_is_held() {
     let mut scene = Scene::ready("");
     scene.host.refuse("answer");
     assert_eq!(scene.get("/pay", &[]), Flow::Stop);
@@ -405,7 +405,7 @@ fn a_request_does_not_wait_for_the_first_snapshot_for_ever() {
 }
 
 #[test]
-fn what_arrives_of_a_request_that_waits_for_the_first_snapshot_waits_too() {
+fn further_pieces_of_a_request_that_waits_for_the_first_snapshot_wait_too() {
     let mut scene = Scene::new("");
     let (stream, flow) = scene.request("/pay", &[("delegation", &delegation()), ("content-length", "0")], true);
     assert_eq!(flow, Flow::Wait);
@@ -421,7 +421,7 @@ fn what_arrives_of_a_request_that_waits_for_the_first_snapshot_waits_too() {
     assert_eq!(
         scene.vm.on_request_body(ROOT, stream, 5, true),
         Flow::Stop,
-        "and nothing goes on of one that was denied"
+        "and no piece of a denied request passes"
     );
     assert_eq!(scene.vm.on_request_trailers(ROOT, stream), Flow::Stop);
 }
@@ -468,7 +468,7 @@ fn a_request_is_decided_once_its_body_is_there() {
 }
 
 #[test]
-fn a_body_beyond_the_limit_is_answered_before_it_is_whole() {
+fn a_body_beyond_the_limit_is_answered_before_it_is_complete() {
     let mut scene = Scene::ready(r#", "limits": {"body_bytes": 10}"#);
     let headers = [("delegation", &*delegation()), ("content-type", "application/json")];
     let (stream, _) = scene.request("/order", &headers, false);
@@ -516,7 +516,7 @@ fn decisions_are_counted_by_rule_and_reason() {
 }
 
 #[test]
-fn a_stream_that_can_not_be_opened_is_tried_again() {
+fn a_stream_that_cannot_be_opened_is_retried() {
     let mut scene = Scene::new("");
     scene.host.refuse("open_stream");
     scene.tick();
@@ -547,7 +547,7 @@ fn a_stream_that_ends_is_closed_once_and_opened_again() {
 }
 
 #[test]
-fn a_stream_that_takes_no_message_is_reset() {
+fn a_stream_that_accepts_no_message_is_reset() {
     let mut scene = Scene::new("");
     scene.host.refuse("send");
     scene.tick();
@@ -578,5 +578,5 @@ fn a_replaced_configuration_ends_once_it_holds_nothing() {
     assert_eq!(scene.vm.on_request_body(ROOT, stream, 13, true), Flow::Continue);
     scene.tick();
     assert!(scene.host.effects().contains(&(ROOT.0, Effect::Done(ROOT))));
-    assert!(scene.vm.on_drain(ROOT), "it is gone");
+    assert!(scene.vm.on_drain(ROOT), "the request has ended");
 }

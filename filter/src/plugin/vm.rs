@@ -1,7 +1,7 @@
-//! All that lives in one VM.
+//! Everything in one VM.
 //!
-//! The revocation view and its stream belong to the VM: configurations of one log and cluster share them, so that a
-//! new configuration starts with what the old one knew. Ring and audit stream belong to the configuration.
+//! The revocation view and its stream belong to the VM. Configurations with the same log and cluster share them, so
+//! that a new configuration starts with the view of the old one. Ring and audit stream belong to the configuration.
 
 use std::collections::BTreeMap;
 
@@ -19,19 +19,19 @@ use super::recorder::StartError;
 use super::root::Root;
 use crate::host::{Flow, GrpcToken, Host, HostError, Plugin, RootId, StreamId};
 
-/// All that lives in one VM.
+/// Everything in one VM.
 pub(crate) struct Vm<H> {
     host: H,
     /// One for each cluster and log that a configuration names.
     watches: BTreeMap<WatchId, SharedWatch<H>>,
     next_watch: u32,
-    /// Requests that were refused because their configuration is not there, and are yet to be recorded.
+    /// Requests that were refused because their configuration is absent, and that are not recorded yet.
     undecided: u64,
     configurations: BTreeMap<RootId, Configuration<H>>,
     metrics: VmMetrics,
 }
 
-/// A configuration, and which of the VM's watches it relies on.
+/// A configuration, and the watch that it uses.
 struct Configuration<H> {
     root: Root<H>,
     watch: WatchId,
@@ -41,7 +41,7 @@ struct Configuration<H> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct WatchId(u32);
 
-/// A revocation view and the stream that keeps it fresh.
+/// A revocation view, and the stream that updates it.
 struct SharedWatch<H> {
     control_plane: ControlPlane,
     watch: Watch,
@@ -100,7 +100,7 @@ impl<H: Host> Plugin for Vm<H> {
             let mut round_trip = watch.take_round_trip();
             let sharing = self.configurations.values_mut();
             for Configuration { root, .. } in sharing.filter(|configuration| configuration.watch == *id) {
-                // Once, however many configurations share the watch.
+                // Once, even if several configurations share the watch.
                 if let Some(took) = round_trip.take() {
                     root.gauges.observe_round_trip(took);
                 }
@@ -112,7 +112,7 @@ impl<H: Host> Plugin for Vm<H> {
     }
 
     fn on_grpc_close(&mut self, token: GrpcToken, status: u32) {
-        // Our side has to be closed exactly once, here; of a stream that never opened there is nothing to close.
+        // The filter's side has to be closed exactly once, here. A stream that never opened needs no close.
         let _ = self.host.close(token);
         let Ok((now, random)) = self.instant() else { return };
         let mut watches = self.watches.values_mut();
@@ -155,7 +155,7 @@ impl<H: Host> Vm<H> {
         }
     }
 
-    /// The configuration of this root context, with the watch that it relies on.
+    /// The configuration of this root context, with its watch.
     fn with_root<R>(&mut self, id: RootId, decide: impl FnOnce(&mut Root<H>, &Watch) -> R) -> Option<R> {
         let Configuration { root, watch } = self.configurations.get_mut(&id)?;
         let SharedWatch { watch, .. } = self.watches.get(watch)?;
@@ -187,7 +187,7 @@ impl<H: Host> Vm<H> {
         Ok(())
     }
 
-    /// The watch of this cluster and log: the one that another configuration has, or a new one.
+    /// The watch of this cluster and log: an existing one, or a new one.
     fn watch_for(&mut self, control_plane: &ControlPlane, node: &str) -> Result<WatchId, HostError> {
         let mut watches = self.watches.iter();
         if let Some((id, _)) = watches.find(|(_, watch)| watch.control_plane == *control_plane) {
@@ -205,8 +205,8 @@ impl<H: Host> Vm<H> {
         Ok(id)
     }
 
-    /// Closes the revocation streams that belong to this root context, which is about to end: a stream ends with its root
-    /// context, and another configuration's next tick opens one of its own.
+    /// Closes the revocation streams that belong to this root context, which is about to end. A stream ends with its
+    /// root context; the next tick of another configuration opens a new one.
     fn hand_streams_over(&mut self, id: RootId, now: Monotonic, random: u64) {
         let configurations = &self.configurations;
         let is_shared = |watch: WatchId| {
@@ -219,7 +219,7 @@ impl<H: Host> Vm<H> {
             if stream.root != Some(id) {
                 continue;
             }
-            // What is held is still decided, by what is known now.
+            // Held requests are still decided, with the present state.
             if holds_none && !is_shared(*watch_id) {
                 let actions = watch.leave();
                 stream.carry_out(watch, actions, now, random);
@@ -228,7 +228,7 @@ impl<H: Host> Vm<H> {
         }
     }
 
-    /// `true` once a drained configuration has nothing left to do, and is gone.
+    /// Returns `true` once a drained configuration is finished and removed.
     fn tick(&mut self, id: RootId) -> Result<bool, HostError> {
         let (now, random) = self.instant()?;
         let wall = self.host.unix_time()?;
@@ -255,7 +255,7 @@ impl<H: Host> Vm<H> {
         self.metrics.borrow_mut().flush(&mut self.host)?;
         if is_finished {
             self.configurations.remove(&id);
-            // A view that no configuration relies on may be large.
+            // The view may be large, and no configuration uses it.
             let configurations = &self.configurations;
             self.watches.retain(|watch, _| {
                 configurations
@@ -266,11 +266,11 @@ impl<H: Host> Vm<H> {
         Ok(is_finished)
     }
 
-    /// The present, and a random number for a stream that has to wait.
+    /// The present time, and a random number for the backoff of a stream.
     fn instant(&self) -> Result<(Monotonic, u64), HostError> {
         Ok((self.host.monotonic()?, u64::from_le_bytes(self.host.random()?)))
     }
 }
 
-/// How often streams, aggregates and figures are looked after. An event waits at most this long for its batch.
+/// Interval of work on streams, counters and gauges. An event waits at most this long for its batch.
 const TICK_MS: u32 = 50;

@@ -1,4 +1,4 @@
-//! Who is who, and what is configured: the same for every input, so that an input can be signed by whoever it needs.
+//! The keys and the configuration, the same for every input, so that a script can have any key sign.
 
 use std::sync::LazyLock;
 
@@ -7,28 +7,28 @@ use credence_delegation::{
     VerificationContext, VerifiedChain, chain_digest,
 };
 
-/// The time at which everything is verified.
+/// The time of all verifications.
 pub const NOW: i64 = 1_800_000_000;
 
-/// The issuer whose trust anchors are [`Person`]s 0, 4 and 8, and who asserts subjects.
+/// The issuer whose trust anchors are [`Person`]s 0, 4 and 8, and which asserts subjects.
 pub const ISSUER: &str = "https://id.example.com";
 
-/// The principal who signs for himself: person 5, and 8, whose key he shares with the issuer.
+/// The principal that issues its own roots: person 5, and 8, whose key it shares with the issuer.
 pub const SELF_ISSUER: &str = "urn:example:self";
 
 /// Our own audience.
 pub const AUDIENCE: &str = "https://payments.example";
 
-/// Someone with a key: by number, the letters `a` to `i` of a script. All have Ed25519 keys but for 4 (P-256) and 5
-/// (secp256k1); 6 and 7 have nothing to do with anybody.
+/// A holder of a key, by number; the letters `a` to `i` of a script. All have Ed25519 keys except 4 (P-256) and 5
+/// (secp256k1). 6 and 7 have no relation to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Person(pub usize);
 
-/// What is verified against.
+/// The configuration of verifications.
 pub struct World {
     /// The anchors.
     pub anchors: TrustAnchors,
-    /// What derived tokens and proofs may be signed with.
+    /// The algorithms for derived tokens and proofs.
     pub holder_algorithms: Algorithms,
     /// The limits.
     pub limits: Limits,
@@ -37,15 +37,15 @@ pub struct World {
 }
 
 impl Person {
-    /// How many there are.
+    /// The number of persons.
     pub const COUNT: usize = KINDS.len();
 
-    /// By letter; any byte is somebody's.
+    /// By letter; every byte maps to a person.
     pub fn of_letter(letter: u8) -> Self {
         Self(usize::from(letter.wrapping_sub(b'a')) % Self::COUNT)
     }
 
-    /// Who holds the token at this place of a chain, if it does not say so: people with Ed25519 keys, in turn.
+    /// The default holder of the token at this index of a chain: persons with Ed25519 keys, in turn.
     pub fn holder_at(place: usize) -> Self {
         Self(1 + place % 3)
     }
@@ -63,7 +63,7 @@ impl Person {
 }
 
 impl World {
-    /// The world in which seeds verify.
+    /// The configuration in which the seeds verify.
     pub fn new() -> Self {
         let anchor = |issuer: &str, person: usize, key_id: Option<&str>| TrustAnchor {
             issuer: issuer.to_owned(),
@@ -86,7 +86,7 @@ impl World {
         }
     }
 
-    /// What chains are verified against.
+    /// The context for verifying chains.
     pub fn context(&self) -> VerificationContext<'_> {
         VerificationContext {
             anchors: &self.anchors,
@@ -102,7 +102,7 @@ impl World {
         Chain::parse(tokens, &self.limits)?.verify(&self.context())
     }
 
-    /// The same for a chain that may begin like `known`.
+    /// The same for a chain that may start with the tokens of `known`.
     pub fn verify_onto<'a>(
         &self,
         tokens: impl IntoIterator<Item = &'a str>,
@@ -123,7 +123,7 @@ impl Default for World {
     }
 }
 
-/// The kinds of everybody's keys.
+/// The kinds of all keys.
 const KINDS: [KeyType; 9] = [
     KeyType::Ed25519,
     KeyType::Ed25519,

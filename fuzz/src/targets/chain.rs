@@ -1,4 +1,4 @@
-//! A chain: a [`Script`] with a line for each token, verified as a whole, and again onto each of its own beginnings.
+//! A chain: a [`Script`] with a line for each token. It is verified as a whole, and again onto each of its prefixes.
 
 use credence_delegation::batch::{self, Signed};
 use credence_delegation::constraint::Constraint;
@@ -18,7 +18,7 @@ pub fn run(input: &[u8], effort: Effort) -> Outcome {
         return Outcome::Refused;
     };
     let mut script = Script::read(text);
-    // One more than the longest chain: what is beyond that is denied unseen.
+    // One more than the longest chain: a longer one is denied without a look at the rest.
     script
         .signed
         .truncate(World::new().limits.delegation_depth as usize + 2);
@@ -55,7 +55,7 @@ fn refs(tokens: &[String]) -> impl Iterator<Item = &str> {
     tokens.iter().map(String::as_str)
 }
 
-/// What one sees of a verified chain.
+/// The public data of a verified chain.
 fn summary(chain: &VerifiedChain) -> impl PartialEq + std::fmt::Debug + use<> {
     let tokens: Vec<_> = chain
         .tokens()
@@ -92,7 +92,7 @@ fn same_answer(found: &Result<VerifiedChain, Denial>, expected: &Result<Verified
     }
 }
 
-/// Joined by `~` the tokens are the same chain.
+/// Joined by `~`, the tokens are the same chain.
 fn check_joined(tokens: &[String], whole: &Result<VerifiedChain, Denial>) {
     if tokens.is_empty() {
         return;
@@ -103,7 +103,7 @@ fn check_joined(tokens: &[String], whole: &Result<VerifiedChain, Denial>) {
     same_answer(&parsed, whole, "joined");
 }
 
-/// Limits that are met exactly change nothing; one less denies.
+/// Limits that are just met change nothing; limits lower by one deny.
 fn check_limits(tokens: &[String], verified: &VerifiedChain) {
     let bytes = tokens.iter().map(String::len).sum();
     let with_bytes = |limit| {
@@ -137,8 +137,8 @@ fn check_limits(tokens: &[String], verified: &VerifiedChain) {
     assert_eq!(denial.cause, Cause::Expired, "{denial}");
 }
 
-/// The beginnings of the chain that are verified chains themselves, shortest first, each verified onto the one before.
-/// If the whole is valid, all of them are.
+/// The prefixes of the chain that are valid chains themselves, shortest first, each verified onto the previous one. If
+/// the whole is valid, all of them are.
 fn beginnings(tokens: &[String], whole: &Result<VerifiedChain, Denial>) -> Vec<VerifiedChain> {
     let world = World::new();
     let mut beginnings: Vec<VerifiedChain> = Vec::new();
@@ -161,8 +161,8 @@ fn beginnings(tokens: &[String], whole: &Result<VerifiedChain, Denial>) -> Vec<V
     beginnings
 }
 
-/// verify(whole) is verify(beginning, then the rest): the same chain or the same denial, whatever is known, now and in
-/// a world that has changed since.
+/// verify(whole) equals verify(prefix, then the rest): the same chain or the same denial with any known chain, now and
+/// after a change of time or configuration.
 fn check_splits(tokens: &[String], whole: &Result<VerifiedChain, Denial>) {
     let world = World::new();
     let beginnings = beginnings(tokens, whole);
@@ -179,11 +179,11 @@ fn check_splits(tokens: &[String], whole: &Result<VerifiedChain, Denial>) {
         same_answer(
             &verify_on_the_word_of(&world, tokens, known),
             whole,
-            "with a word for the signatures of a beginning",
+            "with the signatures of a prefix vouched for",
         );
     }
     if let (Ok(whole), Some(root)) = (whole, beginnings.first()) {
-        // The longer chain is known, the shorter one presented.
+        // The longer chain is known, the shorter one is presented.
         same_answer(
             &world.verify_onto([tokens[0].as_str()], whole),
             &Ok(root.clone()),
@@ -198,17 +198,17 @@ fn check_splits(tokens: &[String], whole: &Result<VerifiedChain, Denial>) {
     for changed in changed_worlds(known) {
         let plain = changed.verify(refs(tokens));
         if let Some(proper) = proper {
-            same_answer(&changed.verify_onto(refs(tokens), proper), &plain, "in a changed world");
+            same_answer(&changed.verify_onto(refs(tokens), proper), &plain, "after a change");
         }
         same_answer(
             &verify_on_the_word_of(&changed, tokens, known),
             &plain,
-            "with a word from before, in a changed world",
+            "vouched for before a change",
         );
     }
 }
 
-/// Verifies the chain with nothing but `known`'s digest and anchor to speak for the signatures that it has verified.
+/// Verifies the chain with only `known`'s digest and anchor to vouch for the signatures that it has verified.
 fn verify_on_the_word_of(world: &World, tokens: &[String], known: &VerifiedChain) -> Result<VerifiedChain, Denial> {
     let chain = Chain::parse(refs(tokens), &world.limits)?;
     let beginnings = chain.beginnings();
@@ -219,7 +219,7 @@ fn verify_on_the_word_of(world: &World, tokens: &[String], known: &VerifiedChain
     beginning.verify_vouching_for_signatures(known.anchor(), &world.context())
 }
 
-/// What time and configuration may do to a chain that was verified before.
+/// Changes of time and configuration after a chain was verified.
 fn changed_worlds(known: &VerifiedChain) -> Vec<World> {
     let changed = |change: &dyn Fn(&mut World)| {
         let mut world = World::new();
@@ -246,7 +246,7 @@ fn changed_worlds(known: &VerifiedChain) -> Vec<World> {
     ]
 }
 
-/// Each token names the one before as its parent, and is within it.
+/// Each token names the previous one as its parent, and is within it.
 fn check_links(compact: &[String], verified: &VerifiedChain) {
     let world = World::new();
     let tokens: Vec<_> = verified.tokens().collect();
@@ -284,7 +284,7 @@ fn check_links(compact: &[String], verified: &VerifiedChain) {
     assert_eq!(ids.len(), tokens.len(), "no id twice");
 }
 
-/// Verified in a batch too; and a token with another's signature is found, in a batch and in a chain.
+/// Also verified in a batch. A token with another's signature is found, in a batch and in a chain.
 fn check_signatures(tokens: &[String], verified: &VerifiedChain) {
     let world = World::new();
     let anchor = world
@@ -333,7 +333,7 @@ fn decoded(signature: &str) -> Vec<u8> {
         .expect("base64url, since it was verified")
 }
 
-/// Without its root, with a token missing, twice, or two exchanged, it is no chain.
+/// Without its root, with a token missing, repeated, or two exchanged, it is not a valid chain.
 fn check_other_orders(tokens: &[String]) {
     let world = World::new();
     let last = tokens.len() - 1;
@@ -352,7 +352,7 @@ fn check_other_orders(tokens: &[String]) {
     }
 }
 
-/// Nothing that a child accepts is refused by a parent: constraint by constraint, and for whole invocations.
+/// If a child accepts arguments, its parent does too: for each constraint, and for whole invocations.
 fn check_attenuation(tokens: &[String], verified: &VerifiedChain, invocations: &[(&str, Arguments)]) {
     let world = World::new();
     let chains: Vec<VerifiedChain> = (1..=tokens.len())
@@ -402,14 +402,14 @@ fn check_attenuation(tokens: &[String], verified: &VerifiedChain, invocations: &
     }
 }
 
-/// What a token accepts for one argument.
+/// Values that a token accepts for one argument.
 struct Accepted<'a> {
     argument: &'a str,
     optional: bool,
     values: Vec<Value>,
 }
 
-/// For each argument that the child names, values that it accepts; its parent must accept them too.
+/// For each argument that the child names, values that it accepts. Its parent must accept them too.
 fn accepted_arguments<'a>(parent: &Object<'a>, child: &'a Object<'_>) -> Vec<Accepted<'a>> {
     let mut accepted = Vec::new();
     for (argument, json) in child.iter() {
@@ -446,7 +446,7 @@ fn accepted_arguments<'a>(parent: &Object<'a>, child: &'a Object<'_>) -> Vec<Acc
     accepted
 }
 
-/// The values that are written in a constraint, their neighbours, and short arrays of them.
+/// The values in a constraint, their neighbours, and short arrays of them.
 fn candidates(json: &Json<'_>, values: &mut Vec<Value>) {
     if values.len() >= MOST_CANDIDATES {
         return;
@@ -468,7 +468,7 @@ fn candidates(json: &Json<'_>, values: &mut Vec<Value>) {
     }
 }
 
-/// An argument map that is different at each turn: other values, without what is optional, or with one more.
+/// An argument map that differs at each turn: other values, without optional arguments, or with an additional one.
 fn some_arguments(accepted: &[Accepted<'_>], turn: usize) -> Arguments {
     let mut arguments = Arguments::new();
     for Accepted {
@@ -490,7 +490,7 @@ fn some_arguments(accepted: &[Accepted<'_>], turn: usize) -> Arguments {
     arguments
 }
 
-/// The tools that claims speak of, if they have any.
+/// The tools that the claims name, if any.
 fn tools<'a, 'j>(claims: &'j Json<'a>) -> Option<&'j Object<'a>> {
     let details = claims.as_object()?.member("authorization_details")?.as_array()?;
     details
@@ -501,5 +501,5 @@ fn tools<'a, 'j>(claims: &'j Json<'a>) -> Option<&'j Object<'a>> {
         .as_object()
 }
 
-/// Values tried for an argument, so that one input stays quick.
+/// The most values tried for an argument, so that one input stays quick.
 const MOST_CANDIDATES: usize = 40;

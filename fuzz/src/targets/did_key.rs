@@ -1,5 +1,5 @@
-//! Keys as `did:key`. An input is the identifier itself, or the bytes that it encodes: of a random text hardly ever
-//! one is base58 of the right length.
+//! Keys as `did:key`. An input is the identifier itself, or the bytes that it encodes, since a random text is hardly
+//! ever base58 of the right length.
 
 use credence_delegation::{KeyType, PublicKey};
 
@@ -9,7 +9,7 @@ use super::{Effort, Outcome};
 pub fn run(input: &[u8], _: Effort) -> Outcome {
     let did = match std::str::from_utf8(input) {
         Ok(text) if text.starts_with("did:") => text.to_owned(),
-        // Longer than any key: base58 costs the square of its length, here too.
+        // Longer than any key. Encoding base58 costs the square of the length, here too.
         _ if input.len() > 64 => String::from_utf8_lossy(input).into_owned(),
         _ => format!("did:key:z{}", bs58::encode(input).into_string()),
     };
@@ -50,7 +50,7 @@ pub fn run(input: &[u8], _: Effort) -> Outcome {
 }
 
 /// RFC 8032, section 5.1.2: the coordinate, without the sign bit, is below 2^255 - 19. A greater one would be another
-/// name for the same point.
+/// encoding of the same point.
 fn check_canonical(point: &[u8]) {
     let (last, rest) = point.split_last().expect("32 bytes");
     let is_greatest = *last & 0x7f == 0x7f && rest[1..].iter().all(|byte| *byte == 0xff);

@@ -29,12 +29,12 @@ pub fn run(input: &[u8], _: Effort) -> Outcome {
     assert_eq!(
         Json::parse(&spaced).as_ref(),
         Ok(&json),
-        "white space around it means nothing"
+        "white space around it changes nothing"
     );
     check_numbers(&json);
     check_canonical_form(&json);
     check_value(&json);
-    // Must not panic; what they accept is for the targets that sign it.
+    // These must not panic. The targets that sign check what they accept.
     let _ = Constraint::parse_entry(&json);
     if let Some(Ok(arguments)) = json.as_object().map(Arguments::from_json) {
         assert_eq!(
@@ -46,8 +46,8 @@ pub fn run(input: &[u8], _: Effort) -> Outcome {
     Outcome::Accepted
 }
 
-/// Whatever we accept, serde_json accepts too and reads the same from it; whatever it accepts and we refuse has one of
-/// the faults that the strict reader is for.
+/// Text that we accept, serde_json accepts too and reads alike. Text that only serde_json accepts has one of the faults
+/// that the strict reader exists for.
 fn compare_with_serde_json(input: &[u8], ours: &Result<Json<'_>, JsonError>) {
     let theirs = Reference::read(input);
     match (ours, &theirs) {
@@ -60,8 +60,8 @@ fn compare_with_serde_json(input: &[u8], ours: &Result<Json<'_>, JsonError>) {
     }
 }
 
-/// A number is admitted exactly if its canonical form says the same. Compared as text, which integers of so few digits
-/// have only one of (RFC 8785, section 3.2.2.3).
+/// A number is accepted exactly if its canonical form has the same value. The test compares texts: an integer of so few
+/// digits has only one (RFC 8785, section 3.2.2.3).
 fn check_numbers(json: &Json<'_>) {
     match json {
         Json::Number(number) => {
@@ -115,7 +115,7 @@ fn check_value(json: &Json<'_>) {
     );
 }
 
-/// A JSON text that says exactly the same, numbers as they were written included.
+/// A JSON text of exactly the same value, with numbers as written.
 fn written(json: &Json<'_>) -> String {
     let mut out = String::new();
     write(json, &mut out);
@@ -149,7 +149,7 @@ fn write(json: &Json<'_>, out: &mut String) {
     }
 }
 
-/// Every character escaped: the hardest text for the reader.
+/// Escapes every character: the hardest text for the reader.
 fn write_string(text: &str, out: &mut String) {
     out.push('"');
     for unit in text.encode_utf16() {
@@ -181,7 +181,7 @@ fn is_in_canonical_order(json: &Json<'_>) -> bool {
     }
 }
 
-/// What serde_json reads of a text, level by level, so that numbers stay as they were written.
+/// serde_json's reading of a text, level by level, with numbers as written.
 #[derive(Debug)]
 enum Reference<'a> {
     Literal(Option<bool>),
@@ -198,7 +198,7 @@ impl<'a> Reference<'a> {
 
     fn of(raw: &'a RawValue, depth: usize) -> Result<Self, serde_json::Error> {
         let text = raw.get();
-        // Far deeper than we accept, far less than the stack holds.
+        // Far deeper than we accept, far less than overflows the stack.
         if depth > 100 {
             return Err(Error::custom("too deep"));
         }
@@ -246,7 +246,7 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// An object's members, no two of the same name.
+/// An object's members, with unique names.
 struct Members<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Members<'de> {

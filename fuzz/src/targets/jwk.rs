@@ -1,4 +1,4 @@
-//! Keys as JWKs, public and private, and JWK sets. An input is a JSON text, which is read as all three.
+//! Keys as JWKs, public and private, and JWK sets. An input is a JSON text that is read as all three.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -114,7 +114,7 @@ fn check_set_of_one(input: &[u8], public: &Result<PublicKey, KeyError>) {
     let set = [b"{\"keys\":[", input, b"]}"].concat();
     match (JwkSet::parse(&set), public) {
         (Ok(set), Ok(key)) => assert_eq!(&set.keys()[0].key, key),
-        // A text that closes the array and goes on with another key makes a set of several.
+        // A text that closes the array and continues with another key makes a set of several.
         (Ok(_), Err(error)) => assert!(matches!(error, KeyError::Json(_)), "{error}"),
         (Err(_), _) => {}
     }

@@ -1,6 +1,6 @@
-//! The targets: each reads an input, uses the crate as its callers do, and panics where a promise is broken.
+//! The targets. Each reads an input, uses the crate as its callers do, and panics if a promise is broken.
 //!
-//! A target must be a function of its input alone, and must not fail on any.
+//! A target must be a function of its input alone, and must not fail on any input.
 
 pub mod cast;
 pub mod chain;
@@ -15,10 +15,10 @@ pub mod token;
 
 pub use effort::{Effort, Outcome};
 
-/// Takes one input.
+/// Runs one input.
 pub type Target = fn(&[u8], Effort) -> Outcome;
 
-/// The targets by name, which is also the name of the folder of their inputs.
+/// The targets by name, which is also the name of their inputs' folder.
 pub const TARGETS: &[(&str, Target)] = &[
     ("token", token::run),
     ("chain", chain::run),

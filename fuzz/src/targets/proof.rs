@@ -1,5 +1,5 @@
-//! A proof of possession, under a chain that is always the same. An input is the proof itself, or a [`Script`] whose
-//! first line says what to sign, and whose invocations are those that were made.
+//! A proof of possession, under a fixed chain. An input is the proof itself, or a [`Script`] whose first line says what
+//! to sign, with the invocations.
 
 use std::sync::LazyLock;
 
@@ -49,10 +49,10 @@ pub fn run(input: &[u8], effort: Effort) -> Outcome {
     Outcome::Accepted
 }
 
-/// Who holds the leaf.
+/// The leaf's holder.
 const HOLDER: Person = Person(2);
 
-/// What may differ between two verifications.
+/// The differences between two verifications.
 struct Setting<'a> {
     chain: &'a VerifiedChain,
     audience: Vec<String>,
@@ -73,10 +73,10 @@ impl Default for Setting<'_> {
     }
 }
 
-/// The chains that proofs are made for: each with its last token.
+/// The chains of proofs: each with its last token.
 struct Chains {
     leaf: (String, VerifiedChain),
-    /// Of the same holder, but another token.
+    /// Of the same holder, with another token.
     sibling: (String, VerifiedChain),
 }
 
@@ -110,7 +110,7 @@ fn verify(proof: &str, setting: &Setting<'_>) -> Result<VerifiedProof, Denial> {
     )
 }
 
-/// The claims of a proof that is right in every way.
+/// The claims of a valid proof.
 fn defaults() -> Vec<(&'static str, String)> {
     let hash = inspect::contents(&CHAINS.leaf.0).expect("a JWS").hash;
     vec![
@@ -124,7 +124,7 @@ fn defaults() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What the crate proves it accepts, and for exactly what was proven.
+/// The crate accepts the proofs that it makes, for exactly the invocation that they name.
 fn check_minted(script: &Script<'_>) {
     for (tool, arguments) in script.invocations.iter().take(2) {
         let invocation = Invocation {
@@ -159,7 +159,7 @@ fn check_size_limit(proof: &str) {
     }
 }
 
-/// It covers the invocation that its claims state, and no other.
+/// It is valid for the invocation that its claims state, and for no other.
 fn check_against_claims(proof: &str, verified: &VerifiedProof, script: &Script<'_>) {
     let contents = inspect::contents(proof).expect("a JWS, since it was verified");
     let json = Json::parse(&contents.claims).expect("strict JSON, since it was verified");
@@ -202,7 +202,7 @@ fn check_against_claims(proof: &str, verified: &VerifiedProof, script: &Script<'
     );
 }
 
-/// It is no proof for another token, audience, nonce or time.
+/// It is not valid for another token, audience, nonce or time.
 fn check_settings(proof: &str, verified: &VerifiedProof) {
     let step = |setting: Setting<'_>| verify(proof, &setting).map_err(|denial| denial.step).err();
     let (window, iat) = (Limits::default().proof_window as i64, verified.issued_at().0);
@@ -230,7 +230,7 @@ fn check_settings(proof: &str, verified: &VerifiedProof) {
     );
 }
 
-/// The same claims signed by somebody else, or as another type, are denied.
+/// The same claims signed by another key, or as another type, are denied.
 fn check_forgeries(proof: &str) {
     let contents = inspect::contents(proof).expect("a JWS");
     let claims = String::from_utf8(contents.claims).expect("JSON");

@@ -1,14 +1,14 @@
-//! Inputs of the targets that sign: a text that says what to sign, so that the claims get past the signature.
+//! Inputs of the targets that sign: a text that says what to sign, so that mutated claims have valid signatures.
 //!
 //! Each line is one of
 //!
 //! - `^HEADER`: the JWS header of what the next line signs;
 //! - `? TOOL ARGUMENTS`: an invocation to try;
-//! - `WORDS CLAIMS`: a JSON object of claims to sign. Claims that it does not have are filled in with right ones, so
-//!   that a line says only what is special about it. The words before it are `-NAME`, which leaves a claim out,
-//!   `@LETTER`, who is to hold the token, and `!LETTER`, who signs it instead of whoever should.
+//! - `WORDS CLAIMS`: a JSON object of claims to sign. Missing claims are filled in with valid ones, so that a line
+//!   needs only its special ones. The words before it are `-NAME`, which leaves a claim out, `@LETTER`, the token's
+//!   holder, and `!LETTER`, the signer instead of the right one.
 //!
-//! Any text is such a script: what is not understood is signed as it is.
+//! Any text is a script: a line that is not understood is signed as it is.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -26,7 +26,7 @@ pub struct Script<'a> {
     pub invocations: Vec<(&'a str, Arguments)>,
 }
 
-/// Something to sign.
+/// A line to sign.
 #[derive(Debug)]
 pub struct Line<'a> {
     header: Option<&'a str>,
@@ -88,14 +88,14 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Signs it as a JWS of media type `typ`, as `signer` unless the line names another one. `defaults` are the claims to
-    /// fill in, as JSON.
+    /// Signs it as a JWS of media type `typ`, as `signer` unless the line names another one. `defaults` are the claims
+    /// to fill in, as JSON.
     pub fn signed_by(&self, signer: Person, typ: &str, defaults: Vec<(&str, String)>) -> String {
         let claims = self.with_defaults(defaults);
         sign(self.signer.unwrap_or(signer), self.header, typ, &claims)
     }
 
-    /// The claims with those of `defaults` that they do not have.
+    /// The claims, with missing ones from `defaults`.
     fn with_defaults(&self, defaults: Vec<(&str, String)>) -> String {
         let json = Json::parse(self.claims.as_bytes());
         let Some(given) = json.as_ref().ok().and_then(Json::as_object) else {
@@ -106,7 +106,7 @@ impl<'a> Line<'a> {
             .filter(|(name, _)| given.member(name).is_none() && !self.left_out.contains(name))
             .map(|(name, value)| format!("\"{name}\":{value}"))
             .collect();
-        // As they are written, escapes and white space included.
+        // As written, with escapes and white space.
         let inner = self.claims.trim().trim_start_matches('{');
         if !given.is_empty() {
             members.push(inner.to_owned());
@@ -116,7 +116,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// A JWS; without a header it gets the right one.
+/// A JWS; without a header, it gets the right one.
 pub fn sign(signer: Person, header: Option<&str>, typ: &str, claims: &str) -> String {
     let key = signer.key();
     let right = format!(r#"{{"alg":"{}","typ":"{typ}"}}"#, key.algorithm());
@@ -126,7 +126,7 @@ pub fn sign(signer: Person, header: Option<&str>, typ: &str, claims: &str) -> St
     format!("{input}.{signature}")
 }
 
-/// What the header of everything that verifies says (draft section 3.5; RFC 7515, section 4.1.11).
+/// The header of every verified token (draft section 3.5; RFC 7515, section 4.1.11).
 pub fn check_header(compact: &str, typ: &str) {
     let contents = inspect::contents(compact).expect("a JWS, since it was verified");
     let json = Json::parse(&contents.header).expect("strict JSON, since it was verified");
@@ -151,7 +151,7 @@ pub fn arguments(text: &str) -> Option<Arguments> {
     Arguments::from_json(json.as_object()?).ok()
 }
 
-/// The claims of a token that is right in every way.
+/// The claims of a valid token.
 fn token_defaults(
     place: usize,
     parent: Option<&String>,
@@ -190,5 +190,5 @@ fn details(tools: &str) -> String {
     format!(r#"[{{"type":"attenuating_agent_token","tools":{tools}}}]"#)
 }
 
-/// What a root grants that does not say it.
+/// The tools of a root that does not name any.
 const TOOLS: &str = r#"{"pay":{"account":{"constraint_type":"exact","value":"a1"},"amount":{"constraint_type":"range","max":100}},"read":{}}"#;

@@ -54,7 +54,7 @@ pub fn run(input: &[u8], effort: Effort) -> Outcome {
 /// The media type of a statement.
 const TYP: &str = "revocation+jwt";
 
-/// Who signs it, if it does not say so: the first anchor of [`ISSUER`].
+/// The default signer: the first anchor of [`ISSUER`].
 const SIGNER: Person = Person(0);
 
 fn verify(statement: &str, world: &World) -> Result<VerifiedStatement, StatementError> {
@@ -66,7 +66,7 @@ fn verify(statement: &str, world: &World) -> Result<VerifiedStatement, Statement
     })
 }
 
-/// The claims of a statement that is right in every way.
+/// The claims of a valid statement.
 fn defaults() -> Vec<(&'static str, String)> {
     vec![
         ("jti", quoted("statement")),
@@ -135,12 +135,15 @@ fn check_against_claims(verified: &VerifiedStatement, claims: &Object<'_>) {
     }
 }
 
-/// Nobody revokes what is not his.
+/// An issuer revokes only what it issued, and a principal only its own.
 fn check_authority(verified: &VerifiedStatement) {
     let anchor = anchor_of(verified);
     let one_subject = verified.subject.is_some();
     assert_eq!(anchor.issuer, verified.issuer);
-    assert!(anchor.asserts_subjects || !one_subject, "he speaks for nobody else");
+    assert!(
+        anchor.asserts_subjects || !one_subject,
+        "it signs for no other principal"
+    );
     match &verified.revocation {
         Revocation::Key(key) => {
             let anchors = World::new().anchors;
@@ -148,11 +151,8 @@ fn check_authority(verified: &VerifiedStatement) {
                 .iter()
                 .filter(|anchor| anchor.key.thumbprint() == *key)
                 .peekable();
-            assert!(owners.peek().is_some(), "a key that is somebody's");
-            assert!(
-                owners.all(|owner| owner.issuer == anchor.issuer),
-                "his own and nobody else's"
-            );
+            assert!(owners.peek().is_some(), "a key of a trust anchor");
+            assert!(owners.all(|owner| owner.issuer == anchor.issuer), "only its own keys");
             assert!(!one_subject);
         }
         Revocation::IssuedUntil(_) => assert!(!one_subject),
@@ -160,7 +160,8 @@ fn check_authority(verified: &VerifiedStatement) {
     }
 }
 
-/// A statement of exactly the limit is read as without the limit; one byte less refuses it for its size.
+/// With a limit of exactly its size, the result is the same as without a limit. With one byte less, it is refused for
+/// its size.
 fn check_size_limit(statement: &str, expected: Result<VerifiedStatement, StatementError>) {
     let mut world = World::new();
     if statement.len() <= world.limits.statement_bytes {
@@ -177,7 +178,7 @@ fn check_size_limit(statement: &str, expected: Result<VerifiedStatement, Stateme
     }
 }
 
-/// It is valid until the second before it expires, and no earlier than its `iat` less the skew.
+/// It is valid from its `iat` less the skew until the second before it expires.
 fn check_times(statement: &str, verified: &VerifiedStatement) {
     let at = |now: i64| {
         let mut world = World::new();
@@ -194,7 +195,7 @@ fn check_times(statement: &str, verified: &VerifiedStatement) {
     );
 }
 
-/// Signed by somebody else, as another type, or for other anchors, it is no statement; and it is no token.
+/// Signed by another key, as another type, or for other anchors, it is not a valid statement. It is not a token either.
 fn check_forgeries(statement: &str, verified: &VerifiedStatement) {
     let contents = inspect::contents(statement).expect("a JWS");
     let header = String::from_utf8(contents.header).expect("JSON");
@@ -218,23 +219,23 @@ fn check_forgeries(statement: &str, verified: &VerifiedStatement) {
         .iter()
         .filter(|anchor| anchor.key.thumbprint() != verified.signed_by());
     without.anchors = TrustAnchors::new(others.cloned());
-    assert!(verify(statement, &without).is_err(), "signed by nobody's key");
+    assert!(verify(statement, &without).is_err(), "signed by an unknown key");
 }
 
-/// The same claims in canonical form, and the same order given to the crate to sign, make the same statement.
+/// The same claims in canonical form, and the same revocation signed by the crate, give the same statement.
 fn check_twins(json: &Json<'_>, verified: &VerifiedStatement) {
     let world = World::new();
     let signer = (0..Person::COUNT)
         .map(Person)
         .find(|person| person.key().public().thumbprint() == verified.signed_by())
         .expect("an anchor is one of us");
-    // A number that loses digits says something else then.
+    // A number that loses digits has another value then.
     if let Ok(claims) = Value::from_json(json) {
         let twin = script::sign(signer, None, TYP, &claims.canonical());
         assert_eq!(verify(&twin, &world).as_ref(), Ok(verified));
     }
     let order = RevocationOrder::clone(verified);
-    // Escapes may make it longer than it was, so that it is over the limit.
+    // Escapes may make it longer than before, so that it exceeds the limit.
     if let Ok(minted) = mint::revocation(&order, signer.key(), &world.limits) {
         assert_eq!(verify(&minted, &world).as_ref(), Ok(verified));
     }

@@ -50,7 +50,8 @@ pub fn run(input: &[u8], effort: Effort) -> Outcome {
     Outcome::Accepted
 }
 
-/// A token of exactly the limit is read as without the limit; one byte less denies it for its size.
+/// With a limit of exactly its size, the result is the same as without a limit. With one byte less, it is denied for
+/// its size.
 fn check_size_limit(token: &str, unlimited: Result<UnixTime, Denial>) {
     let mut world = World::new();
     world.limits.token_bytes = token.len();
@@ -65,7 +66,7 @@ fn check_size_limit(token: &str, unlimited: Result<UnixTime, Denial>) {
     }
 }
 
-/// What was verified is what the claims say.
+/// The verified data is what the claims say.
 fn check_against_claims(verified: &VerifiedChain, claims: &Object<'_>) {
     let limits = World::new().limits;
     let integer = |name| claims.member(name).and_then(Json::as_integer);
@@ -124,7 +125,7 @@ fn check_against_claims(verified: &VerifiedChain, claims: &Object<'_>) {
     assert!(World::new().now < expires_at && issued_at <= World::new().now.plus(limits.iat_skew));
 }
 
-/// It is valid until the second before it expires, and no earlier than its `iat` less the skew.
+/// It is valid from its `iat` less the skew until the second before it expires.
 fn check_times(token: &str, verified: &VerifiedChain) {
     let at = |now: i64| {
         let mut world = World::new();
@@ -144,7 +145,7 @@ fn check_times(token: &str, verified: &VerifiedChain) {
     }
 }
 
-/// The same token signed by somebody else, or with another token's signature, is denied.
+/// The same token signed by another key, or with another token's signature, is denied.
 fn check_forgeries(token: &str) {
     let world = World::new();
     let (input, signature) = token.rsplit_once('.').expect("a JWS");
@@ -155,7 +156,7 @@ fn check_forgeries(token: &str) {
         String::from_utf8(contents.claims).expect("JSON"),
     );
     let by_another = script::sign(Person(7), Some(&header_text), "", &claims);
-    // A different text of the same meaning: one more space.
+    // Another text of the same meaning: one more space.
     let other_input = script::sign(Person(0), None, "aat+jwt", &format!("{claims} "));
     let (_, other_signature) = other_input.rsplit_once('.').expect("a JWS");
     for forged in [
@@ -171,7 +172,7 @@ fn check_forgeries(token: &str) {
     }
 }
 
-/// Claims in canonical form say the same.
+/// Claims in canonical form have the same meaning.
 fn check_canonical_twin(verified: &VerifiedChain, json: &Json<'_>) {
     let Some(canonical) = canonicalize(json) else {
         return;

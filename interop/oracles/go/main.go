@@ -31,7 +31,7 @@ type reading struct {
 
 var queryNames = []string{"full", "full_export", "q", "limit", "note", "teaser", "mode"}
 
-// version names what reads the request: net/http, and chi on top of it.
+// version names the libraries that read the request: net/http, and chi on top of it.
 var version = func() string {
 	text := runtime.Version()
 	if build, ok := debug.ReadBuildInfo(); ok && os.Args[1] == "chi" {
@@ -43,9 +43,9 @@ var version = func() string {
 }()
 
 func answer(w http.ResponseWriter, r *http.Request, handler string, captures map[string]string) {
-	// Trailers are there once the body is read.
+	// Trailers are available once the body is read.
 	_, _ = io.Copy(io.Discard, r.Body)
-	// X-Forwarded-Host is believed, as behind a proxy.
+	// Trusts X-Forwarded-Host, as behind a proxy.
 	host := r.Header.Get("X-Forwarded-Host")
 	if host == "" {
 		host = r.Host
@@ -65,7 +65,7 @@ func answer(w http.ResponseWriter, r *http.Request, handler string, captures map
 	})
 }
 
-// first is what http.Header.Get makes of each name.
+// first has the value that http.Header.Get returns for each name.
 func first(fields http.Header) map[string]string {
 	found := map[string]string{}
 	for name, values := range fields {
@@ -98,7 +98,7 @@ func withServeMux() http.Handler {
 	return mux
 }
 
-// withFormat takes `/orders.json` for `/orders`, but leaves the names of files as they are.
+// withFormat treats `/orders.json` as `/orders`, but leaves file names as they are.
 func withFormat(next http.Handler) http.Handler {
 	cut := middleware.URLFormat(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -122,7 +122,7 @@ func withChi() http.Handler {
 			if handler == "file" {
 				captures["name"] = chi.URLParam(r, "name")
 				if r.URL.RawPath != "" {
-					// chi then routes by the path as it was sent, and leaves the decoding to the application.
+					// chi then routes by the path as sent, and leaves the decoding to the application.
 					captures["name"], _ = url.PathUnescape(captures["name"])
 				}
 			}

@@ -7,7 +7,7 @@ const express = require(version);
 const { version: number } = require(`${version}/package.json`);
 
 const app = express();
-// X-Forwarded-Host is believed, as behind a proxy.
+// Trusts X-Forwarded-Host, as behind a proxy.
 app.set('trust proxy', true);
 
 const QUERY = ['full', 'full_export', 'q', 'limit', 'note', 'teaser', 'mode'];
@@ -26,7 +26,7 @@ function reading(handler) {
     const headers = {};
     for (const name of Object.keys(request.headers)) headers[name] = request.get(name);
     const captures = { ...request.params };
-    // Trailers are there once the body is read.
+    // Trailers are available once the body is read.
     request.resume();
     request.on('end', () => {
       response.json({

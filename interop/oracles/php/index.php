@@ -1,6 +1,6 @@
 <?php
-// A PHP application that answers with what it has read. Every request comes here: as the router of PHP's own server, and by
-// lighttpd's rewriting to php-cgi.
+// A PHP application that answers with what it has read. Every request comes here: from PHP's own server as its router, and
+// through lighttpd's rewriting to php-cgi.
 
 $path = rawurldecode((string) parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH));
 $method = $_SERVER['REQUEST_METHOD'];
@@ -37,7 +37,7 @@ echo json_encode([
     'handler' => $handler,
     'captures' => $captures,
     'method' => $method,
-    // X-Forwarded-Host is believed, as behind a proxy.
+    // Trusts X-Forwarded-Host, as behind a proxy.
     'host' => preg_replace('/:\d+$/D', '', $_SERVER['HTTP_X_FORWARDED_HOST'] ?? $_SERVER['HTTP_HOST'] ?? ''),
     'query' => $query,
     'headers' => $headers,

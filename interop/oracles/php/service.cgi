@@ -18,7 +18,7 @@ sub escaped {
 
 sub quoted {
     my ($text) = @_;
-    # CGI hands over bytes; those that are UTF-8 are text.
+    # CGI passes bytes; valid UTF-8 is text.
     utf8::decode($text);
     $text =~ s/([^ !#-\[\]-~])/escaped(ord($1))/ge;
     return "\"$text\"";
@@ -46,7 +46,7 @@ elsif ($path eq '/orders') {
 else {
     $handler = $handlers{$path} // 'none';
 }
-# As CGI.pm does: `;` separates as `&` does.
+# Like CGI.pm: `;` separates like `&`.
 for my $member (split /[&;]/, $ENV{QUERY_STRING} // '') {
     my ($name, $value) = split /=/, $member, 2;
     next unless defined $name;

@@ -13,7 +13,7 @@ settings.configure(
     ALLOWED_HOSTS=["*"],
     ROOT_URLCONF=__name__,
     SECRET_KEY="not a secret",
-    # X-Forwarded-Host is believed, as behind a proxy.
+    # Trusts X-Forwarded-Host, as behind a proxy.
     USE_X_FORWARDED_HOST=True,
     MIDDLEWARE=["django.middleware.common.CommonMiddleware"],
 )
@@ -48,7 +48,7 @@ def orders(request, format=None):
     return answer(request, handlers.get(request.method, "none"), {})
 
 
-# An optional format suffix and a trailing slash, as Django REST framework's routers and format_suffix_patterns have them.
+# An optional format suffix and a trailing slash, as in Django REST framework's routers and format_suffix_patterns.
 REST = r"(?:\.(?P<format>[a-z0-9]+))?/?$"
 
 urlpatterns = [

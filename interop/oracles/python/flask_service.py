@@ -1,4 +1,4 @@
-"""A Flask application that answers with what it has read, as `wsgi` and, by asgiref, `application` (ASGI)."""
+"""A Flask application that answers with what it has read, as `wsgi` and, through asgiref, `application` (ASGI)."""
 
 from asgiref.wsgi import WsgiToAsgi
 from flask import Flask, jsonify, request
@@ -7,7 +7,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 from reading import ORACLE, QUERY, VERSION, header_name, split_host
 
 app = Flask(__name__, static_folder=None)
-# X-Forwarded-Host and X-Forwarded-Prefix are believed, as behind a proxy.
+# Trusts X-Forwarded-Host and X-Forwarded-Prefix, as behind a proxy.
 app.wsgi_app = ProxyFix(app.wsgi_app, x_host=1, x_prefix=1)
 EVERY = ["GET", "POST", "PUT", "PATCH", "DELETE", "PURGE", "PROPFIND", "QUERY", "OPTIONS"]
 

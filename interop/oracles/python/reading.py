@@ -1,4 +1,4 @@
-"""What both applications read, and how they name it."""
+"""The values that both applications read, and their names."""
 
 import os
 from importlib.metadata import version
@@ -10,11 +10,11 @@ QUERY = ["full", "full_export", "q", "limit", "note", "teaser", "mode"]
 
 
 def header_name(key):
-    """The header that an application means by a key of the environment (RFC 3875, section 4.1.18)."""
+    """The header of an environment key (RFC 3875, section 4.1.18)."""
     return key.removeprefix("HTTP_").replace("_", "-").lower()
 
 
 def split_host(host):
-    """Without a port."""
+    """The host without a port."""
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() else host

@@ -1,4 +1,4 @@
-//! What is there after a crash, and what is damage.
+//! The ledger after a crash, and the difference between a torn write and damage.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
 }
 
 #[test]
-fn wherever_the_last_group_is_cut_everything_before_it_has_the_same_root() {
+fn a_last_group_that_is_cut_anywhere_leaves_everything_before_it_with_the_same_root() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     fill(&mut ledger, "a", 520);
@@ -42,7 +42,7 @@ fn wherever_the_last_group_is_cut_everything_before_it_has_the_same_root() {
 }
 
 #[test]
-fn hashes_that_are_cut_anywhere_or_gone_are_made_again() {
+fn hashes_that_are_cut_or_missing_are_rebuilt() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     fill(&mut ledger, "a", 1100);
@@ -75,7 +75,7 @@ fn hashes_that_are_cut_anywhere_or_gone_are_made_again() {
 }
 
 #[test]
-fn a_segment_that_was_begun_and_no_more_is_begun_again() {
+fn a_segment_of_which_only_the_header_was_written_is_started_again() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     fill(&mut ledger, "a", 1100);
@@ -88,7 +88,7 @@ fn a_segment_that_was_begun_and_no_more_is_begun_again() {
     for length in 0..=beginning {
         let folder = copy(folder.path());
         let path = segment_files(folder.path()).pop().unwrap();
-        // It gets its name only once all of that is on disk.
+        // The file gets its name only once all of that is on disk.
         std::fs::remove_file(&path).unwrap();
         std::fs::write(path.with_extension("new"), &last[..length]).unwrap();
         let mut ledger = open(folder.path());
@@ -112,7 +112,7 @@ fn no_nonce_is_used_twice_with_one_key() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path()));
     let mut nonces = HashSet::new();
-    // The same record, over and over, each time lost in a crash.
+    // The same record again and again, each time lost in a crash.
     for _ in 0..20 {
         let folder = copy(folder.path());
         let mut ledger = open(folder.path());
@@ -123,7 +123,7 @@ fn no_nonce_is_used_twice_with_one_key() {
 }
 
 #[test]
-fn what_was_published_is_there_as_it_was_or_the_ledger_is_damaged() {
+fn published_records_are_unchanged_or_the_ledger_is_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     fill(&mut ledger, "a", 700);
@@ -168,7 +168,7 @@ fn damage_in_a_group_that_is_followed_by_another_is_no_torn_write() {
 }
 
 #[test]
-fn a_leaf_that_a_disk_has_changed_is_not_given_out() {
+fn a_leaf_that_a_disk_has_changed_is_not_returned() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     fill(&mut ledger, "a", 1100);
@@ -185,7 +185,7 @@ fn a_leaf_that_a_disk_has_changed_is_not_given_out() {
 }
 
 #[test]
-fn keys_that_are_missing_are_damage_and_no_reason_to_make_new_ones() {
+fn missing_keys_are_damage_and_are_not_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     fill(&mut ledger, "a", 1);
@@ -196,7 +196,7 @@ fn keys_that_are_missing_are_damage_and_no_reason_to_make_new_ones() {
 }
 
 #[test]
-fn records_that_are_gone_altogether_are_damage() {
+fn records_that_are_all_missing_are_damage() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     fill(&mut ledger, "a", 1);
@@ -207,14 +207,14 @@ fn records_that_are_gone_altogether_are_damage() {
 }
 
 #[test]
-fn an_index_that_can_not_be_made_again_yet_is_no_reason_to_be_without_a_ledger() {
+fn a_ledger_opens_although_an_index_cannot_be_rebuilt_yet() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     fill(&mut ledger, "a", 1200);
     let segments = ledger.reader().segments();
     let index = folder.path().join("index").join(format!("{:020}", segments[1].first()));
     drop((ledger, segments));
-    // As a disk that was full when the segment was, and still is.
+    // As with a disk that was full when the segment was, and still is.
     std::fs::remove_file(&index).unwrap();
     let obstacle = index.with_extension("new");
     std::fs::create_dir(&obstacle).unwrap();
@@ -233,11 +233,11 @@ fn an_index_that_can_not_be_made_again_yet_is_no_reason_to_be_without_a_ledger()
 }
 
 #[test]
-fn a_key_that_a_flipped_bit_has_damaged_is_no_torn_write_wherever_its_records_are() {
+fn a_key_with_a_flipped_bit_is_no_torn_write_in_any_segment() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     fill(&mut ledger, "a", 10);
-    // The last slot, of which the last segment has no record.
+    // The last slot, which no record of the last segment uses.
     fill(&mut ledger, "last", 10);
     fill(&mut ledger, "a", 1100);
     let size = ledger.reader().size();
@@ -249,7 +249,7 @@ fn a_key_that_a_flipped_bit_has_damaged_is_no_torn_write_wherever_its_records_ar
     let error = try_open(folder.path(), options()).unwrap_err();
     assert!(error.to_string().contains("slot 2"), "{error}");
     assert_eq!(std::fs::read(&keys).unwrap(), damaged);
-    // What no record refers to is a write that a crash interrupted: the slot is used again.
+    // A slot without records is a write that a crash interrupted: the slot is used again.
     edit(&keys, |bytes| {
         bytes[2 * 64 + 25] ^= 1;
         bytes.extend_from_slice(&[7; 64]);
@@ -271,7 +271,7 @@ fn a_record_that_cannot_be_read_does_not_hide_those_around_it() {
     let first = &segment_files(folder.path())[0];
     let bytes = std::fs::read(first).unwrap();
     let at = bytes.windows(leaf.len()).position(|window| window == leaf).unwrap();
-    // Its length, its version, the name of its key, its ciphertext and its tag.
+    // Its length, its version, its key's name, its ciphertext and its tag.
     for byte in [at - 2, at - 1, at, at + 8, at + 20, at + leaf.len() - 1] {
         edit(first, |bytes| bytes[byte] ^= 0x41);
         let subjects = subjects(&reader);
@@ -287,7 +287,7 @@ fn a_record_that_cannot_be_read_does_not_hide_those_around_it() {
 }
 
 #[test]
-fn a_disk_that_does_not_answer_makes_no_record_an_unreadable_one() {
+fn a_failed_read_does_not_mark_a_record_unreadable() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     fill(&mut ledger, "a", 600);
@@ -295,7 +295,7 @@ fn a_disk_that_does_not_answer_makes_no_record_an_unreadable_one() {
     let first = &segment_files(folder.path())[0];
     let aside = folder.path().join("aside");
     std::fs::rename(first, &aside).unwrap();
-    // Its first pages are not mapped: to read them gives EIO.
+    // Its first pages are not mapped: reading them gives EIO.
     std::os::unix::fs::symlink("/proc/self/mem", first).unwrap();
     for error in [reader.record(100).unwrap_err(), reader.records(0..600).unwrap_err()] {
         assert!(error.to_string().contains("os error 5"), "{error}");

@@ -1,4 +1,4 @@
-//! Erasing a principal: nothing of it can be read any more, and every proof holds.
+//! Erasing a principal: none of its data can be read any more, and every proof still holds.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use credence_ledger::{Note, RecordBody, proof, tree};
 use crate::support::*;
 
 #[test]
-fn what_was_erased_reads_as_erased_and_every_proof_holds() {
+fn erased_records_read_as_erased_and_every_proof_holds() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     for subject in ["a", "b", "a"] {
@@ -54,7 +54,7 @@ fn later_events_of_the_principal_are_kept_under_another_key() {
 }
 
 #[test]
-fn who_is_not_known_can_not_be_erased() {
+fn an_unknown_principal_cannot_be_erased() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     fill(&mut ledger, "a", 1);
@@ -65,14 +65,14 @@ fn who_is_not_known_can_not_be_erased() {
 }
 
 #[test]
-fn the_index_does_not_find_what_was_erased() {
+fn the_index_does_not_find_erased_records() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     fill(&mut ledger, "a", 600);
     fill(&mut ledger, "b", 600);
     ledger.erase(principal("a"), "", "").unwrap().unwrap();
     fill(&mut ledger, "a", 3);
-    // With it ends the thread that drops rows.
+    // This ends the thread that removes rows.
     drop(ledger);
     let ledger = open(folder.path());
     let count = |subject| {
@@ -118,7 +118,7 @@ fn an_erasure_that_a_crash_interrupted_anywhere_is_completed_in_the_index_too() 
             std::fs::copy(before.path().join("keys"), crashed.path().join("keys")).unwrap();
         }
         std::fs::write(crashed.path().join(&pending), []).unwrap();
-        // The thread that drops rows ends with it.
+        // This ends the thread that removes rows.
         drop(open(crashed.path()));
         assert!(!crashed.path().join(&pending).exists());
         let ledger = open(crashed.path());
@@ -133,7 +133,7 @@ fn an_erasure_that_a_crash_interrupted_anywhere_is_completed_in_the_index_too() 
         assert_eq!((found("a"), found("b")), (0, 300), "key destroyed: {key_is_destroyed}");
         assert!(segment_files(crashed.path()).len() > 2);
     }
-    // What was asked for and never noted is not done.
+    // An erasure that was requested but never noted is not done.
     std::fs::write(before.path().join(&pending), []).unwrap();
     let ledger = open(before.path());
     assert!(!before.path().join(&pending).exists());
@@ -148,7 +148,7 @@ fn an_erasure_that_a_crash_interrupted_is_completed() {
     let keys = std::fs::read(folder.path().join("keys")).unwrap();
     ledger.erase(principal("a"), "", "").unwrap().unwrap();
     drop(ledger);
-    // The note is on disk, and the key still is there.
+    // The note is on disk, and the key still exists.
     std::fs::write(folder.path().join("keys"), keys).unwrap();
     let ledger = open(folder.path());
     assert_eq!(subjects(&ledger.reader()), ["erased", "erased", "note"]);

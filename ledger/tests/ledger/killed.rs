@@ -1,4 +1,4 @@
-//! An erasure whose process is killed (`kill -9`) at any instant.
+//! An erasure whose process is killed (`kill -9`) at any time.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
@@ -11,7 +11,7 @@ use credence_ledger::{Ledger, LedgerReader};
 use crate::support::*;
 
 #[test]
-fn it_is_done_altogether_or_not_at_all_and_done_if_that_was_said() {
+fn an_erasure_is_complete_or_not_done_and_done_if_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = segmented(folder.path());
     for subject in ["a", "b"].repeat(RUNS) {
@@ -31,12 +31,12 @@ fn it_is_done_altogether_or_not_at_all_and_done_if_that_was_said() {
     for kill in 0..KILLS {
         let folder = copy(folder.path());
         let (output, mut erasing) = begin(folder.path());
-        // Most of them early: what is told about is over soon, and the index takes longest.
+        // Most of them early: the acknowledged part is short, and the index takes longest.
         std::thread::sleep(duration.mul_f64((f64::from(kill) / f64::from(KILLS)).powi(3)));
         erasing.kill().unwrap();
         erasing.wait().unwrap();
         let was_said = said(output).contains(&"erased".to_owned());
-        // What is left of it is done by the thread that ends with the ledger.
+        // The thread that ends with the ledger completes it.
         drop(segmented(folder.path()));
         let ledger = segmented(folder.path());
         let reader = ledger.reader();
@@ -67,19 +67,19 @@ fn it_is_done_altogether_or_not_at_all_and_done_if_that_was_said() {
     eprintln!("{KILLS} kills within {duration:?}, {done} of them too late to undo it");
 }
 
-/// The process that is killed: this test, run again, in a folder that it is told.
+/// The process that is killed: this test, run again in a folder from the environment.
 #[test]
 fn erases_where_it_is_told_to() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let mut ledger = segmented(Path::new(&folder));
-    // Past what captures a test's output.
+    // Not through the capture of the test's output.
     let say = |text: &str| writeln!(std::io::stdout(), "\n{SAYS}{text}").unwrap();
     say("begun");
     ledger.erase(principal("a"), "", "").unwrap().unwrap();
     say("erased");
 }
 
-/// Ends when the process says that it begins to erase.
+/// Returns once the process says that it begins to erase.
 fn begin(folder: &Path) -> (impl BufRead + use<>, Child) {
     let mut process = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "killed::erases_where_it_is_told_to"])
@@ -117,7 +117,7 @@ fn found(reader: &LedgerReader, subject: &str) -> usize {
     segments.iter().map(|segment| segment.lookup(&key).unwrap().len()).sum()
 }
 
-/// What a write that was interrupted leaves behind: it is no file of that name.
+/// A temporary file that an interrupted write leaves behind.
 fn is_aside(name: &std::ffi::OsStr) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension == "new")
 }

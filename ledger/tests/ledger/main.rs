@@ -1,4 +1,4 @@
-//! The ledger as its owner and its readers see it: what is kept, erased, pruned, and what survives a crash.
+//! The ledger through its public interface: what it keeps, erases and prunes, and what survives a crash.
 
 mod crash;
 mod erasure;

@@ -1,4 +1,4 @@
-//! Removing what is old: the hashes stay, and what they prove.
+//! Removing old records: the hashes and what they prove stay.
 
 use std::path::Path;
 use std::time::Duration;
@@ -96,7 +96,7 @@ fn a_segment_that_is_missing_without_having_been_pruned_is_damage() {
 }
 
 #[test]
-fn keys_of_whom_nothing_is_left_are_destroyed() {
+fn keys_of_principals_without_records_are_destroyed() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     fill(&mut ledger, "old", 600);
@@ -133,7 +133,7 @@ fn a_chain_that_has_not_expired_outlives_its_segment() {
     assert!(
         matches!(carried.body, RecordBody::Entry(stored) if stored.sequence == 0 && stored.entry == chain(1 << 40).encode_to_vec())
     );
-    // It is known, and the other one is not any more.
+    // The first chain is still known, the other one is not.
     ledger.append(&[batch(1203, vec![chain(1 << 40), chain(1)])]).unwrap();
     let subjects = subjects(&reader);
     assert_eq!(&subjects[subjects.len() - 2..], ["known chain", "chain"]);
@@ -157,7 +157,7 @@ fn a_retention_by_bytes_and_one_by_age_remove_the_oldest() {
         fill(&mut ledger, "a", 3000);
         let segments = segment_files(folder.path()).len();
         let mut pruned = None;
-        // A part of it at a time, so that evidence does not wait for all of it.
+        // A part at a time, so that appends need not wait for all of it.
         while let Some(part) = ledger.retain(None).unwrap() {
             assert!(part.segments <= 2, "{part:?}");
             pruned = Some(part);
@@ -173,9 +173,9 @@ fn a_retention_by_bytes_and_one_by_age_remove_the_oldest() {
     }
 }
 
-/// Hashes are kept for good, and by and by there are more of them than of what is held.
+/// Hashes are kept forever, and in time take more space than the records.
 #[test]
-fn hashes_and_keys_are_no_reason_to_remove_evidence() {
+fn the_size_of_hashes_and_keys_removes_no_evidence() {
     let folder = tempfile::tempdir().unwrap();
     let retention = Retention {
         bytes: Some(60_000),
@@ -198,7 +198,7 @@ fn evidence_bytes(folder: &Path) -> u64 {
 }
 
 #[test]
-fn keys_that_a_crash_has_kept_from_being_destroyed_are_destroyed_by_the_next_start() {
+fn keys_left_by_a_crash_are_destroyed_by_the_next_start() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     fill(&mut ledger, "old", 600);

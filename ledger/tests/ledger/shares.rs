@@ -1,4 +1,4 @@
-//! A principal that floods the ledger pushes out nothing of the others.
+//! A principal that floods the ledger does not push out the others' records.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use prost::Message as _;
 use crate::support::*;
 
 #[test]
-fn what_a_principal_brings_beyond_its_share_is_counted_and_the_others_are_recorded_in_full() {
+fn entries_beyond_a_principals_share_are_counted_and_the_others_are_recorded_in_full() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = shared(folder.path(), 25);
     for round in 0..ROUNDS {
         report(&mut ledger, round);
         ledger.retain(None).unwrap();
         if round % 7 == 0 {
-            // What each principal holds is known again after a start.
+            // After a start, the ledger knows again how much each principal holds.
             drop(ledger);
             ledger = shared(folder.path(), 25);
         }
@@ -26,7 +26,7 @@ fn what_a_principal_brings_beyond_its_share_is_counted_and_the_others_are_record
     assert_eq!(reader.first(), 0, "nothing had to be removed");
     let held = Held::of(&reader);
     assert_eq!(held.bystander, ROUNDS * BYSTANDING);
-    // Each is recorded or counted, and none is both.
+    // Each is either recorded or counted, and none is both.
     assert_eq!(held.flooding + held.counted, ROUNDS * FLOODING);
     assert!(held.counted > held.flooding, "{held:?}");
     assert!(
@@ -40,9 +40,9 @@ fn what_a_principal_brings_beyond_its_share_is_counted_and_the_others_are_record
     assert!(bytes < SPACE, "{bytes}");
 }
 
-/// The control: so much is lost where a principal may hold everything.
+/// The control: what is lost if a principal may hold everything.
 #[test]
-fn without_shares_the_others_are_pushed_out() {
+fn without_shares_the_others_records_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = shared(folder.path(), 100);
     for round in 0..ROUNDS {
@@ -54,7 +54,7 @@ fn without_shares_the_others_are_pushed_out() {
     assert!(held.bystander < ROUNDS * BYSTANDING / 2, "{held:?}");
 }
 
-/// The control: a principal that needs the space alone has half of it, and everybody is recorded until then.
+/// The control: a lone principal may use half of the space, and all are recorded until then.
 #[test]
 fn while_there_is_space_no_principal_is_counted() {
     let folder = tempfile::tempdir().unwrap();
@@ -68,7 +68,7 @@ fn while_there_is_space_no_principal_is_counted() {
 }
 
 #[test]
-fn one_write_counts_a_principal_once_whatever_its_reports_and_sources() {
+fn one_write_counts_a_principal_once_for_any_reports_and_sources() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = beyond_share(folder.path());
     let before = ledger.reader().size();
@@ -81,7 +81,7 @@ fn one_write_counts_a_principal_once_whatever_its_reports_and_sources() {
     let counts = counts(&ledger.reader(), before);
     assert_eq!(counts.len(), 1);
     assert_eq!(counts[0].count, 300);
-    // It is on disk with how far the sources have come.
+    // It is on disk together with the sources' positions.
     drop(ledger);
     let ledger = shared(folder.path(), 25);
     assert!(
@@ -93,7 +93,7 @@ fn one_write_counts_a_principal_once_whatever_its_reports_and_sources() {
 }
 
 #[test]
-fn however_many_rules_and_reasons_there_are_one_write_has_at_most_8_counts_and_an_other_one() {
+fn one_write_has_at_most_8_counts_and_an_other_one_for_any_rules_and_reasons() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = beyond_share(folder.path());
     let before = ledger.reader().size();
@@ -119,7 +119,7 @@ fn however_many_rules_and_reasons_there_are_one_write_has_at_most_8_counts_and_a
 }
 
 #[test]
-fn a_principal_that_is_alone_is_recorded_in_full_until_there_is_another_one() {
+fn a_lone_principal_is_recorded_in_full_until_there_is_another_one() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = shared(folder.path(), 25);
     for round in 0..3 * ROUNDS {
@@ -153,7 +153,7 @@ fn counts_of_a_principal_are_erased_with_it() {
     assert_eq!(held.bystander, ROUNDS / 2 * BYSTANDING);
 }
 
-/// A ledger that removes the oldest beyond [`SPACE`].
+/// A ledger that removes the oldest records beyond [`SPACE`].
 fn shared(folder: &Path, percent: u8) -> Ledger {
     let retention = Retention {
         age: None,
@@ -161,11 +161,11 @@ fn shared(folder: &Path, percent: u8) -> Ledger {
     };
     let options = LedgerOptions { retention, ..options() };
     let mut ledger = try_open(folder, options).unwrap().0;
-    ledger.share_out(percent);
+    ledger.limit_shares(percent);
     ledger
 }
 
-/// One of which "flooding" holds more than its share, and has used up what it may bring beyond.
+/// A ledger in which "flooding" holds more than its share, and has used up its allowance beyond.
 fn beyond_share(folder: &Path) -> Ledger {
     let mut ledger = shared(folder, 25);
     (0..ROUNDS).for_each(|round| report(&mut ledger, round));
@@ -202,7 +202,7 @@ fn counts(reader: &LedgerReader, from: u64) -> Vec<v1::Aggregate> {
     records.into_iter().filter_map(|record| count(record.body)).collect()
 }
 
-/// One report: much of one principal, and a little of another.
+/// One report: many records of one principal, and a few of another.
 fn report(ledger: &mut Ledger, round: u64) {
     let next = ledger.source(&SOURCE).unwrap_or_default().last_sequence + 1;
     let mut entries = vec![chain(round)];
@@ -234,7 +234,7 @@ fn chain(round: u64) -> v1::Entry {
     }
 }
 
-/// What a ledger holds of each principal.
+/// The number of records of each principal.
 #[derive(Debug, Default)]
 struct Held {
     bystander: u64,

@@ -1,4 +1,4 @@
-//! What is kept: records, the tree over them, sources and their sequence numbers, chains.
+//! What the ledger keeps: records, the tree over them, sources and their sequence numbers, and chains.
 
 use credence_ledger::index::IndexKey;
 use credence_ledger::proof;
@@ -13,7 +13,7 @@ use prost::Message as _;
 use crate::support::*;
 
 #[test]
-fn what_was_appended_is_read_back_at_once_and_after_a_restart() {
+fn appended_records_are_read_back_at_once_and_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     ledger.append(&[change(SOURCE, SourceChange::Started, 0)]).unwrap();
@@ -32,7 +32,7 @@ fn what_was_appended_is_read_back_at_once_and_after_a_restart() {
 }
 
 #[test]
-fn every_leaf_is_proven_by_the_tree_whatever_segment_it_lies_in() {
+fn every_leaf_of_any_segment_is_proven_by_the_tree() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     fill(&mut ledger, "a", 1500);
@@ -119,7 +119,7 @@ fn a_sources_numbers_survive_segments_and_restarts() {
 }
 
 #[test]
-fn a_chain_is_stored_once_however_often_it_is_presented() {
+fn a_chain_is_stored_once_for_many_reports() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     let chain = |text: &str| v1::Entry {
@@ -166,7 +166,7 @@ fn events_are_found_by_the_index_of_full_and_of_growing_segments() {
         [400, 400, 400, 0]
     );
     drop(ledger);
-    // One is cut short, one is missing.
+    // One index is cut short, one is missing.
     let mut indexes: Vec<_> = std::fs::read_dir(folder.path().join("index"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -183,7 +183,7 @@ fn events_are_found_by_the_index_of_full_and_of_growing_segments() {
 }
 
 #[test]
-fn who_listens_learns_of_growth() {
+fn listeners_are_told_of_growth() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path());
     let mut growth = ledger.reader().growth();
@@ -193,7 +193,7 @@ fn who_listens_learns_of_growth() {
 }
 
 #[test]
-fn a_full_ledger_refuses_and_says_what_helps() {
+fn a_full_ledger_refuses_evidence_with_the_cure() {
     let folder = tempfile::tempdir().unwrap();
     let bounds = LedgerBounds {
         total: 40_000,
@@ -208,14 +208,14 @@ fn a_full_ledger_refuses_and_says_what_helps() {
 }
 
 #[test]
-fn evidence_that_would_use_up_the_reserve_is_refused_and_says_what_helps_and_without_a_reserve_it_is_not() {
+fn evidence_that_would_use_up_the_reserve_is_refused_with_the_cure() {
     let folder = tempfile::tempdir().unwrap();
     let bounds = LedgerBounds {
         total: u64::MAX,
         ..options().bounds
     };
     let (mut ledger, _) = try_open(folder.path(), LedgerOptions { bounds, ..options() }).unwrap();
-    // More than the disk has free, but all of them the same zeros, which are no entries.
+    // More than the free space of the disk, but it is all the same zeros, which are not entries.
     let gibibyte = NewItem::Entries {
         source: SOURCE,
         batch: vec![0; 1 << 30].into(),

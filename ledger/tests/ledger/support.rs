@@ -1,4 +1,4 @@
-//! A ledger in a folder of its own.
+//! A ledger in its own folder.
 
 use std::path::{Path, PathBuf};
 
@@ -76,7 +76,7 @@ pub(crate) fn change(source: SourceName, change: SourceChange, last_sequence: u6
     }
 }
 
-/// Appends so many events of this principal, in groups of 100.
+/// Appends this many events of this principal, in groups of 100.
 pub(crate) fn fill(ledger: &mut Ledger, subject: &str, count: u64) {
     let mut next = ledger.source(&SOURCE).unwrap_or_default().last_sequence + 1;
     let end = next + count;
@@ -95,7 +95,7 @@ pub(crate) fn principal(subject: &str) -> PrincipalView<'_> {
     }
 }
 
-/// The subject of each record that is held, or what else it is.
+/// The subject of each record, or its kind.
 pub(crate) fn subjects(reader: &LedgerReader) -> Vec<String> {
     let records = reader.records(reader.first()..reader.size()).unwrap();
     let text = |body: &RecordBody| match body {
@@ -124,7 +124,7 @@ pub(crate) fn segment_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Copies a data folder as it is at this moment.
+/// Copies a data folder in its current state.
 pub(crate) fn copy(from: &Path) -> tempfile::TempDir {
     fn copy_folder(from: &Path, to: &Path) {
         std::fs::create_dir_all(to).unwrap();

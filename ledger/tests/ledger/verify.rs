@@ -1,4 +1,4 @@
-//! Whether damage is found, and named.
+//! Verification finds damage and names the file.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ fn options_of(identity: &LedgerIdentity) -> LedgerOptions {
     }
 }
 
-/// A ledger with several segments, of which one person's evidence was erased, as a stopped control plane leaves it.
+/// A ledger with several segments, one principal erased, as a stopped control plane leaves it.
 fn stopped() -> (tempfile::TempDir, SignedCheckpoint) {
     let folder = tempfile::tempdir().unwrap();
     let identity = identity(folder.path(), "ab12");
@@ -64,7 +64,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_ledger_that_is_as_it_was_published_has_no_problems() {
+fn an_unchanged_ledger_has_no_problems() {
     let (folder, older) = stopped();
     assert!(segment_files(folder.path()).len() > 2);
     let against = Against {
@@ -77,7 +77,7 @@ fn a_ledger_that_is_as_it_was_published_has_no_problems() {
     assert_eq!(found.checkpoint.unwrap().size, found.size);
 }
 
-/// Of every file a bit at its begin, at its end, and at some forty places between.
+/// Of every file a bit at its start, at its end, and at about forty places between.
 #[test]
 fn a_single_flipped_bit_anywhere_is_found_and_its_file_is_named() {
     let (folder, _) = stopped();
@@ -111,7 +111,7 @@ fn the_place_of_a_flipped_bit_is_named() {
 }
 
 #[test]
-fn records_that_were_left_out_or_cut_off_are_missed() {
+fn missing_or_truncated_records_are_found() {
     let (folder, older) = stopped();
     let segments = segment_files(folder.path());
     let missing_middle = copy(folder.path());
@@ -132,7 +132,7 @@ fn records_that_were_left_out_or_cut_off_are_missed() {
     assert!(!check(cut.path()).problems.is_empty());
     assert_eq!(segments, segment_files(folder.path()));
 
-    // Even if whoever cut it off can sign: an earlier checkpoint tells.
+    // Even with the signing key: an earlier checkpoint reveals it.
     let identity = identity(missing_end.path(), "ab12");
     std::fs::remove_dir_all(missing_end.path().join("segments")).unwrap();
     std::fs::remove_dir_all(missing_end.path().join("hashes")).unwrap();
@@ -149,9 +149,9 @@ fn records_that_were_left_out_or_cut_off_are_missed() {
     assert!(!verify(missing_end.path(), &against).unwrap().problems.is_empty());
 }
 
-/// No hash tells of these: the tree is whole.
+/// Hashes do not show these: the tree is complete.
 #[test]
-fn what_is_gone_without_a_note_that_accounts_for_it_is_missed() {
+fn data_that_is_missing_without_a_note_is_found() {
     let (folder, older) = stopped();
     let named = |folder: &Path, file: &Path| {
         let found = check(folder);
@@ -167,7 +167,7 @@ fn what_is_gone_without_a_note_that_accounts_for_it_is_missed() {
     let all = std::fs::read(keys(folder.path())).unwrap();
     let keys_cut_off = copy(folder.path());
     std::fs::write(keys(keys_cut_off.path()), &all[..64]).unwrap();
-    assert!(named(keys_cut_off.path(), &keys(keys_cut_off.path())).contains("it is not there"));
+    assert!(named(keys_cut_off.path(), &keys(keys_cut_off.path())).contains("it is missing"));
     let key_zeroed = copy(folder.path());
     let mut zeroed = all.clone();
     zeroed[64..128].fill(0);
@@ -175,7 +175,7 @@ fn what_is_gone_without_a_note_that_accounts_for_it_is_missed() {
     let found = check(key_zeroed.path());
     assert_eq!(found.problems[0].offset, Some(64), "{found:?}");
 
-    // Erased elsewhere, so that the slot is as it should be.
+    // Erased elsewhere, so that the slot is valid.
     let key_destroyed = copy(folder.path());
     let elsewhere = copy(folder.path());
     let identity = identity(elsewhere.path(), "ab12");
@@ -193,7 +193,7 @@ fn what_is_gone_without_a_note_that_accounts_for_it_is_missed() {
 }
 
 #[test]
-fn what_was_pruned_is_no_problem_and_its_hashes_are_still_checked() {
+fn pruned_records_are_no_problem_and_their_hashes_are_still_checked() {
     let (folder, older) = stopped();
     let published = identity(folder.path(), "ab12").published().unwrap().unwrap();
     let identity = identity(folder.path(), "ab12");
@@ -245,7 +245,7 @@ fn another_key_than_the_trusted_one_is_noticed() {
 }
 
 #[test]
-fn a_restored_ledger_goes_on_under_another_origin_and_its_earlier_leaves_can_still_be_read() {
+fn a_restored_ledger_has_another_origin_and_its_earlier_leaves_can_still_be_read() {
     let (folder, older) = stopped();
     let before = identity(folder.path(), "ab12");
     let after = identity(folder.path(), "cd34");
@@ -265,7 +265,7 @@ fn a_restored_ledger_goes_on_under_another_origin_and_its_earlier_leaves_can_sti
 }
 
 #[test]
-fn an_erasure_that_is_not_completed_is_told_of_and_is_no_damage() {
+fn an_incomplete_erasure_is_reported_and_is_no_damage() {
     let (folder, _) = stopped();
     let options = options_of(&identity(folder.path(), "ab12"));
     let before = copy(folder.path());
@@ -276,7 +276,7 @@ fn an_erasure_that_is_not_completed_is_told_of_and_is_no_damage() {
         let entry = entry.unwrap();
         std::fs::copy(entry.path(), folder.path().join("index").join(entry.file_name())).unwrap();
     }
-    assert!(!check(folder.path()).problems.is_empty(), "rows of what was erased");
+    assert!(!check(folder.path()).problems.is_empty(), "rows of erased records");
     let pending = folder.path().join(format!("erasing-{}", erased.key));
     std::fs::write(&pending, []).unwrap();
     let found = check(folder.path());

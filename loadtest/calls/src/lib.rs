@@ -1,8 +1,8 @@
-//! The calls between Envoy and a filter that a request costs on Credence's hot path, without any work: what of its price
-//! is the platform's.
+//! The calls between Envoy and a filter for a request on Credence's hot path, without any other work: they show the
+//! platform's part of the cost.
 //!
-//! Envoy calls in three times (a context begins, the headers, the context ends), and once more for memory. The filter calls
-//! out four times: all headers, the clock, one header removed, one set.
+//! Envoy calls the filter three times (start of a context, headers, end of the context), and once more for memory. The
+//! filter calls Envoy four times: all headers, the clock, one header removed, one set.
 
 use std::cell::UnsafeCell;
 
@@ -24,7 +24,7 @@ unsafe extern "C" {
     fn clock_time_get(id: u32, precision: u64, time: *mut u64) -> u32;
 }
 
-/// Where the host puts what it hands over. More than Envoy's limit for all headers.
+/// Memory for data from the host: more than Envoy's limit for all headers.
 struct Exchange(UnsafeCell<[u8; 1 << 17]>);
 
 // SAFETY: a Wasm module has one thread.
@@ -32,7 +32,7 @@ unsafe impl Sync for Exchange {}
 
 static EXCHANGE: Exchange = Exchange(UnsafeCell::new([0; 1 << 17]));
 
-/// Tells the host which ABI this module speaks; never called.
+/// Tells the host the ABI version of this module; never called.
 #[unsafe(no_mangle)]
 pub extern "C" fn proxy_abi_version_0_2_1() {}
 
@@ -50,7 +50,7 @@ pub extern "C" fn proxy_on_request_headers(_context: u32, _headers: usize, _end_
     const REQUEST_HEADERS: u32 = 0;
     const MONOTONIC: u32 = 1;
     let (mut data, mut size, mut time) = (0, 0, 0);
-    // SAFETY: the host reads and writes what it is given here, and no more, before it returns.
+    // SAFETY: the host reads and writes only the given memory, and only until it returns.
     unsafe {
         proxy_get_header_map_pairs(REQUEST_HEADERS, &mut data, &mut size);
         clock_time_get(MONOTONIC, 1, &mut time);

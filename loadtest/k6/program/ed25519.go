@@ -9,7 +9,7 @@ import (
 	"go.k6.io/k6/js/modules"
 )
 
-// module is what a script gets by `import { ed25519 } from "k6/x/credence"`.
+// module is what a script imports with `import { ed25519 } from "k6/x/credence"`.
 type module struct{}
 
 // instance is the module of one virtual user.
@@ -23,12 +23,12 @@ func (*module) NewModuleInstance(vu modules.VU) modules.Instance {
 	return &instance{vu}
 }
 
-// Exports names what scripts see.
+// Exports lists what scripts can import.
 func (own *instance) Exports() modules.Exports {
 	return modules.Exports{Named: map[string]any{"ed25519": own.ed25519}}
 }
 
-// ed25519 reads the member "d" of a private JWK (RFC 8037, section 2); throws if it is no key.
+// ed25519 reads the member "d" of a private JWK (RFC 8037, section 2); throws if it is not a key.
 func (own *instance) ed25519(d string) *Signer {
 	seed, err := base64.RawURLEncoding.DecodeString(d)
 	if err == nil && len(seed) != ed25519.SeedSize {

@@ -1,6 +1,6 @@
-// k6, and one thing that its WebCrypto cannot do: sign with Ed25519, which is what holders of delegations do for each proof.
+// k6, with one addition that its WebCrypto lacks: signing with Ed25519, as holders of delegations do for each proof.
 //
-// scripts/setup-k6.sh builds it from the versions that go.mod and go.sum pin.
+// scripts/setup-k6.sh builds it from the versions in go.mod and go.sum.
 package main
 
 import (

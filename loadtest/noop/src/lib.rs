@@ -1,12 +1,12 @@
 //! The smallest filter that Envoy calls once per request: one callback, no host call, no state.
 //!
-//! It is written against the proxy-wasm ABI itself, so that no SDK's bookkeeping is measured with it.
+//! It uses the proxy-wasm ABI directly, so that no SDK's work is measured.
 
-/// Tells the host which ABI this module speaks; never called.
+/// Tells the host the ABI version of this module; never called.
 #[unsafe(no_mangle)]
 pub extern "C" fn proxy_abi_version_0_2_1() {}
 
-/// Where the host would put what it hands to the module. The ABI asks for it; nothing here makes the host use it.
+/// Would allocate memory for data from the host. The ABI requires it; the host does not use it here.
 #[unsafe(no_mangle)]
 pub extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
     Vec::with_capacity(size).leak().as_mut_ptr()

@@ -1,12 +1,12 @@
-// The peer that is asked over gRPC: Envoy's ext_authz, served three ways from one process.
+// A peer that Envoy calls over gRPC: ext_authz, in three variants from one process.
 //
-//	allow       every request is allowed, without a look at it: what leaving the proxy costs
+//	allow       every request is allowed without a check: the cost of leaving the proxy
 //	opa         Open Policy Agent's engine decides by policy.rego, which verifies a JWT
 //	opa_cached  the same, with OPA's cache of verified JWTs
 //
-// OPA is embedded as its plugin for Envoy embeds it: a prepared query, evaluated for each request. What the plugin does
-// besides is left out (decision logs, metrics, the request as JSON, of which the policy here needs little), so it costs less
-// than the plugin would.
+// OPA is embedded as in its plugin for Envoy: a prepared query, evaluated for each request. The plugin's other work is
+// left out (decision logs, metrics, the request as JSON, of which this policy needs little), so this costs less than
+// the plugin.
 package main
 
 import (
@@ -32,13 +32,13 @@ import (
 //go:embed policy.rego
 var policy string
 
-// As many as jwt_authn remembers in the same comparison.
+// As many as jwt_authn caches in the same comparison.
 const cachedTokens = 1000
 
 func main() {
 	keys := flag.String("jwks", "", "file with the issuer's JWK set")
-	issuer := flag.String("issuer", "", "who must have issued a token")
-	audience := flag.String("audience", "", "whom a token must be for")
+	issuer := flag.String("issuer", "", "the required issuer of a token")
+	audience := flag.String("audience", "", "the required audience of a token")
 	flag.Parse()
 	jwks, err := os.ReadFile(*keys)
 	if err != nil {
@@ -84,7 +84,7 @@ type deciding struct {
 	cache cache.InterQueryValueCache
 }
 
-// newDeciding remembers so many tokens; keys are remembered in any case, as OPA does by itself.
+// newDeciding caches this many tokens. OPA caches keys in any case.
 func newDeciding(settings map[string]any, tokens int) *deciding {
 	background := context.Background()
 	query, err := rego.New(

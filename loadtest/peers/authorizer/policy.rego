@@ -1,5 +1,5 @@
-# What is nearest to what Credence decides: a signed token that names issuer, audience and expiry and grants a tool, for one
-# route. No chain of hand-overs, no proof, no arguments, no revocation, and no record of the decision.
+# The policy closest to Credence's decision: a signed token with issuer, audience, expiry and a granted tool, for one
+# route. It has no chain of delegations, no proof, no arguments, no revocation, and no record of the decision.
 package authz
 
 default allow := false

@@ -1,4 +1,4 @@
-//! Making the delegations of a pool, each from nothing but the seed and its number.
+//! Makes the delegations of a pool, each from the seed and its number only.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::failure::Failure;
 use crate::kind::{Kind, Rule};
 
-/// What all delegations of a pool have in common.
+/// The common part of all delegations of a pool.
 #[derive(Debug)]
 pub(crate) struct Mint {
     pub(crate) seed: String,
@@ -20,21 +20,21 @@ pub(crate) struct Mint {
     pub(crate) audience: String,
     pub(crate) tool: String,
     pub(crate) argument: String,
-    /// What holders sign with who have to prove something.
+    /// The type of the holders' keys for proofs.
     pub(crate) proof_key: KeyType,
     pub(crate) max_tokens: u8,
     pub(crate) issued_at: UnixTime,
     pub(crate) expires_at: UnixTime,
 }
 
-/// One delegation, as it stands in a shard.
+/// One delegation, as a shard contains it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Delegation {
     kind: Kind,
-    /// The tokens joined by `~`; absent if nothing is to be sent.
+    /// The tokens joined by `~`; absent if no delegation is to be sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     chain: Option<String>,
-    /// The value of the argument to ask for.
+    /// The value of the argument in the request.
     item: String,
     /// The principal's name at the issuer.
     subject: String,
@@ -42,12 +42,12 @@ pub(crate) struct Delegation {
     ids: Vec<String>,
     /// The query of `GET /v1/delegations/status` about it.
     facts: String,
-    /// What a proof is made of.
+    /// The parts of a proof.
     #[serde(skip_serializing_if = "Option::is_none")]
     proof: Option<ProofParts>,
 }
 
-/// What a proof names, and what it is signed with.
+/// The claims of a proof about the token, and the key that signs it.
 #[derive(Debug, Serialize)]
 struct ProofParts {
     /// `aat_id`
@@ -58,11 +58,11 @@ struct ProofParts {
     key: Box<RawValue>,
 }
 
-/// A chain with what is known of it.
+/// A chain and its properties.
 struct Made {
     tokens: Vec<String>,
     ids: Vec<String>,
-    /// The root's signing key, and every holder's.
+    /// The thumbprints of the root's signing key and of every holder's.
     thumbprints: Vec<String>,
     holder: SigningKey,
 }
@@ -140,7 +140,7 @@ impl Mint {
         made.push(&first, root(first.clone())?);
         for depth in 1..=last {
             let parent = match kind {
-                // Alike but for its id.
+                // The same except for its id.
                 Kind::Linkage if depth == last => root(Grant {
                     id: self.id("other token", number, 0),
                     ..first.clone()
@@ -156,7 +156,7 @@ impl Mint {
         Ok(made)
     }
 
-    /// How many tokens the chain has.
+    /// The number of the chain's tokens.
     fn tokens(&self, kind: Kind, number: u64) -> u8 {
         match kind {
             Kind::Linkage => 2,
@@ -199,7 +199,7 @@ impl Mint {
         }
     }
 
-    /// Who holds the token of this depth.
+    /// The holder of the token of this depth.
     fn holder(&self, kind: Kind, number: u64, depth: u8, last: u8) -> Result<SigningKey, Failure> {
         let key_type = match kind.expectation().rule {
             Rule::Proof if depth == last => self.proof_key,
@@ -234,7 +234,8 @@ impl Mint {
     }
 
     fn key(&self, kind: KeyType, purpose: &str, number: u64) -> Result<SigningKey, Failure> {
-        // A digest is a key of every curve here, but for a chance of 2^-32 or less; then the next one is.
+        // A digest is a valid key of every curve here, except with a probability of 2^-32 or less. Then the next one is
+        // used.
         (0..=u8::MAX)
             .find_map(|attempt| SigningKey::from_secret(kind, &self.digest(purpose, number, attempt)).ok())
             .ok_or_else(|| "the seed makes no key; give another --seed".into())
@@ -258,7 +259,7 @@ fn item(number: u64) -> String {
     format!("item-{number}")
 }
 
-/// What a token is named by in a proof: the digest of what its signature is over.
+/// The name of a token in a proof: the digest of its signing input.
 fn token_hash(token: &str) -> String {
     let signed = token.rsplit_once('.').map_or(token, |(signed, _)| signed);
     URL_SAFE_NO_PAD.encode(Sha256::digest(signed))
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_valid_verifies_and_permits_what_is_asked_for() {
+    fn valid_delegations_verify_and_permit_their_requests() {
         let mint = made_with(KeyType::Ed25519);
         let mut depths = [false; 4];
         for number in 0..40 {
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_invalid_is_denied_for_what_is_wrong_with_it() {
+    fn each_invalid_kind_is_denied_for_its_reason() {
         let mint = made_with(KeyType::Ed25519);
         let cause = |kind| verify(&mint, mint.delegation(kind, 3).unwrap().chain.as_deref().unwrap()).unwrap_err();
         assert!(matches!(cause(Kind::Malformed), Cause::Malformed(_)));

@@ -1,6 +1,6 @@
-//! Why no pool is made.
+//! Errors of the program.
 
 use std::error::Error;
 
-/// Said to the caller as it is.
+/// Shown to the user as is.
 pub(crate) type Failure = Box<dyn Error>;

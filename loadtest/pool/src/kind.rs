@@ -1,26 +1,26 @@
-//! The kinds of delegations in a pool: what is sent of each, what has to be answered, and how many there are.
+//! The kinds of delegations in a pool: the request, the expected answer, and the share of each.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// What is special about a delegation, or about the request that carries it.
+/// The special property of a delegation, or of its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
-    /// Nothing, under the rule that asks for no proof.
+    /// Valid, under the rule that needs no proof.
     Delegated,
-    /// Nothing, under the rule that asks for one.
+    /// Valid, under the rule that needs one.
     Proven,
-    /// There is none.
+    /// The request has none.
     Missing,
-    /// It is no chain of tokens.
+    /// It is not a chain of tokens.
     Malformed,
     /// Its last signature was changed.
     Signature,
-    /// Its issuer is no trust anchor.
+    /// Its issuer is not a trust anchor.
     Issuer,
-    /// Its last token was derived from another than the one before it.
+    /// Its last token was derived from another parent.
     Linkage,
     /// It has expired.
     Expired,
@@ -28,25 +28,25 @@ pub(crate) enum Kind {
     Audience,
     /// It grants another tool.
     Tool,
-    /// It grants another argument than the one that is asked for.
+    /// It grants another value of the argument.
     Argument,
     /// It is revoked by its root's id.
     RevokedDelegation,
     /// It is revoked by its principal's epoch.
     RevokedPrincipal,
-    /// The proof is left out.
+    /// The proof is missing.
     ProofMissing,
     /// The proof is signed with another key than the holder's.
     ProofSignature,
-    /// The proof is for another argument than the one that is asked for.
+    /// The proof is for another value of the argument.
     ProofMismatch,
     /// The proof was made too long ago.
     ProofOld,
-    /// The proof has been used before: the first time it is `Proven`.
+    /// The proof has been used before. The first time, it is `Proven`.
     ProofReplayed,
 }
 
-/// Which rule a delegation is presented to.
+/// The rule that a delegation is sent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Rule {
@@ -56,14 +56,14 @@ pub(crate) enum Rule {
     Proof,
 }
 
-/// What the filter has to make of every request of a kind.
+/// The filter's expected decision on every request of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Expectation {
     pub(crate) rule: Rule,
     pub(crate) status: u16,
-    /// What the client is told; of what is allowed he is told nothing.
+    /// The reason that the client gets; empty for an allowed request.
     pub(crate) reason: &'static str,
-    /// What stands in the evidence.
+    /// The reason in the evidence.
     pub(crate) recorded: &'static str,
 }
 
@@ -119,16 +119,16 @@ impl Kind {
     }
 }
 
-/// Which kind each delegation is of: the same for every thousand of them, so that every part of a pool is a pool.
+/// The kind of each delegation. It repeats every thousand, so that every part of a pool is a pool.
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern(Vec<Kind>);
 
 impl Pattern {
-    /// How many delegations it lays down.
+    /// The length of the pattern.
     pub(crate) const LENGTH: u64 = 1_000;
 
-    /// Of each hundred so many with a proof and so many that have to be denied, in equal parts of every kind; `None` if
-    /// these are more than a hundred.
+    /// Of each hundred, this many with a proof and this many invalid, in equal parts of every kind; `None` if these are
+    /// more than a hundred together.
     pub(crate) fn new(proof_percent: u8, invalid_percent: u8) -> Option<Self> {
         let (proven, invalid) = (u64::from(proof_percent) * 10, u64::from(invalid_percent) * 10);
         let delegated = Self::LENGTH.checked_sub(proven + invalid)?;
@@ -145,7 +145,7 @@ impl Pattern {
         self.0.get(place).copied().unwrap_or(Kind::Delegated)
     }
 
-    /// Where in the pattern each kind stands.
+    /// The positions of each kind in the pattern.
     pub(crate) fn places(&self) -> BTreeMap<Kind, Vec<usize>> {
         let mut places: BTreeMap<Kind, Vec<usize>> = BTreeMap::new();
         for (place, kind) in self.0.iter().enumerate() {
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_thousand_has_the_shares_that_were_asked_for() {
+    fn every_thousand_has_the_given_shares() {
         let pattern = Pattern::new(30, 16).unwrap();
         let counts: BTreeMap<Kind, usize> = pattern
             .places()
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_everything_is_no_pattern() {
+    fn shares_of_more_than_a_hundred_are_no_pattern() {
         assert!(Pattern::new(60, 40).is_some());
         assert!(Pattern::new(60, 41).is_none());
     }

@@ -24,7 +24,7 @@ use self::kind::{Expectation, Kind, Pattern};
 
 /// Make many delegations of many principals for a load test, valid and not: see loadtest/README.md.
 ///
-/// A reader of the pool can act under its delegations: use the key of an issuer that is trusted for tests alone.
+/// A reader of the pool can act under its delegations: use the key of an issuer that is trusted only for tests.
 #[derive(Debug, Parser)]
 #[command(name = "credence-pool")]
 struct Pool {
@@ -36,11 +36,11 @@ struct Pool {
     #[arg(long, value_name = "URI", value_parser = NonEmptyStringValueParser::new())]
     issuer: String,
 
-    /// The service that is loaded.
+    /// The service under load.
     #[arg(long, value_name = "URI", value_parser = NonEmptyStringValueParser::new())]
     audience: String,
 
-    /// The tool that its rules ask for.
+    /// The tool of the service's rules.
     #[arg(long, value_name = "NAME", default_value = "catalog.read")]
     tool: String,
 
@@ -48,23 +48,23 @@ struct Pool {
     #[arg(long, value_name = "NAME", default_value = "item")]
     argument: String,
 
-    /// How many delegations, each of a principal of its own: whole thousands.
+    /// How many delegations, each of another principal: whole thousands.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = whole_thousands)]
     delegations: u64,
 
-    /// How many of a hundred are for a rule that asks for a proof.
+    /// How many of a hundred are for a rule that needs a proof.
     #[arg(long, value_name = "PERCENT", default_value_t = 30, value_parser = clap::value_parser!(u8).range(0..=100))]
     proof_share: u8,
 
-    /// How many of a hundred have to be denied, in equal parts of every kind.
+    /// How many of a hundred are invalid, in equal parts of every kind.
     #[arg(long, value_name = "PERCENT", default_value_t = 16, value_parser = clap::value_parser!(u8).range(0..=100))]
     invalid_share: u8,
 
-    /// The most tokens of a chain; there are as many of each length.
+    /// The most tokens of a chain; each length is equally frequent.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=9))]
     max_tokens: u8,
 
-    /// What proofs are signed with: Ed25519, or ES256, which k6 knows without our extension.
+    /// The algorithm of proofs: Ed25519, or ES256, which k6 has without our extension.
     #[arg(long, value_name = "ALG", default_value = "Ed25519", value_parser = proof_key)]
     proof_algorithm: KeyType,
 
@@ -80,7 +80,7 @@ struct Pool {
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     seed: Option<String>,
 
-    /// The new folder. Only you can read it; one that exists is never written to.
+    /// The new folder, readable only by you. An existing one is never written to.
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
 }
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// `pool.json`: what the delegations have in common, and where they are.
+/// `pool.json`: the common properties of the delegations, and their files.
 #[derive(Debug, Serialize)]
 struct Contents<'a> {
     format: &'static str,
@@ -111,7 +111,7 @@ struct Contents<'a> {
     /// Delegation n is in shard n / `shard_length`.
     shards: Vec<String>,
     shard_length: u64,
-    /// Delegation n is of the kind that has the place n % `pattern_length`.
+    /// Delegation n is of the kind at place n % `pattern_length`.
     pattern_length: u64,
     kinds: BTreeMap<Kind, KindContents>,
 }
@@ -128,7 +128,7 @@ impl Pool {
         let pattern = Pattern::new(self.proof_share, self.invalid_share)
             .ok_or("--proof-share and --invalid-share are more than a hundred together; give smaller ones")?;
         let mint = self.mint()?;
-        // Options that make no token are found out before there is a folder.
+        // Finds invalid options before it creates the folder.
         mint.delegation(Kind::Delegated, 0)?;
         DirBuilder::new().mode(0o700).create(&self.out).map_err(|error| {
             format!(
@@ -137,7 +137,7 @@ impl Pool {
             )
         })?;
         let shards = self.write_shards(&mint, &pattern)?;
-        // Last: where it is, all is.
+        // Last: if this file exists, all files do.
         let contents = self.contents(&mint, &pattern, shards)?;
         self.write("pool.json", &contents)?;
         writeln!(std::io::stdout(), "{}", self.out.join("pool.json").display())?;
@@ -178,7 +178,7 @@ impl Pool {
         })
     }
 
-    /// Writes them all, and returns their names.
+    /// Writes all shards, and returns their names.
     fn write_shards(&self, mint: &Mint, pattern: &Pattern) -> Result<Vec<String>, Failure> {
         let mut progress = Progress::new(self.delegations);
         let mut shards = Vec::new();
@@ -227,7 +227,7 @@ impl Pool {
     }
 }
 
-/// How far it is, told once a second and at the end.
+/// The progress, printed once a second and at the end.
 struct Progress {
     total: u64,
     began: Instant,
@@ -271,10 +271,10 @@ fn proof_key(algorithm: &str) -> Result<KeyType, String> {
         .ok_or_else(|| "there are Ed25519 and ES256".to_owned())
 }
 
-/// Some 10 MiB: what one reader can take in at once.
+/// About 10 MiB, which a reader can load at once.
 const SHARD_LENGTH: u64 = 5_000;
 
-/// Some 20 GiB.
+/// About 20 GiB.
 const MOST_DELEGATIONS: u64 = 10_000_000;
 
 const SECOND: Duration = Duration::from_secs(1);

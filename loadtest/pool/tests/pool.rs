@@ -1,4 +1,4 @@
-//! The built program: what it writes, and what it refuses.
+//! The output and the errors of the built program.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -62,7 +62,7 @@ fn only_the_owner_reads_it_and_nothing_is_overwritten() {
 }
 
 #[test]
-fn what_cannot_be_made_is_refused_before_anything_is() {
+fn invalid_options_are_refused_before_any_file_is_made() {
     let folder = folder();
     for (options, said) in [
         (["--proof-share", "90", "--invalid-share", "20"], "more than a hundred"),

@@ -1,14 +1,14 @@
-//! What clients can ask about the service itself (RFC 7644 section 4; RFC 7643 sections 5 to 7).
+//! Answers about the service itself (RFC 7644 section 4; RFC 7643 sections 5 to 7).
 
 use serde_json::json;
 
 use super::schema::{ENTERPRISE_URN, SCHEMAS, USER_URN, document};
 
-/// JSON of our own making.
-#[allow(clippy::disallowed_types, reason = "written here, never read from a client")]
+/// JSON that is made here.
+#[allow(clippy::disallowed_types, reason = "made here, never read from a client")]
 pub type Output = serde_json::Value;
 
-/// What is supported, and how much of it.
+/// The supported features and their limits.
 pub fn service_provider_config(max_page: usize) -> Output {
     json!({
         "schemas": ["urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig"],
@@ -32,7 +32,7 @@ pub fn service_provider_config(max_page: usize) -> Output {
     })
 }
 
-/// Users are all there is.
+/// Users are the only resources.
 pub fn resource_types() -> Vec<Output> {
     vec![json!({
         "schemas": ["urn:ietf:params:scim:schemas:core:2.0:ResourceType"],
@@ -46,7 +46,7 @@ pub fn resource_types() -> Vec<Output> {
     })]
 }
 
-/// The documents that users are read by.
+/// The schemas of users.
 pub fn schemas() -> Vec<Output> {
     SCHEMAS.map(document).into()
 }

@@ -2,14 +2,14 @@
 
 use http::StatusCode;
 
-/// Why a SCIM request is refused, in the words of the identity provider's operator.
+/// Why a SCIM request is refused, for the operator of the identity provider.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
 pub struct ScimError {
     pub status: StatusCode,
-    /// The keyword of table 9, where it has one for this.
+    /// The keyword of table 9, if it has one for this error.
     pub(crate) kind: Option<&'static str>,
-    /// What was expected, what was found and what to do.
+    /// What was expected, what was found, and the fix.
     pub(crate) detail: String,
 }
 
@@ -24,7 +24,7 @@ impl ScimError {
         }
     }
 
-    /// 400, with a keyword of table 9.
+    /// Status 400, with a keyword of table 9.
     pub fn bad(kind: &'static str, detail: impl Into<String>) -> Self {
         Self {
             kind: Some(kind),
@@ -44,7 +44,7 @@ impl ScimError {
         Self::bad("invalidPath", detail)
     }
 
-    /// The body. The status is a string there.
+    /// The body. In it, the status is a string.
     pub fn body(&self) -> String {
         let mut body = serde_json::json!({
             "schemas": ["urn:ietf:params:scim:api:messages:2.0:Error"],

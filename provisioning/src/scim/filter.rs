@@ -1,4 +1,4 @@
-//! Filters (RFC 7644 section 3.4.2.2): the whole grammar, over the attributes that users have.
+//! Filters (RFC 7644 section 3.4.2.2): the whole grammar, for the attributes of users.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ use super::name::Name;
 use super::schema::{Attribute, Kind, Mutability, USER};
 use super::value::{Members, Value};
 
-/// What a user, or one value of an attribute, has to meet.
+/// A condition on a user, or on one value of an attribute.
 #[derive(Debug)]
 pub enum Filter {
     All(Box<Filter>, Box<Filter>),
@@ -20,11 +20,11 @@ pub enum Filter {
     Not(Box<Filter>),
     Present(Name),
     Compare(Name, Comparison, Literal),
-    /// One and the same value of the attribute meets the filter.
+    /// One value of the attribute meets the whole filter.
     Value(Name, Box<Filter>),
 }
 
-/// An operator, by the name that the RFC gives it.
+/// An operator, by its name in the RFC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Comparison {
@@ -50,11 +50,11 @@ pub enum Literal {
     Instant(OffsetDateTime),
 }
 
-/// How users can be found without looking at all of them.
+/// An index that finds users without checking all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Key<'a> {
     Id(&'a str),
-    /// In any case.
+    /// Regardless of case.
     UserName(&'a str),
     ExternalId(&'a str),
     /// The principal's subject.
@@ -69,7 +69,7 @@ impl Filter {
         Parser::new(text, &USER).whole()
     }
 
-    /// A filter over the values of an attribute, which names its parts.
+    /// A filter for the values of an attribute, which uses the names of its parts.
     pub(crate) fn parse_within(attribute: &'static Attribute, text: &str) -> Result<Self, ScimError> {
         Parser::new(text, attribute).whole()
     }
@@ -90,7 +90,7 @@ impl Filter {
         }
     }
 
-    /// Every user who meets the filter is found by this.
+    /// An index that finds every user that meets the filter.
     pub(crate) fn indexed(&self) -> Option<Key<'_>> {
         match self {
             Self::Compare(name, Comparison::Eq, Literal::Text(text)) if name.path.len() == 1 => {
@@ -106,8 +106,8 @@ impl Filter {
         }
     }
 
-    /// The value that meets the filter and says nothing more, if there is one: what Entra ID means by an operation on
-    /// `emails[type eq "work"]` where there is none.
+    /// The value that meets the filter and has nothing else, if there is one. Entra ID means it by an operation on
+    /// `emails[type eq "work"]` when there is no such value.
     pub(crate) fn exemplar(&self) -> Option<Members> {
         match self {
             Self::Compare(name, Comparison::Eq, Literal::Text(text)) => {
@@ -126,7 +126,7 @@ impl Filter {
     }
 }
 
-/// What the path leads to: for an attribute with several values each of them.
+/// The values at the path: of an attribute with several values, each of them.
 fn values<'a>(resource: &'a Members, path: &[&Attribute]) -> Vec<&'a Value> {
     let Some((attribute, rest)) = path.split_first() else {
         return Vec::new();
@@ -144,7 +144,7 @@ fn values<'a>(resource: &'a Members, path: &[&Attribute]) -> Vec<&'a Value> {
 // === impl Comparison ===
 
 impl Comparison {
-    /// Whether any of the values compares like this. An attribute without a value is unequal to everything but null.
+    /// Whether any of the values meets the comparison. An attribute without a value is unequal to everything but null.
     fn holds(self, values: &[&Value], case_exact: bool, literal: &Literal) -> bool {
         if let Literal::Null = literal {
             return match self {
@@ -206,11 +206,11 @@ impl Comparison {
     }
 }
 
-/// Reads a filter from left to right; `and` binds tighter than `or`, and `not` tighter than both.
+/// Parses a filter from left to right. `and` binds tighter than `or`, and `not` tighter than both.
 struct Parser<'a> {
     text: &'a str,
     rest: &'a str,
-    /// What is filtered: users, or the values of this attribute of theirs.
+    /// The object of the filter: users, or the values of this attribute.
     within: &'static Attribute,
     depth: usize,
     terms: usize,
@@ -304,7 +304,7 @@ impl<'a> Parser<'a> {
         self.compare(name, comparison)
     }
 
-    /// What stands in parentheses or brackets, up to the end of them.
+    /// The filter in parentheses or brackets, with their end.
     fn inner(&mut self, end: char) -> Result<Filter, ScimError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -326,23 +326,23 @@ impl<'a> Parser<'a> {
         };
         let name = name.ok_or_else(|| match word {
             "" => self.wrong("expected the name of an attribute"),
-            _ => self.wrong(&format!("{word} is no attribute that users have; see /scim/v2/Schemas")),
+            _ => self.wrong(&format!("{word} is not an attribute of users; see /scim/v2/Schemas")),
         })?;
         if name.last.mutability == Mutability::WriteOnly {
-            return Err(self.wrong(&format!("{word} is never told")));
+            return Err(self.wrong(&format!("{word} is never returned")));
         }
         Ok(name)
     }
 
     fn compare(&mut self, name: Name, comparison: Comparison) -> Result<Filter, ScimError> {
-        // A value with parts is compared by the part that is called so.
+        // A value with parts is compared by its part `value`.
         let name = name.clone().part("value").unwrap_or(name);
         let compared = name.last;
         self.skip_space();
         let literal = match (compared.kind, self.literal()?) {
             (_, Literal::Null) => Literal::Null,
             (Kind::Boolean, Literal::Bool(value)) => Literal::Bool(value),
-            // As they are written elsewhere too.
+            // The same spellings that are accepted elsewhere.
             (Kind::Boolean, Literal::Text(text)) if text.eq_ignore_ascii_case("true") => Literal::Bool(true),
             (Kind::Boolean, Literal::Text(text)) if text.eq_ignore_ascii_case("false") => Literal::Bool(false),
             (Kind::DateTime, Literal::Text(text)) if !comparison.needs_text() => OffsetDateTime::parse(&text, &Rfc3339)
@@ -362,7 +362,7 @@ impl<'a> Parser<'a> {
         };
         let ordered_badly = matches!(literal, Literal::Bool(_) | Literal::Null) && comparison.needs_order();
         if ordered_badly || (comparison.needs_text() && !matches!(literal, Literal::Text(_))) {
-            return Err(self.wrong(&format!("{} does not compare like that", compared.name)));
+            return Err(self.wrong(&format!("{} does not support this comparison", compared.name)));
         }
         if matches!(compared.kind, Kind::Binary) && comparison.needs_order() {
             return Err(self.wrong("binary values have no order"));
@@ -377,7 +377,7 @@ impl<'a> Parser<'a> {
                 "true" => Literal::Bool(true),
                 "false" => Literal::Bool(false),
                 "null" => Literal::Null,
-                // Entra ID has been seen to write them so.
+                // Entra ID sometimes writes them so.
                 "True" => Literal::Bool(true),
                 "False" => Literal::Bool(false),
                 _ => return Err(self.wrong("expected a string in double quotes, true, false or null")),
@@ -395,7 +395,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Whether this word comes next, which is then behind us.
+    /// Consumes this word if it comes next.
     fn takes_word(&mut self, wanted: &str) -> bool {
         self.skip_space();
         let word = self.peek_word();
@@ -412,7 +412,7 @@ impl<'a> Parser<'a> {
         rest.is_some()
     }
 
-    /// The characters of a name, with its URN, or of a keyword.
+    /// The characters of a name with its URN, or of a keyword.
     fn peek_word(&self) -> &'a str {
         let end = self
             .rest
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_filter_says_where_and_why() {
+    fn an_invalid_filter_is_refused_with_the_place_and_the_reason() {
         let deep = format!("{}title pr{}", "(".repeat(17), ")".repeat(17));
         let long = format!("title eq \"{}\"", "x".repeat(5000));
         let many = vec!["title pr"; 65].join(" or ");
@@ -517,16 +517,16 @@ mod tests {
             ("userName eq \"x", "closing quote"),
             ("userName eq 5", "double quotes"),
             ("userName eq \"x\" active", "expected and, or, or the end"),
-            ("favourite eq \"x\"", "favourite is no attribute"),
-            ("password eq \"x\"", "never told"),
+            ("favourite eq \"x\"", "favourite is not an attribute"),
+            ("password eq \"x\"", "never returned"),
             ("active eq \"maybe\"", "true or false"),
-            ("active gt true", "does not compare"),
+            ("active gt true", "does not support"),
             ("name eq \"x\"", "name the part"),
             ("meta.created gt \"yesterday\"", "a time such as"),
             ("emails[value eq \"x\"", "expected and, or, or ]"),
-            ("emails[name eq \"x\"]", "name is no attribute"),
+            ("emails[name eq \"x\"]", "name is not an attribute"),
             ("userName[value eq \"x\"]", "no values with parts"),
-            ("emails[emails[value pr]]", "emails is no attribute"),
+            ("emails[emails[value pr]]", "emails is not an attribute"),
             ("(title pr", "expected and, or, or )"),
             (deep.as_str(), "16 levels"),
             (long.as_str(), "4096 bytes"),
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn the_indices_are_used_where_every_match_is_in_them() {
+    fn an_index_is_used_if_it_has_every_match() {
         for (filter, expected) in [
             (r#"userName eq "A""#, Some(Key::UserName("A"))),
             (r#"active eq true and externalId eq "x""#, Some(Key::ExternalId("x"))),

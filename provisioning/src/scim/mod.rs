@@ -1,9 +1,14 @@
-//! SCIM 2.0 (RFC 7643, RFC 7644): the identity provider keeps its users here, and a user that it disables loses
-//! its authority everywhere.
+//! SCIM 2.0 (RFC 7643, RFC 7644): the identity provider keeps its users here, and a user that it disables loses its
+//! authority everywhere.
 //!
-//! [`schema`] says what a user has, [`value`] holds it, [`name`], [`path`] and [`filter`] read what clients write about it,
-//! [`patch`] changes it, [`user`] is one stored user, [`store`] keeps all of them, [`provisioning`] puts a revocation
-//! in front of every change that takes authority away, [`discovery`] tells clients what there is.
+//! | module | its one job |
+//! |---|---|
+//! | [`schema`], [`value`] | the attributes of a user, and their values |
+//! | [`name`], [`path`], [`filter`] | parse what clients write about attributes |
+//! | [`patch`] | changes a user |
+//! | [`user`], [`store`] | one stored user, and all of them |
+//! | [`provisioning`] | revokes before every change that removes authority |
+//! | [`discovery`] | describes the service to clients |
 
 pub mod discovery;
 pub(crate) mod error;

@@ -2,18 +2,18 @@
 
 use super::schema::{Attribute, ENTERPRISE_URN, Mutability, USER, USER_URN};
 
-/// The way to an attribute: the attributes that it is a part of, the outermost first, and then itself.
+/// The path to an attribute: the attributes that contain it, the outermost first, and the attribute itself.
 #[derive(Debug, Clone)]
 pub struct Name {
     pub(crate) path: Vec<&'static Attribute>,
-    /// Where the path ends.
+    /// The last attribute of the path.
     pub(crate) last: &'static Attribute,
 }
 
 /// Why a text is not the name of an attribute.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unknown {
-    /// A schema that is not served here.
+    /// It belongs to a schema that is not served here.
     Schema,
     Attribute,
 }
@@ -21,7 +21,7 @@ pub(crate) enum Unknown {
 // === impl Name ===
 
 impl Name {
-    /// Reads `[urn:]attribute[.part]`, or the URN of the extension alone. A URN has colons and dots of its own.
+    /// Parses `[urn:]attribute[.part]`, or the URN of the extension alone. A URN contains colons and dots too.
     pub(crate) fn parse(text: &str) -> Result<Self, Unknown> {
         let (extension, rest) = match (below(text, ENTERPRISE_URN), below(text, USER_URN)) {
             _ if text.eq_ignore_ascii_case(ENTERPRISE_URN) => (Some(text), None),
@@ -34,7 +34,7 @@ impl Name {
         Self::within(&USER, extension.into_iter().chain(parts)).ok_or(Unknown::Attribute)
     }
 
-    /// The way from an attribute to a part of its parts.
+    /// The path from an attribute to a nested part.
     pub(crate) fn within<'a>(attribute: &'static Attribute, parts: impl Iterator<Item = &'a str>) -> Option<Self> {
         let mut name = Self {
             path: Vec::new(),
@@ -52,7 +52,7 @@ impl Name {
         path.any(|attribute| attribute.mutability == Mutability::ReadOnly)
     }
 
-    /// The part of the attribute that is called so.
+    /// The attribute's part with this name.
     pub(crate) fn part(mut self, part: &str) -> Option<Self> {
         self.last = self.last.sub_attribute(part)?;
         self.path.push(self.last);
@@ -60,7 +60,7 @@ impl Name {
     }
 }
 
-/// What stands behind the schema's URN and a colon.
+/// The text after the schema's URN and a colon.
 fn below<'a>(text: &'a str, urn: &str) -> Option<&'a str> {
     starts_with(text, urn)
         .then(|| text.get(urn.len()..))

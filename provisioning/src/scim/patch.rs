@@ -1,11 +1,11 @@
-//! `PATCH` (RFC 7644 section 3.5.2), in every spelling that the big identity providers really send.
+//! `PATCH` (RFC 7644 section 3.5.2), in every spelling that the big identity providers send.
 //!
-//! | what the RFC does not have | who sends it |
+//! | not in the RFC | sent by |
 //! |---|---|
 //! | `"op": "Replace"`, `"Add"`, `"Remove"` | Entra ID |
 //! | booleans as `"True"` and `"False"` | Entra ID |
 //! | a `value` without a `path` whose members are paths: `{"name.givenName": "A"}` | Entra ID, OneLogin, Ping |
-//! | `emails[type eq "work"].value` where there is no such value yet | Entra ID |
+//! | `emails[type eq "work"].value` without such a value yet | Entra ID |
 //! | the manager as a string, or in a list of one | Entra ID |
 //! | `id` and `schemas` among the changes | Okta |
 
@@ -18,7 +18,7 @@ use super::path::{Path, Target};
 use super::schema::{Attribute, Mutability, is_primary};
 use super::value::{Members, Value};
 
-/// Applies a request to the attributes of a user; on an error they are half changed and no use.
+/// Applies a request to the attributes of a user. After an error they are partly changed, and must be discarded.
 pub(crate) fn apply(attributes: &mut Members, request: &Object<'_>) -> Result<(), ScimError> {
     for operation in operations(request)? {
         apply_one(attributes, operation)?;
@@ -26,7 +26,7 @@ pub(crate) fn apply(attributes: &mut Members, request: &Object<'_>) -> Result<()
     Ok(())
 }
 
-/// The operations of the body, whose members' case does not matter.
+/// The operations of the body. The case of its members' names does not matter.
 fn operations<'a, 'b>(request: &'a Object<'b>) -> Result<&'a [Json<'b>], ScimError> {
     if let Some(schemas) = member(request, "schemas")? {
         let named = schemas.as_array().unwrap_or_default();
@@ -75,7 +75,7 @@ enum Verb {
 // === impl Verb ===
 
 impl Verb {
-    /// What it comes to with this value: null takes away.
+    /// The effective verb for this value: null removes.
     fn with(self, value: &Json<'_>) -> Self {
         match value {
             Json::Null => Self::Remove,
@@ -116,7 +116,7 @@ fn apply_one(attributes: &mut Members, operation: &Json<'_>) -> Result<(), ScimE
     }
 }
 
-/// A value without a path: each of its members is the path of a change.
+/// A value without a path: each of its members' names is the path of a change.
 fn apply_each(attributes: &mut Members, verb: Verb, value: Option<&Json<'_>>) -> Result<(), ScimError> {
     if verb == Verb::Remove {
         return Err(ScimError::bad(
@@ -129,7 +129,7 @@ fn apply_each(attributes: &mut Members, verb: Verb, value: Option<&Json<'_>>) ->
         .ok_or_else(|| ScimError::invalid_value("without a path, value must be an object of attributes"))?;
     for (name, value) in changes.iter() {
         match Target::parse(name) {
-            // What is ours comes along unchanged from clients that send back what they have read.
+            // Clients that send back what they read include our attributes unchanged.
             Ok(Target::Attribute(path)) if path.name.is_read_only() => {}
             Ok(Target::Attribute(path)) => change(attributes, &path, verb, Some(value))?,
             Ok(Target::Foreign) => {}
@@ -140,7 +140,7 @@ fn apply_each(attributes: &mut Members, verb: Verb, value: Option<&Json<'_>>) ->
     Ok(())
 }
 
-/// Changes what the path leads to.
+/// Changes the target of the path.
 fn change(attributes: &mut Members, path: &Path, verb: Verb, value: Option<&Json<'_>>) -> Result<(), ScimError> {
     let last = path.name.last;
     if path.name.is_read_only() {
@@ -170,11 +170,11 @@ fn change(attributes: &mut Members, path: &Path, verb: Verb, value: Option<&Json
     change.at(attributes, &path.name.path)
 }
 
-/// What is to be done at the end of a path.
+/// The change at the end of a path.
 struct Change<'a, 'b> {
     verb: Verb,
     value: Option<&'a Json<'b>>,
-    /// Which values of an attribute that has several; all of them if absent.
+    /// The chosen values of an attribute with several; all of them if absent.
     chosen: Option<&'a Filter>,
 }
 
@@ -206,7 +206,7 @@ impl Change<'_, '_> {
         Ok(())
     }
 
-    /// What becomes of the value of an attribute that has only one.
+    /// The new value of an attribute with a single value.
     fn value(&self, held: Option<Value>, attribute: &'static Attribute) -> Result<Option<Value>, ScimError> {
         let written = self.read(attribute)?;
         if self.verb == Verb::Remove || !attribute.is_complex() {
@@ -214,7 +214,7 @@ impl Change<'_, '_> {
         }
         let mut members = complex(held);
         match self.value {
-            // Parts that are left out stay as they are.
+            // Parts that are left out do not change.
             Some(Json::Object(parts)) => {
                 for (name, value) in parts.iter() {
                     let name = Name::within(attribute, name.split('.')).filter(|name| !name.is_read_only());
@@ -231,7 +231,7 @@ impl Change<'_, '_> {
         Ok(Some(Value::Complex(members)))
     }
 
-    /// Changes an attribute that has several values, or some of these.
+    /// Changes an attribute with several values, or some of the values.
     fn values(
         &self,
         values: &mut Vec<Value>,
@@ -265,7 +265,7 @@ impl Change<'_, '_> {
         };
         places.push(values.len());
         values.push(Value::Complex(members));
-        // Replacing it would lose what it was made to meet.
+        // Replacing the new value would remove the members that make it meet the filter.
         let adding = Change {
             verb: Verb::Add,
             ..*self
@@ -279,7 +279,7 @@ impl Change<'_, '_> {
             _ => Vec::new(),
         };
         match self.verb {
-            // Removing just these values is no RFC's, but Entra ID's way.
+            // Only Entra ID removes these values like this; the RFCs do not define it.
             Verb::Remove if !read.is_empty() => values.retain(|held| !read.iter().any(|named| covers(named, held))),
             Verb::Remove => values.clear(),
             Verb::Replace => *values = read,
@@ -339,7 +339,7 @@ impl Change<'_, '_> {
     }
 }
 
-/// Whether the value held has all that the other names.
+/// Whether the held value has everything that the named one has.
 fn covers(named: &Value, held: &Value) -> bool {
     match (named, held) {
         (Value::Complex(named), Value::Complex(held)) => {
@@ -349,8 +349,8 @@ fn covers(named: &Value, held: &Value) -> bool {
     }
 }
 
-/// A value that becomes the preferred one takes that from the others (RFC 7644 section 3.5.2). `changed` is where the
-/// values begin of which one may just have become it.
+/// A value that becomes primary takes this from the others (RFC 7644 section 3.5.2). The values from `changed` on are
+/// those that may just have become primary.
 fn keep_one_primary(values: &mut [Value], changed: usize) {
     let primaries: Vec<_> = (0..values.len())
         .filter(|&place| values.get(place).is_some_and(is_primary))
@@ -377,7 +377,7 @@ const PATCH_OP: &str = "urn:ietf:params:scim:api:messages:2.0:PatchOp";
 const MAX_OPERATIONS: usize = 100;
 
 #[cfg(test)]
-#[allow(clippy::disallowed_types, reason = "tests look into users of any shape")]
+#[allow(clippy::disallowed_types, reason = "tests check users of any shape")]
 mod tests {
     use super::super::user::read_attributes;
     use super::super::value::text;
@@ -406,9 +406,9 @@ mod tests {
         serde_json::to_value(members).unwrap()
     }
 
-    /// Each operation, and the one place of the user where it makes a difference.
+    /// Each operation, and the only place of the user that it changes.
     #[test]
-    fn what_identity_providers_send_does_what_they_mean() {
+    fn requests_of_identity_providers_have_the_intended_effect() {
         let enterprise = "/urn:ietf:params:scim:schemas:extension:enterprise:2.0:User";
         let department = format!("{enterprise}/department");
         let manager = format!("{enterprise}/manager/value");
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_carried_out_in_their_order() {
+    fn operations_are_applied_in_order() {
         let user = patched(
             r#"{"op": "replace", "path": "title", "value": "A"}, {"op": "replace", "path": "title", "value": "B"}"#,
         );
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_done_is_named_as_the_rfc_names_it() {
+    fn an_impossible_operation_gets_the_keyword_of_the_rfc() {
         for (operation, kind) in [
             (r#"{"op": "move", "path": "title", "value": "x"}"#, "invalidSyntax"),
             (r#"{"op": "remove"}"#, "noTarget"),
@@ -687,7 +687,7 @@ mod tests {
             apply(r#"{"schemas": ["urn:x"], "Operations": [{"op": "remove", "path": "title"}]}"#),
             Err("invalidSyntax")
         );
-        // Not every provider names the schema, nor spells the member as the RFC does.
+        // Not every provider names the schema, or spells the member as the RFC does.
         assert_eq!(apply(r#"{"operations": [{"op": "remove", "path": "title"}]}"#), Ok(()));
         let many = vec![r#"{"op": "remove", "path": "title"}"#; 101].join(",");
         assert_eq!(apply(&format!(r#"{{"Operations": [{many}]}}"#)), Err("tooMany"));

@@ -1,22 +1,22 @@
-//! What the path of a PATCH operation leads to: an attribute, a part of one, or some of its values (RFC 7644 figure 7).
+//! The path of a PATCH operation: an attribute, a part of one, or some of its values (RFC 7644 figure 7).
 
 use super::error::ScimError;
 use super::filter::Filter;
 use super::name::{Name, Unknown};
 
-/// What a path of a PATCH operation, or a member's name, leads to.
+/// The target of a path, or of a member's name.
 #[derive(Debug)]
 pub(crate) enum Target {
     Attribute(Path),
-    /// Something of a schema that is not served here. It is not kept.
+    /// An attribute of a schema that is not served here. It is not stored.
     Foreign,
 }
 
-/// An attribute, perhaps some of its values only, perhaps a part of it.
+/// An attribute, or some of its values, or a part of it.
 #[derive(Debug)]
 pub(crate) struct Path {
     pub(crate) name: Name,
-    /// Which of the values.
+    /// The chosen values.
     pub(crate) values: Option<Filter>,
 }
 
@@ -42,7 +42,7 @@ impl Target {
             .ok_or_else(|| ScimError::invalid_path(format!("the path {text:?} lacks the ] that ends its filter")))?;
         if !name.last.is_complex() || !name.last.multi_valued {
             return Err(ScimError::invalid_path(format!(
-                "{before} has no several values to choose from, as the path {text:?} would"
+                "{before} has a single value, so the path {text:?} cannot choose one"
             )));
         }
         let values = Filter::parse_within(name.last, filter)
@@ -61,7 +61,7 @@ impl Target {
     }
 }
 
-/// What a path leads to that is no name of ours.
+/// The target of a path with an unknown name.
 fn unknown_target(unknown: &Unknown, text: &str) -> Result<Target, ScimError> {
     match unknown {
         Unknown::Schema => Ok(Target::Foreign),

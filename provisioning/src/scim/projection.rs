@@ -5,18 +5,18 @@ use super::name::Name;
 use super::schema::Attribute;
 use super::value::{Members, Value};
 
-/// What to show; everything by default.
+/// The shown parts; everything by default.
 #[derive(Debug, Default)]
 pub struct Projection {
     names: Vec<Name>,
-    /// Whether these alone are shown; they are left out otherwise.
+    /// Whether only the named parts are shown; otherwise they are left out.
     only: bool,
 }
 
 // === impl Projection ===
 
 impl Projection {
-    /// Lists of names, as in the query or the body of a search. `id` and `schemas` are always shown.
+    /// Parses lists of names from the query or the body of a search. `id` and `schemas` are always shown.
     pub fn parse<'a>(
         attributes: impl IntoIterator<Item = &'a str>,
         excluded: impl IntoIterator<Item = &'a str>,
@@ -37,14 +37,14 @@ impl Projection {
         }
     }
 
-    /// The part of the resource that is shown.
+    /// The shown part of the resource.
     pub fn apply(&self, mut resource: Members) -> Members {
         let paths: Vec<_> = self.names.iter().map(|name| name.path.as_slice()).collect();
         self.keep(&mut resource, &paths);
         resource
     }
 
-    /// Takes away what no path leads to, or what one does.
+    /// Removes the attributes without a path, or those with one.
     fn keep(&self, members: &mut Members, paths: &[&[&Attribute]]) {
         members.retain(|name, value| {
             let below: Vec<_> = paths
@@ -62,7 +62,7 @@ impl Projection {
     }
 }
 
-/// Names that no user has are passed over: what they name is not there, and so it is not shown.
+/// Unknown names are ignored: there is nothing to show or to leave out.
 fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Option<Vec<Name>>, ScimError> {
     let mut found = Vec::new();
     let mut any = false;
@@ -72,7 +72,7 @@ fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Option<Vec<Name
         .map(str::trim)
         .enumerate()
     {
-        // Of any names, so that the limit does not depend on which of them are known here.
+        // Unknown names count too, so that the limit does not depend on the known ones.
         if index == MAX_NAMES {
             return Err(ScimError::invalid_value(format!(
                 "at most {MAX_NAMES} attributes can be named"
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_asked_for_is_shown_and_always_the_id() {
+    fn only_requested_attributes_are_shown_and_always_the_id() {
         for (attributes, expected) in [
             ("username", r#"{"id":"1","userName":"alice"}"#),
             (
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_excluded_is_not_shown_but_for_the_id() {
+    fn excluded_attributes_are_not_shown_except_the_id() {
         let rest = shown(
             "",
             "id,emails,name.familyName,urn:ietf:params:scim:schemas:extension:enterprise:2.0:User",

@@ -1,15 +1,15 @@
-//! Users come, change and go; and with them the authority that was granted in their names.
+//! Users are created, changed and deleted, and with them the authority granted in their names.
 //!
-//! | what happens to the user | what happens to the principal, first |
+//! | change of the user | change of the principal, made first |
 //! |---|---|
-//! | created active; becomes active | enabled: what provisioning disabled is lifted, and nothing else |
+//! | created active; becomes active | enabled: only what provisioning disabled is enabled |
 //! | created not active; becomes or stays not active | disabled |
 //! | deleted | disabled |
 //! | the user's subject changes | the old one is disabled; the new one is enabled, or disabled with the user |
 //!
-//! The revocation goes before the record: if it is refused the user stays unchanged, and the provider is told. If
-//! we crash in between, the provider has had no answer; when it repeats its request the revocation is made again, which
-//! changes nothing, and the record follows.
+//! The revocation precedes the stored change. If it is refused, the user stays unchanged, and the provider gets an
+//! error. After a crash between the two, the provider has had no answer. When it repeats its request, the revocation is
+//! repeated too, without effect, and the change is stored.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,14 +33,14 @@ use credence_runtime::metrics::{count, labels};
 use credence_runtime::text::random_hex;
 use credence_runtime::turns::Turns;
 
-/// Everything that SCIM's routes work on.
+/// The state behind SCIM's routes.
 #[derive(Debug)]
 pub struct Provisioning {
     realms: Vec<Arc<Realm>>,
     store: Arc<Store>,
     log: RevocationLog,
     metrics: Arc<Metrics>,
-    /// Searches through all users at a time.
+    /// Limits concurrent searches through all users.
     searches: Turns,
     search_timeout: Duration,
 }
@@ -49,23 +49,23 @@ pub struct Provisioning {
 #[derive(Debug)]
 pub struct Realm {
     settings: ScimSettings,
-    /// Held while a user is changed: the state that decides on a change must still hold when it is made.
+    /// Held while a user is changed, because the state that a change depends on must not change meanwhile.
     changing: Arc<Mutex<()>>,
 }
 
-/// Why a request was not carried out.
+/// Why a request was refused.
 #[derive(Debug)]
 pub enum Refused {
     Scim(ScimError),
-    /// The revocation that goes first was refused.
+    /// The revocation before the change was refused.
     Revocation(RevokeError),
 }
 
-/// Which users, and which page of them.
+/// A query for a page of users.
 #[derive(Debug, Default)]
 pub struct Query {
     pub filter: Option<Filter>,
-    /// The first to show, from 1.
+    /// The first user to show, from 1.
     pub start: usize,
     pub count: usize,
 }
@@ -74,11 +74,11 @@ pub struct Query {
 #[derive(Debug)]
 pub struct Found {
     pub users: Vec<Members>,
-    /// On all pages.
+    /// The number of users on all pages.
     pub total: u64,
 }
 
-/// What `If-Match` asks for.
+/// The condition of `If-Match`.
 #[derive(Debug, Clone, Default)]
 pub struct IfMatch(pub Option<Vec<String>>);
 
@@ -112,7 +112,7 @@ impl Provisioning {
         provisioning
     }
 
-    /// The realm that the credential is for.
+    /// The realm of the credential.
     pub fn realm_of(&self, caller: &Caller) -> Result<&Arc<Realm>, ScimError> {
         let realm = self
             .realms
@@ -141,7 +141,7 @@ impl Provisioning {
     }
 
     pub async fn search(&self, realm: &Realm, query: Query) -> Result<Found, ScimError> {
-        // A realm's own searches wait for each other.
+        // Searches of the same realm wait for each other.
         let _turn = self.searches.take(&Client::new(Some(realm.name()), None), 1).await;
         let name = realm.name().to_owned();
         let until = Instant::now() + self.search_timeout;
@@ -150,7 +150,7 @@ impl Provisioning {
             .ok_or_else(|| {
                 ScimError::bad(
                     "tooMany",
-                    "looking at all users takes too long; filter by userName, externalId or id with eq",
+                    "searching all users takes too long; filter by userName, externalId or id with eq",
                 )
             })
     }
@@ -168,8 +168,8 @@ impl Provisioning {
         self.carry_out(realm, changing, None, Some(user), "created").await
     }
 
-    /// PUT (RFC 7644 section 3.5.1). What is left out loses its value, but for `active`: no user becomes active, or
-    /// stops being active, by an omission.
+    /// PUT (RFC 7644 section 3.5.1). Attributes that are left out lose their value, except `active`: no omission
+    /// activates or deactivates a user.
     pub async fn replace(
         self: &Arc<Self>,
         realm: &Arc<Realm>,
@@ -261,9 +261,11 @@ impl Provisioning {
             this.report(realm.name());
             shown.ok_or_else(|| Refused::Scim(unavailable("nothing was to be done")))
         };
-        tokio::spawn(work)
-            .await
-            .unwrap_or_else(|_| Err(Refused::Scim(unavailable("the request broke down; send it again"))))
+        tokio::spawn(work).await.unwrap_or_else(|_| {
+            Err(Refused::Scim(unavailable(
+                "the request failed unexpectedly; send it again",
+            )))
+        })
     }
 
     async fn perform(&self, realm: &Realm, operation: Operation) -> Result<(), Refused> {
@@ -278,7 +280,7 @@ impl Provisioning {
         self.log.perform(order).await.map(drop).map_err(Refused::Revocation)
     }
 
-    /// On a thread that may wait for the disk.
+    /// Runs on a thread that may wait for the disk.
     async fn reading<T: Send + 'static, E: Into<StoreError> + Send + 'static>(
         &self,
         work: impl FnOnce(&Store) -> Result<T, E> + Send + 'static,
@@ -286,7 +288,7 @@ impl Provisioning {
         let store = Arc::clone(&self.store);
         tokio::task::spawn_blocking(move || work(&store))
             .await
-            .map_err(|_| unavailable("the request broke down; send it again"))?
+            .map_err(|_| unavailable("the request failed unexpectedly; send it again"))?
             .map_err(|error| ScimError::from(error.into()))
     }
 
@@ -300,7 +302,7 @@ impl Provisioning {
     }
 }
 
-/// Nothing if the time is up.
+/// None if the time is up.
 fn search(store: &Store, realm: &str, query: &Query, until: Instant) -> Result<Option<Found>, redb::Error> {
     let skip = query.start.saturating_sub(1);
     let Some(filter) = &query.filter else {
@@ -351,11 +353,11 @@ impl Realm {
         &self.settings.name
     }
 
-    /// What must be done before the user's record changes.
+    /// The operations that must precede the change of the user's record.
     fn operations(&self, before: Option<&User>, after: Option<&User>) -> Result<Vec<Operation>, ScimError> {
         let mut operations = Vec::new();
         let old = before.and_then(|user| user.subject.as_deref());
-        // The tokens carry the subject that the configuration names now, which may differ from that of the last change.
+        // Tokens carry the subject that is configured now, which may differ from that of the last change.
         if let (Some(before), None) = (before, after)
             && let Ok(Some(present)) = self.subject(&before.id, &before.attributes)
             && Some(present.as_str()) != old
@@ -371,7 +373,8 @@ impl Realm {
         if let (Some(after), Some(new)) = (after, new) {
             let was_in_force = before.is_some_and(|before| is_active(&before.attributes)) && old == Some(new);
             if !is_active(&after.attributes) {
-                // Again, if it was said before: the answer to that may have been lost with what it acknowledged.
+                // Repeated even if it was done before: the answer may have been lost with the change that it
+                // acknowledged.
                 operations.push(Operation::Disable(self.principal(new)?));
             } else if !was_in_force {
                 operations.push(Operation::Enable(self.principal(new)?));
@@ -389,7 +392,7 @@ impl Realm {
         })
     }
 
-    /// Whose authority the user's is. An active user without a name could never be disabled.
+    /// The principal's subject of the user. An active user without one could never be disabled.
     fn subject(&self, id: &str, attributes: &Members) -> Result<Option<String>, ScimError> {
         let subject = match self.settings.subject {
             ScimSubject::Id => Some(id),
@@ -411,7 +414,7 @@ impl Realm {
     }
 }
 
-/// The e-mail address that is marked as primary, or the only one.
+/// The primary e-mail address, or the only one.
 fn primary_email(attributes: &Members) -> Option<&str> {
     let emails = attributes.get("emails")?.each();
     let primary = emails.iter().find(|email| schema::is_primary(email));
@@ -429,7 +432,7 @@ fn require_user_name(attributes: &Members) -> Result<(), ScimError> {
     }
 }
 
-/// Twelve digits of the time, so that users are listed in the order of their creation, and then randomness.
+/// Twelve digits of the time, so that users are listed in the order of their creation, then random digits.
 fn new_id() -> std::io::Result<String> {
     let millis = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -489,5 +492,5 @@ impl From<StoreError> for ScimError {
 }
 
 const MAX_SEARCHES: u32 = 4;
-/// Of one realm.
+/// The share of one realm.
 const SEARCH_SHARE_PERCENT: u8 = 50;

@@ -1,7 +1,7 @@
-//! What a user has: the core schema of RFC 7643 section 4.1 and the enterprise extension of section 4.3.
+//! The schema of users: the core schema of RFC 7643 section 4.1 and the enterprise extension of section 4.3.
 //!
-//! Both are JSON documents in the form of RFC 7643 section 7, as clients get them from `/scim/v2/Schemas`. The extension
-//! is one more attribute of the user: a complex one, whose name is the extension's URN.
+//! Both are JSON documents in the form of RFC 7643 section 7, as clients get them from `/scim/v2/Schemas`. The
+//! extension is one more attribute of the user: a complex one with the extension's URN as its name.
 
 use std::sync::LazyLock;
 
@@ -28,7 +28,7 @@ pub(crate) struct Attribute {
     sub_attributes: Vec<Attribute>,
 }
 
-/// What an attribute's values are.
+/// The type of an attribute's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Kind {
@@ -46,7 +46,7 @@ pub(crate) enum Kind {
 pub(crate) enum Mutability {
     ReadOnly,
     ReadWrite,
-    /// Written and never returned; nothing here needs it, so it is not kept either.
+    /// Written and never returned. Nothing here needs it, so it is not stored.
     WriteOnly,
 }
 
@@ -63,14 +63,14 @@ impl Attribute {
         self.kind == Kind::Complex
     }
 
-    /// Reads what a client wrote. `None` leaves the attribute without a value.
+    /// Parses a client's value. `None` leaves the attribute without a value.
     pub(crate) fn read(&self, json: &Json<'_>) -> Result<Option<Value>, ScimError> {
         if self.mutability == Mutability::WriteOnly {
             return Ok(None);
         }
         if !self.multi_valued {
             return match json {
-                // Azure AD sends a manager like that.
+                // Azure AD sends a manager like this.
                 Json::Array(values) if values.len() == 1 => {
                     values.first().map_or(Ok(None), |value| self.read_one(value))
                 }
@@ -104,7 +104,7 @@ impl Attribute {
         match (self.kind, json) {
             (_, Json::Null) => Ok(None),
             (Kind::Boolean, Json::Bool(value)) => Ok(Some(Value::Bool(*value))),
-            // Entra ID writes booleans as strings, unless told not to (its flag aadOptscim062020).
+            // Entra ID writes booleans as strings, unless its flag aadOptscim062020 is set.
             (Kind::Boolean, Json::String(text)) if text.eq_ignore_ascii_case("true") => Ok(Some(Value::Bool(true))),
             (Kind::Boolean, Json::String(text)) if text.eq_ignore_ascii_case("false") => Ok(Some(Value::Bool(false))),
             (Kind::Boolean, _) => wrong("true or false"),
@@ -112,7 +112,7 @@ impl Attribute {
                 let members = read_members(object, |name| self.sub_attribute(name))?;
                 Ok((!members.is_empty()).then_some(Value::Complex(members)))
             }
-            // The part that a value is about, without the rest: Entra ID for a manager.
+            // Entra ID sends only the identifying part of a manager.
             (Kind::Complex, Json::String(text)) if self.sub_attribute("value").is_some() => Ok(Some(Value::Complex(
                 [("value".to_owned(), Value::text(text.as_ref()))].into(),
             ))),
@@ -123,7 +123,7 @@ impl Attribute {
     }
 }
 
-/// Reads the members of an object that are attributes. Others, and those that clients may not set, are left out.
+/// Parses the members of an object that are attributes. Ignores other members, and those that clients may not set.
 pub(crate) fn read_members<'a>(
     object: &Object<'_>,
     attribute: impl Fn(&str) -> Option<&'a Attribute>,
@@ -147,14 +147,14 @@ pub(crate) fn is_primary(value: &Value) -> bool {
     value.as_complex().is_some_and(|members| is_true(members, "primary"))
 }
 
-/// Two spellings of one name.
+/// The error for two spellings of one name.
 pub(crate) fn twice(name: &str) -> ScimError {
     ScimError::invalid_syntax(format!(
         "the attribute {name} occurs twice; the case of names does not matter (RFC 7643 section 2.1)"
     ))
 }
 
-/// A user: an object with the attributes of both schemas, and with those that every resource has.
+/// A user: an object with the attributes of both schemas, and with those of every resource.
 pub(crate) static USER: LazyLock<Attribute> = LazyLock::new(|| {
     let [user, enterprise] = SCHEMAS.map(document::<Schema>);
     let mut attributes = user.attributes;
@@ -180,7 +180,7 @@ fn complex(name: &str, sub_attributes: Vec<Attribute>) -> Attribute {
     }
 }
 
-/// Reads one of the documents below.
+/// Parses one of the documents below.
 #[expect(clippy::expect_used, reason = "these documents are part of the program")]
 pub(crate) fn document<T: DeserializeOwned>(text: &str) -> T {
     serde_json::from_str(text).expect("a document of this folder is JSON")
@@ -193,5 +193,5 @@ pub(crate) const SCHEMAS: [&str; 2] = [
     include_str!("../../scim/user.json"),
     include_str!("../../scim/enterprise-user.json"),
 ];
-/// Attributes that a client may name in a path or a filter and that stand in no schema (RFC 7643 section 3.1).
+/// Attributes that a client may name in a path or a filter, although no schema has them (RFC 7643 section 3.1).
 const COMMON_ATTRIBUTES: &str = include_str!("../../scim/common-attributes.json");

@@ -1,7 +1,7 @@
-//! The users, on disk: crash-safe, and found by id, name, external id and subject without reading all of them.
+//! The users, on disk: crash-safe, and indexed by id, name, external id and subject.
 //!
-//! What is lost here takes no revocation back: those are in the revocation log, and stay in force until the identity
-//! provider says, of a user that it creates or activates, that this user is to have authority again.
+//! Losing data here does not undo revocations. They are in the revocation log, and stay in force until the identity
+//! provider creates or activates the user again.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub(crate) struct Store {
     max_user_bytes: usize,
 }
 
-/// Why the store did not do what it was asked for. Nothing has changed then, unless its file failed or its folder is lost.
+/// Why the store refused an operation. Nothing has changed then, unless its file failed or its folder is lost.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     #[error("the file of users: {0}")]
@@ -37,7 +37,7 @@ pub(crate) enum StoreError {
 // === impl Store ===
 
 impl Store {
-    /// Opens the file, or makes it, in the folder that is watched.
+    /// Opens the file, or creates it, in the watched folder.
     pub(crate) fn open(path: &Path, folder: FolderWatch, max_users: u64, max_user_bytes: usize) -> Result<Self, Error> {
         Ok(Self {
             file: DatabaseFile::open(path, CACHE_BYTES, folder, prepare)?,
@@ -53,7 +53,7 @@ impl Store {
         })
     }
 
-    /// The ids of those whom the key is of, if there are such users; only an external id may be several users'.
+    /// The ids of the users with this key. Only an external id may have several.
     pub(crate) fn find(&self, realm: &str, key: Key<'_>) -> Result<Vec<String>, Error> {
         let unique = |table: TableDefinition<'_, (&str, &str), &str>, key: &str| {
             self.file.read(|transaction| {
@@ -73,8 +73,8 @@ impl Store {
         }
     }
 
-    /// Shows every user of the realm, in the order that they were created in, for as long as `visit` wants more.
-    /// Whether it has seen all of them.
+    /// Passes every user of the realm to `visit`, in the order of creation, until it returns false. Returns whether all
+    /// were visited.
     pub(crate) fn each(&self, realm: &str, mut visit: impl FnMut(User) -> bool) -> Result<bool, Error> {
         self.file.read(|transaction| {
             let users = transaction.open_table(USERS)?;
@@ -88,7 +88,7 @@ impl Store {
         })
     }
 
-    /// `count` users of the realm, from the one on that `skip` others come before.
+    /// Returns `count` users of the realm, after the first `skip`.
     pub(crate) fn page(&self, realm: &str, skip: usize, count: usize) -> Result<Vec<User>, Error> {
         self.file.read(|transaction| {
             let users = transaction.open_table(USERS)?;
@@ -108,7 +108,7 @@ impl Store {
         })
     }
 
-    /// Whether [`Store::put`] would take the user: asked before a revocation that goes before it.
+    /// Whether [`Store::put`] would accept the user. Checked before the revocation that precedes it.
     pub(crate) fn check(&self, realm: &str, user: &User) -> Result<(), StoreError> {
         let found = encode(user).len();
         if found > self.max_user_bytes {
@@ -141,13 +141,13 @@ impl Store {
         })
     }
 
-    /// Keeps the user, in the place of what was kept before. Durable on return.
+    /// Stores the user in place of the earlier version. Durable on return.
     pub(crate) fn put(&self, realm: &str, user: &User) -> Result<(), StoreError> {
         self.check(realm, user)?;
         Ok(self.write(realm, &user.id, Some(user))?)
     }
 
-    /// Forgets the user. Durable on return.
+    /// Removes the user. Durable on return.
     pub(crate) fn remove(&self, realm: &str, id: &str) -> Result<(), StoreError> {
         Ok(self.write(realm, id, None)?)
     }
@@ -209,7 +209,7 @@ fn prepare(transaction: &WriteTransaction) -> Result<(), Error> {
 }
 
 fn encode(user: &User) -> Vec<u8> {
-    // Strings, booleans and lists of them: nothing that serde_json refuses.
+    // Strings, booleans and lists of them, which serde_json always accepts.
     serde_json::to_vec(user).unwrap_or_default()
 }
 
@@ -224,9 +224,9 @@ const USERS: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("us
 const USER_NAMES: TableDefinition<'_, (&str, &str), &str> = TableDefinition::new("user_names");
 const EXTERNAL_IDS: TableDefinition<'_, (&str, &str, &str), ()> = TableDefinition::new("external_ids");
 const SUBJECTS: TableDefinition<'_, (&str, &str), &str> = TableDefinition::new("subjects");
-/// Users of a realm.
+/// The number of users in each realm.
 const COUNTS: TableDefinition<'_, &str, u64> = TableDefinition::new("counts");
-/// Behind every id: those have hexadecimal digits only.
+/// Sorts after every id, because ids have hexadecimal digits only.
 const LAST_ID: &str = "g";
 const CACHE_BYTES: usize = 16 << 20;
 
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_one_users_each_and_there_are_not_too_many_users_nor_too_large_ones() {
+    fn names_are_unique_and_the_number_and_size_of_users_are_limited() {
         let folder = tempfile::tempdir().unwrap();
         let store = open(folder.path(), 2);
         store.put("r", &user("1", "alice")).unwrap();

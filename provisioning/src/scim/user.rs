@@ -13,16 +13,16 @@ use super::value::{Members, Value, is_true, text};
 /// A user of a realm.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// Ours: never used twice.
+    /// Assigned here, never used twice.
     pub(crate) id: String,
-    /// Grows with every change.
+    /// Increases with every change.
     pub(crate) version: u64,
     /// RFC 3339.
     pub(crate) created: String,
     /// RFC 3339.
     pub(crate) modified: String,
-    /// Whose authority this user's is: the principal's subject that was last revoked or enabled for this user. Kept,
-    /// because the configuration may name another attribute by the time of the next change.
+    /// The principal's subject that was last revoked or enabled for this user. It is stored, because the configuration
+    /// may name another attribute at the next change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) subject: Option<String>,
     pub(crate) attributes: Members,
@@ -57,7 +57,7 @@ impl User {
         text(&self.attributes, "userName").unwrap_or_default()
     }
 
-    /// The entity tag. Weak, because what is shown depends on the attributes asked for.
+    /// The entity tag. Weak, because the shown resource depends on the requested attributes.
     pub fn etag(&self) -> String {
         format!("W/\"{}\"", self.version)
     }
@@ -66,7 +66,7 @@ impl User {
         format!("{USERS}/{}", self.id)
     }
 
-    /// As clients see it.
+    /// The resource for clients.
     pub fn resource(&self) -> Members {
         let mut schemas = vec![Value::text(USER_URN)];
         if self.attributes.contains_key(ENTERPRISE_URN) {
@@ -92,13 +92,13 @@ impl User {
     }
 }
 
-/// Whether authority may be exercised in the user's name: only where that is said.
+/// Whether authority may be exercised in the user's name: only if `active` is true.
 pub(crate) fn is_active(attributes: &Members) -> bool {
     is_true(attributes, "active")
 }
 
-/// Reads the attributes of the body of a POST or PUT. What is ours to set is passed over (RFC 7644 section 3.5.1), and
-/// so is what no schema here has.
+/// Parses the attributes in the body of a POST or PUT. Ignores attributes that the server sets (RFC 7644 section
+/// 3.5.1), and unknown ones.
 pub(crate) fn read_attributes(body: &Object<'_>) -> Result<Members, ScimError> {
     let attributes = read_members(body, |name| match Target::parse(name).ok()? {
         Target::Attribute(path) if path.values.is_none() && path.name.path.len() == 1 => Some(path.name.last),
@@ -122,10 +122,10 @@ pub(crate) fn read_attributes(body: &Object<'_>) -> Result<Members, ScimError> {
 
 fn now() -> String {
     let now = OffsetDateTime::now_utc();
-    // In whole milliseconds, as everybody's parser takes them.
+    // In whole milliseconds, which every client can parse.
     let now = now.replace_millisecond(now.millisecond()).unwrap_or(now);
     now.format(&Rfc3339).unwrap_or_default()
 }
 
-/// Where users live.
+/// The path of users.
 const USERS: &str = "/scim/v2/Users";

@@ -1,11 +1,11 @@
-//! What attributes hold. An attribute without a value is absent: SCIM makes no difference between absent, null and an
+//! The values of attributes. An attribute without a value is absent: SCIM does not distinguish absent, null and an
 //! empty list (RFC 7643 section 2.5).
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The value of an attribute of a user, none of which is a number.
+/// The value of a user's attribute. There are no numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -15,7 +15,7 @@ pub enum Value {
     Complex(Members),
 }
 
-/// Attributes, or sub-attributes, by their names as the schema spells them.
+/// Attributes, or sub-attributes, by their names in the schema.
 pub type Members = BTreeMap<String, Value>;
 
 // === impl Value ===
@@ -32,7 +32,7 @@ impl Value {
         }
     }
 
-    /// Whether it is a list or an object with nothing in it.
+    /// Whether it is an empty list or object.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Complex(members) => members.is_empty(),
@@ -50,7 +50,7 @@ impl Value {
     }
 }
 
-/// The value of an attribute that is a text.
+/// The value of a text attribute.
 pub(crate) fn text<'a>(members: &'a Members, name: &str) -> Option<&'a str> {
     match members.get(name) {
         Some(Value::Text(text)) => Some(text),
@@ -58,7 +58,7 @@ pub(crate) fn text<'a>(members: &'a Members, name: &str) -> Option<&'a str> {
     }
 }
 
-/// Whether an attribute is there and true.
+/// Whether an attribute is present and true.
 pub(crate) fn is_true(members: &Members, name: &str) -> bool {
     members.get(name) == Some(&Value::Bool(true))
 }

@@ -1,31 +1,30 @@
-//! What has happened, and what follows from it.
+//! Events, and their consequences.
 
 use credence_delegation::json::Object;
 
 use super::refusal::Refusal;
 
-/// What an event asks for.
+/// The consequence of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Consequence {
-    /// An answer, and nothing else.
+    /// Only an answer.
     Acknowledge,
-    /// What this transmitter disabled is lifted; what was granted stays void.
+    /// Removes the disables of this transmitter. Earlier grants stay revoked.
     Enable,
-    /// What was granted so far is void.
+    /// Revokes everything granted so far.
     Raise,
-    /// And whatever will be, until it is enabled.
+    /// Also revokes everything granted later, until the principal is enabled.
     Disable,
 }
 
-/// An event of a type that is known here.
+/// An event of a known type.
 #[derive(Debug)]
 pub(crate) struct Event<'a, 'b> {
     pub(crate) consequence: Consequence,
     pub(crate) payload: &'a Object<'b>,
 }
 
-/// The events of known types; others are the business of others (RFC 8417 section 2.2: a receiver ignores what it does
-/// not understand).
+/// The events of known types. Others are ignored (RFC 8417 section 2.2).
 pub(crate) fn known<'a, 'b>(claims: &'a Object<'b>) -> Result<Vec<Event<'a, 'b>>, Refusal> {
     let events = claims
         .object("events")

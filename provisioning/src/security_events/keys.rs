@@ -1,4 +1,4 @@
-//! A transmitter's keys: a JWK set (RFC 7517) in a file or behind a URL, kept up to date off the requests' path.
+//! A transmitter's keys: a JWK set (RFC 7517) from a file or a URL, kept up to date in the background.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -16,11 +16,11 @@ use credence_runtime::metrics::count;
 use credence_runtime::outbound;
 use credence_runtime::outbound::OutboundError;
 
-/// The keys that signatures are verified with.
+/// The keys for verifying signatures.
 #[derive(Debug, Default)]
 pub(crate) struct KeySet(Vec<EventKey>);
 
-/// A public key, and what it may be used for.
+/// A public key, and its permitted uses.
 #[derive(Debug)]
 pub(crate) struct EventKey {
     id: Option<String>,
@@ -30,12 +30,12 @@ pub(crate) struct EventKey {
 #[derive(Debug)]
 enum Point {
     Rsa(RsaPublicKeyComponents<Vec<u8>>),
-    /// SEC 1, not compressed.
+    /// SEC 1, uncompressed.
     P256(UnparsedPublicKey<Vec<u8>>),
     Ed25519(UnparsedPublicKey<Vec<u8>>),
 }
 
-/// Where a transmitter's keys come from, and the last good ones.
+/// The source of a transmitter's keys, and the last valid ones.
 #[derive(Debug)]
 pub(crate) struct KeySource {
     transmitter: String,
@@ -50,7 +50,7 @@ pub(crate) struct KeySource {
 struct Reading {
     /// When it was last done because a key was missing.
     last_wanted: Option<Instant>,
-    /// Of the file that was read last.
+    /// The stamp of the file that was read last.
     stamp: Option<(SystemTime, u64)>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct KeysError(String);
 // === impl KeySet ===
 
 impl KeySet {
-    /// Keys of kinds and for uses that are not ours are passed over.
+    /// Keys of other kinds or for other uses are ignored.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, KeysError> {
         let not_a_set = |why: &dyn Display| KeysError(format!("not a JWK set: {why}"));
         let json = Json::parse(text).map_err(|error| not_a_set(&error))?;
@@ -80,15 +80,15 @@ impl KeySet {
             .collect();
         match usable.is_empty() {
             true => Err(KeysError(format!(
-                "none of its {} keys can verify RS256 (2,048 to 8,192 bits), ES256 or EdDSA signatures; take the set that \
-                 the transmitter publishes",
+                "none of its {} keys can verify RS256 (2,048 to 8,192 bits), ES256 or EdDSA signatures; take the set \
+                 that the transmitter publishes",
                 keys.len()
             ))),
             false => Ok(Self(usable)),
         }
     }
 
-    /// Those that may have made a signature of this kind. The key alone says which kind that is, never the token.
+    /// The keys that may have made a signature of this kind. The kind comes from the key, never from the token.
     pub(crate) fn candidates(&self, algorithm: EventAlgorithm, id: Option<&str>) -> impl Iterator<Item = &EventKey> {
         self.0
             .iter()
@@ -129,7 +129,7 @@ impl EventKey {
             ("EC", Some("P-256")) => {
                 let point = [vec![4], coordinate("x")?, coordinate("y")?].concat();
                 let key = UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, point);
-                // Verification finds out whether it is a point of the curve.
+                // Verification checks that it is a point of the curve.
                 (Point::P256(key), ["ES256"].as_slice())
             }
             ("OKP", Some("Ed25519")) => {
@@ -168,7 +168,7 @@ impl EventKey {
 // === impl KeySource ===
 
 impl KeySource {
-    /// A file must be there; a URL is asked for the first time by [`KeySource::keep`].
+    /// A file must exist. A URL is first fetched by [`KeySource::keep`].
     pub(crate) async fn open(transmitter: &str, from: &JwksSettings, metrics: Arc<Metrics>) -> Result<Self, KeysError> {
         let source = Self {
             transmitter: transmitter.to_owned(),
@@ -190,7 +190,7 @@ impl KeySource {
         Ok(source)
     }
 
-    /// The last good ones; none before the first were read.
+    /// The last valid keys; none before the first ones were read.
     pub(crate) fn keys(&self) -> Option<Arc<KeySet>> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -208,8 +208,8 @@ impl KeySource {
         }
     }
 
-    /// Reads the keys because one was missing: seldom, since any caller may name a key that there
-    /// never was.
+    /// Reads the keys again because one was missing. This is rate-limited, because any caller may name a key that does
+    /// not exist.
     pub(crate) async fn refresh(&self) {
         let apart = match self.from {
             JwksSettings::File(_) => Duration::from_secs(1),
@@ -227,7 +227,7 @@ impl KeySource {
             tracing::warn!(
                 transmitter = self.transmitter,
                 %error,
-                "the keys of a transmitter of security events could not be read; the last good ones stay in use"
+                "the keys of a transmitter of security events could not be read; the last valid ones stay in use"
             );
         }
     }
@@ -257,7 +257,7 @@ impl KeySource {
 }
 
 fn broke_down(_: tokio::task::JoinError) -> KeysError {
-    KeysError("reading them broke down".to_owned())
+    KeysError("reading them failed unexpectedly".to_owned())
 }
 
 impl From<OutboundError> for KeysError {
@@ -266,10 +266,10 @@ impl From<OutboundError> for KeysError {
     }
 }
 
-/// A text, and what tells the file that it is from apart from its successor.
+/// A text and the stamp of its file, which shows whether the file was replaced.
 type Text = (Vec<u8>, Option<(SystemTime, u64)>);
 
-/// Nothing if the file is the one that was read before.
+/// None if the file has not changed.
 fn read_file(path: &Path, before: Option<(SystemTime, u64)>) -> Result<Option<Text>, KeysError> {
     let failed = |error: std::io::Error| KeysError(format!("{}: {error}", path.display()));
     let metadata = std::fs::metadata(path).map_err(failed)?;
@@ -281,7 +281,7 @@ fn read_file(path: &Path, before: Option<(SystemTime, u64)>) -> Result<Option<Te
     Ok(Some((text, Some(stamp))))
 }
 
-/// Without redirects: only the configured server may answer for the keys.
+/// Without redirects: only the configured server may provide keys.
 fn fetch(url: &str, ca: Option<&Path>) -> Result<Vec<u8>, KeysError> {
     let failed = |error: ureq::Error| KeysError(format!("{url}: {error}"));
     let agent = outbound::agent(url, ca, FETCH_TIMEOUT)?;
@@ -309,7 +309,7 @@ const MAX_BYTES: u64 = 256 << 10;
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 const FILE_INTERVAL: Duration = Duration::from_secs(5);
 const URL_INTERVAL: Duration = Duration::from_secs(600);
-/// While there are none at all.
+/// While there are no keys at all.
 const URL_RETRY: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -352,7 +352,7 @@ mod tests {
                 parse(&unusable).unwrap_err().contains("none of its 1 keys"),
                 "{unusable}"
             );
-            // Beside a good one it does no harm.
+            // Beside a valid key it does no harm.
             parse(&format!("{unusable}, {}", ed25519(""))).unwrap();
         }
         assert!(parse(r#"{"kty": "RSA", "kty": "RSA"}"#).unwrap_err().contains("twice"));

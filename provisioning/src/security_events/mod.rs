@@ -1,8 +1,12 @@
-//! Security event tokens (RFC 8417), pushed as RFC 8935 says: the identity provider tells of what has happened to a
-//! user, in the vocabularies of CAEP and RISC, and authority goes with it.
+//! Security event tokens (RFC 8417), pushed as in RFC 8935: the identity provider reports events about a user, in the
+//! vocabularies of CAEP and RISC, and the user's authority changes with them.
 //!
-//! [`token`] verifies what arrives, with the [`keys`] of its transmitter; [`subject`] says whom it is about and
-//! [`event`] what follows; [`seen`] remembers it, so that nothing counts twice; [`receiver`] puts them together.
+//! | module | its one job |
+//! |---|---|
+//! | [`token`], [`keys`] | verifies a token with the keys of its transmitter |
+//! | [`subject`], [`event`] | the user that an event is about, and its consequence |
+//! | [`seen`] | remembers tokens, so that none counts twice |
+//! | [`receiver`] | puts them together |
 
 pub(crate) mod event;
 pub(crate) mod keys;

@@ -1,15 +1,15 @@
-//! Takes tokens in: verifies, revokes, remembers, and only then says so.
+//! Receives tokens: verifies, revokes, remembers, and only then acknowledges.
 //!
 //! | the token | what is done | the answer |
 //! |---|---|---|
 //! | is new | its operations, durable and broadcast; then it is remembered, durably | 202 |
-//! | was carried out before, to the letter | nothing | 202: its transmitter may have missed the answer |
-//! | has the `jti` of another one that was | nothing | 400 |
-//! | has no event of a type that is known | nothing, but it is remembered | 202 |
-//! | cannot be carried out now | it is not remembered, so that it can be sent again | 503 and the like |
+//! | was received before, with the same bytes | nothing | 202: its transmitter may have missed the answer |
+//! | has the `jti` of another received one | nothing | 400 |
+//! | has no event of a known type | nothing, but it is remembered | 202 |
+//! | cannot be applied now | it is not remembered, so that it can be sent again | 503 or another error |
 //!
-//! If we crash between the revocation and remembering it, the transmitter has had no answer and sends the token again:
-//! a raise is then made twice, which revokes nothing that a single one would not have.
+//! After a crash between revoking and remembering, the transmitter has had no answer, and sends the token again. Then a
+//! raise is made twice, which revokes no more than a single one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ use credence_runtime::caller::Caller;
 use credence_runtime::metrics::count;
 use credence_runtime::time::unix_seconds;
 
-/// Everything that the route works on.
+/// The state behind the route.
 #[derive(Debug)]
 pub struct Receiver {
     transmitters: Vec<Arc<Transmitter>>,
@@ -44,24 +44,24 @@ pub struct Receiver {
 pub struct Transmitter {
     settings: TransmitterSettings,
     keys: Arc<KeySource>,
-    /// No other transmitter speaks about the same principals.
+    /// No other transmitter reports about the same principals.
     is_alone: bool,
-    /// Held while a token is carried out: two that are the same must not both be new.
+    /// Held while a token is applied: two equal tokens must not both be new.
     receiving: Arc<Mutex<()>>,
 }
 
-/// Why a token was not carried out.
+/// Why a token was not applied.
 #[derive(Debug)]
 pub enum NotTaken {
-    /// Sending it again will not help.
+    /// Permanently: sending it again will not help.
     Refused(Refusal),
-    /// The revocation was refused, for now or for good.
+    /// The revocation was refused, temporarily or permanently.
     Revocation(RevokeError),
     /// It should be sent again later.
     Unavailable(String),
 }
 
-/// What a token asks for.
+/// The changes that a token requests.
 #[derive(Debug)]
 struct Plan {
     operations: Vec<(Consequence, PrincipalName, String)>,
@@ -97,7 +97,7 @@ impl Receiver {
         }
     }
 
-    /// The transmitter that the credential is for.
+    /// The transmitter of the credential.
     pub fn transmitter_of(&self, caller: &Caller) -> Result<&Arc<Transmitter>, Refusal> {
         let transmitter = self
             .transmitters
@@ -110,7 +110,8 @@ impl Receiver {
             ))),
             Some(transmitter) if !caller.covers(&transmitter.settings.principal_issuer) => {
                 Err(Refusal::access_denied(format!(
-                    "the credential {:?} is bound to other issuers than the transmitter's principals' (access: issuers)",
+                    "the credential {:?} is bound to other issuers than the transmitter's principals' (access: \
+                     issuers)",
                     caller.name
                 )))
             }
@@ -118,7 +119,7 @@ impl Receiver {
         }
     }
 
-    /// Carries a token out. On success it was, now or before.
+    /// Applies a token. On success it was applied, now or before.
     pub async fn receive(self: &Arc<Self>, transmitter: &Arc<Transmitter>, text: &str) -> Result<(), NotTaken> {
         let outcome = self.take(transmitter, text).await;
         let counted = match &outcome {
@@ -143,7 +144,7 @@ impl Receiver {
         });
         work.await.unwrap_or_else(|_| {
             Err(NotTaken::Unavailable(
-                "carrying the token out broke down; send it again".to_owned(),
+                "applying the token failed unexpectedly; send it again".to_owned(),
             ))
         })
     }
@@ -166,7 +167,7 @@ impl Receiver {
         }
         if !self.reading(Seen::has_room).await? {
             return Err(NotTaken::Unavailable(
-                "more security events are remembered than there is room for; send the token again later, and raise \
+                "the limit of remembered security events is reached; send the token again later, and raise \
                  --security-event-ids"
                     .to_owned(),
             ));
@@ -203,7 +204,7 @@ impl Receiver {
         Ok(outcome)
     }
 
-    /// Forgets what is too old to be taken anyway, once a minute, for as long as it is polled.
+    /// Forgets tokens that are too old to be accepted, once a minute, for as long as it is polled.
     pub(crate) async fn forget_old_ids(self: Arc<Self>) {
         loop {
             if let Err(NotTaken::Unavailable(error)) = self.reading(|seen| seen.forget(unix_seconds())).await {
@@ -225,7 +226,7 @@ impl Receiver {
         }
     }
 
-    /// On a thread that may wait for the disk.
+    /// Runs on a thread that may wait for the disk.
     async fn reading<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Seen) -> Result<T, redb::Error> + Send + 'static,
@@ -234,10 +235,10 @@ impl Receiver {
         match tokio::task::spawn_blocking(move || work(&seen)).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(error)) => Err(NotTaken::Unavailable(format!(
-                "what was received cannot be remembered: {error}"
+                "the token cannot be remembered: {error}"
             ))),
             Err(_) => Err(NotTaken::Unavailable(
-                "a thread broke down; send the token again".to_owned(),
+                "reading failed unexpectedly; send the token again".to_owned(),
             )),
         }
     }
@@ -246,7 +247,7 @@ impl Receiver {
 // === impl Transmitter ===
 
 impl Transmitter {
-    /// The claims, once one of the transmitter's keys has signed them. A key that is not known may be a new one.
+    /// The claims, if one of the transmitter's keys has signed them. For an unknown key, the keys are read again.
     async fn verify(&self, text: &str) -> Result<Vec<u8>, NotTaken> {
         let unverified = Unverified::parse(text, &self.settings.algorithms)?;
         let mut verified = unverified.verify(&*self.keys()?);
@@ -258,8 +259,10 @@ impl Transmitter {
             NotVerified::WrongSignature => {
                 Refusal::new("authentication_failed", "the signature is not that of the key").into()
             }
-            NotVerified::NoSuchKey => Refusal::new("invalid_key", 
-                "the transmitter's JWK set has no key of that kid that fits alg; it is read again at most once a minute",
+            NotVerified::NoSuchKey => Refusal::new(
+                "invalid_key",
+                "the transmitter's JWK set has no key of that kid that fits alg; it is read again at most once a \
+                 minute",
             )
             .into(),
         })
@@ -288,8 +291,8 @@ impl Transmitter {
                 continue;
             }
             if event.consequence == Consequence::Enable && !self.is_alone {
-                // Who disabled is known as security events, and not as one transmitter: what another one has taken away
-                // must not come back by this one's word.
+                // The log records that security events disabled the principal, but not which transmitter. One
+                // transmitter must not enable what another one has disabled.
                 if outcome != "performed" {
                     outcome = "withheld";
                 }
@@ -303,7 +306,7 @@ impl Transmitter {
             }
             operations.push((event.consequence, principal, subject));
         }
-        // Where one token says both, it ends with what takes more away.
+        // If one token has several events, the one that revokes most comes last.
         operations.sort_by_key(|(consequence, ..)| *consequence);
         Ok(Plan {
             operations,

@@ -1,12 +1,12 @@
-//! Why a security event token is not taken (RFC 8935 section 2.4).
+//! Why a security event token is refused (RFC 8935 section 2.4).
 
-/// A refusal that sending the same token again will not change.
+/// A permanent refusal: sending the same token again does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{err}: {description}")]
 pub struct Refusal {
     /// The error code.
     pub err: &'static str,
-    /// What was expected, what was found and what to do.
+    /// What was expected, what was found, and the fix.
     pub description: String,
 }
 

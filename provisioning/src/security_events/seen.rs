@@ -1,7 +1,7 @@
-//! The tokens that have been carried out, so that none is twice; and the latest time that each account was disabled, so
-//! that an older event which was held up on its way does not enable it.
+//! The tokens that were applied, so that none is applied twice. Also the latest time at which each account was
+//! disabled, so that a delayed older event does not enable it.
 //!
-//! What is so old that it would be refused for its age is forgotten.
+//! Tokens that would be refused for their age are forgotten.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use redb::{Error, ReadableTable as _, ReadableTableMetadata as _, TableDefinitio
 use credence_storage::database::DatabaseFile;
 use credence_storage::folder_lock::FolderWatch;
 
-/// What has been carried out.
+/// The remembered tokens.
 #[derive(Debug)]
 pub(crate) struct Seen {
     file: DatabaseFile,
     limit: u64,
 }
 
-/// A token that was carried out, and what of it must be remembered.
+/// A token that was applied, and the facts to remember.
 #[derive(Debug, Clone)]
 pub(crate) struct Memory {
     pub(crate) transmitter: String,
@@ -25,16 +25,16 @@ pub(crate) struct Memory {
     /// The SHA-256 of the whole token.
     pub(crate) digest: [u8; 32],
     pub(crate) issued_at: i64,
-    /// From then on, in seconds since the Unix epoch, it can be forgotten.
+    /// When it may be forgotten, in seconds since the Unix epoch.
     pub(crate) until: i64,
-    /// Whom it disabled.
+    /// The subjects that it disabled.
     pub(crate) disabled: Vec<String>,
 }
 
 // === impl Seen ===
 
 impl Seen {
-    /// Opens the file, or makes it, in the folder that is watched.
+    /// Opens the file, or creates it, in the watched folder.
     pub(crate) fn open(path: &Path, folder: FolderWatch, limit: u64) -> Result<Self, Error> {
         Ok(Self {
             file: DatabaseFile::open(path, CACHE_BYTES, folder, prepare)?,
@@ -42,7 +42,7 @@ impl Seen {
         })
     }
 
-    /// The digest of the transmitter's token of that id, if it was carried out.
+    /// The digest of the transmitter's token with this id, if it was applied.
     pub(crate) fn digest(&self, transmitter: &str, id: &str) -> Result<Option<[u8; 32]>, Error> {
         self.file.read(|transaction| {
             let found = transaction.open_table(IDS)?.get((transmitter, id))?;
@@ -50,7 +50,7 @@ impl Seen {
         })
     }
 
-    /// When the transmitter last said that this subject is disabled.
+    /// When the transmitter last reported this subject as disabled.
     pub(crate) fn disabled_at(&self, transmitter: &str, subject: &str) -> Result<Option<i64>, Error> {
         self.file.read(|transaction| {
             let found = transaction.open_table(DISABLES)?.get((transmitter, subject))?;
@@ -58,7 +58,7 @@ impl Seen {
         })
     }
 
-    /// Tokens that are remembered.
+    /// The number of remembered tokens.
     pub(crate) fn len(&self) -> Result<u64, Error> {
         self.file.read(|transaction| Ok(transaction.open_table(IDS)?.len()?))
     }
@@ -93,7 +93,8 @@ impl Seen {
         })
     }
 
-    /// Forgets what is old enough by `now`, seconds since the Unix epoch, in portions so that no caller waits long.
+    /// Forgets everything that is old enough at `now`, seconds since the Unix epoch. It works in portions, so that no
+    /// caller waits long.
     pub(crate) fn forget(&self, now: i64) -> Result<(), Error> {
         while self.file.write(|transaction| {
             let mut ended = Vec::new();
@@ -131,9 +132,9 @@ fn prepare(transaction: &WriteTransaction) -> Result<(), Error> {
 
 /// By transmitter and `jti`.
 const IDS: TableDefinition<'_, (&str, &str), [u8; 32]> = TableDefinition::new("ids");
-/// By transmitter and subject: `iat` of the latest token that disabled it, and when that can be forgotten.
+/// By transmitter and subject: `iat` of the latest token that disabled it, and when this may be forgotten.
 const DISABLES: TableDefinition<'_, (&str, &str), (i64, i64)> = TableDefinition::new("disables");
-/// When what can be forgotten: the time, the kind, and the key.
+/// What may be forgotten when: the time, the kind, and the key.
 const ENDS: TableDefinition<'_, (i64, &str, &str, &str), ()> = TableDefinition::new("ends");
 const ID: &str = "id";
 const DISABLE: &str = "disable";
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_remembered_until_its_end_over_restarts() {
+    fn a_token_is_remembered_until_its_end_across_restarts() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("events");
         open(&path, 9).remember(&memory("a", 1000, &[])).unwrap();
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_so_many_and_no_more() {
+    fn the_number_of_tokens_is_limited() {
         let folder = tempfile::tempdir().unwrap();
         let seen = open(&folder.path().join("events"), 1);
         assert!(seen.has_room().unwrap());

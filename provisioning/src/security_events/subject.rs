@@ -1,5 +1,5 @@
-//! Whom an event is about: `sub_id` (RFC 9493 section 4.1), the `subject` in the event itself (CAEP and RISC before
-//! they were final), or `iss` and `sub` of the token.
+//! The user that an event is about: `sub_id` (RFC 9493 section 4.1), the `subject` in the event itself (drafts of CAEP
+//! and RISC), or `iss` and `sub` of the token.
 
 use credence_delegation::json::{Json, Object};
 
@@ -7,7 +7,7 @@ use super::refusal::Refusal;
 use crate::settings::{EventSubject, TransmitterSettings};
 use credence_revocation::PrincipalName;
 
-/// The principal. Every identifier that is there must lead to the same one.
+/// The principal. All given identifiers must name the same one.
 pub(crate) fn principal(
     claims: &Object<'_>,
     event: &Object<'_>,
@@ -38,14 +38,14 @@ pub(crate) fn principal(
         (None, Some(Json::String(sub))) if transmitter.subject == EventSubject::IssSub => sub.clone().into_owned(),
         _ => {
             return Err(Refusal::invalid_request(format!(
-                "nothing says whom the event is about: sub_id, or subject in the event, must be a subject identifier \
+                "the event has no subject: sub_id, or subject in the event, must be a subject identifier \
                  {}",
                 wanted(transmitter.subject)
             )));
         }
     };
     PrincipalName::parse(transmitter.principal_issuer.clone(), Some(name))
-        .map_err(|error| Refusal::invalid_request(format!("the subject can be no principal: {error}")))
+        .map_err(|error| Refusal::invalid_request(format!("the subject is not a valid principal: {error}")))
 }
 
 /// The user of a simple identifier, or of a complex one (OpenID Shared Signals Framework section 3.2).
@@ -54,7 +54,7 @@ fn user(identifier: &Object<'_>, place: &str, transmitter: &TransmitterSettings)
     if format == Some("complex") || (format.is_none() && identifier.member("user").is_some()) {
         let user = identifier.object("user").ok_or_else(|| {
             Refusal::invalid_request(format!(
-                "{place} names no user; what it names instead (a session, a device, a tenant) is unknown here"
+                "{place} names no user; other subjects (a session, a device, a tenant) are not supported"
             ))
         })?;
         return simple(user, &format!("{place}.user"), transmitter);
@@ -89,7 +89,8 @@ fn simple(identifier: &Object<'_>, place: &str, transmitter: &TransmitterSetting
             let issuer = text("iss")?;
             if issuer != transmitter.issuer && issuer != transmitter.principal_issuer {
                 return Err(Refusal::invalid_request(format!(
-                    "{place} is about a user of {issuer:?}, whom this transmitter does not speak for"
+                    "{place} is about a user of {issuer:?}, but this transmitter may not report about that issuer's \
+                     users"
                 )));
             }
             text("sub")
@@ -99,12 +100,12 @@ fn simple(identifier: &Object<'_>, place: &str, transmitter: &TransmitterSetting
         EventSubject::Account => text("uri")?
             .strip_prefix("acct:")
             .filter(|name| !name.is_empty())
-            .ok_or_else(|| Refusal::invalid_request(format!("{place}.uri is no acct: URI (RFC 7565)"))),
+            .ok_or_else(|| Refusal::invalid_request(format!("{place}.uri is not an acct: URI (RFC 7565)"))),
     }
     .map(str::to_owned)
 }
 
-/// `subject_type`, with hyphens, is what RISC called it first.
+/// RISC first used `subject_type`, with hyphens.
 fn format<'a>(identifier: &'a Object<'_>) -> Option<&'a str> {
     let format = identifier
         .member("format")
@@ -112,7 +113,7 @@ fn format<'a>(identifier: &'a Object<'_>) -> Option<&'a str> {
     format.and_then(Json::as_str)
 }
 
-/// What the formats that name principals are called; the first is RFC 9493's name.
+/// The names of the formats that identify principals; the first is RFC 9493's name.
 fn formats(subject: EventSubject) -> &'static [&'static str] {
     match subject {
         EventSubject::IssSub => &["iss_sub", "iss-sub"],

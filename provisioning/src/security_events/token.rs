@@ -8,10 +8,10 @@ use super::keys::KeySet;
 use super::refusal::Refusal;
 use crate::settings::{EventAlgorithm, TransmitterSettings};
 
-/// A token split into its parts, its header read and nothing believed.
+/// A token split into its parts, with a parsed header. Nothing is verified.
 #[derive(Debug)]
 pub(crate) struct Unverified<'a> {
-    /// What is signed.
+    /// The signed bytes.
     signing_input: &'a str,
     payload: &'a str,
     signature: Vec<u8>,
@@ -19,7 +19,7 @@ pub(crate) struct Unverified<'a> {
     key_id: Option<String>,
 }
 
-/// What a verified token says about itself.
+/// The verified claims about the token itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) id: String,
@@ -27,10 +27,10 @@ pub(crate) struct About {
     pub(crate) issued_at: i64,
 }
 
-/// No key of the transmitter has made the signature.
+/// No key of the transmitter made the signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotVerified {
-    /// There is no key that it could be; newer keys may hold it.
+    /// No key fits; a newer key set may have it.
     NoSuchKey,
     WrongSignature,
 }
@@ -38,7 +38,7 @@ pub(crate) enum NotVerified {
 // === impl Unverified ===
 
 impl<'a> Unverified<'a> {
-    /// Reads the header, which chooses a key and an algorithm among those configured, and nothing else.
+    /// Reads only the header, which chooses a key and an algorithm among the configured ones.
     pub(crate) fn parse(text: &'a str, allowed: &[EventAlgorithm]) -> Result<Self, Refusal> {
         let malformed = |what: &str| Refusal::invalid_request(format!("not a security event token: {what}"));
         let mut parts = text.split('.');
@@ -83,7 +83,7 @@ impl<'a> Unverified<'a> {
             .ok_or_else(|| {
                 Refusal::new(
                     "authentication_failed",
-                    "its alg is not one that this transmitter may sign with",
+                    "its alg is not one of those configured for this transmitter",
                 )
             })?;
         let key_id = match header.member("kid") {
@@ -114,7 +114,7 @@ impl<'a> Unverified<'a> {
     }
 }
 
-/// Checks everything about the claims but their events. `now` is in seconds since the Unix epoch.
+/// Checks all claims but the events. `now` is in seconds since the Unix epoch.
 pub(crate) fn check(claims: &Object<'_>, transmitter: &TransmitterSettings, now: i64) -> Result<About, Refusal> {
     let issuer = text(claims, "iss")?;
     if issuer != transmitter.issuer {
@@ -127,7 +127,7 @@ pub(crate) fn check(claims: &Object<'_>, transmitter: &TransmitterSettings, now:
         return Err(Refusal::new(
             "invalid_audience",
             format!(
-                "aud does not hold {:?}, which this receiver is called",
+                "aud does not contain {:?}, the configured audience of this receiver",
                 transmitter.audience
             ),
         ));
@@ -172,7 +172,7 @@ fn text<'a>(claims: &'a Object<'_>, name: &str) -> Result<&'a str, Refusal> {
     claims
         .text(name)
         .filter(|text| !text.is_empty())
-        .ok_or_else(|| Refusal::invalid_request(format!("{name} is missing, or no string that says anything")))
+        .ok_or_else(|| Refusal::invalid_request(format!("{name} is missing, or not a string, or empty")))
 }
 
 fn seconds(claims: &Object<'_>, name: &str) -> Result<Option<i64>, Refusal> {
@@ -195,13 +195,13 @@ fn is_for(claims: &Object<'_>, audience: &str) -> bool {
     }
 }
 
-/// How long after `iat` the token can be taken at all: longer than that nothing about it needs to be remembered.
+/// How long after `iat` the token can be accepted. After that nothing about it must be remembered.
 pub(crate) fn worthless_after(issued_at: i64, transmitter: &TransmitterSettings) -> i64 {
     issued_at
         .saturating_add(i64::from(transmitter.max_age_s))
         .saturating_add(2 * SKEW)
 }
 
-/// What the clocks may differ by, in seconds.
+/// The allowed difference of clocks, in seconds.
 const SKEW: i64 = 60;
 const MAX_ID_BYTES: usize = 256;

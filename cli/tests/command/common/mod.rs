@@ -1,4 +1,4 @@
-//! Runs the built program in a folder of its own.
+//! Runs the built program in its own folder.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ pub(crate) struct Workbench {
     folder: TempDir,
 }
 
-/// What a command left behind.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -31,7 +31,7 @@ impl Workbench {
         self.folder.path().join(name)
     }
 
-    /// Writes a file; gives its name back.
+    /// Writes a file; returns its name.
     pub(crate) fn file<'a>(&self, name: &'a str, contents: &str) -> &'a str {
         std::fs::write(self.path(name), contents).unwrap();
         name
@@ -45,7 +45,7 @@ impl Workbench {
         }
     }
 
-    /// A root of `issuer.jwk` for the holder of `agent.pub`, with these options besides.
+    /// A root by `issuer.jwk` for the holder of `agent.pub`, with these further options.
     pub(crate) fn mint_root(&self, options: &[&str]) -> String {
         let mint = [
             "mint",
@@ -71,8 +71,8 @@ impl Workbench {
         let mut child = self.command(arguments).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_owned();
-        // From another thread: the program answers while it reads, and neither side may wait for the other.
-        // It may also end without having read everything.
+        // On another thread, since the program prints while it reads, and neither side may wait for the other. It may
+        // also end before it has read everything.
         let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
         let output = child.wait_with_output().unwrap();
         writer.join().unwrap();
@@ -101,7 +101,7 @@ impl Workbench {
     }
 }
 
-/// A program that runs beside the test, killed with it.
+/// A program that runs beside the test and is killed with it.
 pub(crate) struct Running {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -120,7 +120,7 @@ impl Running {
         line.trim_end().to_owned()
     }
 
-    /// What it has printed to standard error when it has ended with success, after this signal.
+    /// Sends this signal, expects success, and returns what it printed to standard error.
     pub(crate) fn ends_well_on(mut self, signal: &str) -> String {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
@@ -140,14 +140,15 @@ impl Drop for Running {
 }
 
 impl Ran {
-    /// Standard output, trimmed, of a command that must have succeeded.
+    /// The standard output, trimmed, of a command that must succeed.
     #[track_caller]
     pub(crate) fn succeeded(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
         self.stdout.trim().to_owned()
     }
 
-    /// Asserts that the command failed with this exit code, printed nothing, and said all of these.
+    /// Asserts that the command failed with this exit code, printed nothing to standard output, and printed each of
+    /// these texts to standard error.
     #[track_caller]
     pub(crate) fn failed(&self, code: i32, said: &[&str]) {
         assert_eq!(self.code, code, "{self:?}");

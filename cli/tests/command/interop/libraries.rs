@@ -1,4 +1,4 @@
-//! The libraries, and the programs in interop/ that do with them what they are asked.
+//! The JOSE libraries, and the programs in interop/ that use them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use super::{ISSUER, SERVICE, TOOL, up_to};
 use crate::common::Workbench;
 
-/// A library, and the `alg` values that its users can make it write and read.
+/// A library, and the `alg` values that it can be made to write and read.
 pub(crate) struct Library {
     pub(crate) name: &'static str,
     pub(crate) language: Language,
     pub(crate) algorithms: &'static [&'static str],
-    /// The program of docs/start/agents.md, or the function, that mints with it.
+    /// The program or function of docs/start/agents.md that mints with it.
     pub(crate) snippet: &'static str,
     /// The `alg` that the snippet writes.
     pub(crate) snippet_algorithm: &'static str,
@@ -66,16 +66,16 @@ pub(crate) enum Language {
     Go,
 }
 
-/// A running program that does what it is asked with a library: interop/README.md has the requests.
+/// A running program that executes requests with a library; interop/README.md has the requests.
 pub(crate) struct Peer {
     pub(crate) library: Library,
     program: Child,
-    /// None once it was told that there is no more to do.
+    /// `None` once it was told that no request follows.
     requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
-/// Runs `check` for each library that can be used here, with each of its algorithms.
+/// Runs `check` for each library that exists here, with each of its algorithms.
 pub(crate) fn each_library_and_algorithm(check: impl Fn(&mut Peer, &'static str)) {
     for library in LIBRARIES {
         let (name, algorithms) = (library.name, library.algorithms);
@@ -89,7 +89,7 @@ pub(crate) fn each_library_and_algorithm(check: impl Fn(&mut Peer, &'static str)
 }
 
 impl Library {
-    /// Runs that program where `issuer.jwk` and `planner.pub` are.
+    /// Runs that program in the folder of `issuer.jwk` and `planner.pub`.
     pub(crate) fn run_snippet(&self, bench: &Workbench) -> Option<String> {
         let mut command = self.language.command(self.snippet)?;
         if matches!(self.language, Language::Go) {
@@ -100,8 +100,7 @@ impl Library {
         Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
     }
 
-    /// The command by which the page runs a function that is no program, in a folder with `interop` as this
-    /// repository has it.
+    /// The command by which the page runs a snippet that is a function, in a folder with this repository's `interop`.
     fn shown_command(&self, bench: &Workbench) -> Command {
         let page = std::fs::read_to_string(repository().join("docs/start/agents.md")).unwrap();
         let shown = page
@@ -110,7 +109,7 @@ impl Library {
             .unwrap_or_else(|| panic!("docs/start/agents.md does not say how to run {}", self.snippet));
         std::os::unix::fs::symlink(repository().join("interop"), bench.path("interop")).unwrap();
         let mut command = Command::new("sh");
-        // As scripts/setup-interop.sh builds it: with the Go that is here.
+        // As scripts/setup-interop.sh builds it: with the installed Go.
         command.args(["-c", shown]).env("GOTOOLCHAIN", "local");
         command
     }
@@ -129,7 +128,7 @@ impl Language {
         repository().join("interop").join(self.name())
     }
 
-    /// The command that runs a program of the language; in Go there is but one.
+    /// The command that runs a program of the language; Go has only one.
     fn command(self, program: &str) -> Option<Command> {
         let home = self.home()?;
         Some(match self {
@@ -149,7 +148,7 @@ impl Language {
         })
     }
 
-    /// Where scripts/setup-interop.sh has put what the language's programs need.
+    /// The folder in which scripts/setup-interop.sh has put the language's dependencies.
     fn home(self) -> Option<&'static Path> {
         static HOMES: [OnceLock<Option<PathBuf>>; 3] = [const { OnceLock::new() }; 3];
         HOMES[self as usize].get_or_init(|| self.prepare()).as_deref()
@@ -168,7 +167,7 @@ impl Language {
             "scripts/setup-interop.sh {} failed",
             self.name()
         );
-        // The script has said why, to a standard error that the test harness does not keep to itself.
+        // The script has printed why, to a standard error that the test harness does not capture.
         said.strip_prefix(&format!("ready {} ", self.name()))
             .map(|home| home.trim().into())
     }
@@ -226,7 +225,7 @@ impl Peer {
         self.token(json!({"do": "tamper", "token": token}))
     }
 
-    /// The claims, or what the library has against the token.
+    /// The claims, or the library's error about the token.
     pub(crate) fn verify(&mut self, algorithm: &str, key: &Value, typ: &str, token: &str) -> Result<Value, Value> {
         self.ask(json!({"do": "verify", "algorithm": algorithm, "key": key, "typ": typ, "token": token}))
     }

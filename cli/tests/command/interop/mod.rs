@@ -1,9 +1,9 @@
-//! Tokens and proofs between Credence and the JOSE libraries of other languages, both ways.
+//! Tokens and proofs between Credence and the JOSE libraries of other languages, in both directions.
 //!
-//! The other side is in interop/, whose README has the table of what each library can do. A language whose toolchain is
-//! not installed is left out, and standard error says so.
+//! The other side is in interop/, whose README has the table of each library's features. A language whose toolchain is
+//! missing is skipped, and standard error says so.
 
-// Both sides' output is JSON that was written to be read by anybody.
+// Both sides print JSON for any reader.
 #![allow(clippy::disallowed_types)]
 
 mod libraries;
@@ -27,7 +27,7 @@ fn up_to(amount: u32) -> Value {
 }
 
 #[test]
-fn the_page_for_agents_shows_the_programs_that_are_tested_here_in_under_15_lines_each() {
+fn the_page_for_agents_shows_the_tested_programs_in_under_15_lines_each() {
     let page = std::fs::read_to_string(repository().join("docs/start/agents.md")).unwrap();
     let (_, section) = page.split_once("\n## Mint with a JOSE library\n").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
@@ -41,7 +41,7 @@ fn the_page_for_agents_shows_the_programs_that_are_tested_here_in_under_15_lines
     for (library, block) in LIBRARIES.iter().zip(shown) {
         let file = library.language.sources().join(library.snippet);
         let program = std::fs::read_to_string(&file).unwrap();
-        // Of Go, the page leaves out what stands before the first declaration.
+        // The page shows Go programs without the lines before the first declaration.
         let preamble = program.strip_suffix(&block).unwrap_or_else(|| {
             panic!("docs/start/agents.md does not show {}:\n{block}", file.display());
         });
@@ -58,7 +58,7 @@ fn the_page_for_agents_shows_the_programs_that_are_tested_here_in_under_15_lines
 }
 
 #[test]
-fn what_the_readme_mints_can_be_handed_on_proven_and_used() {
+fn tokens_of_the_pages_programs_can_be_derived_proven_and_used() {
     for library in LIBRARIES {
         let bench = Workbench::new();
         bench.keys(&["issuer", "planner", "worker"]);
@@ -132,7 +132,7 @@ fn a_root_that_a_library_mints_is_accepted_where_its_algorithm_is_named_and_only
 }
 
 #[test]
-fn what_a_library_derives_and_proves_under_a_root_of_credence_is_accepted() {
+fn a_librarys_tokens_and_proofs_under_a_root_of_credence_are_accepted() {
     each_library_and_algorithm(|peer, algorithm| {
         let bench = Workbench::new();
         bench.keys(&["issuer"]);
@@ -150,7 +150,7 @@ fn what_a_library_derives_and_proves_under_a_root_of_credence_is_accepted() {
             algorithms: &["Ed25519", algorithm],
         };
         asked.is_allowed();
-        // By another than the holder; and of another token.
+        // Signed by another key than the holder's; and for another token.
         let stolen = peer.prove(algorithm, &planner, &derived);
         Case {
             proof: Some(&stolen),
@@ -167,9 +167,9 @@ fn what_a_library_derives_and_proves_under_a_root_of_credence_is_accepted() {
 }
 
 #[test]
-fn what_credence_mints_derives_and_proves_verifies_in_each_library() {
+fn credences_tokens_and_proofs_verify_in_each_library() {
     each_library_and_algorithm(|peer, algorithm| {
-        // What Credence never writes, no library has to read.
+        // No library must read an algorithm that Credence never writes.
         if algorithm == "EdDSA" {
             return;
         }
@@ -215,7 +215,7 @@ fn what_credence_mints_derives_and_proves_verifies_in_each_library() {
         let claims = peer.verify(algorithm, &key("worker"), "aat-pop+jwt", &proof).unwrap();
         assert_eq!(claims["hta"], json!({"amount": 15}));
 
-        // That a library says yes means something only if it can say no.
+        // A library's acceptance shows something only if it also rejects.
         for (signer, typ, token) in [
             ("worker", "aat+jwt", root.as_str()),
             ("issuer", "aat-pop+jwt", &root),
@@ -229,7 +229,7 @@ fn what_credence_mints_derives_and_proves_verifies_in_each_library() {
 }
 
 #[test]
-fn what_a_library_tampered_with_is_denied() {
+fn tokens_that_a_library_has_changed_are_denied() {
     each_library_and_algorithm(|peer, algorithm| {
         let (issuer, planner, worker) = (peer.key(algorithm), peer.key(algorithm), peer.key(algorithm));
         let root = peer.mint(algorithm, &issuer, &planner);
@@ -256,7 +256,7 @@ fn what_a_library_tampered_with_is_denied() {
     });
 }
 
-/// How an answer of `credence verify` says that an algorithm is not among those allowed.
+/// The part of `credence verify`'s answer that names an algorithm that is not allowed.
 const ALGORITHM_DENIED: &str = r#""step":"3a""#;
 
 fn other_than(algorithm: &str) -> &'static str {
@@ -298,7 +298,7 @@ fn public(jwk: &Value) -> Value {
 struct Case<'a> {
     issuer: &'a Value,
     chain: &'a str,
-    /// None: no proof is looked at.
+    /// `None`: no proof is checked.
     proof: Option<&'a str>,
     algorithms: &'a [&'a str],
 }

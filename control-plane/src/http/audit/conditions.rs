@@ -1,4 +1,4 @@
-//! What is asked for, as query strings say it.
+//! Parses the conditions of a query string.
 
 use credence_ledger::{Filter, RecordKind};
 use credence_wire::v1;
@@ -9,18 +9,18 @@ use super::super::problem::Problem;
 use super::super::query;
 use credence_runtime::caller::Caller;
 
-/// A query string that was read.
+/// A parsed query string.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     pub(super) filter: Filter,
-    /// Parameters that are no conditions, for the route to read: names and values.
+    /// The other parameters, for the route to read: names and values.
     pub(super) rest: Vec<(String, String)>,
 }
 
 // === impl Asked ===
 
 impl Asked {
-    /// Reads the conditions, each of which may stand there once.
+    /// Parses the conditions. Each may occur once.
     pub(super) fn read(text: Option<&str>) -> Result<Self, Problem> {
         let mut asked = Self::default();
         for (name, value) in query::members(text)? {
@@ -45,12 +45,12 @@ impl Asked {
         Ok(asked)
     }
 
-    /// Whether nothing is asked for at all.
+    /// Whether there are no conditions.
     pub(super) fn is_empty(&self) -> bool {
         self.filter == Filter::default() && self.rest.is_empty()
     }
 
-    /// To ask for another issuer's principals is refused, and not answered as if there were none.
+    /// A query for another issuer's principals is refused, instead of finding nothing.
     pub(super) fn check_scope(&self, caller: &Caller) -> Result<(), Problem> {
         let issuer = self.filter.principal_issuer.as_deref();
         match issuer.is_none_or(|issuer| caller.covers(issuer)) {
@@ -87,18 +87,18 @@ fn digest(value: &str) -> Result<[u8; 32], Problem> {
     }
 }
 
-/// Nanoseconds since the Unix epoch; instants that have none are before or after everything that is recorded.
+/// Nanoseconds since the Unix epoch. Instants beyond the range are before or after everything recorded.
 fn instant(name: &str, value: &str) -> Result<u64, Problem> {
     let instant = OffsetDateTime::parse(value, &Rfc3339).map_err(|_| {
         Problem::bad_request(format!(
-            "{name} is an instant in RFC 3339, such as 2027-01-15T08:00:00Z (a + has to be written as %2B)"
+            "{name} is an instant in RFC 3339, such as 2027-01-15T08:00:00Z (write + as %2B)"
         ))
     })?;
     let nanoseconds = instant.unix_timestamp_nanos().max(0);
     Ok(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
 }
 
-/// As questions and answers name them.
+/// The names in queries and answers.
 const KINDS: [(&str, RecordKind); 9] = [
     ("decision", RecordKind::Decision),
     ("aggregate", RecordKind::Aggregate),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_condition_is_refused() {
+    fn invalid_conditions_are_refused() {
         for text in [
             "decision=maybe",
             "decision=",

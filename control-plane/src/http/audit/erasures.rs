@@ -1,13 +1,13 @@
-//! `POST /v1/audit/erasures`: what is recorded of a principal is made unreadable, for good.
+//! `POST /v1/audit/erasures`: makes the evidence about a principal permanently unreadable.
 //!
 //! ```json
 //! {"principal": {"issuer": "https://id.example.com", "subject": "alice"}, "reason": "request 17"}
 //! ```
 //!
-//! `subject` is left out for a principal who signs for himself. The ledger notes who asked (the credential's name) and why,
-//! and not whom it was about. The answer, 200, comes when the key is destroyed and the disk has confirmed it:
-//! `{"erased": true, "index": 17}` with the note's index, or `{"erased": false}` if nothing was known of the principal, as
-//! when the same is asked for again.
+//! Leave out `subject` for a principal that signs for itself. The ledger notes the requester (the credential's name)
+//! and the reason, but not the principal. The answer is 200 once the key is destroyed, durably: `{"erased": true,
+//! "index": 17}` with the note's index, or `{"erased": false}` if there was no evidence about the principal, as after
+//! an earlier erasure.
 
 use std::sync::Arc;
 
@@ -43,12 +43,13 @@ pub(crate) async fn erase(
         .filter(|reason| !reason.is_empty() && reason.len() <= MAX_REASON_BYTES)
         .ok_or_else(|| {
             Problem::bad_request(format!(
-                "at reason: write 1 to {MAX_REASON_BYTES} bytes, and nothing that says whom it is about: it stays in the ledger"
+                "at reason: write 1 to {MAX_REASON_BYTES} bytes, without naming the principal: the reason stays in the \
+                 ledger"
             ))
         })?;
     let principal = body
         .principal
-        .ok_or_else(|| Problem::bad_request("at principal: name whose evidence is to be erased"))?;
+        .ok_or_else(|| Problem::bad_request("at principal: name the principal whose evidence to erase"))?;
     let principal = PrincipalName::parse(principal.issuer, principal.subject)?;
     if !caller.covers(principal.issuer().as_str()) {
         return Err(Problem::out_of_scope(&caller, ", and may not erase this principal"));

@@ -1,6 +1,6 @@
 //! `GET /v1/audit/events`: the evidence, newest first; and `GET /v1/audit/events/{index}`: one record.
 //!
-//! A credential that is bound to issuers sees their principals' records and nothing else; to ask for others' is 403.
+//! A credential that is bound to issuers sees only records of their principals. A query for others gets 403.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use super::view::RecordView;
 use credence_runtime::caller::Caller;
 use credence_runtime::client_limits::Client;
 
-/// Answers a question.
+/// Answers a query.
 pub(crate) async fn events(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
@@ -31,7 +31,7 @@ pub(crate) async fn events(
     asked.check_scope(&caller)?;
     let query = question(asked, &caller)?;
     let page = reading(&api, &client, move |reader| {
-        // Counted from here: to have waited for others' questions is no reason for an empty page.
+        // Counted from here, so that waiting for other queries does not lead to an empty page.
         let deadline = Some(Instant::now() + LONGEST_LOOK);
         query::read(reader, &Query { deadline, ..query })
     })
@@ -42,7 +42,7 @@ pub(crate) async fn events(
     }))
 }
 
-/// Shows one record.
+/// Returns one record.
 pub(crate) async fn event(
     State(api): State<Arc<Api>>,
     Extension(caller): Extension<Arc<Caller>>,
@@ -53,7 +53,7 @@ pub(crate) async fn event(
     let index: u64 = whole("the index", &index)?;
     if !Asked::read(text.as_deref())?.is_empty() {
         return Err(Problem::bad_request(
-            "one record is asked for by its index alone: leave out the query",
+            "one record is read by its index alone: leave out the query",
         ));
     }
     let issuers = caller.issuers.clone();
@@ -91,7 +91,7 @@ pub(crate) struct PageBody {
     next: Option<u64>,
 }
 
-/// Reads the ledger where it may block, when it is the client's turn.
+/// Reads the ledger on a thread that may block, when it is the client's turn.
 pub(super) async fn reading<T: Send + 'static>(
     api: &Api,
     client: &Client,
@@ -105,8 +105,8 @@ pub(super) async fn reading<T: Send + 'static>(
     if api.metrics.evidence.ledger_unreadable.set(unreadable) < unreadable {
         tracing::error!(
             unreadable,
-            "records of the ledger cannot be read: check the disk, and restore the segments from a backup; `credence audit \
-             verify --data` names them"
+            "records of the ledger cannot be read: check the disk, and restore the segments from a backup; `credence \
+             audit verify --data` names them"
         );
     }
     answer
@@ -114,7 +114,7 @@ pub(super) async fn reading<T: Send + 'static>(
         .map_err(Problem::unreadable_ledger)
 }
 
-/// One that could not be opened has no records to show, and is not empty for that: what it holds is unknown.
+/// A ledger that could not be opened has unknown contents; it is not empty.
 pub(super) fn check_readable(api: &Api) -> Result<(), Problem> {
     match api.reader.records(0..0) {
         Ok(_) => Ok(()),
@@ -151,5 +151,5 @@ const EXPECTED_PARAMETERS: &str = "the query has, each at most once: limit and b
                                    rule, trace_id, chain_digest, kind, from and until (RFC 3339)";
 const DEFAULT_LIMIT: usize = 100;
 const MAX_LIMIT: usize = 1000;
-/// After which a page ends where it is.
+/// A page ends after this time.
 const LONGEST_LOOK: Duration = Duration::from_secs(2);

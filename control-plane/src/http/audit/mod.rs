@@ -1,5 +1,5 @@
-//! `/v1/audit`: the evidence. [`events`] answers questions, [`stream`] goes on answering them; both take the conditions of
-//! [`conditions`] and show records as [`view`] has them. [`erasures`] takes away what is known of a principal.
+//! `/v1/audit`: the evidence. [`events`] answers queries, and [`stream`] follows the ledger. Both use the conditions of
+//! [`conditions`], and show records with [`view`]. [`erasures`] erases the evidence about a principal.
 
 mod conditions;
 mod erasures;

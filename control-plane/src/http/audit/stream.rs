@@ -1,8 +1,8 @@
-//! `GET /v1/audit/stream`: the evidence as it is recorded, oldest first, as server-sent events.
+//! `GET /v1/audit/stream`: new evidence as it is recorded, oldest first, as server-sent events.
 //!
-//! Takes the conditions of `/v1/audit/events`. Each record is an event `record` whose id is its index; every second an event
-//! `alive` has as its id the index of the last record that was looked at, so that a client whose conditions are narrow need
-//! not have the same records looked at again. Without `Last-Event-ID` the stream begins with what is recorded next.
+//! Takes the conditions of `/v1/audit/events`. Each record is an event `record` with its index as id. Every second, an
+//! event `alive` has as id the index of the last checked record. So a client with narrow conditions does not have the
+//! same records checked again. Without `Last-Event-ID`, the stream starts with the next new record.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(crate) async fn follow(
     let asked = Asked::read(text.as_deref())?;
     asked.check_scope(&caller)?;
     check_readable(&api)?;
-    // Asked first: what is recorded in between is shown.
+    // Subscribed first, so that records written in between are shown.
     let growth = api.reader.growth();
     let next = first_of(&headers, asked.rest, api.reader.size())?;
     let query = Arc::new(Query {
@@ -61,7 +61,7 @@ pub(crate) async fn follow(
     })
 }
 
-/// The index of the record to begin with.
+/// The index of the first record to show.
 fn first_of(headers: &HeaderMap, rest: Vec<(String, String)>, held: u64) -> Result<u64, Problem> {
     let mut asked = None;
     for (name, value) in rest {
@@ -70,17 +70,16 @@ fn first_of(headers: &HeaderMap, rest: Vec<(String, String)>, held: u64) -> Resu
             _ => return Err(Problem::bad_request(EXPECTED_PARAMETERS)),
         }
     }
-    let unreadable = || {
-        Problem::bad_request("Last-Event-ID is, once, what stood behind \"id:\" of the last event: a record's index")
-    };
+    let unreadable =
+        || Problem::bad_request("Last-Event-ID occurs once, with the id of the last event: a record's index");
     let Some(id) = sse::last_event_id(headers, asked).map_err(|_| unreadable())? else {
         return Ok(held);
     };
     let index: u64 = whole("Last-Event-ID", &id).map_err(|_| unreadable())?;
     if index >= held {
         let detail = format!(
-            "you have seen record {index}, but this ledger has {held}: it was restored from an old copy, or is another one. \
-             If that is as it should be, connect without Last-Event-ID"
+            "you have seen record {index}, but this ledger has {held} records: it was restored from an old copy, or is \
+             another one. If that is intended, connect without Last-Event-ID"
         );
         return Err(Problem::new(StatusCode::CONFLICT, detail));
     }
@@ -94,7 +93,7 @@ struct Following {
     query: Arc<Query>,
     /// Changes whenever the ledger has grown.
     growth: watch::Receiver<u64>,
-    /// The first record that was not looked at.
+    /// The first unchecked record.
     next: u64,
     events: Events,
 }
@@ -108,7 +107,7 @@ impl Following {
         loop {
             self.growth.mark_unchanged();
             let held = self.api.reader.size();
-            // Between two looks, however much there is to show, the stream stays alive and can end.
+            // Between two steps the stream sends signs of life and can end, however many records there are.
             if self.next < held {
                 self.look_at_some(held).await?;
             }
@@ -135,7 +134,7 @@ impl Following {
         }
     }
 
-    /// Shows what is to be shown of the next records.
+    /// Checks some of the next records, and shows the matching ones.
     async fn look_at_some(&mut self, held: u64) -> Result<(), Ended> {
         let (from, until) = (self.next, held.min(self.next.saturating_add(RECORDS_AT_A_TIME)));
         let query = Arc::clone(&self.query);
@@ -154,7 +153,7 @@ impl Following {
     }
 
     fn alive(&mut self) {
-        // The first record that was not looked at.
+        // The first unchecked record.
         let view = json!({ "next": self.next, "unix_ms": sse::unix_ms() });
         let id = self.next.checked_sub(1).map(|last| last.to_string());
         self.events.event("alive", id.as_deref(), &view);
@@ -163,7 +162,7 @@ impl Following {
 
 const EXPECTED_PARAMETERS: &str = "the query has, each at most once: last_event_id, and the conditions of \
                                    /v1/audit/events, but neither limit nor before";
-/// Records that are read at once, and held while the client reads slowly: at most some 5 MiB, most of it chains.
+/// The number of records read at once, and held while the client reads slowly: at most about 5 MiB, most of it chains.
 const RECORDS_AT_A_TIME: u64 = 64;
 
 #[cfg(test)]
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_begins_behind_the_last_event_or_with_what_comes() {
+    fn a_stream_begins_after_the_last_event_or_with_the_next_record() {
         assert_eq!(first(None, &[]).unwrap(), 10);
         assert_eq!(first(Some("9"), &[]).unwrap(), 10);
         assert_eq!(first(None, &[("last_event_id", "3")]).unwrap(), 4);
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_position_of_this_ledger_is_refused() {
+    fn positions_outside_this_ledger_are_refused() {
         for header in ["10", "-1", "+1", "log:3", "18446744073709551615"] {
             assert!(first(Some(header), &[]).is_err(), "{header}");
         }

@@ -5,11 +5,11 @@ use credence_ledger::record::LedgerRecord;
 use credence_runtime::text::hex;
 use serde::{Serialize, Serializer};
 
-/// A record, to be written: its fields as members of an object.
+/// Serializes a record: its fields are members of an object.
 #[derive(Debug)]
 pub(crate) struct RecordView(pub(crate) LedgerRecord);
 
-/// A field's value. Bytes are lower-case hexadecimal digits, times RFC 3339.
+/// A field's value. Bytes are lower-case hexadecimal digits, times are RFC 3339.
 struct ValueView<'a>(Value<'a>);
 
 impl Serialize for RecordView {
@@ -49,7 +49,7 @@ fn rfc3339(seconds: i64, nanos: i32) -> String {
     .to_string()
 }
 
-/// 9999-12-31T23:59:59Z, the last that RFC 3339 can write.
+/// 9999-12-31T23:59:59Z, the latest time in RFC 3339.
 const LATEST_SECOND: i64 = 253_402_300_799;
 
 #[cfg(test)]

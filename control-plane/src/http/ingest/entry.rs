@@ -1,7 +1,7 @@
-//! One entry of a batch, in the shape in which `GET /v1/audit/events` shows it.
+//! Parses one entry of a batch, in the format of `GET /v1/audit/events`.
 //!
-//! What the ledger adds to an entry (`index`, `source`, `sequence`, `received`) is not said by the reporter. Every
-//! member that is unknown is refused: evidence that is silently dropped would be none.
+//! The reporter must leave out the members that the ledger adds (`index`, `source`, `sequence`, `received`). Every
+//! unknown member is refused, because evidence must not be dropped silently.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::http::json;
 use credence_runtime::text::hex;
 
-/// Reads the entry at this place of the body. The error names the place and the member.
+/// Parses the entry at this place of the body. An error names the place and the member.
 pub(super) fn read(text: &RawValue, place: &str) -> Result<v1::Entry, String> {
     let Members(members) = json::part(text, place)?;
     let (kind, others): (Vec<_>, Vec<_>) = members.into_iter().partition(|(name, _)| name == "kind");
@@ -46,16 +46,16 @@ pub(super) fn read(text: &RawValue, place: &str) -> Result<v1::Entry, String> {
         && said_digest != chain_digest(&chain.chain)
     {
         return Err(format!(
-            "at {place}.chain_digest: it is not this chain's; leave it out, or write the SHA-256 over each token's"
+            "at {place}.chain_digest: it does not match the chain; leave it out, or write the SHA-256 over each token's"
         ));
     }
     Ok(v1::Entry { entry: Some(entry) })
 }
 
-/// The members of an entry, by name. Their values are read once its kind is known.
+/// The members of an entry, by name. Their values are parsed once its kind is known.
 struct Members<'a>(Vec<(String, &'a RawValue)>);
 
-/// Which the entry is.
+/// The kind of the entry.
 #[derive(Debug, Deserialize)]
 struct Kinded {
     kind: Kind,
@@ -207,7 +207,7 @@ enum CacheName {
     L2,
 }
 
-/// A count is of denials unless it says otherwise.
+/// A count is of denials by default.
 fn deny() -> i32 {
     v1::Decision::Deny.into()
 }
@@ -247,7 +247,7 @@ impl<'de> Visitor<'de> for MembersVisitor {
     }
 }
 
-// === how members are read ===
+// === parsing members ===
 
 fn decision<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
     DecisionName::deserialize(deserializer).map(i32::from)
@@ -270,7 +270,7 @@ fn principal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<v1::Pr
     Ok(Some(v1::Principal { issuer, subject }))
 }
 
-/// Or null, as the API shows the entries that are about no principal.
+/// Or null, which the API shows for entries without a principal.
 fn any_principal<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<v1::Principal>, D::Error> {
     let principal = Option::<json::Object<Principal>>::deserialize(deserializer)?;
     Ok(principal.map(|json::Object(Principal { issuer, subject })| v1::Principal { issuer, subject }))
@@ -324,7 +324,7 @@ fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     }
 }
 
-/// So many bytes as lower-case hexadecimal digits, or none at all.
+/// This many bytes as lower-case hexadecimal digits, or empty.
 fn digits<'de, const BYTES: usize, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     let text = String::deserialize(deserializer)?;
     match base16ct::lower::decode_vec(&text) {
@@ -353,9 +353,9 @@ fn chain_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::
 }
 
 const TIME_EXPECTED: &str = "write a time as RFC 3339 has it, such as 2027-01-15T08:00:00.5Z, from 1970 to 2554";
-/// More than any kind has, so that what is read first takes little memory.
+/// More than any kind has. It limits the memory before the kind is known.
 const MOST_MEMBERS: usize = 32;
-/// As the contract with the filters bounds it (audit.proto).
+/// The limit of the contract with the filters (audit.proto).
 const MAX_CHAIN_BYTES: usize = 60_000;
 
 #[cfg(test)]
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_wrong_is_said_with_the_entry_and_the_member() {
+    fn errors_name_the_entry_and_the_member() {
         let decision = |members: &str| {
             format!(
                 r#"{{"kind": "decision", "time": "2027-01-15T08:00:00Z", "decision": "allow", "reason": "ok", {members}}}"#

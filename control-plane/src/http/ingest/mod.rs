@@ -1,11 +1,12 @@
-//! `/v1/audit/sources`: evidence from relying parties that are no Envoy.
+//! `/v1/audit/sources`: evidence from relying parties without Envoy.
 //!
-//! A source is begun by `POST /v1/audit/sources` (`node` and `plugin`, texts for the operator's eyes). The answer's
-//! `ticket` names it in the other requests, together with the credential that began it. `POST …/{ticket}/batches` takes
-//! `{"first_sequence": n, "entries": [...]}`; the answer `{"acknowledged": m}` comes when every entry up to `m` is durable.
-//! What is sent again is stored once; a gap is 409 with the number that was `expected`. `GET …/{ticket}` says where the
-//! source is, `DELETE …/{ticket}` ends it. A source that is silent for longer than the grace is recorded as ended with
-//! its tail unknown; it may come back. docs/reference/api.md has the entries, [`entry`] reads them.
+//! `POST /v1/audit/sources` opens a source (`node` and `plugin` are texts for display). The answer's `ticket` names it
+//! in the other requests, together with the credential that opened it. `POST …/{ticket}/batches` takes
+//! `{"first_sequence": n, "entries": [...]}`. The answer `{"acknowledged": m}` is sent when every entry up to `m` is
+//! durable. Repeated entries are stored once. A gap is 409 with the `expected` number. `GET …/{ticket}` returns the
+//! source's position, and `DELETE …/{ticket}` ends it. A source that is silent for longer than the grace period is
+//! recorded as ended, with its last entries unknown; it may return. docs/reference/api.md has the entries, and
+//! [`entry`] parses them.
 
 mod entry;
 
@@ -85,12 +86,12 @@ async fn store(
     let body = json::received(body, api.limits.max_evidence_body, FEWER, "it")?;
     json::check_media_type(&headers, "application/json")?;
     let max_entries = api.evidence.batch.entries;
-    // Megabytes of text would keep other requests of this thread waiting.
+    // Parsing megabytes of text would block other requests of this thread.
     let reading = tokio::task::spawn_blocking(move || read(&body, max_entries));
     let batch = reading.await.map_err(|_| {
         Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "reading the batch broke down; nothing was stored",
+            "reading the batch failed unexpectedly; nothing was stored",
         )
     })??;
     let ticket = named(ticket)?;
@@ -120,7 +121,7 @@ async fn close(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What is no text names no source.
+/// A ticket that is not text names no source.
 fn named(ticket: Result<Path<TicketText>, PathRejection>) -> Result<TicketText, NotTaken> {
     let Path(ticket) = ticket.map_err(|_| NotTaken::NoSuchSource)?;
     Ok(ticket)
@@ -143,7 +144,7 @@ struct Batch<'a> {
     entries: Entries<'a>,
 }
 
-/// However many there are, no more are kept than may ever be in a batch: four million bytes may be two million entries.
+/// Counts all entries, but keeps no more than a batch may have: four million bytes can be two million entries.
 #[derive(Debug)]
 struct Entries<'a> {
     kept: Vec<&'a RawValue>,
@@ -184,7 +185,7 @@ fn read(body: &[u8], max_entries: usize) -> Result<v1::Batch, Problem> {
     } = json::parse(body)?;
     if entries.count > max_entries {
         let detail = format!(
-            "a batch has at most {max_entries} entries, and this one {}",
+            "a batch has at most {max_entries} entries; this one has {}",
             entries.count
         );
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail));
@@ -222,7 +223,7 @@ impl From<NotTaken> for Problem {
                 ReportError::Malformed => Self::new(StatusCode::BAD_REQUEST, detail),
                 ReportError::UnknownSource => Self::new(StatusCode::NOT_FOUND, detail),
                 ReportError::Superseded => Self::unavailable(
-                    "another request of this source came in between; send this one again, and one at a time",
+                    "another request of this source came in between; send this one again, and only one at a time",
                     WAIT_FOR_ANOTHER_REQUEST,
                 ),
                 ReportError::Storage(_)
@@ -235,14 +236,14 @@ impl From<NotTaken> for Problem {
     }
 }
 
-/// The cure for a body that is too large.
+/// The fix for a body that is too large.
 const FEWER: &str = "; send fewer entries at once";
-/// The most that `max_batch_entries` may be.
+/// The largest value of `max_batch_entries`.
 const MOST_ENTRIES: usize = 100_000;
-/// Beyond, no next one could be told from one long ago.
+/// Beyond it, the next number could not be distinguished from an old one.
 const MAX_SEQUENCE: u64 = 1 << 63;
 const WAIT_FOR_ANOTHER_REQUEST: Duration = Duration::from_secs(1);
-/// A full disk is not mended in a second.
+/// A full disk is not fixed in a second.
 const WAIT_FOR_THE_DISK: Duration = Duration::from_secs(5);
 const WAIT_FOR_A_PLACE: Duration = Duration::from_secs(10);
 

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// The mistakes of a rule with these arguments, and whatever else.
-fn mistakes(arguments: &str, more: &str) -> Vec<(String, String)> {
+/// The errors of a rule with these arguments and further fields.
+fn errors(arguments: &str, more: &str) -> Vec<(String, String)> {
     let rule = format!(
         r#"{{"name": "order", "match": {{"path": "/orders"}}, "tool": "order", "args": {{{arguments}}}{more}}}"#
     );
@@ -22,15 +22,12 @@ fn mistakes(arguments: &str, more: &str) -> Vec<(String, String)> {
 fn arguments_may_come_from_the_body_the_host_and_the_method() {
     let arguments = r#""amount": {"body": "/amount", "type": "number"}, "all": {"body": "/items", "type": "json", "optional": true},
         "host": {"host": true}, "method": {"method": true}"#;
-    assert_eq!(
-        mistakes(arguments, r#", "ignore_members": ["/note", "/meta/trace"]"#),
-        []
-    );
-    assert_eq!(mistakes(r#""order": {"body": "", "type": "json"}"#, ""), []);
+    assert_eq!(errors(arguments, r#", "ignore_members": ["/note", "/meta/trace"]"#), []);
+    assert_eq!(errors(r#""order": {"body": "", "type": "json"}"#, ""), []);
 }
 
 #[test]
-fn a_mistake_about_a_body_is_reported_with_its_place_and_cure() {
+fn an_error_about_a_body_is_reported_with_its_place_and_cure() {
     let amount = r#""amount": {"body": "/amount"}"#;
     for (arguments, more, path, message) in [
         (r#""a": {"body": "amount"}"#, "", "args.a.body", "starts with `/`"),
@@ -45,13 +42,13 @@ fn a_mistake_about_a_body_is_reported_with_its_place_and_cure() {
             r#""a": {"body": "/a/b"}, "b": {"body": "/a"}"#,
             "",
             "args.b.body",
-            "within another one",
+            "overlaps another one",
         ),
         (
             amount,
             r#", "ignore_members": ["/amount/cents"]"#,
             "ignore_members[0]",
-            "within another one",
+            "overlaps another one",
         ),
         (
             amount,
@@ -98,7 +95,7 @@ fn a_mistake_about_a_body_is_reported_with_its_place_and_cure() {
         ),
         (r#""m": {"method": false}"#, "", "args.m", "no source"),
     ] {
-        let found = mistakes(arguments, more);
+        let found = errors(arguments, more);
         let expected = format!("rules[0].{path}");
         assert!(
             found

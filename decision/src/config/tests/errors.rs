@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A text of the complete configuration (none: all of it), what takes its place, the path of the error, and its message.
+/// A text of the complete configuration (empty: all of it), its replacement, the path of the error, and its message.
 type Case = (&'static str, &'static str, &'static str, &'static str);
 
 #[test]
@@ -262,7 +262,7 @@ const HEADERS: &[Case] = &[
         r#""default": "deny""#,
         r#""headers": {"proof": "delegation"}"#,
         "headers.proof",
-        "the delegation's header already",
+        "already the delegation's header",
     ),
     (
         r#""default": "deny""#,
@@ -286,13 +286,13 @@ const HEADERS: &[Case] = &[
         r#""default": "deny""#,
         r#""headers": {"delegation": "chain.of", "proof": "chain-of"}"#,
         "headers.proof",
-        "the delegation's header already",
+        "already the delegation's header",
     ),
     (
         r#""default": "deny""#,
         r#""headers": {"proof": "connection"}"#,
         "headers.proof",
-        "meaning of its own in HTTP",
+        "its own meaning in HTTP",
     ),
 ];
 
@@ -307,7 +307,7 @@ const RULES: &[Case] = &[
         r#""name": "catalog""#,
         r#""name": "a b""#,
         "rules[1].name",
-        "`a b` is no rule name",
+        "`a b` is not a rule name",
     ),
     (
         r#""path": "/healthz""#,
@@ -349,7 +349,7 @@ const RULES: &[Case] = &[
         r#""methods": ["GET"]"#,
         r#""hosts": ["A.example:80"]"#,
         "rules[1].match.hosts[0]",
-        "`A.example:80` is no host pattern",
+        "`A.example:80` is not a host pattern",
     ),
     (
         r#""methods": ["GET"]"#,
@@ -448,7 +448,7 @@ const ARGUMENTS: &[Case] = &[
         r#"{"query": "amount""#,
         r#"{"header": "te""#,
         "rules[0].args.amount.header",
-        "`te` has a meaning of its own",
+        "`te` has its own meaning",
     ),
     (
         r#"{"query": "amount""#,
@@ -466,7 +466,7 @@ const ARGUMENTS: &[Case] = &[
         r#"{"query": "amount""#,
         r#"{"header": "content_length""#,
         "rules[0].args.amount.header",
-        "`content_length` has a meaning of its own",
+        "`content_length` has its own meaning",
     ),
     (
         r#"{"query": "amount""#,

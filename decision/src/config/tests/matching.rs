@@ -1,4 +1,4 @@
-//! What `match` and `paths` may say.
+//! The fields of `match` and `paths`.
 
 use super::*;
 use crate::arguments::ArgumentMapping;
@@ -57,7 +57,7 @@ fn a_query_member_that_the_match_fixes_needs_no_argument() {
     .unwrap();
     assert_eq!(arguments_of(&policy, 1).ignored_query, ["version"]);
 
-    // What the match leaves open is read, or let through on purpose.
+    // Query members that the match leaves open must be arguments, or be ignored explicitly.
     let present = r#""path": "/v1/catalog/{item}", "query": {"lang": {"present": true}}"#;
     let path = r#""path": "/v1/catalog/{item}""#;
     for (found, written) in [
@@ -87,7 +87,7 @@ fn paths_are_read_as_strictly_as_configured() {
 }
 
 #[test]
-fn a_mistake_in_a_match_is_reported_with_its_place_and_cure() {
+fn an_error_in_a_match_is_reported_with_its_place_and_cure() {
     let headers = |test: &str| format!(r#""methods": ["GET"], "headers": {{{test}}}"#);
     let query = |test: &str| format!(r#""methods": ["GET"], "query": {{{test}}}"#);
     let many = (0..17).map(|number| format!(r#""x-{number}": {{"absent": true}}"#));
@@ -106,7 +106,7 @@ fn a_mistake_in_a_match_is_reported_with_its_place_and_cure() {
         (
             headers(r#""x-a": {"present": false}"#),
             "headers.x-a.present",
-            "only `true` means something",
+            "only `true` is valid",
         ),
         (
             headers(r#""x-a": {"prefix": ""}"#),
@@ -116,7 +116,7 @@ fn a_mistake_in_a_match_is_reported_with_its_place_and_cure() {
         (
             headers(r#""x-a": {"exact": " a"}"#),
             "headers.x-a.exact",
-            "is what no value can be",
+            "cannot be a value",
         ),
         (
             headers(r#""X-A": {"present": true}"#),
@@ -187,48 +187,48 @@ fn a_mistake_in_a_match_is_reported_with_its_place_and_cure() {
         ),
     ];
     for (written, place, message) in cases {
-        one_mistake(
+        assert_one_error(
             &[(r#""methods": ["GET"]"#, &written)],
             &format!("rules[1].match.{place}"),
             message,
         );
     }
     let path = r#""path": "/healthz""#;
-    one_mistake(
+    assert_one_error(
         &[(path, r#""path": "/{id:uuid}""#)],
         "rules[2].match.path",
         "`uuid` is no type of a capture",
     );
-    one_mistake(&[(path, r#""path": "/a%2Fb""#)], "rules[2].match.path", "encoded slash");
+    assert_one_error(&[(path, r#""path": "/a%2Fb""#)], "rules[2].match.path", "encoded slash");
     let deny = r#""default": "deny""#;
-    one_mistake(
+    assert_one_error(
         &[(deny, r#""paths": {"allow": ["dot_segment"]}"#)],
         "paths.allow[0]",
         "unknown variant `dot_segment`, expected one of `encoded_slash`, `path_parameter`, `empty_segment`, \
          `letter_case`, `trailing_slash`, `format_suffix`",
     );
-    one_mistake(
+    assert_one_error(
         &[(deny, r#""paths": {"allow": ["empty_segment", "empty_segment"]}"#)],
         "paths.allow[1]",
         "listed twice",
     );
-    one_mistake(
+    assert_one_error(
         &[(deny, r#""hosts": {"allow": ["port", "trailing_dot", "port"]}"#)],
         "hosts.allow[2]",
         "listed twice",
     );
-    one_mistake(
+    assert_one_error(
         &[(deny, r#""hosts": {"allow": ["any"]}"#)],
         "hosts.allow[0]",
         "unknown variant `any`, expected `port` or `trailing_dot`",
     );
     let proof = r#""proof": "none""#;
-    one_mistake(
+    assert_one_error(
         &[(proof, r#""proof": "none", "clusters": []"#)],
         "rules[1].clusters",
         "an empty list matches nothing",
     );
-    one_mistake(
+    assert_one_error(
         &[(proof, r#""proof": "none", "clusters": ["a b"]"#)],
         "rules[1].clusters[0]",
         "`a b` is not usable",
@@ -286,17 +286,17 @@ fn arguments_of(policy: &Policy, rule: usize) -> &ArgumentMapping {
     &requirement.as_ref().expect("the rule is not public").arguments
 }
 
-fn one_mistake(replacements: &[(&str, &str)], path: &str, message: &str) {
+fn assert_one_error(replacements: &[(&str, &str)], path: &str, message: &str) {
     let error = Policy::parse(with(replacements).as_bytes()).expect_err(path);
     let [problem] = &error.problems[..] else {
-        panic!("{path}: one mistake, but found\n{error}")
+        panic!("{path}: expected one error, found\n{error}")
     };
     assert_eq!(problem.path, path, "{problem}");
     assert!(problem.message.contains(message), "{problem}");
 }
 
 #[test]
-fn names_that_only_resemble_each_other_may_stand_side_by_side() {
+fn similar_names_are_allowed_together() {
     let path = r#""path": "/v1/catalog/{item}""#;
     let item = r#""item": {"path": "item"}"#;
     for (found, written) in [

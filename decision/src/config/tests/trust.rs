@@ -1,4 +1,4 @@
-//! Whom a configuration believes: every form of a trust anchor, and every mistake in one.
+//! Trust anchors: every form of one, and every error in one.
 
 use credence_delegation::{Algorithm, KeyType, PublicKey, SigningKey};
 
@@ -8,7 +8,7 @@ use credence_delegation::trust::MAX_KEYS_PER_ISSUER;
 const ISSUER: &str = "https://id.example.com";
 
 #[test]
-fn a_key_given_singly_is_tried_whatever_key_id_a_token_names() {
+fn a_single_key_is_tried_for_any_key_id_of_a_token() {
     let jwk = with_id(&key(KeyType::Ed25519, 1), "a");
     let policy = load(&[anchor(&format!(r#""jwk":{jwk}"#))]).unwrap();
     let [anchor] = &anchors(&policy)[..] else {
@@ -89,7 +89,7 @@ fn keys_of_a_set_that_are_for_something_else_are_noted_and_not_used() {
 }
 
 #[test]
-fn a_mistake_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
+fn an_error_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
     let one = key(KeyType::Ed25519, 1);
     let two = key(KeyType::Ed25519, 2);
     let (jwk, other) = (one.to_jwk(), two.to_jwk());
@@ -118,7 +118,7 @@ fn a_mistake_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
         (
             &[of_did(&set(&[&jwk]))],
             "trust_anchors[0].jwks",
-            "one key, the one that its name is made of; leave `jwks` out",
+            "only the key in its name; leave `jwks` out",
         ),
         (
             &[of_did(&format!(r#""jwk":{other}"#))],
@@ -160,13 +160,13 @@ fn a_mistake_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
         (
             &[anchor(&format!(r#""jwk":{}"#, p256.to_jwk()))],
             "trust_anchors[0].jwk",
-            "no listed algorithm fits this P-256 key, so that no signature by it would ever count; write \
+            "no listed algorithm fits this P-256 key, so no signature by it would ever verify; write \
              `algorithms: [ES256]`",
         ),
         (
             &[anchor(&format!(r#""jwk":{jwk},"algorithms":["ES256","ES256K"]"#))],
             "trust_anchors[0].jwk",
-            "fits this Ed25519 key, so that no signature by it would ever count; write `algorithms: [Ed25519]`",
+            "fits this Ed25519 key, so no signature by it would ever verify; write `algorithms: [Ed25519]`",
         ),
         (
             &[of_did(r#""algorithms":["ES256K"]"#)],
@@ -179,7 +179,7 @@ fn a_mistake_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
                 set(&[&jwk, &p256.to_jwk(), &secp256k1])
             ))],
             "trust_anchors[0].jwks.keys[2]",
-            "fits this secp256k1 key, so that no signature by it would ever count; write \
+            "fits this secp256k1 key, so no signature by it would ever verify; write \
              `algorithms: [EdDSA, ES256, ES256K]`",
         ),
         (
@@ -207,7 +207,7 @@ fn a_mistake_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
                 anchor(&set(&[&with_id(&two, "a")])),
             ],
             "trust_anchors[1].jwks.keys[0]",
-            "another key of this `kid` at trust_anchors[0].jwks.keys[0]",
+            "another key with this `kid` at trust_anchors[0].jwks.keys[0]",
         ),
         (
             &[
@@ -215,14 +215,14 @@ fn a_mistake_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
                 anchor(&format!(r#""jwk":{other}"#)),
             ],
             "trust_anchors[1].asserts_subjects",
-            "false here, but true at trust_anchors[0], so that the principal would depend on which of the issuer's \
+            "false here, but true at trust_anchors[0], so the principal would depend on which of the issuer's \
              keys signed; write the same",
         ),
     ];
     for (anchors, path, message) in cases {
         let error = load(anchors).expect_err(&format!("{anchors:?} should be refused"));
         let [problem] = &error.problems[..] else {
-            panic!("{anchors:?}: one mistake, but found\n{error}")
+            panic!("{anchors:?}: expected one error, found\n{error}")
         };
         assert_eq!(&problem.path, path, "{problem}");
         assert!(problem.message.contains(message), "{message} is not in {problem}");
@@ -230,7 +230,7 @@ fn a_mistake_in_a_trust_anchor_is_reported_with_its_place_and_cure() {
 }
 
 #[test]
-fn a_key_whose_private_half_is_printed_is_refused_wherever_it_stands() {
+fn a_key_whose_private_half_is_published_is_refused_anywhere() {
     let printed = PublicKey::from_jwk_text(PRINTED.as_bytes()).unwrap();
     let (good, did) = (key(KeyType::Ed25519, 1).to_jwk(), printed.to_did_key());
     for (anchor, path) in [
@@ -243,7 +243,7 @@ fn a_key_whose_private_half_is_printed_is_refused_wherever_it_stands() {
     ] {
         let error = load(&[anchor]).unwrap_err();
         let [problem] = &error.problems[..] else {
-            panic!("one mistake, but found\n{error}")
+            panic!("expected one error, found\n{error}")
         };
         assert_eq!(problem.path, path);
         assert!(
@@ -261,13 +261,13 @@ fn a_key_whose_private_half_is_printed_is_refused_wherever_it_stands() {
 
 #[test]
 fn the_key_of_our_own_files_is_noted() {
-    let policy = load(&[anchor(&format!(r#""jwk":{NOBODYS}"#))]).unwrap();
+    let policy = load(&[anchor(&format!(r#""jwk":{SAMPLE_KEY}"#))]).unwrap();
     let [note] = policy.notes.as_slice() else {
         panic!("{:?}", policy.notes)
     };
     assert_eq!(note.path, "trust_anchors[0].jwk");
     assert!(
-        note.message.contains("nobody's") && note.message.contains("put your issuer's own public key here"),
+        note.message.contains("Credence's own files") && note.message.contains("put your issuer's own public key here"),
         "{note}"
     );
 }
@@ -275,8 +275,8 @@ fn the_key_of_our_own_files_is_noted() {
 /// RFC 8037, appendix A.
 const PRINTED: &str = r#"{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
 
-/// As in envoy-config.
-const NOBODYS: &str = r#"{"kty":"OKP","crv":"Ed25519","x":"yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc"}"#;
+/// The key in envoy-config.
+const SAMPLE_KEY: &str = r#"{"kty":"OKP","crv":"Ed25519","x":"yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc"}"#;
 
 #[test]
 fn the_keys_of_one_issuer_are_counted_together() {
@@ -293,7 +293,7 @@ fn the_keys_of_one_issuer_are_counted_together() {
 
     let error = load(&[set(1..5), set(5..4 + most)]).unwrap_err();
     let [problem] = &error.problems[..] else {
-        panic!("said once, but found\n{error}")
+        panic!("expected one error, found\n{error}")
     };
     assert_eq!(
         problem.path,
@@ -311,29 +311,29 @@ fn keys_that_no_token_could_name_are_refused_where_they_are_too_many_to_be_tried
         let set = |keys: Vec<String>| anchor(&format!(r#""jwks":{{"keys":[{}]}},{algorithms}"#, keys.join(",")));
         let named = |number: u8| with_id(&key(kind, number), &number.to_string());
 
-        // As many as are tried, each of an entry of its own; and of another issuer as many again.
+        // As many as are tried, each in its own entry; and as many again of another issuer.
         let few: Vec<_> = (1..=limit).map(singly).collect();
         let other = few.iter().map(|entry| entry.replace(ISSUER, "https://other.example"));
         load(&few.iter().cloned().chain(other).collect::<Vec<_>>()).unwrap();
         let error = load(&(1..=limit + 1).map(singly).collect::<Vec<_>>()).unwrap_err();
         let [problem] = &error.problems[..] else {
-            panic!("said once, but found\n{error}")
+            panic!("expected one error, found\n{error}")
         };
         assert_eq!(problem.path, format!("trust_anchors[{limit}].jwk"));
         assert!(problem.message.contains("without `kid`"), "{problem}");
 
-        // Named, and in one more set: a note, since tokens have to name them.
+        // With key ids, and in one more set: a note, since tokens must have a `kid`.
         let policy = load(&[set((1..=limit + 1).map(named).collect())]).unwrap();
         let notes: Vec<_> = policy.notes.iter().map(ToString::to_string).collect();
         assert!(
             notes
                 .iter()
-                .any(|note| note.contains("whose header has no `kid` is denied")),
+                .any(|note| note.contains("a token without `kid` in its header is denied")),
             "{notes:?}"
         );
         let policy = load(&[set((1..=limit).map(named).collect())]).unwrap();
         let notes: Vec<_> = policy.notes.iter().map(ToString::to_string).collect();
-        assert!(!notes.iter().any(|note| note.contains("no `kid`")), "{notes:?}");
+        assert!(!notes.iter().any(|note| note.contains("without `kid`")), "{notes:?}");
     }
 }
 

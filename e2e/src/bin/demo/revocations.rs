@@ -27,7 +27,7 @@ pub(crate) fn show(
     screen: &mut Screen<impl Write>,
     expected: &mut Expectations,
 ) -> Result<Revoked, Failure> {
-    screen.heading("Bob revokes all of his delegations")?;
+    screen.heading("Bob revokes all delegations")?;
     let of_principal = stack.mint("bob", &["--id", "bob-root", "--tool", READ])?;
     let mut workers = stack.envoy.connection_to_every_worker()?;
     for (worker, client) in workers.iter_mut().enumerate() {

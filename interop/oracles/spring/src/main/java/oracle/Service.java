@@ -44,7 +44,7 @@ public final class Service {
         tomcat.getConnector().setProperty("allowedTrailerHeaders", TRAILERS);
         Context context = tomcat.addContext("", folder.getPath());
 
-        // X-Forwarded-Host, X-Forwarded-Prefix and Forwarded are believed, as behind a proxy.
+        // Trusts X-Forwarded-Host, X-Forwarded-Prefix and Forwarded, as behind a proxy.
         FilterDef definition = new FilterDef();
         definition.setFilterName("forwarded");
         definition.setFilterClass(ForwardedHeaderFilter.class.getName());
@@ -66,7 +66,7 @@ public final class Service {
     @Configuration
     @EnableWebMvc
     static class Settings implements WebMvcConfigurer {
-        /** Spring 5 as older applications set it up: patterns take a trailing slash and any suffix. Spring 6 by its defaults. */
+        /** Spring 5 as in older applications: patterns match a trailing slash and any suffix. Spring 6 has its defaults. */
         @Override
         @SuppressWarnings("deprecation")
         public void configurePathMatch(PathMatchConfigurer matching) {
@@ -94,7 +94,7 @@ public final class Service {
         @RequestMapping("/export")
         String export(WebRequest request) { return answer("export", request, null); }
 
-        /** All of the segment: by `{name}` alone, Spring 5 would leave what follows a dot to the suffix. */
+        /** The whole segment: with only `{name}`, Spring 5 would take the part after a dot for the suffix. */
         @RequestMapping("/files/{name:.+}")
         String file(@PathVariable("name") String name, WebRequest request) { return answer("file", request, name); }
 
@@ -144,7 +144,7 @@ public final class Service {
                 + "}";
     }
 
-    /** The servlet's request by reflection: Spring 5 has it in javax.servlet, Spring 6 in jakarta.servlet. */
+    /** Accesses the servlet request by reflection: it is in javax.servlet in Spring 5, and in jakarta.servlet in Spring 6. */
     static final class Request {
         private final Object request;
 
@@ -165,7 +165,7 @@ public final class Service {
 
         void readBody() {
             try {
-                // Parameters of a form are read from the body, which is then gone.
+                // Reading a form's parameters consumes the body.
                 call(request, "getParameterMap");
                 java.io.InputStream body = (java.io.InputStream) call(request, "getInputStream");
                 body.skip(Long.MAX_VALUE);
