@@ -120,7 +120,7 @@ mod tests {
             r#"{"constraint_type":"regex","pattern":".*"}"#,
             r#"{"constraint_type":"one_of"}"#,
         ] {
-            assert!(words(text).contains("denied"), "{text}");
+            assert!(words(text).contains("so they deny the token"), "{text}");
         }
     }
 }

@@ -379,7 +379,7 @@ fn an_anchor_that_cannot_be_used_is_not_trusted() {
         (anchor("7"), "a JWK is a JSON object"),
         (
             good.replacen('{', r#"{"algorithms":["EdDSA"],"#, 1),
-            "it has an unknown member \"algorithms\"; it may have iss, jwk, jwks",
+            "it has an unknown member \"algorithms\"; it can have iss, jwk, jwks",
         ),
         (
             good.replacen('{', r#"{"jwks":{"keys":[]},"#, 1),

@@ -114,7 +114,7 @@ mod the_generator {
     fn names_the_algorithms_there_are() {
         for unknown in ["EdDSA", "RS256", "es256"] {
             let ran = Workbench::new().run(&["keygen", "--alg", unknown]);
-            ran.failed(2, &["--alg", "there are Ed25519, ES256, ES256K"]);
+            ran.failed(2, &["--alg", "write one of Ed25519, ES256, ES256K"]);
         }
     }
 }
