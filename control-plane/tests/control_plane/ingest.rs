@@ -258,7 +258,7 @@ async fn a_source_that_ends_is_gone() {
 async fn a_source_that_falls_silent_is_recorded_and_may_come_back() {
     let place = Place::new();
     let server = place
-        .start_with(|config| config.evidence.source_grace = Duration::from_millis(50))
+        .start_with(|config| config.evidence.source_grace = Duration::from_secs(1))
         .await;
     let source = Source::begin(&server, TOKEN).await;
     source.store(1, &[decision("a")], 1).await;

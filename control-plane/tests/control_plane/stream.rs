@@ -292,7 +292,9 @@ async fn a_client_that_does_not_read_loses_the_stream_with_its_credential_all_th
                 issuers: None,
                 ..bound("idle", ISSUER)
             }];
+            // Neither the server nor the kernel ends the connection before the credential does.
             config.timeouts.send = Duration::from_secs(3600);
+            config.timeouts.silence = Duration::from_secs(3600);
         })
         .await;
     let _idle = Stream::open_as(&server, "idle", "", None).await;
