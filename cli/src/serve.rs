@@ -8,7 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use credence_control_plane::{Config, ControlPlane, EvidenceLimits, IdentityLimits, InitOptions, LogOptions, Running};
+use credence_control_plane::{
+    Config, ControlPlane, EvidenceLimits, IdentityLimits, InitOptions, LogOptions, Running, StartError,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::Targets;
@@ -234,7 +236,47 @@ impl Serve {
         if self.init_only {
             return runtime.block_on(create(config, out));
         }
-        runtime.block_on(serve(config, self.config.as_deref(), out))
+        runtime.block_on(self.serve(config, out))
+    }
+
+    async fn serve(&self, config: Config, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let failed = |error: std::io::Error| Failure::operation(format!("signals cannot be received: {error}"));
+        let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut interrupted = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut hung_up = signal(SignalKind::hangup()).map_err(failed)?;
+        let running = tokio::select! {
+            started = self.start(config) => started?,
+            // A standby may wait for any time, and holds no resources then.
+            _ = terminated.recv() => return Ok(Outcome::Done),
+            _ = interrupted.recv() => return Ok(Outcome::Done),
+        };
+        announce(&running, out)?;
+        running.announce_ready();
+        loop {
+            tokio::select! {
+                _ = terminated.recv() => break,
+                _ = interrupted.recv() => break,
+                _ = hung_up.recv() => reload(&running, self.config.as_deref()).await,
+                failure = running.failed() => {
+                    tracing::error!(%failure, "the process ends");
+                    end_soon();
+                    return Err(Failure::operation(failure.to_string()));
+                }
+            }
+        }
+        tokio::select! {
+            () = running.shutdown() => Ok(Outcome::Done),
+            _ = terminated.recv() => Err(cut_short()),
+            _ = interrupted.recv() => Err(cut_short()),
+        }
+    }
+
+    /// On standby, the settings are read a second time: what was removed from them during the wait must not count.
+    async fn start(&self, config: Config) -> Result<Running, Failure> {
+        let failed = |error: StartError| Failure::operation(error.to_string());
+        let folder = ControlPlane::take_folder(&config).await.map_err(failed)?;
+        let config = if self.standby { self.config()? } else { config };
+        ControlPlane::start_in(folder, config).await.map_err(failed)
     }
 
     fn config(&self) -> Result<Config, Failure> {
@@ -322,38 +364,6 @@ async fn create(mut config: Config, out: &mut impl Write) -> Result<Outcome, Fai
     out.flush()?;
     running.shutdown().await;
     Ok(Outcome::Done)
-}
-
-async fn serve(config: Config, file: Option<&Path>, out: &mut impl Write) -> Result<Outcome, Failure> {
-    let failed = |error: std::io::Error| Failure::operation(format!("signals cannot be received: {error}"));
-    let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupted = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut hung_up = signal(SignalKind::hangup()).map_err(failed)?;
-    let running = tokio::select! {
-        started = ControlPlane::start(config) => started.map_err(|error| Failure::operation(error.to_string()))?,
-        // A standby may wait for any time, and holds no resources then.
-        _ = terminated.recv() => return Ok(Outcome::Done),
-        _ = interrupted.recv() => return Ok(Outcome::Done),
-    };
-    announce(&running, out)?;
-    running.announce_ready();
-    loop {
-        tokio::select! {
-            _ = terminated.recv() => break,
-            _ = interrupted.recv() => break,
-            _ = hung_up.recv() => reload(&running, file).await,
-            failure = running.failed() => {
-                tracing::error!(%failure, "the process ends");
-                end_soon();
-                return Err(Failure::operation(failure.to_string()));
-            }
-        }
-    }
-    tokio::select! {
-        () = running.shutdown() => Ok(Outcome::Done),
-        _ = terminated.recv() => Err(cut_short()),
-        _ = interrupted.recv() => Err(cut_short()),
-    }
 }
 
 /// Reloads the settings that may change without a restart. An error changes nothing.

@@ -20,7 +20,7 @@ use crate::http::{self, Api, Rates};
 use crate::metrics::Metrics;
 use crate::net::BoundedListener;
 use crate::server::Server;
-use crate::settings::Settings;
+use crate::settings::{GrpcAccess, Settings};
 use crate::tls::{Port, TlsPorts};
 use crate::unusable::Unusable;
 use credence_evidence::{EvidenceError, EvidenceOptions, LedgerSettings, OpenedEvidence, Publisher, with_note_outside};
@@ -90,10 +90,27 @@ pub enum StartError {
 // === impl ControlPlane ===
 
 impl ControlPlane {
+    /// Takes the data folder, and starts in it.
+    pub async fn start(config: Config) -> Result<Running, StartError> {
+        let folder = Self::take_folder(&config).await?;
+        Self::start_in(folder, config).await
+    }
+
+    /// Takes the data folder; on standby, waits until another control plane has left it. What is wrong with the
+    /// configuration or its files is an error before the wait.
+    ///
+    /// The wait has no limit, and credentials may be removed in the meantime: read the settings again after it.
+    pub async fn take_folder(config: &Config) -> Result<FolderLock, StartError> {
+        config.check().map_err(Unusable::configuration)?;
+        access(&config.settings, config.operator_token_file.as_deref())?;
+        TlsPorts::open(&config.settings.tls, &Metrics::new().tls)?;
+        lock_folder(config).await
+    }
+
     /// Opens the data folder, listens, and serves on the current tokio runtime.
     ///
     /// When this returns, both addresses accept connections, and everything ever acknowledged is in force.
-    pub async fn start(config: Config) -> Result<Running, StartError> {
+    pub async fn start_in(lock: FolderLock, config: Config) -> Result<Running, StartError> {
         config.check().map_err(Unusable::configuration)?;
         let access = access(&config.settings, config.operator_token_file.as_deref())?;
         survive_file_size_limit()?;
@@ -102,8 +119,6 @@ impl ControlPlane {
         let access = AccessControl::new(access);
         let tls = TlsPorts::open(&config.settings.tls, &metrics.tls)?;
         let connections = descriptors::share(config.limits.max_connections)?;
-        // Before listening: a control plane on standby must not hold the addresses.
-        let lock = lock_folder(&config).await?;
         let shares = &config.settings.limits;
         let places = |limit, places| Places::new(limit, Bounds::new(places, shares.shares()), &metrics.shares);
         let bytes = |limit, bytes: usize| places(limit, bytes.div_ceil(http::UNIT_BYTES));
@@ -351,6 +366,13 @@ async fn listen(
     };
     let http = bind(config.http_address, "HTTP", SharedLimit::HttpConnections, http).await?;
     let grpc = bind(config.grpc_address, "gRPC", SharedLimit::GrpcConnections, grpc).await?;
+    if config.settings.grpc_access() == GrpcAccess::Open && !grpc.address.ip().is_loopback() {
+        tracing::warn!(
+            address = %grpc.address,
+            "the gRPC port is open: any client that reaches it can read revocations and report evidence. Configure \
+             tls.grpc.client_ca and access.certificates, or let only filters reach the port"
+        );
+    }
     let probes = match config.probe_address {
         Some(address) => Some(bind(address, "probes", SharedLimit::ProbeConnections, PROBE_CONNECTIONS).await?),
         None => None,

@@ -38,7 +38,7 @@ pub use credence_revocation::{
 pub use credence_revocation::{fill_log, fill_log_to_the_brim};
 pub use credence_runtime::settings::{SettingsError, Timeouts};
 pub use credence_runtime::supervision::Failure;
-pub use credence_storage::folder_lock::FolderLost;
+pub use credence_storage::folder_lock::{FolderLock, FolderLost};
 pub use settings::{
     AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, PortTls, RateSettings, Role, Settings,
     StatusSettings, TlsSettings, TokenSettings, TrustAnchorSettings, settings_schema,

@@ -288,6 +288,33 @@ fn a_standby_takes_over_when_the_other_is_killed_with_all_acknowledged_data() {
 }
 
 #[test]
+fn a_standby_takes_over_with_the_credentials_of_that_moment() {
+    let bench = Workbench::new();
+    let mut first = Served::start(&bench);
+    let mut child = serve_again(&bench, &["--standby"]);
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    read_until(&mut stderr, "standing by");
+    // The token leaks, and is replaced while the standby waits.
+    let leaked = std::fs::read_to_string(bench.path("token")).unwrap();
+    std::fs::write(bench.path("token"), "ab".repeat(32)).unwrap();
+    first.child.kill().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let http = read_until(&mut stdout, "http: ");
+    let second = Served {
+        child,
+        stderr: None,
+        http: http.trim_start_matches("http: ").trim().to_owned(),
+        _stdout: stdout,
+    };
+    std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+    second.revoke(&bench);
+    std::fs::write(bench.path("token"), leaked).unwrap();
+    let refused = second.try_revoke(&bench);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("401"), "{refused:?}");
+}
+
+#[test]
 fn a_standby_stops_on_a_signal_and_leaves_the_other_running() {
     let bench = Workbench::new();
     let first = Served::start(&bench);
