@@ -61,7 +61,9 @@ fn the_tools_have_the_options_that_commands_use() {
             .iter()
             .position(|word| word.starts_with('-') || word.contains('/'))
             .unwrap_or(behind.len());
-        let options = words.iter().filter(|word| word.starts_with("--") && word.len() > 2);
+        // Behind `--` there is another program's command.
+        let own = words.iter().take_while(|word| word.as_str() != "--");
+        let options = own.filter(|word| word.starts_with("--"));
         let help = help(&program, &behind[..end]);
         for option in options {
             let name = option.split('=').next().unwrap();
@@ -174,7 +176,7 @@ fn help(program: &Path, words: &[String]) -> String {
 /// The tools of commands for a cluster.
 const TOOLS: &[&str] = &[
     "kubectl", "helm", "istioctl", "egctl", "crane", "credence", "curl", "base64", "docker", "go", "umask", "make",
-    "install", "openssl", "export", "sed", "sudo", "echo", "head", "grep",
+    "install", "openssl", "export", "sed", "sudo", "echo", "head", "grep", "sort", "df",
 ];
 
 /// Options that take a file.
