@@ -29,13 +29,13 @@ use crate::{clock, files, token};
 /// reloads the configuration file, the TLS files and the operator token.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
-    /// Data directory, for one control plane at a time. Required.
+    /// Data folder, for one control plane at a time. Required.
     ///
     /// It holds the revocation log and the ledger.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 
-    /// Create the log in an empty directory, and the operator token. Revokes all earlier tokens.
+    /// Create the log in an empty folder, and the operator token. Revokes all earlier tokens.
     ///
     /// The new log cannot know what a lost log had revoked, so tokens issued before are revoked. An existing token file is
     /// kept.
@@ -143,9 +143,9 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "BYTES", default_value_t = LogOptions::default().compact_above_bytes)]
     compact_above: u64,
 
-    /// Wait until the data directory is free, then take over.
+    /// Wait until the data folder is free, then take over.
     ///
-    /// Without it, a data directory in use is an error.
+    /// Without it, a data folder in use is an error.
     #[arg(long)]
     standby: bool,
 
@@ -310,7 +310,7 @@ impl Serve {
         Ok(config)
     }
 
-    /// A token file in the new directory would make it look like a directory in use.
+    /// A token file in the new folder would make it look like a folder in use.
     fn refuse_token_in_data(&self) -> Result<(), Failure> {
         let Some(token_file) = self.operator_token_file.as_deref().filter(|_| self.init) else {
             return Ok(());

@@ -222,7 +222,7 @@ reasons! {
     DelegationMissing "delegation_missing" Missing "The request carries no delegation.",
     DelegationRepeated "delegation_repeated" Delegation "The delegation header occurs more than once.",
     DelegationTooLarge "delegation_too_large" Delegation "The delegation is larger than allowed.",
-    DelegationTooDeep "delegation_too_deep" Delegation "The delegation has been passed on more often than allowed.",
+    DelegationTooDeep "delegation_too_deep" Delegation "The delegation has been handed on more often than allowed.",
     DelegationMalformed "delegation_malformed" Delegation "The delegation is not well formed.",
     DelegationInvalid "delegation_invalid" Delegation "The delegation is not valid.",
     IssuerUnknown "issuer_unknown" Delegation "No trust anchor is configured for the issuer.",

@@ -77,8 +77,8 @@ impl Metrics {
             mismatches: group.add("mismatches", "Allows without a valid chain, by kind"),
             sources_with_other_anchors: group.add("sources_with_other_anchors", "Sources with other trust anchors"),
             unchecked_records: group.add("unchecked_records", "Records to verify again; -1: off"),
-            report_streams: group.add("report_streams", "Open audit streams"),
-            report_ended: group.add("report_ended", "Ended audit streams, by code"),
+            report_streams: group.add("report_streams", "Open report streams"),
+            report_ended: group.add("report_ended", "Ended report streams, by code"),
         };
         // Creates the counters at 0: `increase()` would not see a counter that appears with the first event.
         for kind in DifferenceKind::VARIANTS {

@@ -39,8 +39,8 @@ impl Metrics {
     pub fn new(registry: &mut Registry) -> Self {
         let mut group = Group::new(registry, "revocation");
         let metrics = Self {
-            subscribers: group.add("subscribers", "Open watch streams"),
-            watch_ended: group.add("watch_ended", "Ended watch streams, by code"),
+            subscribers: group.add("subscribers", "Open revocation streams"),
+            watch_ended: group.add("watch_ended", "Ended revocation streams, by code"),
             revocation_stalls: group.add("stalls", "Filters that delayed a revocation"),
             revocation_wait_seconds: group.add_seconds("wait", "Wait for confirmation", 0.001, 15),
             log_seq: group.add("log_seq", "Last durable entry"),

@@ -506,7 +506,7 @@ pub(super) struct Limits {
     pub(super) delegation_bytes: Option<Count<1_024, 16_384, 16_384>>,
     /// Proof header, in bytes. Beyond: 401.
     pub(super) proof_bytes: Option<Count<512, 4_096, 4_096>>,
-    /// Times that a delegation was passed on. Beyond: 401.
+    /// Times that a delegation was handed on. Beyond: 401.
     pub(super) delegation_depth: Option<Count<0, 8, 8>>,
     /// Body that a rule reads, in bytes. Beyond: 413.
     pub(super) body_bytes: Option<Count<0, { 1 << 20 }, 65_536>>,

@@ -20,7 +20,7 @@ pub struct LedgerSettings {
     pub origin: Option<String>,
     /// Who may read `/ledger`. Default: `public`.
     pub tiles: TileAccess,
-    /// File outside the data directory with the latest checkpoint. It detects a data directory that was rolled back.
+    /// File outside the data folder with the latest checkpoint. It detects a data folder that was rolled back.
     #[serde(deserialize_with = "present")]
     pub published_note: Option<PathBuf>,
     /// Who is asked to cosign checkpoints (C2SP tlog-witness).
