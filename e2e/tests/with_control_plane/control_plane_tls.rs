@@ -23,7 +23,7 @@ const ETC: &str = "/etc/credence/envoy";
 
 const ENVOY: &str = "URI:spiffe://mesh.example/ns/shop/sa/gateway";
 const OPERATOR: &str = "URI:spiffe://mesh.example/ns/ops/sa/oncall";
-const CONTROL_PLANE: &str = "DNS:credence.example,IP:127.0.0.1";
+const CONTROL_PLANE: &str = "DNS:credence.example.com,IP:127.0.0.1";
 
 /// The files of the two sides, in their own folder.
 struct Files {
