@@ -8,6 +8,7 @@ set -euo pipefail
 
 # In the order of an operator who installs everything.
 PAGES=(operate/control-plane start/istio start/envoy-gateway)
+LOG_ID=fedcba9876543210fedcba9876543210
 # The namespaces before Credence is installed.
 NAMESPACES=(default payments istio-system envoy-gateway-system)
 
@@ -27,6 +28,8 @@ main() {
     # A copy, because commands edit files.
     cp -R "$ROOT/envoy-config" "$scratch/envoy-config"
     cp "$ROOT/envoy-config/helm/credence-control-plane/ci/default-values.yaml" "$scratch/values.yaml"
+    # The pages ask a running control plane for it.
+    sed -i "s/^log_id: .*/log_id: $LOG_ID/" "$scratch/envoy-config/filter-settings/settings.yaml"
     export PATH=$scratch/bin:$PATH KUBECONFIG=$scratch/kubeconfig HOME=$scratch/home
     cd "$scratch"
 
@@ -35,6 +38,7 @@ main() {
         run_page "docs/$page.md"
     done
     istios_settings_stay
+    plugins_enforce
     settings_reach_every_plugin
     an_error_is_found
 }
@@ -94,25 +98,43 @@ istios_settings_stay() {
     grep -q 'client_ca: /etc/credence/istio' said || fail "control-plane.yaml removes the settings for Istio" "$(cat said)"
 }
 
+# The pages end with enforcement.
+plugins_enforce() {
+    local kind
+    for kind in wasmplugin envoyextensionpolicy; do
+        kubectl -n payments get "$kind" credence -o yaml >said || fail "the pages apply no $kind"
+        ! grep -q 'mode"\{0,1\}: *"\{0,1\}shadow' said || fail "after the pages' last step, $kind is in shadow" "$(cat said)"
+    done
+}
+
 # Kustomize puts the settings of filter-settings into every plugin, and `credence` accepts the result.
 settings_reach_every_plugin() {
     local folder=kustomize/envoy-config key digest kustomization place files
     mkdir kustomize && cp -R "$ROOT/envoy-config" kustomize
     key=$(credence keygen --out kustomize/issuer.jwk 2>/dev/null | sed 's/.*"x":"\([^"]*\)".*/\1/')
     digest=$(printf '1%.0s' {1..64})
-    sed -i "s/^log_id: .*/log_id: fedcba9876543210fedcba9876543210/; s/x: [^}]*/x: $key/
+    sed -i "s/^log_id: .*/log_id: $LOG_ID/; s/x: [^}]*/x: $key/
         s/credence-filter:[0-9.]*/credence-filter:other/; s/\"0\{64\}\"/\"$digest\"/" $folder/filter-settings/settings.yaml
     for kustomization in "istio wasmplugin.yaml wasmplugin-gateway.yaml" "istio wasmplugin-waypoint.yaml" "istio envoyfilter.yaml" \
-        "istio wasmplugin-shadow.yaml wasmplugin-gateway-shadow.yaml" "istio wasmplugin-waypoint-shadow.yaml" \
-        "envoy-gateway gateway.yaml credence.yaml" "envoy-gateway credence-shadow.yaml"; do
+        "envoy-gateway gateway.yaml credence.yaml" "envoy-gateway credence.yaml"; do
         read -r place files <<<"$kustomization"
         printf 'resources: [%s]\ncomponents: [../filter-settings]\n' "${files// /, }" >"$folder/$place/kustomization.yaml"
         kubectl kustomize "$folder/$place" >built.yaml || fail "Kustomize cannot build $kustomization"
-        grep -q 'log_id: fedcba9876543210fedcba9876543210' built.yaml || fail "$kustomization has another log_id" "$(cat built.yaml)"
+        grep -q "log_id: $LOG_ID" built.yaml || fail "$kustomization has another log_id" "$(cat built.yaml)"
         ! grep -n 'log_id: 0123\|yYBm-rE6VHWP\|"000000\|credence-filter:[0-9]' built.yaml >said ||
             fail "$kustomization keeps a value that settings.yaml has" "$(cat said)"
         credence config check built.yaml >said 2>&1 || fail "$kustomization does not load" "$(cat said)"
+        only_the_mode_differs "$kustomization" "$folder/$place-shadow"
     done
+}
+
+# only_the_mode_differs NAME FOLDER: every plugin that the folder adds `mode: shadow` to is otherwise that of built.yaml.
+only_the_mode_differs() {
+    kubectl kustomize "$2" >shadow.yaml || fail "Kustomize cannot build $1 in shadow"
+    credence config check shadow.yaml >said 2>&1 || fail "$1 in shadow does not load" "$(cat said)"
+    diff built.yaml <(grep -v '^ *mode: shadow$' shadow.yaml) >said || fail "$1 in shadow differs in more than the mode" "$(cat said)"
+    [ "$(grep -c '^ *mode: shadow$' shadow.yaml)" = "$(grep -c ' trust_anchors:$' shadow.yaml)" ] ||
+        fail "not every plugin of $1 is in shadow" "$(cat shadow.yaml)"
 }
 
 an_error_is_found() {

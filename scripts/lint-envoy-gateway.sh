@@ -16,7 +16,7 @@ main() {
     export HOME=$scratch
     cd "$ROOT/envoy-config/envoy-gateway"
     local file
-    for file in gateway.yaml credence.yaml credence-shadow.yaml from-http.yaml; do
+    for file in gateway.yaml credence.yaml from-http.yaml; do
         is_valid "$egctl" "$file"
     done
     an_error_is_found "$egctl"

@@ -21,7 +21,7 @@ main() {
     trap 'rm -rf "$scratch"' EXIT
     cd "$ROOT/envoy-config"
 
-    "$TOOL" check "$DEFINITIONS" kubernetes/*.yaml $ISTIO envoy-gateway/{gateway,credence,credence-shadow,from-http}.yaml
+    "$TOOL" check "$DEFINITIONS" kubernetes/*.yaml $ISTIO envoy-gateway/{gateway,credence,from-http}.yaml
     "$TOOL" chart "$DEFINITIONS" "$CHART"
     "$TOOL" same "$DEFINITIONS" "$CHART" "$CHART/ci/default-values.yaml" \
         kubernetes/{namespace,control-plane,servicemonitor}.yaml

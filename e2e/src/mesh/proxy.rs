@@ -252,5 +252,5 @@ const WORKERS: usize = 2;
 /// Once in 32,768 times, all of these reach the same one of two workers.
 const CONNECTIONS: usize = 16;
 
-/// As in envoy-config/istio/wasmplugin-shadow.yaml.
+/// As in envoy-config/istio-shadow/kustomization.yaml.
 const STATISTICS: &str = "proxyStatsMatcher: {inclusionPrefixes: [wasmcustom]}\n";

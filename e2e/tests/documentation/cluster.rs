@@ -93,7 +93,7 @@ fn commands() -> Vec<(String, Vec<String>)> {
 
 /// Splits like the shell and removes quotes. An assignment from a command becomes that command.
 fn words(command: &str) -> Vec<String> {
-    let command = command.trim();
+    let command = command.trim().trim_start_matches("! ");
     let inner = command.split_once("=$(").filter(|(name, _)| !name.contains(' '));
     let command = inner.map_or(command, |(_, rest)| rest.trim_end_matches(')'));
     let mut words = vec![String::new()];

@@ -63,11 +63,8 @@ fn istioctl_analyzes_every_way_to_install_it_without_a_finding() {
     // Only one WasmPlugin of that name can be in a namespace: these are alternatives.
     for protection in [
         "wasmplugin.yaml",
-        "wasmplugin-shadow.yaml",
         "wasmplugin-gateway.yaml",
-        "wasmplugin-gateway-shadow.yaml",
         "wasmplugin-waypoint.yaml",
-        "wasmplugin-waypoint-shadow.yaml",
         "envoyfilter.yaml",
     ] {
         let together: Vec<&Path> = [
