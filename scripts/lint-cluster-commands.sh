@@ -37,6 +37,7 @@ main() {
     for page in "${PAGES[@]}"; do
         run_page "docs/$page.md"
     done
+    the_token_is_stored
     istios_settings_stay
     plugins_enforce
     settings_reach_every_plugin
@@ -91,11 +92,23 @@ end_cluster() {
     cluster=
 }
 
-# The pages have applied the settings for Istio. A later apply of another file does not undo them.
+# The operator's token came by a pipe.
+the_token_is_stored() {
+    grep -qxE '[0-9a-f]{64}' operator.token || fail "the Secret of the operator's token has another content"
+}
+
+# The pod uses the settings for Istio. To apply the files again, in any order, does not undo this.
 istios_settings_stay() {
-    kubectl apply -f envoy-config/kubernetes/control-plane.yaml >said 2>&1 || fail "control-plane.yaml cannot be applied" "$(cat said)"
+    local applied='{.metadata.annotations.kubectl\.kubernetes\.io/last-applied-configuration}'
+    kubectl apply -f envoy-config/istio/control-plane/settings.yaml -f envoy-config/kubernetes/namespace.yaml \
+        -f envoy-config/kubernetes/control-plane.yaml >said 2>&1 || fail "the files cannot be applied again" "$(cat said)"
+    # What kubectl sent last: the stand-in does not merge lists as a cluster does.
+    kubectl -n credence get statefulset credence-control-plane -o "jsonpath=$applied" >said
+    grep -o '"configMap":{[^}]*}' said >volumes || true
+    [ "$(cat volumes)" = '"configMap":{"name":"credence-settings-istio"}' ] ||
+        fail "control-plane.yaml does not use the settings for Istio alone" "$(cat volumes)"
     kubectl -n credence get configmap credence-settings-istio -o yaml >said
-    grep -q 'client_ca: /etc/credence/istio' said || fail "control-plane.yaml removes the settings for Istio" "$(cat said)"
+    grep -q 'client_ca: /etc/credence/istio' said || fail "the settings for Istio have no client_ca" "$(cat said)"
 }
 
 # The pages end with enforcement.
@@ -141,9 +154,11 @@ an_error_is_found() {
     local wrong
     for wrong in "kubectl label namespace nowhere credence-filters=allowed" "kubectl -n payments get envoyextensionpolicys credence" \
         "kubectl -n credence rollout status statefulset/credence" "kubectl apply -f envoy-config/kubernetes/missing.yaml" \
-        "helm upgrade other envoy-config/helm/credence-control-plane -n credence -f values.yaml"; do
+        "helm upgrade other envoy-config/helm/credence-control-plane -n credence -f values.yaml" \
+        "helm upgrade credence envoy-config/helm/credence-control-plane -n credence -f values.yaml --set initialise.enabled=true"; do
         ! $wrong >said 2>&1 || fail "'$wrong' succeeds"
     done
+    grep -q 'the control plane of this release is installed' said || fail "Helm refuses a second first start otherwise" "$(cat said)"
 }
 
 main

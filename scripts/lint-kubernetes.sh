@@ -33,11 +33,14 @@ main() {
 credence_takes_what_the_chart_makes() {
     local values settings=$scratch/settings/credence.yaml argument said
     local arguments
-    mkdir -p "$scratch"/{data,note,settings,operator,tls}
+    mkdir -p "$scratch"/{data,istio,note,settings,operator,tls}
     (umask 077 && openssl rand -hex 32 >"$scratch/operator/token")
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=credence -days 1 \
         -keyout "$scratch/tls/tls.key" -out "$scratch/tls/tls.crt" 2>/dev/null
     cp "$scratch/tls/tls.crt" "$scratch/tls/ca.crt"
+    cp "$scratch/tls/tls.key" "$scratch/istio/key.pem"
+    cp "$scratch/tls/tls.crt" "$scratch/istio/cert-chain.pem"
+    cp "$scratch/tls/tls.crt" "$scratch/istio/root-cert.pem"
     for values in "$CHART"/ci/*-values.yaml; do
         # If a Secret has the settings, there are none.
         if ! "$TOOL" settings "$CHART" "$values" >"$settings" 2>"$scratch/said"; then
@@ -45,7 +48,8 @@ credence_takes_what_the_chart_makes() {
             echo '{}' >"$settings"
         fi
         "$CREDENCE_BIN" config check --control-plane "$settings" >/dev/null
-        sed -i "s:/etc/credence/tls:$scratch/tls:; s:/var/lib/credence-note:$scratch/note:" "$settings"
+        sed -i "s:/etc/credence/tls:$scratch/tls:; s:/etc/credence/istio:$scratch/istio:; s:/var/lib/credence-note:$scratch/note:" \
+            "$settings"
         arguments=()
         while read -r argument; do
             argument=${argument/\/var\/lib\/credence/$scratch/data}

@@ -123,18 +123,15 @@ fn each_object_is_in_one_file_only() {
     assert!(owners.is_empty(), "{owners:#?}");
 }
 
+/// The pod does not start without its settings, and no other object replaces them.
 #[test]
-fn the_settings_of_istio_replace_the_others_as_soon_as_they_exist() {
+fn the_settings_are_in_the_one_config_map_that_the_pod_names() {
     let set = manifest("kubernetes/control-plane.yaml", "StatefulSet");
     let volumes = set["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
     let settings = volumes.iter().find(|volume| volume["name"] == "settings").unwrap();
-    // The kubelet lets a later source replace the file of an earlier one, if no source has `items`.
     assert_eq!(
-        settings["projected"]["sources"],
-        json!([
-            {"configMap": {"name": "credence-settings"}},
-            {"configMap": {"name": "credence-settings-istio", "optional": true}},
-        ])
+        *settings,
+        json!({"name": "settings", "configMap": {"name": "credence-settings"}})
     );
     let plain = manifest("kubernetes/control-plane.yaml", "ConfigMap");
     let istio = manifest("istio/control-plane/settings.yaml", "ConfigMap");
@@ -150,6 +147,18 @@ fn the_settings_of_istio_replace_the_others_as_soon_as_they_exist() {
     bench
         .run(&["config", "check", "--control-plane", "istio.yaml"])
         .succeeded();
+}
+
+#[test]
+fn the_chart_and_the_manifests_have_the_same_settings_for_istio() {
+    let values = documents("helm/credence-control-plane/ci/istio-values.yaml").remove(0);
+    let istio = manifest("istio/control-plane/settings.yaml", "ConfigMap");
+    let mut settings: Value = serde_saphyr::from_str(text(&istio["data"]["credence.yaml"])).unwrap();
+    // Helm would keep the chart's `open`.
+    settings["access"]["grpc"] = json!("required");
+    assert_eq!(values["settings"], settings);
+    let policy = manifest("istio/control-plane/settings.yaml", "NetworkPolicy");
+    assert_eq!(values["networkPolicy"]["egress"], policy["spec"]["egress"]);
 }
 
 /// The paths in the settings of Istio are those that the pod mounts and that Istio's agent writes to.

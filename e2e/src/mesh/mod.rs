@@ -406,12 +406,13 @@ fn control_plane(artefacts: &Artefacts, folder: &Path, certificates: &Path) -> R
 }
 
 fn control_plane_pod(certificates: &Path) -> Result<ControlPlanePod, Failure> {
-    // Operators add this entry for each namespace with filters.
-    let entry = "        - name: payments\n          uri: \"spiffe://cluster.local/ns/payments/*\"\n          roles: [filter]\n";
-    let ambient = entry.replace("payments", waypoint::NAMESPACE);
-    let one_more = Replacement::once(entry, format!("{entry}{ambient}"));
+    // The waypoint has a namespace of its own.
+    let waypoint = Replacement::once(
+        "ns/payments/sa/waypoint",
+        format!("ns/{}/sa/waypoint", waypoint::NAMESPACE),
+    );
     let manifest = shipped::read("../kubernetes/control-plane.yaml")?;
-    let settings = shipped::adapted("control-plane/settings.yaml", &[one_more])?;
+    let settings = shipped::adapted("control-plane/settings.yaml", &[waypoint])?;
     let folder = certificates.display().to_string();
     let with_certificates = |text: &str| text.replace("/etc/credence/istio", &folder);
     ControlPlanePod::parse(&with_certificates(&manifest), &with_certificates(&settings))

@@ -45,21 +45,16 @@ labels:
 {{- .Values.publishedNote.existingClaim | default (printf "%s-note" (include "credence.name" .)) -}}
 {{- end -}}
 
-{{/* The ConfigMap that replaces the settings in an Istio mesh. */}}
-{{- define "credence.istioSettings" -}}
-{{ include "credence.name" . }}-settings-istio
-{{- end -}}
-
-{{/* Changes with each object that the pod reads at its start only and that the chart does not own. Empty if the cluster was
+{{/* Changes with each Secret that the pod reads at its start only and that the chart does not own. Empty if the cluster was
 not asked (`helm template`) and no secretsVersion is set. A resource version reveals nothing about a Secret. */}}
 {{- define "credence.secretsVersion" -}}
 {{- $versions := list .Values.secretsVersion -}}
+{{- if not .Values.secretsVersion -}}
 {{- range compact (list .Values.operatorToken.existingSecret .Values.settingsSecret.name) -}}
 {{- $found := lookup "v1" "Secret" $.Release.Namespace . -}}
 {{- $versions = append $versions (dig "metadata" "resourceVersion" "" $found) -}}
 {{- end -}}
-{{- $found := lookup "v1" "ConfigMap" .Release.Namespace (include "credence.istioSettings" .) -}}
-{{- $versions = append $versions (dig "metadata" "resourceVersion" "" $found) -}}
+{{- end -}}
 {{- compact $versions | join "-" -}}
 {{- end -}}
 
