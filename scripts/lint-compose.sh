@@ -16,11 +16,29 @@ main() {
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
     "$compose" --profile '*' config --format json >"$scratch/config.json"
+    check "$scratch/config.json" || fail "a service of docker-compose.yml has more rights than it needs"
+    refused "$compose" 's/cap_drop: \[ALL\]/cap_drop: [CHOWN]/'
+    refused "$compose" 's/read_only: true/read_only: false/'
+    refused "$compose" 's/no-new-privileges:true/no-new-privileges:false/'
+    refused "$compose" 's/127\.0\.0\.1:8080:8080/8080:8080/'
     commands_of_page >"$scratch/commands"
     # The head of docker-compose.yml and the page print the same commands.
     diff <(sed -n '/^name:/q; s/^#   //p' docker-compose.yml) "$scratch/commands" >&2 ||
         fail "docker-compose.yml and $PAGE print different commands"
     run_commands
+}
+
+# check CONFIG: whether every service is restricted, and publishes ports on this machine only.
+check() {
+    COMPOSE_CONFIG=$1 interop/docker-compose/docker check
+}
+
+# refused COMPOSE EXPRESSION: the file, changed by sed's expression, does not pass the check.
+refused() {
+    sed "$2" docker-compose.yml >"$scratch/wrong.yml"
+    ! cmp -s docker-compose.yml "$scratch/wrong.yml" || fail "'$2' changes nothing in docker-compose.yml"
+    "$1" --project-directory . --file "$scratch/wrong.yml" --profile '*' config --format json >"$scratch/wrong.json"
+    ! check "$scratch/wrong.json" 2>/dev/null || fail "docker-compose.yml with '$2' passes the check"
 }
 
 commands_of_page() {

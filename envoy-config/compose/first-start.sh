@@ -5,9 +5,13 @@ set -eu
 umask 022
 
 # The last file of a first start. A volume that is lost later does not become a new log: the control plane says so.
-if [ -e /run/settings/log_id ]; then
+if [ -s /run/settings/log_id ]; then
     echo "the log and the keys are there already" >&2
     exit
+fi
+if [ -e /var/lib/credence/log ]; then
+    echo "error: there is a log, which stays as it is, but the volume settings has no log_id" >&2
+    exit 1
 fi
 if issuer=$(credence keygen --out /run/issuer/issuer.jwk) &&
     credence keygen --out /run/issuer/agent.jwk >/dev/null &&
