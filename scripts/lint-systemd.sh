@@ -48,6 +48,14 @@ run_commands() {
     cd "$scratch"
     awk '/^```/ { inside = 0 } inside; /^# On the server/ { inside = 1 }' "$ROOT/$PAGE" >commands
     PATH=$scratch/bin:$PATH bash -ex -o pipefail commands
+    an_error_is_found
+}
+
+an_error_is_found() {
+    local unit=/etc/systemd/system/credence.service
+    sed -i 's/^ProtectSystem=/ProtectsSystem=/' $unit
+    grep -q '^ProtectsSystem=' $unit || fail "the unit has no ProtectSystem"
+    ! "$scratch/bin/systemctl" daemon-reload || fail "systemd accepts a unit with an unknown setting"
 }
 
 # shellcheck disable=SC2016 # the stand-in's own variables
