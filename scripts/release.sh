@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
 # Puts together in build/release/VERSION what a release page carries:  release.sh [PART]
 #
-#   x86_64, aarch64   the program `credence` for glibc Linux, with the systemd unit
-#   module            the filter, and both OCI image layouts of it
+#   x86_64, aarch64   the program `credence` for glibc Linux, with the systemd unit; BUILDINFO
+#   module            the filter, and both OCI image layouts of it; BUILDINFO
 #   chart             the Helm chart
 #   schemas           JSON Schemas of the filter's and the control plane's configuration
 #   sboms             CycloneDX lists of the crates in the program and in the module
 #   notes             this version's part of CHANGELOG.md
 #
-# Without a part: all of them, from a clean work tree. A part that fails does not stop the others; the end names it.
+# Without a part: all of them. A part that fails does not stop the others; the end names it. All parts are of one commit, which
+# COMMIT names, from a clean work tree. SHA256SUMS lists complete parts only.
+#
+# The same commit gives the same files if the compilers are the same too: BUILDINFO names them. Timestamps are the commit's.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -18,11 +21,19 @@ main() {
     cd "$ROOT"
     VERSION=$(sed -n '/^\[workspace.package\]/,/^$/ s/^version = "\(.*\)"/\1/p' Cargo.toml)
     OUT=$ROOT/build/release/$VERSION
-    # Timestamps are those of the commit, so that the same commit gives the same files.
+    # The sums of each complete part.
+    SUMS=$ROOT/build/release/.$VERSION.sums
+    COMMIT=$(git rev-parse HEAD)
     SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
     export SOURCE_DATE_EPOCH LC_ALL=C
-    scratch=$(mktemp -d)
+    [ -z "$(git status --porcelain)" ] ||
+        fail "the work tree has changes, so a release would not be that of a commit" "Commit or remove them:  git status"
+    mkdir -p "$ROOT/build/release"
+    # On the same file system as the release: a move is atomic.
+    scratch=$(mktemp -d "$ROOT/build/release/.making.XXXXXX")
     trap 'rm -rf "$scratch"' EXIT
+    PART=$scratch/part
+    mkdir "$PART"
     case ${1-} in
         "") make_all ;;
         *) make_part "$1" ;;
@@ -31,9 +42,7 @@ main() {
 
 make_all() {
     local part failed=()
-    [ -z "$(git status --porcelain)" ] ||
-        fail "the work tree has changes, so a release would not be that of a commit" "Commit or remove them:  git status"
-    rm -rf "$OUT"
+    rm -rf "$OUT" "$SUMS"
     for part in "${PARTS[@]}"; do
         # A process of its own: in a condition, `set -e` would not end a function.
         "$0" "$part" || failed+=("$part")
@@ -48,11 +57,18 @@ make_part() {
     declare -F "make_$1" >/dev/null && [[ " ${PARTS[*]} " == *" $1 "* ]] ||
         fail "a release has no part '$1'" "The parts are: ${PARTS[*]}"
     say "Release $VERSION: $1"
-    mkdir -p "$OUT"
+    mkdir -p "$OUT" "$SUMS"
+    [ -e "$OUT/COMMIT" ] || echo "$COMMIT" >"$OUT/COMMIT"
+    [ "$(cat "$OUT/COMMIT")" = "$COMMIT" ] ||
+        fail "$OUT is of the commit $(cat "$OUT/COMMIT"), not of $COMMIT" "Make all parts of one commit:  scripts/release.sh"
     "make_$1"
-    rm -f "$OUT/SHA256SUMS"
-    (cd "$OUT" && sha256sum -- * >"$scratch/sums")
-    mv "$scratch/sums" "$OUT/SHA256SUMS"
+    (cd "$PART" && sha256sum -- *) >"$scratch/sums"
+    rm -f "$OUT/SHA256SUMS" "$SUMS/$1"
+    mv "$PART"/* "$OUT/"
+    # Last: with its sums, a part is complete.
+    mv "$scratch/sums" "$SUMS/$1"
+    { (cd "$OUT" && sha256sum COMMIT) && cat "$SUMS"/*; } | sort -k2 >"$scratch/all"
+    mv "$scratch/all" "$OUT/SHA256SUMS"
 }
 
 make_x86_64() { make_program x86_64; }
@@ -63,7 +79,8 @@ make_program() {
     built=$(scripts/cross-cargo.sh "$1-unknown-linux-gnu" build --locked --release -p credence)
     mkdir "$scratch/$name"
     cp "$built/release/credence" LICENSE envoy-config/systemd/credence.service "$scratch/$name/"
-    archive "$scratch" "$name" "$OUT/$name.tar.gz"
+    archive "$scratch" "$name" "$PART/$name.tar.gz"
+    build_info "$1-unknown-linux-gnu" >"$PART/BUILDINFO-$1"
     say "$name needs $(grep -aoE 'GLIBC_2\.[0-9]+' "$scratch/$name/credence" | sort -uV | tail -n1) or later"
 }
 
@@ -71,9 +88,22 @@ make_module() {
     local layout
     scripts/build-wasm.sh filter
     scripts/pack-module.sh >/dev/null
-    cp build/credence-filter.wasm "$OUT/credence-filter-$VERSION.wasm"
+    cp build/credence-filter.wasm "$PART/credence-filter-$VERSION.wasm"
     for layout in compat artifact; do
-        cp "build/oci/$layout.tar" "$OUT/credence-filter-$VERSION-oci-$layout.tar"
+        cp "build/oci/$layout.tar" "$PART/credence-filter-$VERSION-oci-$layout.tar"
+    done
+    build_info wasm32-unknown-unknown >"$PART/BUILDINFO-module"
+}
+
+# build_info TARGET: the commit, and what can have compiled and linked it (scripts/cross-cargo.sh).
+build_info() {
+    local rustc=rustc program
+    [ -d "$(rustc --print sysroot)/lib/rustlib/$1/lib" ] || rustc=/usr/bin/rustc
+    echo "commit: $COMMIT"
+    echo "target: $1"
+    "$rustc" -Vv
+    for program in cc x86_64-linux-gnu-gcc aarch64-linux-gnu-gcc "wasm-ld-$LLD_VERSION"; do
+        if have "$program"; then echo "$program: $("$program" --version | head -n1)"; fi
     done
 }
 
@@ -82,11 +112,11 @@ make_chart() {
     grep -qx "version: $VERSION" "envoy-config/helm/$chart/Chart.yaml" || fail "the chart does not have the version $VERSION"
     # What `helm package` makes, without the times of the files.
     mapfile -t left_out < <(sed -n 's#^\([^\#].*[^/]\)/*$#--exclude=\1#p' "envoy-config/helm/$chart/.helmignore")
-    archive envoy-config/helm "$chart" "$OUT/$chart-$VERSION.tgz" "${left_out[@]}"
+    archive envoy-config/helm "$chart" "$PART/$chart-$VERSION.tgz" "${left_out[@]}"
 }
 
 make_schemas() {
-    cp docs/*.schema.json "$OUT/"
+    cp docs/*.schema.json "$PART/"
 }
 
 make_sboms() {
@@ -101,7 +131,7 @@ make_sboms() {
 
 # make_sbom PROGRAM FOLDER CRATE TARGET
 make_sbom() {
-    local file=$OUT/$3-$VERSION.cdx.json
+    local file=$PART/$3-$VERSION.cdx.json
     "$1" cyclonedx --quiet --manifest-path "$scratch/sources/$2/Cargo.toml" --format json --spec-version 1.5 --target "$4"
     # Crates of the workspace are identified by their path.
     sed "s#$scratch/sources#/credence#g" "$scratch/sources/$2/$3.cdx.json" >"$file"
@@ -110,8 +140,8 @@ make_sbom() {
 
 make_notes() {
     awk -v heading="## $VERSION" '/^## / { inside = $0 == heading; next } inside && (begun || NF) { begun = 1; print }' \
-        CHANGELOG.md >"$OUT/NOTES.md"
-    [ -s "$OUT/NOTES.md" ] || fail "CHANGELOG.md has no section '## $VERSION'"
+        CHANGELOG.md >"$PART/NOTES.md"
+    [ -s "$PART/NOTES.md" ] || fail "CHANGELOG.md has no section '## $VERSION'"
 }
 
 # archive FOLDER NAME FILE [OPTION...]: the folder NAME in FOLDER as a .tar.gz, without times, owners and umask of this
