@@ -175,4 +175,5 @@ const OTHER_NAMES: &[&str] = &[
     "credence_delegation_",
     "credence_subject",
     "credence_expired",
+    "credence_revoked_principal",
 ];
