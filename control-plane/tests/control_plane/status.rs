@@ -192,7 +192,10 @@ async fn a_batch_has_an_answer_for_each_at_one_position() {
             "at delegations[1]: key is missing",
         ),
         (json!([["a"]]), "at delegations[0]"),
-        (json!([{"chain": "x", "issuer": ISSUER}]), "write either chain or the facts"),
+        (
+            json!([{"chain": "x", "issuer": ISSUER}]),
+            "write either chain or the facts",
+        ),
         (json!([{"chain": "a.b.c"}]), "at delegations[0]: at chain"),
         (json!([{"chain": null}]), "at delegations[0].chain"),
     ] {
