@@ -90,12 +90,12 @@ fn two_holders_may_choose_the_same_id() {
 
 #[test]
 fn a_proof_from_before_envoys_start_may_have_been_used_then() {
-    let some_time_ago = forge::now() - 20;
+    let before_the_start = forge::now();
     let stack = Stack::start(&StackOptions::quick()).unwrap();
     let chain = stack
         .mint(
             "alice",
-            &["--tool", CHARGE, "--issued-at", &(some_time_ago - 1).to_string()],
+            &["--tool", CHARGE, "--issued-at", &(before_the_start - 1).to_string()],
         )
         .unwrap();
     let proof = stack.credence.run([
@@ -113,7 +113,7 @@ fn a_proof_from_before_envoys_start_may_have_been_used_then() {
         "--arg-json",
         "amount=1",
         "--issued-at",
-        &some_time_ago.to_string(),
+        &before_the_start.to_string(),
     ]);
     let reply = stack.send(&charge().delegation(chain).proof(proof.unwrap())).unwrap();
     assert_eq!(
