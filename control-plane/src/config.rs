@@ -16,7 +16,7 @@ use crate::settings::Settings;
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The folder that holds the revocation log, the ledger and the keys. One control plane at a time uses it.
-    pub data_folder: PathBuf,
+    pub data_dir: PathBuf,
     /// Whether to wait while another control plane uses the data folder, and take over when it ends. Otherwise, that is
     /// an error.
     pub standby: bool,
@@ -89,9 +89,9 @@ const MOST: usize = u32::MAX as usize;
 
 impl Config {
     /// A configuration on loopback with the defaults of all parts, and without standby.
-    pub fn new(data_folder: PathBuf, operator_token_file: Option<PathBuf>) -> Self {
+    pub fn new(data_dir: PathBuf, operator_token_file: Option<PathBuf>) -> Self {
         Self {
-            data_folder,
+            data_dir,
             standby: false,
             http_address: SocketAddr::from(([127, 0, 0, 1], 7070)),
             grpc_address: SocketAddr::from(([127, 0, 0, 1], 7071)),

@@ -26,7 +26,7 @@ use crate::unusable::Unusable;
 use credence_evidence::{EvidenceError, EvidenceOptions, LedgerSettings, OpenedEvidence, Publisher, with_note_outside};
 use credence_ledger::LedgerReader;
 use credence_provisioning::{Identity, IdentityError};
-use credence_revocation::{DataFolder, DataFolderError, LogId, OpenLogError, OpenedLog, RestoreError, take_lock};
+use credence_revocation::{DataDir, DataDirError, LogId, OpenLogError, OpenedLog, RestoreError, take_lock};
 use credence_runtime::client_limits::{Bounds, Places, SharedLimit};
 use credence_runtime::lifecycle::{Lifecycle, Phase};
 use credence_runtime::metrics::count;
@@ -61,7 +61,7 @@ pub struct Running {
     evidence: Vec<Threads>,
     publisher: Arc<Publisher<LedgerReader>>,
     /// Dropped last, so that its lock is released when nothing writes any more.
-    _folder: DataFolder,
+    _folder: DataDir,
 }
 
 /// Why a control plane did not start.
@@ -72,7 +72,7 @@ pub enum StartError {
     Unusable(#[from] Unusable),
     /// The data folder cannot be used.
     #[error(transparent)]
-    DataFolder(#[from] DataFolderError),
+    DataDir(#[from] DataDirError),
     /// The revocation log cannot be opened.
     #[error(transparent)]
     RevocationLog(#[from] OpenLogError),
@@ -425,7 +425,7 @@ fn note_limits(config: &Config, metrics: &Metrics) {
 /// thread, because the wait has no limit and must not keep the runtime from ending.
 async fn lock_folder(config: &Config) -> Result<FolderLock, StartError> {
     let (taken, lock) = tokio::sync::oneshot::channel();
-    let (path, create, standby) = (config.data_folder.clone(), config.log.init.is_some(), config.standby);
+    let (path, create, standby) = (config.data_dir.clone(), config.log.init.is_some(), config.standby);
     std::thread::Builder::new()
         .name("folder-lock".to_owned())
         .spawn(move || {

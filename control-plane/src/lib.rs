@@ -31,7 +31,7 @@ pub use credence_provisioning::{
     TransmitterSettings,
 };
 pub use credence_revocation::{
-    DataFolderError, InitOptions, LogId, LogOptions, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE, MAX_STALENESS,
+    DataDirError, InitOptions, LogId, LogOptions, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE, MAX_STALENESS,
     MAX_TOKEN_LIFETIME,
 };
 #[doc(hidden)]

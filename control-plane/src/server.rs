@@ -171,5 +171,5 @@ const MAX_HEAD_BYTES: usize = 32 << 10;
 const MAX_HEADERS: usize = 64;
 /// How long a request's head may take, with the idle time before it.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// An Envoy worker multiplexes one watch stream and one audit stream for each plugin configuration.
+/// An Envoy worker multiplexes one revocation stream and one audit stream for each plugin configuration.
 const MAX_STREAMS_PER_CONNECTION: u32 = 1024;

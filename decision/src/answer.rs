@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::decision::{Class, Denial};
+use crate::request::Request;
 
 /// A complete response, for the host to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,10 +19,12 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer to a denied request.
+    /// The answer to a denied request; `None` if its headers could not be read.
     ///
     /// `nonce` is for the next proof, if the rule requires one.
-    pub fn for_denial(denial: &Denial, nonce: Option<&str>, is_grpc: bool) -> Self {
+    pub fn for_denial(denial: &Denial, nonce: Option<&str>, request: Option<&Request<'_>>) -> Self {
+        let is_grpc = request.is_some_and(Request::is_grpc);
+        let request_id = request.and_then(|request| request.request_id).and_then(readable_id);
         let shown = denial.reason.shown();
         let class = shown.class();
         let mut headers = vec![("cache-control", "no-store".to_owned())];
@@ -37,7 +40,9 @@ impl Answer {
         }
         let body = if is_grpc {
             let argument = denial.argument.as_ref().map(|argument| format!(" ({argument})"));
-            let message = format!("{}: {}{}", shown.code(), shown.title(), argument.unwrap_or_default());
+            let argument = argument.unwrap_or_default();
+            let request = request_id.map(|id| format!(" (request {id})")).unwrap_or_default();
+            let message = format!("{}: {}{argument}{request}", shown.code(), shown.title());
             message.into_bytes()
         } else {
             headers.push(("content-type", "application/problem+json".to_owned()));
@@ -47,6 +52,7 @@ impl Answer {
                 status: class.status(),
                 reason: shown.code(),
                 argument: denial.argument.as_deref(),
+                request_id,
             };
             // Strings and numbers always serialise. An empty body would still be a denial.
             serde_json::to_vec(&problem).unwrap_or_default()
@@ -60,7 +66,14 @@ impl Answer {
     }
 }
 
-/// A problem document (RFC 9457) with two additional members.
+/// The id by which the request is found in Envoy's access log. A caller may have chosen it: one that is long, or no
+/// visible ASCII, is left out.
+fn readable_id(id: &[u8]) -> Option<&str> {
+    let is_readable = id.len() <= MAX_REQUEST_ID_BYTES && id.iter().all(u8::is_ascii_graphic);
+    std::str::from_utf8(id).ok().filter(|_| is_readable)
+}
+
+/// A problem document (RFC 9457) with three additional members.
 #[derive(Serialize)]
 struct Problem<'a> {
     /// Identifies the kind of problem; not a URL to fetch.
@@ -71,7 +84,12 @@ struct Problem<'a> {
     reason: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     argument: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
 }
+
+/// Envoy's own ids have 36 bytes.
+const MAX_REQUEST_ID_BYTES: usize = 128;
 
 /// Seconds until a retry after a 503. The missing state usually arrives within a second.
 const RETRY_AFTER_SECONDS: u32 = 1;
@@ -80,10 +98,11 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 mod tests {
     use super::*;
     use crate::decision::Reason;
+    use crate::request::{HeaderNames, serialize_headers};
 
     #[test]
     fn a_denial_is_a_problem_document() {
-        let answer = Answer::for_denial(&Reason::Expired.into(), None, false);
+        let answer = Answer::for_denial(&Reason::Expired.into(), None, None);
         assert_eq!(answer.status, 401);
         assert_eq!(answer.grpc_status, None);
         assert_eq!(header(&answer, "content-type"), Some("application/problem+json"));
@@ -108,7 +127,7 @@ mod tests {
                 step: None,
             },
             None,
-            false,
+            None,
         );
         assert!(
             body(&answer).ends_with(r#""reason":"argument_unknown","argument":"a\"}\n"}"#),
@@ -121,18 +140,18 @@ mod tests {
     #[test]
     fn every_signature_failure_looks_the_same_to_the_client() {
         let answers = [Reason::SignatureInvalid, Reason::IssuerUnknown, Reason::LinkageInvalid]
-            .map(|reason| Answer::for_denial(&reason.into(), None, false));
+            .map(|reason| Answer::for_denial(&reason.into(), None, None));
         assert!(answers.windows(2).all(|pair| pair[0] == pair[1]));
         assert!(body(&answers[0]).contains(r#""reason":"delegation_invalid""#));
     }
 
     #[test]
     fn only_a_503_has_retry_after_and_no_challenge() {
-        let unavailable = Answer::for_denial(&Reason::Stale.into(), None, false);
+        let unavailable = Answer::for_denial(&Reason::Stale.into(), None, None);
         assert_eq!(unavailable.status, 503);
         assert_eq!(header(&unavailable, "retry-after"), Some("1"));
         assert_eq!(header(&unavailable, "www-authenticate"), None);
-        let forbidden = Answer::for_denial(&Reason::ToolNotGranted.into(), None, false);
+        let forbidden = Answer::for_denial(&Reason::ToolNotGranted.into(), None, None);
         assert_eq!(header(&forbidden, "retry-after"), None);
     }
 
@@ -143,13 +162,34 @@ mod tests {
             argument: Some("amount".to_owned()),
             step: None,
         };
-        let answer = Answer::for_denial(&denial, None, true);
+        let headers = [("content-type", "application/grpc"), ("x-request-id", "7f")];
+        let answer = answer_to(&headers, &denial);
         assert_eq!(answer.grpc_status, Some(7));
         assert_eq!(header(&answer, "content-type"), None);
         assert_eq!(
             body(&answer),
-            "argument_not_allowed: The delegation does not allow this value of the argument. (amount)"
+            "argument_not_allowed: The delegation does not allow this value of the argument. (amount) (request 7f)"
         );
+    }
+
+    #[test]
+    fn a_denial_names_its_request_if_the_id_is_readable() {
+        let long = "x".repeat(MAX_REQUEST_ID_BYTES + 1);
+        let shown = |id: &str| body(&answer_to(&[("x-request-id", id)], &Reason::Expired.into())).to_owned();
+        assert!(shown(r#"7f"}"#).ends_with(r#""reason":"expired","request_id":"7f\"}"}"#));
+        for unreadable in [&*long, "7 f", "7f\r", "é"] {
+            assert!(shown(unreadable).ends_with(r#""reason":"expired"}"#), "{unreadable}");
+        }
+    }
+
+    fn answer_to(headers: &[(&str, &str)], denial: &Denial) -> Answer {
+        let names = HeaderNames {
+            delegation: "delegation".to_owned(),
+            proof: "delegation-proof".to_owned(),
+        };
+        let serialized = serialize_headers(headers);
+        let request = Request::parse(&serialized, &names, false).unwrap();
+        Answer::for_denial(denial, None, Some(&request))
     }
 
     fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {

@@ -14,7 +14,7 @@ if [ -e /var/lib/credence/log ]; then
     exit 1
 fi
 if issuer=$(credence keygen --out /run/issuer/issuer.jwk) &&
-    credence keygen --out /run/issuer/agent.jwk >/dev/null &&
+    credence keygen --out /run/issuer/agent.jwk >/run/issuer/agent.pub &&
     log_id=$(credence serve --init --fresh --init-only --data /var/lib/credence \
         --operator-token-file /run/operator/operator.token); then
     echo "$issuer" >/run/settings/issuer.pub

@@ -387,9 +387,9 @@ fn open_ledger(options: &EvidenceOptions) -> Result<(Ledger, LedgerIdentity), St
 ///
 /// # Errors
 /// The file is in the data folder, or its folder does not exist.
-pub fn with_note_outside(data_folder: &Path, mut settings: LedgerSettings) -> Result<LedgerSettings, EvidenceError> {
+pub fn with_note_outside(data_dir: &Path, mut settings: LedgerSettings) -> Result<LedgerSettings, EvidenceError> {
     if let Some(note) = &mut settings.published_note {
-        *note = outside_of(data_folder, note).map_err(|problem| SettingsError::at("ledger.published_note", problem))?;
+        *note = outside_of(data_dir, note).map_err(|problem| SettingsError::at("ledger.published_note", problem))?;
     }
     Ok(settings)
 }

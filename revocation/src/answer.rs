@@ -1,4 +1,4 @@
-//! The messages to watch streams. Chunks and updates stay encoded, because they are encoded once for all streams.
+//! The messages to revocation streams. Chunks and updates stay encoded, because they are encoded once for all streams.
 
 use bytes::Bytes;
 use credence_wire::v1;

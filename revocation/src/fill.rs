@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::compaction::is_worth_compacting;
-use crate::data_folder::{DataFolder, take_lock};
+use crate::data_dir::{DataDir, take_lock};
 use crate::limits::InitOptions;
 use crate::plan::{Plan, Room};
 use crate::provenance::Provenance;
@@ -16,15 +16,15 @@ use prost::Message as _;
 
 /// Initialises an empty data folder and raises this many principals of `issuer`, `user-0000000` and so on, `rounds`
 /// times each. On failure, returns the message of a control plane's start.
-pub fn fill_log(data_folder: &Path, issuer: &str, principals: usize, rounds: usize) -> Result<(), String> {
-    fill(data_folder, issuer, principals, rounds, |_, _| false).map(drop)
+pub fn fill_log(data_dir: &Path, issuer: &str, principals: usize, rounds: usize) -> Result<(), String> {
+    fill(data_dir, issuer, principals, rounds, |_, _| false).map(drop)
 }
 
 /// As [`fill_log`], but raises principals until one more group would cause a compaction. This is the longest log with
 /// which a control plane may have to start. Returns the number of its entries.
-pub fn fill_log_to_the_brim(data_folder: &Path, issuer: &str, principals: usize) -> Result<u64, String> {
+pub fn fill_log_to_the_brim(data_dir: &Path, issuer: &str, principals: usize) -> Result<u64, String> {
     let above = COMPACT_ABOVE_BYTES;
-    fill(data_folder, issuer, principals, usize::MAX, |bytes, needed| {
+    fill(data_dir, issuer, principals, usize::MAX, |bytes, needed| {
         is_worth_compacting(bytes, needed, above)
     })
 }
@@ -32,7 +32,7 @@ pub fn fill_log_to_the_brim(data_folder: &Path, issuer: &str, principals: usize)
 /// Adds groups until `is_enough` returns true. Its arguments are the bytes of the log after one more group, and the
 /// bytes that it needs.
 fn fill(
-    data_folder: &Path,
+    data_dir: &Path,
     issuer: &str,
     principals: usize,
     rounds: usize,
@@ -40,8 +40,8 @@ fn fill(
 ) -> Result<u64, String> {
     let words = |error: &dyn std::fmt::Display| error.to_string();
     let now = unix_seconds();
-    let lock = take_lock(data_folder, true, None).map_err(|error| words(&error))?;
-    let folder = DataFolder::open(lock, Some(InitOptions { floor: false }), now).map_err(|error| words(&error))?;
+    let lock = take_lock(data_dir, true, None).map_err(|error| words(&error))?;
+    let folder = DataDir::open(lock, Some(InitOptions { floor: false }), now).map_err(|error| words(&error))?;
     let store = folder.open_store().map_err(|error| words(&error))?;
     let mut head = store.beginning();
     let mut state = State::default();

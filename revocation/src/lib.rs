@@ -14,7 +14,7 @@
 //! | [`leases`], [`stalls`] | which filters have applied a revocation, and which clients delayed it |
 //! | [`cache_keys`] | keys of the filters' shared caches |
 //! | [`restored`] | backups |
-//! | [`data_folder`], [`parts`] | the files, and how the parts start together |
+//! | [`data_dir`], [`parts`] | the files, and how the parts start together |
 
 #![allow(
     missing_docs,
@@ -25,7 +25,7 @@ mod answer;
 mod cache_keys;
 mod clock;
 mod compaction;
-mod data_folder;
+mod data_dir;
 mod digest;
 mod digest_history;
 mod fill;
@@ -53,7 +53,7 @@ mod writer;
 pub use limits::*;
 
 pub use credence_delegation::Thumbprint;
-pub use data_folder::{DataFolder, DataFolderError, take_lock};
+pub use data_dir::{DataDir, DataDirError, take_lock};
 pub use digest_history::ForeignPosition;
 pub use fill::{fill_log, fill_log_to_the_brim};
 pub use history::{History, HistoryEntry, HistoryError};

@@ -1,4 +1,4 @@
-//! The data that watch streams read: the state of every subject at the last durable record, and the latest updates.
+//! The data that revocation streams read: the state of every subject at the last durable record, and the latest updates.
 
 use std::collections::VecDeque;
 

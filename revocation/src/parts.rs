@@ -13,7 +13,7 @@ use credence_storage::folder_lock::FolderLock;
 
 use crate::cache_keys::CacheKeys;
 use crate::clock::{Forgetting, LogClock};
-use crate::data_folder::{DataFolder, DataFolderError};
+use crate::data_dir::{DataDir, DataDirError};
 use crate::leases::{Leases, with_allowance};
 use crate::limits::{InitOptions, MAX_STALENESS};
 use crate::log::RevocationLog;
@@ -50,7 +50,7 @@ pub struct LogOptions {
     /// revoked delegation after this time and five minutes. Filters are told this limit, and must not be configured to
     /// accept tokens that live longer.
     pub max_token_lifetime: Duration,
-    /// The largest number of watch streams. The next one gets RESOURCE_EXHAUSTED.
+    /// The largest number of revocation streams. The next one gets RESOURCE_EXHAUSTED.
     pub max_subscribers: usize,
     /// Updates kept in memory, from which streams resume. A client that is further behind gets a snapshot. A stream
     /// that falls further behind ends with RESOURCE_EXHAUSTED.
@@ -96,7 +96,7 @@ impl Default for LogOptions {
 pub enum OpenLogError {
     /// The data folder cannot be used.
     #[error(transparent)]
-    DataFolder(#[from] DataFolderError),
+    DataDir(#[from] DataDirError),
     /// The log cannot be read or written.
     #[error("the revocation log: {0}")]
     Store(#[from] StoreError),
@@ -111,7 +111,7 @@ pub enum OpenLogError {
 /// A log that was read, before its parts are started.
 #[derive(Debug)]
 pub struct OpenedLog {
-    folder: DataFolder,
+    folder: DataDir,
     store: Arc<dyn LogStore>,
     view: LogView,
     forgetting: Forgetting,
@@ -131,7 +131,7 @@ pub struct StartedLog {
     /// Must be stopped before anything else.
     pub writer: Threads,
     /// Must be dropped last, so that the lock is released when nothing writes any more.
-    pub folder: DataFolder,
+    pub folder: DataDir,
 }
 
 // === impl OpenedLog ===
@@ -140,7 +140,7 @@ impl OpenedLog {
     /// Opens the log in a locked folder, and checks all of it.
     pub fn open(lock: FolderLock, options: LogOptions) -> Result<Self, OpenLogError> {
         let begun = Instant::now();
-        let folder = DataFolder::open(lock, options.init, unix_seconds())?;
+        let folder = DataDir::open(lock, options.init, unix_seconds())?;
         let store: Arc<dyn LogStore> = Arc::new(folder.open_store()?);
         if let Some(named) = &options.restored {
             restored::declare(&*store, named, unix_seconds())?;
@@ -187,7 +187,7 @@ impl OpenedLog {
         self.store.log_id()
     }
 
-    pub fn folder(&self) -> &DataFolder {
+    pub fn folder(&self) -> &DataDir {
         &self.folder
     }
 

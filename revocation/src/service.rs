@@ -33,7 +33,7 @@ use credence_runtime::stream_server::StreamMethod;
 use credence_runtime::text::shorten;
 use credence_runtime::throttle::Throttle;
 
-/// Serves watch streams from one log.
+/// Serves revocation streams from one log.
 #[derive(Debug)]
 pub struct WatchService {
     pub(crate) log: RevocationLog,
@@ -99,7 +99,7 @@ impl StreamMethod for WatchService {
                 Ended::Quietly => (Code::Ok, "closed"),
             };
             let node = shorten(std::mem::take(&mut stream.node));
-            tracing::info!(?peer, node, code = code_name(code), reason, "watch stream ended");
+            tracing::info!(?peer, node, code = code_name(code), reason, "revocation stream ended");
             metrics.count_watch_ended(code);
             stream.outbox.finish(ended);
         });

@@ -309,7 +309,7 @@ impl SharedLimit {
         const CLOSE: &str = "close some";
         const WAIT: &str = "wait for some to end";
         match self {
-            Self::WatchStreams => ["watch_streams", "watch streams", CLOSE],
+            Self::WatchStreams => ["watch_streams", "revocation streams", CLOSE],
             Self::AuditSources => ["audit_sources", "audit sources", CLOSE],
             Self::EventStreams => ["event_streams", "event streams", CLOSE],
             Self::EvidenceStreams => ["evidence_streams", "streams of evidence", CLOSE],

@@ -26,7 +26,7 @@ pub struct Timeouts {
     /// How long a stream may block because its client does not read. Then it ends with RESOURCE_EXHAUSTED; over HTTP
     /// the connection is closed.
     pub send: Duration,
-    /// How long a watch stream may go without a ping or a pull before it ends with DEADLINE_EXCEEDED. Also how long
+    /// How long a revocation stream may go without a ping or a pull before it ends with DEADLINE_EXCEEDED. Also how long
     /// sent data may stay unacknowledged by the peer's kernel before the connection is closed.
     pub silence: Duration,
 }

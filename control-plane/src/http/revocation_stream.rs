@@ -60,7 +60,7 @@ enum From {
     After {
         log_id: String,
         seq: u64,
-        /// The proof of the position; empty in ids of version 0.1.0.
+        /// The proof of the position; empty if the id has none.
         proof: Vec<u8>,
     },
 }

@@ -230,7 +230,7 @@ async fn a_damaged_ledger_refuses_evidence_says_so_and_does_not_touch_revocation
     let server = place.start().await;
     let config = place.config();
     server.running.shutdown().await;
-    std::fs::remove_file(config.data_folder.join("ledger/keys")).unwrap();
+    std::fs::remove_file(config.data_dir.join("ledger/keys")).unwrap();
     let server = place.start().await;
     let ready = server.get("/readyz", &[]).await;
     assert_eq!(ready.status, 503);

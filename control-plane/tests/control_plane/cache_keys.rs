@@ -1,4 +1,4 @@
-//! The keys for the filters' shared caches, which a watch stream delivers.
+//! The keys for the filters' shared caches, which a revocation stream delivers.
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use credence_control_plane::{Config, DataFolderError, InitOptions, StartError};
+use credence_control_plane::{Config, DataDirError, InitOptions, StartError};
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 use tonic::Code;
@@ -183,7 +183,7 @@ async fn an_emptied_folder_is_refused_without_init() {
         panic!("an empty folder was served")
     };
     assert!(
-        matches!(error, StartError::DataFolder(DataFolderError::NotInitialised { .. })),
+        matches!(error, StartError::DataDir(DataDirError::NotInitialised { .. })),
         "{error}"
     );
 }
@@ -195,10 +195,7 @@ async fn a_second_control_plane_on_the_same_folder_is_refused() {
     let Err(error) = place.try_start(|_| {}).await else {
         panic!("two control planes share a folder")
     };
-    assert!(
-        matches!(error, StartError::DataFolder(DataFolderError::Lock(_))),
-        "{error}"
-    );
+    assert!(matches!(error, StartError::DataDir(DataDirError::Lock(_))), "{error}");
 }
 
 #[tokio::test]
@@ -366,10 +363,7 @@ async fn removing_the_lock_of_a_running_folder_lets_no_second_control_plane_in()
     let Err(error) = place.try_start(|_| {}).await else {
         panic!("two control planes share a folder")
     };
-    assert!(
-        matches!(error, StartError::DataFolder(DataFolderError::Lock(_))),
-        "{error}"
-    );
+    assert!(matches!(error, StartError::DataDir(DataDirError::Lock(_))), "{error}");
     // Without the lock, a control plane that checks only the file could start: so the first one ends.
     let failure = tokio::time::timeout(Duration::from_secs(5), first.running.failed()).await;
     assert!(failure.unwrap().to_string().contains("lock"), "it does not say why");

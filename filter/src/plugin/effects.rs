@@ -45,7 +45,7 @@ impl<H: Host> Effects<H> {
         let flow = match (&verdict.decision, verdict.mode) {
             (Decision::Allow(_), _) | (Decision::Deny(_), Mode::Shadow) => Flow::Continue,
             (Decision::Deny(denial), Mode::Enforce) => {
-                deny(&self.host, denial, verdict.nonce.as_deref(), request.is_grpc())
+                deny(&self.host, denial, verdict.nonce.as_deref(), Some(request))
             }
         };
         self.recorder.flush_if_due(began.monotonic);
@@ -71,7 +71,7 @@ impl<H: Host> Effects<H> {
     /// Refuses a request whose headers cannot be read.
     pub(super) fn refuse_unreadable(&mut self, denial: &Denial, began: Began) -> Flow {
         self.recorder.record_unreadable(denial, began);
-        deny(&self.host, denial, None, false)
+        deny(&self.host, denial, None, None)
     }
 
     /// Refuses a request after a failed call to the host.
@@ -107,12 +107,12 @@ impl<H: Host> Effects<H> {
 
 /// Refuses a request that cannot be decided.
 pub(crate) fn refuse(host: &impl Host) -> Flow {
-    deny(host, &Reason::HostFailure.into(), None, false)
+    deny(host, &Reason::HostFailure.into(), None, None)
 }
 
 /// Answers a denied request. If that fails, the request is held until its timeout: it does not pass.
-pub(super) fn deny(host: &impl Host, denial: &Denial, nonce: Option<&str>, is_grpc: bool) -> Flow {
-    let answer = Answer::for_denial(denial, nonce, is_grpc);
+pub(super) fn deny(host: &impl Host, denial: &Denial, nonce: Option<&str>, request: Option<&Request<'_>>) -> Flow {
+    let answer = Answer::for_denial(denial, nonce, request);
     let answered = host.answer(&answer, &format!("credence_{}", denial.reason.code()));
     if let Err(error) = answered {
         host.log_error(format_args!(

@@ -29,7 +29,7 @@ use crate::store::embedded::EmbeddedStore;
 use crate::store::{LogStore as _, StoreError};
 
 /// A locked, initialised data folder. Dropping it releases the lock.
-pub struct DataFolder {
+pub struct DataDir {
     path: PathBuf,
     source_key: [u8; 32],
     pub(crate) cache_secret: [u8; 32],
@@ -39,7 +39,7 @@ pub struct DataFolder {
 
 /// Why a data folder cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum DataFolderError {
+pub enum DataDirError {
     /// No log, and --init was not given.
     #[error(
         "{path} holds no log. If this is a new installation, start once with --init. If a log was here, restore it \
@@ -100,25 +100,25 @@ pub enum DataFolderError {
     Io(#[from] FileError),
 }
 
-// === impl DataFolder ===
+// === impl DataDir ===
 
-impl DataFolder {
+impl DataDir {
     /// Creates the log in a locked folder if `init` is present, and reads the folder's secrets. `now` is in seconds
     /// since the Unix epoch.
-    pub(crate) fn open(lock: FolderLock, init: Option<InitOptions>, now: i64) -> Result<Self, DataFolderError> {
+    pub(crate) fn open(lock: FolderLock, init: Option<InitOptions>, now: i64) -> Result<Self, DataDirError> {
         let path = lock.path();
         let log = path.join(LOG);
         if let Some(options) = init {
             if log.is_dir() {
                 refuse_other_layout(path)?;
                 let store = EmbeddedStore::open(&log.join(STATE), lock.watch(&[LOG]).map_err(at(path))?)?;
-                return Err(DataFolderError::AlreadyInitialised {
+                return Err(DataDirError::AlreadyInitialised {
                     path: path.to_owned(),
                     log_id: store.log_id(),
                 });
             }
             if let Some(found) = unexpected_name(path).map_err(at(path))? {
-                return Err(DataFolderError::NotEmpty {
+                return Err(DataDirError::NotEmpty {
                     path: path.to_owned(),
                     found,
                 });
@@ -128,7 +128,7 @@ impl DataFolder {
         refuse_other_layout(path)?;
         for needed in [path.join(LEDGER), path.join(IDENTITY), log.join(STATE)] {
             if !needed.try_exists().map_err(at(&needed))? {
-                return Err(DataFolderError::Unusable {
+                return Err(DataDirError::Unusable {
                     path: needed,
                     found: MISSING,
                     cure: RESTORE_FOLDER,
@@ -176,10 +176,10 @@ impl DataFolder {
 }
 
 /// Prints no secrets.
-impl fmt::Debug for DataFolder {
+impl fmt::Debug for DataDir {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
-            .debug_struct("DataFolder")
+            .debug_struct("DataDir")
             .field("path", &self.path)
             .finish_non_exhaustive()
     }
@@ -187,16 +187,16 @@ impl fmt::Debug for DataFolder {
 
 /// Locks the folder of a log. With `create`, the log may be missing. If another process holds the lock: with `standby`,
 /// calls it with the holder's name and waits for the holder to end; without, returns an error.
-pub fn take_lock(path: &Path, create: bool, standby: Option<&dyn Fn(&str)>) -> Result<FolderLock, DataFolderError> {
+pub fn take_lock(path: &Path, create: bool, standby: Option<&dyn Fn(&str)>) -> Result<FolderLock, DataDirError> {
     if create {
         durable::create_folder(path).map_err(at(path))?;
     } else if !path.join(LOG).is_dir() {
         return Err(match unexpected_name(path).map_err(at(path))? {
-            Some(found) => DataFolderError::NotEmpty {
+            Some(found) => DataDirError::NotEmpty {
                 path: path.to_owned(),
                 found,
             },
-            None => DataFolderError::NotInitialised { path: path.to_owned() },
+            None => DataDirError::NotInitialised { path: path.to_owned() },
         });
     }
     Ok(FolderLock::take(path, standby)?)
@@ -224,12 +224,12 @@ fn unexpected_name(path: &Path) -> io::Result<Option<String>> {
 }
 
 /// Refuses the folder of an earlier version, which kept the log in other files.
-fn refuse_other_layout(path: &Path) -> Result<(), DataFolderError> {
+fn refuse_other_layout(path: &Path) -> Result<(), DataDirError> {
     let log = path.join(LOG);
     for name in OTHER_LAYOUTS {
         let found = log.join(name);
         if found.try_exists().map_err(at(&found))? {
-            return Err(DataFolderError::OtherLayout {
+            return Err(DataDirError::OtherLayout {
                 path: path.to_owned(),
                 found: format!("{LOG}/{name}"),
             });
@@ -238,7 +238,7 @@ fn refuse_other_layout(path: &Path) -> Result<(), DataFolderError> {
     Ok(())
 }
 
-fn initialise(path: &Path, options: InitOptions, now: i64) -> Result<(), DataFolderError> {
+fn initialise(path: &Path, options: InitOptions, now: i64) -> Result<(), DataDirError> {
     let log_id = LogId::random().map_err(at(path))?;
     let aside = path.join(LOG_ASIDE);
     let make_folders = || {
@@ -270,7 +270,7 @@ fn random_secret() -> io::Result<[u8; 32]> {
 }
 
 /// A new secret only makes filters verify chains once more.
-fn read_or_make_cache_secret(log: &Path) -> Result<[u8; 32], DataFolderError> {
+fn read_or_make_cache_secret(log: &Path) -> Result<[u8; 32], DataDirError> {
     let path = log.join(CACHE_SECRET);
     if !path.try_exists().map_err(at(&path))? {
         let made = random_secret().and_then(|secret| small_file::write(log, CACHE_SECRET, &secret));
@@ -280,7 +280,7 @@ fn read_or_make_cache_secret(log: &Path) -> Result<[u8; 32], DataFolderError> {
 }
 
 /// Reads a secret. The error names the fix.
-fn read_secret(log: &Path, name: &str, cure: &'static str) -> Result<[u8; 32], DataFolderError> {
+fn read_secret(log: &Path, name: &str, cure: &'static str) -> Result<[u8; 32], DataDirError> {
     let path = log.join(name);
     let found = match small_file::read(log, name, 64) {
         // A secret that an operator wrote has no first line.
@@ -295,7 +295,7 @@ fn read_secret(log: &Path, name: &str, cure: &'static str) -> Result<[u8; 32], D
         }
         Err(SmallFileError::Io(error)) => return Err(at(&path)(error).into()),
     };
-    Err(DataFolderError::Unusable { path, found, cure })
+    Err(DataDirError::Unusable { path, found, cure })
 }
 
 const MISSING: &str = "missing";
@@ -322,11 +322,11 @@ mod tests {
 
     const INIT: Option<InitOptions> = Some(InitOptions { floor: true });
 
-    fn open(folder: &Path, init: Option<InitOptions>) -> Result<DataFolder, DataFolderError> {
-        DataFolder::open(take_lock(folder, init.is_some(), None)?, init, 1_000)
+    fn open(folder: &Path, init: Option<InitOptions>) -> Result<DataDir, DataDirError> {
+        DataDir::open(take_lock(folder, init.is_some(), None)?, init, 1_000)
     }
 
-    fn log_id(folder: &DataFolder) -> LogId {
+    fn log_id(folder: &DataDir) -> LogId {
         folder.open_store().unwrap().log_id()
     }
 
@@ -335,7 +335,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(
             open(folder.path(), None),
-            Err(DataFolderError::NotInitialised { .. })
+            Err(DataDirError::NotInitialised { .. })
         ));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
@@ -344,7 +344,7 @@ mod tests {
     fn a_missing_folder_is_refused_without_init_and_created_with_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/data");
-        assert!(matches!(open(&path, None), Err(DataFolderError::NotInitialised { .. })));
+        assert!(matches!(open(&path, None), Err(DataDirError::NotInitialised { .. })));
         open(&path, INIT).unwrap();
     }
 
@@ -392,7 +392,7 @@ mod tests {
         std::fs::write(folder.path().join(LOG).join(CACHE_SECRET), "short").unwrap();
         assert!(matches!(
             open(folder.path(), None),
-            Err(DataFolderError::Unusable { found, .. }) if found.starts_with("damaged")
+            Err(DataDirError::Unusable { found, .. }) if found.starts_with("damaged")
         ));
     }
 
@@ -409,7 +409,7 @@ mod tests {
                 std::fs::write(&path, flipped).unwrap();
                 let refused = open(folder.path(), None).unwrap_err();
                 assert!(
-                    matches!(&refused, DataFolderError::Unusable { path: named, found, .. } if *named == path && found.starts_with("damaged")),
+                    matches!(&refused, DataDirError::Unusable { path: named, found, .. } if *named == path && found.starts_with("damaged")),
                     "{name}, bit {bit}"
                 );
             }
@@ -459,7 +459,7 @@ mod tests {
         std::fs::create_dir(folder.path().join(LEDGER)).unwrap();
         assert!(matches!(
             open(folder.path(), None),
-            Err(DataFolderError::NotInitialised { .. })
+            Err(DataDirError::NotInitialised { .. })
         ));
         open(folder.path(), INIT).unwrap();
     }
@@ -468,10 +468,7 @@ mod tests {
     fn a_folder_with_other_data_is_not_initialised() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("thesis.txt"), "…").unwrap();
-        assert!(matches!(
-            open(folder.path(), INIT),
-            Err(DataFolderError::NotEmpty { .. })
-        ));
+        assert!(matches!(open(folder.path(), INIT), Err(DataDirError::NotEmpty { .. })));
     }
 
     #[test]
@@ -481,10 +478,7 @@ mod tests {
         std::fs::write(folder.path().join(LEDGER).join("segment"), "…").unwrap();
         std::fs::remove_dir_all(folder.path().join(LOG)).unwrap();
         for init in [None, INIT] {
-            assert!(matches!(
-                open(folder.path(), init),
-                Err(DataFolderError::NotEmpty { .. })
-            ));
+            assert!(matches!(open(folder.path(), init), Err(DataDirError::NotEmpty { .. })));
         }
     }
 
@@ -496,7 +490,7 @@ mod tests {
             std::fs::rename(folder.path().join(part), folder.path().join("elsewhere")).unwrap();
             let refused = open(folder.path(), None).unwrap_err();
             assert!(
-                matches!(refused, DataFolderError::Unusable { found: MISSING, .. }),
+                matches!(refused, DataDirError::Unusable { found: MISSING, .. }),
                 "{part}: {refused}"
             );
         }
