@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_of_version_0_1_0_is_read() {
+    fn an_id_without_a_proof_is_read() {
         let old = From::After {
             log_id: "log".to_owned(),
             seq: 7,

@@ -87,7 +87,7 @@ async fn a_position_behind_the_history_is_resumed_with_a_snapshot() {
 }
 
 #[tokio::test]
-async fn a_position_of_version_0_1_0_which_names_no_history_is_resumed_with_a_snapshot() {
+async fn a_position_that_names_no_history_is_resumed_with_a_snapshot() {
     let place = Place::new();
     let server = place.start().await;
     for id in 0..5 {
