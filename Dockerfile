@@ -27,8 +27,8 @@ COPY . .
 # One target folder for each platform, so that both can be built at the same time.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/credence/target,id=credence-$TARGETARCH,sharing=locked \
-    built=$(scripts/cross-cargo.sh "$(cat /target)" build --locked --release -p credence) && \
-    install -D "$built/release/credence" /out/credence
+    built=$(scripts/cross-cargo.sh "$(cat /target)" build --locked --profile dist -p credence) && \
+    install -D "$built/dist/credence" /out/credence
 
 # Of what volumes hold; distroless has no `mkdir`.
 RUN install -d -m 700 /out/private && install -d /out/public

@@ -17,6 +17,9 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 # The benchmark of `make bench`: the name after loadtest/bench-.
 BENCH ?= filter
 
+# The Cargo profile of `make build`. Release pages, images and `make bench` have dist, which takes longer to build.
+PROFILE ?= release
+
 # All except the examples, which are programs of benchmarks. Always of the whole workspace, for which cargo has built
 # the dependencies.
 TESTS := --workspace --lib --bins --tests
@@ -82,9 +85,9 @@ interoperability:
 	@scripts/setup-interop.sh python node go sse scim openapi tlog evidence oci \
 		oracles-node oracles-python oracles-go oracles-php oracles-spring >/dev/null
 
-build: rust ## Build the command line tool and control plane: target/release/credence
+build: rust ## Build the command line tool and control plane: target/release/credence, or target/dist/credence with PROFILE=dist
 	@echo "==> Building credence"
-	@cargo build --locked --release -p credence
+	@cargo build --locked --profile $(PROFILE) -p credence
 
 wasm: rust ## Build the filter that Envoy loads: build/credence-filter.wasm
 	@scripts/build-wasm.sh filter
@@ -176,8 +179,9 @@ lint-systemd: build
 lint-compose: build wasm envoy
 	@scripts/lint-compose.sh
 
+bench: export CREDENCE_BIN := $(CURDIR)/target/dist/credence
 bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, cost, k6, ledger, log, memory, peers, performance, revocation, rules, scaling, signatures, snapshot, stalls, token
-	@$(MAKE) --no-print-directory bench-needs-$(BENCH)
+	@$(MAKE) --no-print-directory bench-needs-$(BENCH) PROFILE=dist
 	@"loadtest/bench-$(BENCH)"
 
 bench-needs-audit-query: rust

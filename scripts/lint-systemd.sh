@@ -39,11 +39,11 @@ inside() {
 }
 
 run_commands() {
-    mkdir -p "$scratch"/{bin,target/release}
+    mkdir -p "$scratch"/{bin,target/dist}
     printf '%s\n' "$SUDO" >"$scratch/bin/sudo"
     printf '%s\n' "$SYSTEMCTL" >"$scratch/bin/systemctl"
     chmod +x "$scratch/bin"/*
-    ln -s "$CREDENCE_BIN" "$scratch/target/release/credence"
+    ln -s "$CREDENCE_BIN" "$scratch/target/dist/credence"
     ln -s "$ROOT/envoy-config" "$scratch/envoy-config"
     cd "$scratch"
     awk '/^```/ { inside = 0 } inside; /^# On the server/ { inside = 1 }' "$ROOT/$PAGE" >commands

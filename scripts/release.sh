@@ -76,9 +76,9 @@ make_aarch64() { make_program aarch64; }
 
 make_program() {
     local name=credence-$VERSION-$1-linux-gnu built
-    built=$(scripts/cross-cargo.sh "$1-unknown-linux-gnu" build --locked --release -p credence)
+    built=$(scripts/cross-cargo.sh "$1-unknown-linux-gnu" build --locked --profile dist -p credence)
     mkdir "$scratch/$name"
-    cp "$built/release/credence" LICENSE envoy-config/systemd/credence.service "$scratch/$name/"
+    cp "$built/dist/credence" LICENSE envoy-config/systemd/credence.service "$scratch/$name/"
     archive "$scratch" "$name" "$PART/$name.tar.gz"
     build_info "$1-unknown-linux-gnu" >"$PART/BUILDINFO-$1"
     say "$name needs $(grep -aoE 'GLIBC_2\.[0-9]+' "$scratch/$name/credence" | sort -uV | tail -n1) or later"
