@@ -12,7 +12,7 @@ main() {
     case $target in
         wasm32-unknown-unknown)
             # Without `backtrace`: the module has no function names to show.
-            name=wasm linker=wasm-ld-$LLD_VERSION crates=std,panic_abort parts= packages=("lld-$LLD_VERSION")
+            name=wasm linker=wasm-ld-$LLD_VERSION crates=std,panic_abort parts='' packages=("lld-$LLD_VERSION")
             # Saves half a microsecond per request, since SHA-256 uses it. V8 has had it since 2021.
             features=("-Ctarget-feature=+simd128")
             ;;
