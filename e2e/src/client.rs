@@ -236,6 +236,11 @@ impl Reply {
         self.problem()?.argument
     }
 
+    /// The `request_id` of the filter's problem document.
+    pub fn request_id(&self) -> Option<String> {
+        self.problem()?.request_id
+    }
+
     /// What the service behind Envoy received; `None` if another program answered.
     pub fn received(&self) -> Option<Received> {
         let is_grpc = self.header("content-type") == Some("application/grpc");
@@ -277,4 +282,5 @@ const GRPC_PREFIX_BYTES: usize = 5;
 struct Problem {
     reason: String,
     argument: Option<String>,
+    request_id: Option<String>,
 }

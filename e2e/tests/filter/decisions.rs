@@ -6,7 +6,7 @@ use credence_e2e::assertions::assert_denied;
 use credence_e2e::forge::{self, Claims, Forger};
 use credence_e2e::grants::READ;
 use credence_e2e::{AUDIENCE, Client, ISSUER, Reply, Request, Stack, StackOptions};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 const READ_BOOK: &str = r#"catalog.read={"item":{"constraint_type":"exact","value":"book"}}"#;
 const READ_TOOLS: &str = r#"{"catalog.read":{"item":{"constraint_type":"wildcard"}}}"#;
@@ -161,10 +161,10 @@ mod a_delegation {
         let bodies = chains.map(|chain| {
             let reply = stack().send(&book().delegation(chain)).unwrap();
             assert_denied(&reply, 401, "delegation_invalid");
-            let mut body: Map<String, Value> = serde_json::from_slice(&reply.body).unwrap();
+            let id = reply.request_id().unwrap();
             // Envoy's own: a UUID.
-            assert_eq!(body.remove("request_id").and_then(|id| Some(id.as_str()?.len())), Some(36));
-            (body, reply.headers.len())
+            assert_eq!(id.len(), 36);
+            (reply.text().replace(&id, ""), reply.headers.len())
         });
         assert!(bodies.windows(2).all(|pair| pair[0] == pair[1]), "{bodies:?}");
     }
