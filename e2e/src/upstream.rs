@@ -54,12 +54,12 @@ impl Upstream {
         self.address
     }
 
-    /// The request with this [`MARK`], if it has arrived; the last if there were several.
+    /// The request with this [`MARK`](crate::received::MARK), if it has arrived; the last if there were several.
     pub fn seen(&self, mark: &str) -> Option<Received> {
         self.marks.find(mark)
     }
 
-    /// Whether a request with this [`MARK`] has arrived.
+    /// Whether a request with this [`MARK`](crate::received::MARK) has arrived.
     pub fn has_seen(&self, mark: &str) -> bool {
         self.seen(mark).is_some()
     }

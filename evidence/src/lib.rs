@@ -1,19 +1,18 @@
 //! Evidence: how it arrives, where it is kept, how it is read back.
 //!
-//! The crate `credence_ledger` is the ledger itself. [`parts`] puts together everything that works on it:
+//! The crate `credence_ledger` is the ledger itself. `parts` puts together everything that works on it:
 //!
 //! | module | its one job |
 //! |---|---|
-//! | [`writer`] | the one thread that appends to the ledger, and knows every source's last sequence number |
-//! | [`service`], [`intake`] | accept evidence, over gRPC and over HTTP |
-//! | [`sources`], [`ticket`] | the sources, and the tickets that prove their names |
-//! | [`ingest`] | the limits of incoming batches |
-//! | [`seen`] | the delegations that principals' agents use |
-//! | [`publisher`], [`witness`] | signed checkpoints, and their witnesses |
-//! | [`reverification`], [`handover`] | verifies again what filters allowed |
-//! | [`backoff`] | how long to wait before a collector or a witness is asked again |
-//! | [`cursors`] | the progress of the ledger's followers |
-//! | [`otlp`] | sends every record to an OpenTelemetry collector |
+//! | `writer` | the one thread that appends to the ledger, and knows every source's last sequence number |
+//! | `service`, `intake` | accept evidence, over gRPC and over HTTP |
+//! | `sources`, `ticket` | the sources, and the tickets that prove their names |
+//! | `ingest` | the limits of incoming batches |
+//! | `seen` | the delegations that principals' agents use |
+//! | `publisher`, `witness` | signed checkpoints, and their witnesses |
+//! | `reverification`, `handover` | verifies again what filters allowed |
+//! | `cursors` | the progress of the ledger's followers |
+//! | `otlp` | sends every record to an OpenTelemetry collector |
 
 #![allow(
     missing_docs,

@@ -58,7 +58,7 @@ pub(crate) struct Frame {
     pub(crate) payload: Vec<u8>,
 }
 
-/// What [`FrameFile::open`] cut off: a write that a crash interrupted before it was acknowledged.
+/// What `FrameFile::open` cut off: a write that a crash interrupted before it was acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TornTail {
     /// The offset at which it began.

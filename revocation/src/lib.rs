@@ -2,19 +2,19 @@
 //!
 //! | module | its one job |
 //! |---|---|
-//! | [`subject`] | parses what can be revoked |
-//! | [`state`], [`plan`] | the state of every subject, and what an operation changes |
-//! | [`digest`], [`digest_history`], [`position`] | the digest chain, its known positions, and proofs of positions |
-//! | [`store`] | the log on disk |
-//! | [`log_view`], [`snapshot`] | what streams read |
-//! | [`log`], [`writer`] | the handle for all others, and the one thread that writes |
-//! | [`compaction`], [`clock`] | work of the writer: compaction, and forgetting by the log's own clock |
-//! | [`history`], [`provenance`] | the history of each principal, and where each change comes from |
-//! | [`service`], [`answer`] | the gRPC stream, and its messages |
-//! | [`leases`], [`stalls`] | which filters have applied a revocation, and which clients delayed it |
-//! | [`cache_keys`] | keys of the filters' shared caches |
-//! | [`restored`] | backups |
-//! | [`data_dir`], [`parts`] | the files, and how the parts start together |
+//! | `subject` | parses what can be revoked |
+//! | `state`, `plan` | the state of every subject, and what an operation changes |
+//! | `digest`, `digest_history`, `position` | the digest chain, its known positions, and proofs of positions |
+//! | `store` | the log on disk |
+//! | `log_view`, `snapshot` | what streams read |
+//! | `log`, `writer` | the handle for all others, and the one thread that writes |
+//! | `compaction`, `clock` | work of the writer: compaction, and forgetting by the log's own clock |
+//! | `history`, `provenance` | the history of each principal, and where each change comes from |
+//! | `service`, `answer` | the gRPC stream, and its messages |
+//! | `leases`, `stalls` | which filters have applied a revocation, and which clients delayed it |
+//! | `cache_keys` | keys of the filters' shared caches |
+//! | `restored` | backups |
+//! | `data_dir`, `parts` | the files, and how the parts start together |
 
 #![allow(
     missing_docs,

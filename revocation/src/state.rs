@@ -38,7 +38,7 @@ pub struct SubjectState {
     pub time: i64,
     /// A principal's.
     pub epoch: u64,
-    /// Bits of [`Source::disabler`](crate::subject::Source::disabler). The principal is disabled while any bit is set.
+    /// Bits of `Source::disabler`. The principal is disabled while any bit is set.
     pub disabled_by: u32,
 }
 

@@ -18,7 +18,7 @@ pub enum Needed {
     Tool(&'static str, BTreeMap<&'static str, Option<String>>),
 }
 
-/// The policy, in terms of what the service read. [`RULES`] expresses the same about requests.
+/// The policy, in terms of what the service read. `RULES` expresses the same about requests.
 pub fn needed(reading: &Reading) -> Needed {
     let header = |name: &str| reading.headers.get(name).cloned();
     let query = |name: &str| reading.query.get(name).cloned();

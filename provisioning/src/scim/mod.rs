@@ -3,12 +3,12 @@
 //!
 //! | module | its one job |
 //! |---|---|
-//! | [`schema`], [`value`] | the attributes of a user, and their values |
-//! | [`name`], [`path`], [`filter`] | parse what clients write about attributes |
-//! | [`patch`] | changes a user |
-//! | [`user`], [`store`] | one stored user, and all of them |
-//! | [`provisioning`] | revokes before every change that removes authority |
-//! | [`discovery`] | describes the service to clients |
+//! | `schema`, `value` | the attributes of a user, and their values |
+//! | `name`, `path`, `filter` | parse what clients write about attributes |
+//! | `patch` | changes a user |
+//! | `user`, `store` | one stored user, and all of them |
+//! | `provisioning` | revokes before every change that removes authority |
+//! | `discovery` | describes the service to clients |
 
 pub mod discovery;
 pub(crate) mod error;

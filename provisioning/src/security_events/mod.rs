@@ -3,10 +3,10 @@
 //!
 //! | module | its one job |
 //! |---|---|
-//! | [`token`], [`keys`] | verifies a token with the keys of its transmitter |
-//! | [`subject`], [`event`] | the user that an event is about, and its consequence |
-//! | [`seen`] | remembers tokens, so that none counts twice |
-//! | [`receiver`] | puts them together |
+//! | `token`, `keys` | verifies a token with the keys of its transmitter |
+//! | `subject`, `event` | the user that an event is about, and its consequence |
+//! | `seen` | remembers tokens, so that none counts twice |
+//! | `receiver` | puts them together |
 
 pub(crate) mod event;
 pub(crate) mod keys;
