@@ -145,6 +145,10 @@ impl Report {
                 }
                 let notes = policy.notes.iter();
                 self.notes.extend(notes.map(|note| within(&note.path, &note.message)));
+                if policy.control_plane.log_id == super::EXAMPLE_LOG_ID {
+                    self.notes
+                        .push(within("control_plane.log_id", super::IS_EXAMPLE_LOG_ID));
+                }
             }
             Err(error) => {
                 let problems = error.problems.iter();

@@ -56,6 +56,13 @@ pub(super) fn plugin(extension: &Json<'_>, place: &Location<'_>, patched: Patche
              of the module, or of the image",
         );
     }
+    if let Some((kind, source)) = source
+        && source.text("sha256") == Some(super::EXAMPLE_DIGEST)
+    {
+        place
+            .field(&format!("code.{kind}.sha256"))
+            .note(super::IS_EXAMPLE_DIGEST);
+    }
     Some(Plugin {
         configuration: Configuration::of_member(extension, place, "config"),
         bodiless: (!patched.shows_bodies).then(|| Remark::new(place.path(), BODILESS)),

@@ -51,6 +51,9 @@ fn judge_module(spec: &Object<'_>, place: &Location<'_>) {
              module's SHA-256",
         );
     }
+    if spec.text("sha256") == Some(super::EXAMPLE_DIGEST) {
+        place.field("sha256").note(super::IS_EXAMPLE_DIGEST);
+    }
 }
 
 const GROUP: &str = "extensions.istio.io/";

@@ -124,7 +124,10 @@ pub enum Fault {
     #[error("\"constraint_type\" must be a string")]
     Untyped,
     /// A type that is not implemented, which denies (draft section 3.4).
-    #[error("unknown constraint_type \"{0}\"")]
+    #[error(
+        "unknown constraint_type \"{0}\"; the types are exact, range, one_of, not_one_of, contains, subset, wildcard, all \
+         and any"
+    )]
     UnknownType(String),
     /// A member that the type does not define, or not in this place.
     #[error("\"{0}\" does not belong here")]

@@ -158,7 +158,11 @@ mod tests {
         for (text, fault) in [
             (r#"[]"#, "a constraint is a JSON object"),
             (r#"{}"#, "\"constraint_type\" must be a string"),
-            (r#"{"constraint_type":"regex"}"#, "unknown constraint_type \"regex\""),
+            (
+                r#"{"constraint_type":"regex"}"#,
+                "unknown constraint_type \"regex\"; the types are exact, range, one_of, not_one_of, contains, subset, \
+                 wildcard, all and any",
+            ),
             (
                 r#"{"constraint_type":"wildcard","value":1}"#,
                 "\"value\" does not belong here",
