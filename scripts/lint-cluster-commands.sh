@@ -9,6 +9,7 @@ set -euo pipefail
 # In the order of an operator who installs everything.
 PAGES=(operate/control-plane start/istio start/envoy-gateway)
 LOG_ID=fedcba9876543210fedcba9876543210
+DIGEST=$LOG_ID$LOG_ID
 # The namespaces before Credence is installed.
 NAMESPACES=(default payments istio-system envoy-gateway-system)
 
@@ -28,8 +29,9 @@ main() {
     # A copy, because commands edit files.
     cp -R "$ROOT/envoy-config" "$scratch/envoy-config"
     cp "$ROOT/envoy-config/helm/credence-control-plane/ci/default-values.yaml" "$scratch/values.yaml"
-    # The pages ask a running control plane for it.
-    sed -i "s/^log_id: .*/log_id: $LOG_ID/" "$scratch/envoy-config/filter-settings/settings.yaml"
+    # The pages ask a running control plane for the log id, and `make oci` for the digest.
+    sed -i "s/^log_id: .*/log_id: $LOG_ID/; s/^  sha256: .*/  sha256: $DIGEST/" \
+        "$scratch/envoy-config/filter-settings/settings.yaml"
     export PATH=$scratch/bin:$PATH KUBECONFIG=$scratch/kubeconfig HOME=$scratch/home
     cd "$scratch"
 
