@@ -7,6 +7,7 @@ use credence_decision::config::Policy;
 use credence_delegation::Remark;
 
 use super::documents::{self, Document, Finding};
+use super::examples;
 use super::plugin::Plugin;
 use crate::failure::{Failure, Outcome};
 use crate::serve::settings;
@@ -145,9 +146,9 @@ impl Report {
                 }
                 let notes = policy.notes.iter();
                 self.notes.extend(notes.map(|note| within(&note.path, &note.message)));
-                if policy.control_plane.log_id == super::EXAMPLE_LOG_ID {
+                if policy.control_plane.log_id == examples::EXAMPLE_LOG_ID {
                     self.notes
-                        .push(within("control_plane.log_id", super::IS_EXAMPLE_LOG_ID));
+                        .push(within("control_plane.log_id", examples::IS_EXAMPLE_LOG_ID));
                 }
             }
             Err(error) => {

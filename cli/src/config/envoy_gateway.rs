@@ -4,6 +4,7 @@
 use credence_delegation::json::{Json, Object};
 use credence_delegation::{Location, Remark};
 
+use super::examples;
 use super::plugin::{self, Configuration, Plugin};
 
 /// What the patches in a file add to the filters that Envoy Gateway generates. A patch names a filter by a path or an
@@ -57,11 +58,11 @@ pub(super) fn plugin(extension: &Json<'_>, place: &Location<'_>, patched: Patche
         );
     }
     if let Some((kind, source)) = source
-        && source.text("sha256") == Some(super::EXAMPLE_DIGEST)
+        && source.text("sha256") == Some(examples::EXAMPLE_DIGEST)
     {
         place
             .field(&format!("code.{kind}.sha256"))
-            .note(super::IS_EXAMPLE_DIGEST);
+            .note(examples::IS_EXAMPLE_DIGEST);
     }
     Some(Plugin {
         configuration: Configuration::of_member(extension, place, "config"),

@@ -4,6 +4,7 @@
 use credence_delegation::json::{Json, Object};
 use credence_delegation::{Location, Remark};
 
+use super::examples;
 use super::plugin::{self, Configuration, Plugin};
 
 /// The `spec`, if the object is a `WasmPlugin`.
@@ -51,8 +52,8 @@ fn judge_module(spec: &Object<'_>, place: &Location<'_>) {
              module's SHA-256",
         );
     }
-    if spec.text("sha256") == Some(super::EXAMPLE_DIGEST) {
-        place.field("sha256").note(super::IS_EXAMPLE_DIGEST);
+    if spec.text("sha256") == Some(examples::EXAMPLE_DIGEST) {
+        place.field("sha256").note(examples::IS_EXAMPLE_DIGEST);
     }
 }
 

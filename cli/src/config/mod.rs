@@ -5,6 +5,7 @@ mod describe;
 mod documents;
 mod envoy;
 mod envoy_gateway;
+mod examples;
 mod istio;
 mod plugin;
 mod routes;
@@ -28,18 +29,6 @@ pub(crate) enum Config {
         control_plane: bool,
     },
 }
-
-/// The log id in Credence's own files, which a user replaces.
-const EXAMPLE_LOG_ID: &str = "0123456789abcdef0123456789abcdef";
-
-const IS_EXAMPLE_LOG_ID: &str = "the log id of Credence's own files: requests that need a delegation are denied; set your \
-                                 control plane's, from GET /v1/log";
-
-/// The digest in Credence's own files, which a user replaces.
-const EXAMPLE_DIGEST: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-
-const IS_EXAMPLE_DIGEST: &str = "the digest of Credence's own files: the module is not loaded, and every request is \
-                                 denied, in shadow mode too; set the one that `make oci` prints";
 
 impl Config {
     pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
