@@ -248,18 +248,20 @@ fn the_documented_examples_load() {
         .skip(1)
         .map(|rest| example(rest.split_once("```").unwrap().0))
         .collect();
-    let [complete, anchors, conditions] = &examples[..] else {
-        panic!("a complete configuration, the forms of trust anchors, and conditions")
+    let [complete, anchors, conditions, body] = &examples[..] else {
+        panic!("a complete configuration, the forms of trust anchors, conditions, and a body")
     };
     Policy::parse(complete.to_string().as_bytes()).unwrap();
     let mut with_every_form = complete.clone();
     with_every_form["trust_anchors"] = anchors["trust_anchors"].clone();
     let policy = Policy::parse(with_every_form.to_string().as_bytes()).unwrap();
     assert_eq!(policy.trust_anchors.iter().count(), 3);
-    let mut with_conditions = complete.clone();
-    with_conditions["rules"] = conditions["rules"].clone();
-    let policy = Policy::parse(with_conditions.to_string().as_bytes()).unwrap();
-    assert_eq!(policy.routes.iter().count(), 2);
+    for (rules, count) in [(conditions, 2), (body, 1)] {
+        let mut with_rules = complete.clone();
+        with_rules["rules"] = rules["rules"].clone();
+        let policy = Policy::parse(with_rules.to_string().as_bytes()).unwrap();
+        assert_eq!(policy.routes.iter().count(), count);
+    }
 }
 
 #[allow(clippy::disallowed_types)] // our own documentation
