@@ -146,9 +146,8 @@ impl Report {
                 }
                 let notes = policy.notes.iter();
                 self.notes.extend(notes.map(|note| within(&note.path, &note.message)));
-                if policy.control_plane.log_id == examples::EXAMPLE_LOG_ID {
-                    self.notes
-                        .push(within("control_plane.log_id", examples::IS_EXAMPLE_LOG_ID));
+                if policy.control_plane.log_id == examples::LOG_ID {
+                    self.notes.push(within("control_plane.log_id", examples::LOG_ID_NOTE));
                 }
             }
             Err(error) => {

@@ -58,11 +58,9 @@ pub(super) fn plugin(extension: &Json<'_>, place: &Location<'_>, patched: Patche
         );
     }
     if let Some((kind, source)) = source
-        && source.text("sha256") == Some(examples::EXAMPLE_DIGEST)
+        && source.text("sha256") == Some(examples::DIGEST)
     {
-        place
-            .field(&format!("code.{kind}.sha256"))
-            .note(examples::IS_EXAMPLE_DIGEST);
+        place.field(&format!("code.{kind}.sha256")).note(examples::DIGEST_NOTE);
     }
     Some(Plugin {
         configuration: Configuration::of_member(extension, place, "config"),

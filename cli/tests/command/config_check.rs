@@ -209,27 +209,22 @@ const SAMPLE_KEY: &str = "yYBm-rE6VHWP5Wqf-hF5cS2bUSil1mkmgEUrOfsixqc";
 /// The note about it.
 const SAMPLE_KEY_NOTE: &str = "the key of Credence's own files";
 
-/// What `config check` says of the log id and the digest in envoy-config.
-const EXAMPLES_NOTES: [&str; 2] = [
-    "the log id of Credence's own files",
-    "the digest of Credence's own files",
-];
+/// The notes about the other values in envoy-config that a user replaces.
+const SAMPLE_LOG_ID_NOTE: &str = "the log id of Credence's own files";
+const SAMPLE_DIGEST_NOTE: &str = "the digest of Credence's own files";
 
-/// Asserts that a file of ours loads, and that all it lacks are values of the user's own: a key, a log id, a digest.
+/// Asserts that a file of ours loads, with a note for each value that a user replaces, and no other.
 #[track_caller]
-fn assert_lacks_only_a_key(path: &Path) {
+fn assert_lacks_only_the_users_values(path: &Path) {
     let ran = Workbench::new().run(&["config", "check", path.to_str().unwrap()]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(
-        ran.stderr.contains(SAMPLE_KEY_NOTE) && ran.stderr.contains(EXAMPLES_NOTES[0]),
-        "{ran:?}"
-    );
-    let expected = |line: &str| {
-        [SAMPLE_KEY_NOTE, EXAMPLES_NOTES[0], EXAMPLES_NOTES[1]]
-            .iter()
-            .any(|note| line.contains(note))
-    };
-    assert!(ran.stderr.lines().all(expected), "{ran:?}");
+    let has_digest = std::fs::read_to_string(path).unwrap().contains(&"0".repeat(64));
+    let mut expected = vec![SAMPLE_KEY_NOTE, SAMPLE_LOG_ID_NOTE];
+    expected.extend(has_digest.then_some(SAMPLE_DIGEST_NOTE));
+    assert_eq!(ran.stderr.lines().count(), expected.len(), "{ran:?}");
+    for note in expected {
+        assert_eq!(ran.stderr.matches(note).count(), 1, "{note}: {ran:?}");
+    }
 }
 
 #[test]
@@ -511,7 +506,23 @@ fn every_document_of_a_file_is_checked_and_named() {
 }
 
 #[test]
-fn every_ready_to_use_file_loads_and_lacks_nothing_but_a_key() {
+fn an_example_digest_is_noted_since_no_module_has_it() {
+    let module = |digest: &str| wasm_plugin(&format!("sha256: \"{digest}\""), PLUGIN);
+    check("mesh.yaml", &module(&"0".repeat(64))).succeeded();
+    assert!(
+        check("mesh.yaml", &module(&"0".repeat(64)))
+            .stderr
+            .contains(SAMPLE_DIGEST_NOTE)
+    );
+    assert!(
+        !check("mesh.yaml", &module(&"1".repeat(64)))
+            .stderr
+            .contains(SAMPLE_DIGEST_NOTE)
+    );
+}
+
+#[test]
+fn every_ready_to_use_file_loads_and_lacks_only_the_users_values() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy-config");
     let mut files = Vec::new();
     for folder in [folder.clone(), folder.join("istio")] {
@@ -521,7 +532,7 @@ fn every_ready_to_use_file_loads_and_lacks_nothing_but_a_key() {
     files.retain(|path| !path.ends_with("kustomization.yaml"));
     assert!(files.len() >= 3, "{files:?}");
     for path in files {
-        assert_lacks_only_a_key(&path);
+        assert_lacks_only_the_users_values(&path);
     }
 }
 
@@ -645,7 +656,7 @@ fn the_ready_to_use_files_for_envoy_gateway_differ_in_the_module_only() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../envoy-config/envoy-gateway");
     let resources = |name: &str| {
         let path = folder.join(name);
-        assert_lacks_only_a_key(&path);
+        assert_lacks_only_the_users_values(&path);
         let text = std::fs::read_to_string(path).unwrap();
         let lines: Vec<_> = text
             .lines()
