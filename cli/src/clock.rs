@@ -78,14 +78,14 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "write a whole number and its unit, such as 90s, 15m, 1h or 30d".to_owned())
 }
 
-/// A time option: how long ago (`1h`), or RFC 3339. Returns RFC 3339.
+/// A time option: how long ago (`1h`), RFC 3339, or a date, which is its beginning in UTC. Returns RFC 3339, in UTC.
 pub(crate) fn instant(text: &str) -> Result<String, String> {
     if let Ok(ago) = span(text) {
         let past = i64::try_from(ago.as_secs()).unwrap_or(i64::MAX);
         return Ok(rfc3339(UnixTime(now().0.saturating_sub(past).max(0))));
     }
     match text.parse::<prost_types::Timestamp>() {
-        Ok(_) => Ok(text.to_owned()),
+        Ok(instant) => Ok(instant.to_string()),
         Err(_) => Err(format!(
             "write how long ago it was, such as 15m, 1h or 30d, or the instant in RFC 3339, such as {}",
             rfc3339(now())
@@ -132,8 +132,12 @@ mod tests {
             (hour_ago..hour_ago + 5).any(|second| written == rfc3339(UnixTime(second))),
             "{written}"
         );
-        for text in ["2027-01-15T08:00:00Z", "2027-01-15T09:00:00.000000001+01:00"] {
-            assert_eq!(instant(text), Ok(text.to_owned()));
+        for (text, written) in [
+            ("2027-01-15T08:00:00Z", "2027-01-15T08:00:00Z"),
+            ("2027-01-15T09:00:00.000000001+01:00", "2027-01-15T08:00:00.000000001Z"),
+            ("2027-01-15", "2027-01-15T00:00:00Z"),
+        ] {
+            assert_eq!(instant(text).as_deref(), Ok(written));
         }
         for text in ["yesterday", "", "1 h"] {
             assert!(instant(text).is_err(), "{text}");

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use credence_delegation::{Revocation, Thumbprint, UnixTime};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::chain_text::{self, ChainText, Claimed};
@@ -119,8 +120,21 @@ struct RevocationOptions {
     #[command(flatten)]
     statement: StatementOptions,
 
+    /// The reason, for the principal's history and the control plane's log: 1 to 512 bytes.
+    #[arg(long, value_name = "TEXT", conflicts_with = "sign_with")]
+    reason: Option<String>,
+
     #[command(flatten)]
     answer: AnswerOptions,
+}
+
+/// The body of `POST /v1/revocations`.
+#[derive(Debug, Serialize)]
+struct Request<'a, T> {
+    #[serde(flatten)]
+    request: &'a T,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
 }
 
 impl Revoke {
@@ -142,7 +156,7 @@ impl Principal {
             (false, false) => "raise",
         };
         let name = &self.principal;
-        let request = json!({"principal": name, "action": action}).to_string();
+        let request = json!({"principal": name, "action": action});
         let done = match action {
             "disable" => format!("disabled {name}: all present and later grants of the principal are denied"),
             "enable" => format!("enabled {name}: new grants are valid again"),
@@ -164,7 +178,7 @@ impl Key {
             Some(thumbprint) => thumbprint,
             None => keys::public_key(&self.key)?.thumbprint(),
         };
-        let request = json!({"key": {"thumbprint": thumbprint.to_string()}}).to_string();
+        let request = json!({"key": {"thumbprint": thumbprint.to_string()}});
         let done = format!("revoked the key {thumbprint}");
         let stated = || {
             let issuer = match &self.issuer {
@@ -180,7 +194,7 @@ impl Key {
 impl Issuer {
     fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let up_to = self.issued_up_to.map_or_else(clock::now, UnixTime);
-        let request = json!({"issuer": {"issuer": self.issuer, "issued_up_to": up_to.0}}).to_string();
+        let request = json!({"issuer": {"issuer": self.issuer, "issued_up_to": up_to.0}});
         let issuer = terminal::printable(&self.issuer);
         let done = format!(
             "revoked every root token that {issuer} issued up to {}",
@@ -210,7 +224,7 @@ impl Delegation {
             if !under.is_empty() {
                 delegation["under"] = json!(under);
             }
-            (principal.to_string(), json!({ "delegation": delegation }).to_string())
+            (principal.to_string(), json!({ "delegation": delegation }))
         };
         let requests: Vec<_> = principals.iter().map(request).collect();
         let stated = || {
@@ -251,12 +265,12 @@ fn in_chain(chain: &ChainText, number: Option<usize>) -> Result<(Vec<PrincipalNa
 impl RevocationOptions {
     /// Makes a revocation, by request or by statement, and prints `done` with the principals.
     ///
-    /// Each request is a principal's name and the JSON. A statement carries the last revocation: an issuer that asserts
+    /// Each request is a principal's name and the members that say what is revoked. A statement carries the last revocation: an issuer that asserts
     /// subjects has the principal in `sub`; otherwise there is no `sub`.
     fn revoke(
         &self,
         done: &str,
-        requests: &[(String, String)],
+        requests: &[(String, impl Serialize)],
         stated: impl FnOnce() -> Result<(PrincipalName, Revocation), Failure>,
         out: &mut impl Write,
     ) -> Result<Outcome, Failure> {
@@ -276,7 +290,10 @@ impl RevocationOptions {
         } else {
             let client = self.control_plane.client()?;
             for (_, request) in requests {
-                let answer = self.answer.post(&client, request);
+                let reason = self.reason.as_deref();
+                let answer = self
+                    .answer
+                    .post(&client, &json!(Request { request, reason }).to_string());
                 answers.push(answer.map_err(|failure| half_done(failure, requests, answers.len()))?);
             }
         }
@@ -308,12 +325,8 @@ fn missing(claim: &str) -> Failure {
 }
 
 /// Adds to the failure which of several requests succeeded.
-fn half_done(failure: Failure, requests: &[(String, String)], done: usize) -> Failure {
+fn half_done(failure: Failure, requests: &[(String, impl Serialize)], done: usize) -> Failure {
     let (done, open) = requests.split_at(done);
-    let names = |requests: &[(String, String)]| {
-        let names: Vec<_> = requests.iter().map(|(whose, _)| whose.as_str()).collect();
-        names.join(" and of ")
-    };
     let done = match done {
         [] if open.len() == 1 => return failure,
         [] => "nothing".to_owned(),
@@ -323,6 +336,11 @@ fn half_done(failure: Failure, requests: &[(String, String)], done: usize) -> Fa
         "{failure}. Revoked: {done}; not known to be revoked: that of {}. Repeat the command: this is harmless",
         names(open)
     ))
+}
+
+fn names(requests: &[(String, impl Serialize)]) -> String {
+    let names: Vec<_> = requests.iter().map(|(whose, _)| whose.as_str()).collect();
+    names.join(" and of ")
 }
 
 /// A time in the range of the revocation log.

@@ -187,6 +187,7 @@ impl ControlPlane {
             confirmations: places(SharedLimit::Confirmations, calls.div_ceil(4)),
             query_turns: Turns::new(http::MAX_QUERIES, shares.credential_share_percent),
             refusals: Throttle::default(),
+            foreign_positions: Throttle::default(),
             announced: Arc::clone(&announced),
         });
 

@@ -1,5 +1,7 @@
 //! What can be revoked, parsed into types that are always valid.
 
+use std::fmt;
+
 use credence_delegation::Thumbprint;
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
@@ -132,6 +134,24 @@ impl SubjectName<'_> {
     }
 }
 
+/// As `credence watch` writes it. Names are not escaped.
+impl fmt::Display for SubjectName<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Principal(name) => write!(out, "principal {name}"),
+            Self::Key(thumbprint) => write!(out, "key {thumbprint}"),
+            Self::Issuer(issuer) => write!(out, "issuer {}", issuer.0),
+            Self::Delegation(name) => {
+                out.write_str("delegation ")?;
+                for above in &name.under {
+                    write!(out, "{above} > ")?;
+                }
+                write!(out, "{} of {}", name.id, name.principal)
+            }
+        }
+    }
+}
+
 // === impl Operation ===
 
 impl Operation {
@@ -246,6 +266,15 @@ impl PrincipalName {
             issuer: self.issuer.0.clone(),
             subject: self.subject.clone(),
         }
+    }
+}
+
+impl fmt::Display for PrincipalName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(subject) = &self.subject {
+            write!(out, "{subject} at ")?;
+        }
+        out.write_str(&self.issuer.0)
     }
 }
 

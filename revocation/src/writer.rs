@@ -484,6 +484,11 @@ impl Writing {
                 ("outcome", outcome),
             ]))
             .inc();
+        let (subject, reason, by) = (
+            order.operation.subject().to_string(),
+            order.reason.as_deref(),
+            order.by.name.as_str(),
+        );
         let said = result.as_ref().map(|receipt| receipt.seq).map_err(ToString::to_string);
         // This comes before the log line, which must not delay the acknowledgement of a durable revocation. The caller
         // may have gone; the revocation stays durable.
@@ -491,13 +496,15 @@ impl Writing {
         match said {
             Ok(seq) => tracing::info!(
                 operation,
+                subject,
+                reason,
                 source,
-                by = order.by.name,
+                by,
                 outcome,
                 seq,
                 "revocation acknowledged"
             ),
-            Err(error) => tracing::warn!(operation, source, by = order.by.name, error, "revocation refused"),
+            Err(error) => tracing::warn!(operation, subject, reason, source, by, error, "revocation refused"),
         }
     }
 

@@ -49,7 +49,7 @@ pub(super) struct Conditions {
     #[arg(long, value_parser = ["decision", "aggregate", "gap", CHAIN, "source", "note", "erased", "unreadable"])]
     kind: Option<String>,
 
-    /// Not before this time: how long ago, such as 1h, or RFC 3339.
+    /// Not before this time: how long ago, such as 1h, RFC 3339, or a date (UTC).
     #[arg(long, value_name = "TIME", value_parser = clock::instant)]
     since: Option<String>,
 

@@ -26,6 +26,10 @@ struct Served<'a> {
 
 impl<'a> Served<'a> {
     fn start(bench: &'a Workbench, more: &[&str]) -> Self {
+        Self::start_logging(bench, more, "error", Stdio::inherit())
+    }
+
+    fn start_logging(bench: &'a Workbench, more: &[&str], level: &str, log: Stdio) -> Self {
         let serve = [
             "serve",
             "--data",
@@ -41,9 +45,10 @@ impl<'a> Served<'a> {
             "--drain-promise",
             "0s",
             "--log",
-            "error",
+            level,
         ];
-        let mut child = KilledAtTheEnd(bench.command(&[&serve[..], &token, more].concat()).spawn().unwrap());
+        let mut command = bench.command(&[&serve[..], &token, more].concat());
+        let mut child = KilledAtTheEnd(command.stderr(log).spawn().unwrap());
         let mut stdout = BufReader::new(child.0.stdout.take().unwrap());
         let mut announced = |name: &str| {
             let mut line = String::new();
@@ -233,6 +238,38 @@ fn each_kind_of_subject_is_revoked_and_the_entry_is_named() {
         json.starts_with('{') && json.contains("\"epoch\":") && json.contains(&served.log_id),
         "{json}"
     );
+}
+
+#[test]
+fn the_log_says_what_was_revoked_and_why_and_who_claims_another_history() {
+    let bench = Workbench::new();
+    let mut served = Served::start_logging(&bench, &["--init", "--fresh"], "info", Stdio::piped());
+    let mut log = served.child.0.stderr.take().unwrap();
+    let revoked = |more: &[&str]| served.run(&[&["revoke"], more].concat()).succeeded();
+    let alice = ["--issuer", ISSUER, "--subject", "alice\nEve"];
+    revoked(&[&["principal"], &alice[..], &["--reason", "incident 7"]].concat());
+    let deleted = ["--id", "t-2", "--under", "t-1", "--reason", "incident 8"];
+    revoked(&[&["delegation"], &alice[..], &deleted].concat());
+    revoked(&["key", "--key", "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs"]);
+    revoked(&["issuer", "--issuer", ISSUER, "--reason", "incident 9"]);
+    let history = served.run(&[&["principal"], &alice[..], &["--json"]].concat());
+    assert!(history.succeeded().contains("\"reason\":\"incident 7\""));
+    let refused = served.run(&["revoke", "issuer", "--issuer", ISSUER, "--reason", ""]);
+    refused.failed(1, &["at reason: write 1 to 512 bytes"]);
+    let claimed = format!("{}:99:AAAA", served.log_id);
+    served.run(&["watch", "--since", &claimed]).failed(1, &["entry 99"]);
+    served.stop();
+    let mut said = String::new();
+    log.read_to_string(&mut said).unwrap();
+    for line in [
+        r#"subject="principal alice\nEve at https://id.example.com" reason="incident 7""#,
+        r#"subject="delegation t-1 > t-2 of alice\nEve at https://id.example.com" reason="incident 8""#,
+        r#"subject="key NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs" source="operator""#,
+        r#"subject="issuer https://id.example.com" reason="incident 9""#,
+        r#"claim positions that this log does not know clients=1 credential="operator" address="#,
+    ] {
+        assert!(said.contains(line), "{line} is not in: {said}");
+    }
 }
 
 #[test]

@@ -68,6 +68,8 @@ pub(crate) struct Api {
     pub(crate) query_turns: Turns,
     /// Counts requests that were refused without a valid credential.
     pub(crate) refusals: Throttle,
+    /// Counts positions of event streams that the log does not know.
+    pub(crate) foreign_positions: Throttle,
     /// Set once the operator's process has printed the addresses.
     pub(crate) announced: Arc<AtomicBool>,
 }

@@ -6,6 +6,7 @@
 //! state is complete carry an `id`, so that an interrupted snapshot starts again.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Extension;
 use axum::extract::{RawQuery, State};
@@ -39,7 +40,7 @@ pub(crate) async fn follow(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let from = From::read(&headers, query.as_deref())?;
-    let start = from.check(&api)?;
+    let start = from.check(&api, &client)?;
     let (head, log) = (api.log.watch_head(), api.log.clone());
     sse::answer(&api, &api.stream_places, session, &client, |events| async move {
         let mut following = Following {
@@ -119,7 +120,7 @@ impl From {
     ///
     /// A position that does not belong to this log is refused: its client has seen revocations that this log does not
     /// have.
-    fn check(self, api: &Api) -> Result<Option<Start>, Problem> {
+    fn check(self, api: &Api, client: &Client) -> Result<Option<Start>, Problem> {
         let log = &api.log;
         let conflict = |detail| Problem::new(StatusCode::CONFLICT, detail);
         let (seq, proof) = match self {
@@ -136,8 +137,8 @@ impl From {
         };
         match log.resume_at_proof(seq, &proof) {
             Ok(start) => Ok(Some(start)),
-            Err(ForeignPosition::Ahead { .. }) => Err(foreign(api, seq, "does not reach it")),
-            Err(ForeignPosition::Diverged { .. }) => Err(foreign(api, seq, "has another history up to it")),
+            Err(ForeignPosition::Ahead { .. }) => Err(foreign(api, client, seq, "does not reach it")),
+            Err(ForeignPosition::Diverged { .. }) => Err(foreign(api, client, seq, "has another history up to it")),
             Err(ForeignPosition::TooOld { .. }) => Err(conflict(format!(
                 "entry {seq} is so old that this log can no longer tell whether it was one of its own: discard your \
                  state and connect without Last-Event-ID"
@@ -147,9 +148,20 @@ impl From {
 }
 
 /// The client's events may have revoked something that is not revoked here.
-fn foreign(api: &Api, seq: u64, why: &str) -> Problem {
+fn foreign(api: &Api, client: &Client, seq: u64, why: &str) -> Problem {
     api.metrics.revocation.count_foreign_position(false);
     let head = api.log.head();
+    if let Some(clients) = api.foreign_positions.count(Instant::now()) {
+        tracing::warn!(
+            clients,
+            credential = client.credential,
+            address = ?client.network,
+            seq,
+            head,
+            why,
+            "clients of the event stream claim positions that this log does not know"
+        );
+    }
     let detail = format!(
         "you have seen entry {seq}, but this log {why} (it ends at {head}): it was restored from an old copy. Restore \
          the newest one; or, if it is lost, discard your state and connect without Last-Event-ID"

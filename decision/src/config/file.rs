@@ -375,7 +375,10 @@ pub(super) enum HostSpelling {
 #[derive(Debug, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "tools", schemars(extend("oneOf" = one_source())))]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a mapping with one of path, query, header, body, host and method"
+)]
 pub(super) struct Argument {
     /// From this capture of the path.
     pub(super) path: Option<String>,
