@@ -81,6 +81,8 @@ pub(crate) struct Shared {
     /// Why nothing can be written, if so.
     pub(crate) fault: Mutex<Option<String>>,
     pub(crate) stopping: AtomicBool,
+    /// Another replica may have appended to the log.
+    pub(crate) has_news: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -89,8 +91,8 @@ pub(crate) enum Request {
         order: Order,
         answer: oneshot::Sender<Result<Receipt, RevokeError>>,
     },
-    /// Wakes the writer, so that it notices the stop.
-    Stop,
+    /// Wakes the writer, so that it notices the stop, or what another replica has appended.
+    Wake,
 }
 
 // === impl RevocationLog ===
@@ -225,7 +227,14 @@ impl RevocationLog {
     pub(crate) fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         // If the queue is full, the writer is awake, and checks the flag before each group.
-        let _ = self.requests.try_send(Request::Stop);
+        let _ = self.requests.try_send(Request::Wake);
+    }
+
+    /// Another replica may have appended to the log.
+    pub(crate) fn follow(&self) {
+        self.shared.has_news.store(true, Ordering::Release);
+        // If the queue is full, the writer is awake, and looks after each group.
+        let _ = self.requests.try_send(Request::Wake);
     }
 
     /// Why revocations are refused because of the disk, if they are.

@@ -11,7 +11,7 @@ use crate::digest_history::{DigestHistory, ForeignPosition};
 use crate::log_id::LogId;
 use crate::position::PositionKey;
 use crate::state::State;
-use crate::store::group::EncodedRecord;
+use crate::store::group::{EncodedRecord, Group};
 
 /// The log up to its last durable record.
 #[derive(Debug)]
@@ -188,7 +188,7 @@ impl LogView {
     }
 
     /// Adds the next record, and the digest of the history up to it.
-    pub(crate) fn replay(&mut self, record: EncodedRecord, digest: Digest) -> Result<(), &'static str> {
+    fn replay(&mut self, record: EncodedRecord, digest: Digest) -> Result<(), &'static str> {
         let seq = self.take(record.record, digest)?;
         // Most updates of a long log are never requested; only the latest are encoded.
         self.replayed.push_back((seq, digest, record.bytes));
@@ -196,6 +196,18 @@ impl LogView {
             self.replayed.pop_front();
         }
         Ok(())
+    }
+
+    /// Adds a group after `head`, and returns the position after it.
+    pub(crate) fn replay_group(&mut self, group: Group, head: Head) -> Result<Head, &'static str> {
+        if group.renamed.is_some() {
+            self.begin(DigestHistory::starting_at(group.begins_at(head)));
+        }
+        let head = group.head().unwrap_or(head);
+        for (record, digest) in group.records.into_iter().zip(group.digests) {
+            self.replay(record, digest)?;
+        }
+        Ok(head)
     }
 
     /// The log has no more records.

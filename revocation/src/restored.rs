@@ -38,6 +38,9 @@ pub enum RestoreError {
         /// Seconds.
         behind: i64,
     },
+    /// Another replica serves the log.
+    #[error("another replica writes to this log; stop all of them, and declare the restore again")]
+    InUse,
     /// The log cannot be read or written.
     #[error("the revocation log: {0}")]
     Store(#[from] StoreError),
@@ -71,7 +74,10 @@ pub(crate) fn declare(store: &dyn LogStore, named: &str, now: i64) -> Result<(),
     let after = view.digests.head;
     store
         .append(after, &Group::renaming(after, log_id.clone(), record.into()))
-        .map_err(|(AppendError::NotDone(error) | AppendError::Unknown(error))| error)?;
+        .map_err(|error| match error {
+            AppendError::NotDone(error) | AppendError::Unknown(error) => RestoreError::Store(error),
+            AppendError::Moved => RestoreError::InUse,
+        })?;
     tracing::warn!(
         old = named,
         %log_id,

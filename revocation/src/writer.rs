@@ -92,6 +92,7 @@ pub(crate) fn start(
         snapshot: tokio::sync::Mutex::default(),
         fault: Mutex::default(),
         stopping: AtomicBool::new(false),
+        has_news: AtomicBool::new(false),
     });
     let (requests, queue) = sync_channel(QUEUE);
     let log = RevocationLog {
@@ -222,6 +223,10 @@ impl Writing {
     fn run(&mut self, queue: &Receiver<Request>) -> Result<(), CannotGoOn> {
         let mut next = None;
         loop {
+            if self.shared.has_news.swap(false, Ordering::AcqRel) {
+                // If it fails, it is tried again.
+                self.is_behind |= self.catch_up()?.is_err();
+            }
             let request = next.take().or_else(|| self.wait(queue));
             if self.shared.stopping.load(Ordering::Acquire) {
                 turn_away(request, queue);
@@ -253,7 +258,7 @@ impl Writing {
                     self.perform(group)?;
                     self.do_what_is_due(LONGEST_DELAY)?;
                 }
-                Some(Request::Stop) => {}
+                Some(Request::Wake) => {}
                 None => self.do_what_is_due(Duration::ZERO)?,
             }
         }
@@ -317,7 +322,23 @@ impl Writing {
         }
     }
 
-    fn perform(&mut self, group: Vec<Waiting>) -> Result<(), CannotGoOn> {
+    /// Other replicas may append first. Then everything is planned again after what they did.
+    fn perform(&mut self, mut group: Vec<Waiting>) -> Result<(), CannotGoOn> {
+        for _ in 0..ATTEMPTS {
+            group = self.attempt(group)?;
+            if group.is_empty() {
+                return Ok(());
+            }
+            self.is_behind = true;
+        }
+        for (order, answer) in group {
+            self.answer(&order, answer, Err(RevokeError::Busy));
+        }
+        Ok(())
+    }
+
+    /// Returns what must be planned again.
+    fn attempt(&mut self, group: Vec<Waiting>) -> Result<Vec<Waiting>, CannotGoOn> {
         // State that is already in force is acknowledged without a write.
         if let Err(lost) = self.folder.check() {
             return Err(self.lose_folder(&lost, group));
@@ -326,7 +347,7 @@ impl Writing {
             && let Err(error) = self.catch_up()?
         {
             self.refuse(group, error);
-            return Ok(());
+            return Ok(Vec::new());
         }
         let mut records = Vec::new();
         let mut provenance = Vec::new();
@@ -352,7 +373,7 @@ impl Writing {
             }
         }
         if records.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let after = self.shared.read().digests.head;
         let group = Group::following(after, records, provenance);
@@ -375,13 +396,14 @@ impl Writing {
                     self.answer(&order, answer, Ok(receipt));
                 }
             }
+            Err(AppendError::Moved) => return Ok(waiting),
             Err(AppendError::NotDone(error)) => self.refuse(waiting, error),
             Err(AppendError::Unknown(error)) => {
                 self.is_behind = true;
                 self.refuse(waiting, error);
             }
         }
-        Ok(())
+        Ok(Vec::new())
     }
 
     /// Adds groups that the store has and the view lacks, because their outcome was unknown.
@@ -543,6 +565,8 @@ fn turn_away(first: Option<Request>, queue: &Receiver<Request>) {
     }
 }
 
+/// How often a group is planned while other replicas append.
+const ATTEMPTS: u32 = 64;
 /// Requests that may wait for the disk. The next one is refused as busy.
 const QUEUE: usize = 4096;
 /// Operations that become durable with one sync.

@@ -9,6 +9,7 @@ use prost::Message as _;
 
 use crate::digest::{Digest, Head};
 use crate::digest_history::DigestHistory;
+use crate::log_view::LogView;
 use crate::state::FrozenState;
 
 /// The log at one instant, which will replace the groups up to that instant.
@@ -48,6 +49,52 @@ pub(crate) struct Chunk {
     /// The shortened digests, oldest first.
     #[prost(fixed64, repeated, tag = "3")]
     pub(crate) marks: Vec<u64>,
+}
+
+/// Restores a view from the chunks.
+pub(crate) struct Restoring {
+    beginning: Beginning,
+    marks: Vec<u64>,
+    chunks: u32,
+}
+
+// === impl Restoring ===
+
+impl Restoring {
+    pub(crate) fn new(beginning: Beginning) -> Self {
+        Self {
+            beginning,
+            marks: Vec::new(),
+            chunks: 0,
+        }
+    }
+
+    /// Adds the next chunk.
+    pub(crate) fn chunk(&mut self, bytes: &[u8], view: &mut LogView) -> Result<(), &'static str> {
+        let chunk = Chunk::decode(bytes).map_err(|_| "a value that is not a part of the log's beginning")?;
+        if chunk.seqs.len() != chunk.records.len() {
+            return Err("a part of the log's beginning that is not complete");
+        }
+        for (seq, record) in chunk.seqs.into_iter().zip(chunk.records) {
+            view.restore(seq, record)?;
+        }
+        self.marks.extend(chunk.marks);
+        self.chunks += 1;
+        Ok(())
+    }
+
+    /// All chunks were added. Returns the position where the groups begin.
+    pub(crate) fn begin(self, view: &mut LogView) -> Result<Head, &'static str> {
+        let head = self.beginning.head()?;
+        if self.chunks != self.beginning.chunks {
+            return Err("the compacted beginning of the log is not complete");
+        }
+        view.begin(match self.marks.is_empty() {
+            true => DigestHistory::starting_at(head),
+            false => DigestHistory::resume(head, self.marks)?,
+        });
+        Ok(head)
+    }
 }
 
 // === impl Cut ===

@@ -26,12 +26,11 @@ use redb::{
     Database, Error, ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction,
 };
 
-use super::beginning::{Beginning, Chunk, Cut};
+use super::beginning::{Beginning, Cut, Restoring};
 use super::group::{Group, stored_head};
 use super::reserve_file::ReserveFile;
 use super::{AppendError, FollowError, LogStore, Notes, StoreError};
 use crate::digest::{Digest, Head};
-use crate::digest_history::DigestHistory;
 use crate::log_id::LogId;
 use crate::log_view::LogView;
 
@@ -459,42 +458,22 @@ fn required_row(transaction: &ReadTransaction, name: &str) -> Result<Vec<u8>, Er
 
 /// Returns the last position, and the approximate size of the log.
 fn replay_all(transaction: &ReadTransaction, view: &mut LogView) -> Result<(Head, u64), Error> {
-    let (mut bytes, mut chunks, mut marks) = (0, 0, Vec::new());
+    let mut bytes = 0;
     let beginning = read_beginning(transaction)?;
-    let mut head = beginning.head().map_err(damaged)?;
-    let rows = (head.seq, 0)..(head.seq, beginning.chunks);
+    let cut = beginning.head().map_err(damaged)?.seq;
+    let rows = (cut, 0)..(cut, beginning.chunks);
+    let mut restoring = Restoring::new(beginning);
     for row in transaction.open_table(BEGINNING)?.range(rows)? {
         let chunk = row?.1;
         bytes += chunk.value().len() as u64;
-        let chunk =
-            Chunk::decode(chunk.value()).map_err(|_| damaged("a row that is not a part of the log's beginning"))?;
-        if chunk.seqs.len() != chunk.records.len() {
-            return Err(damaged("a part of the log's beginning that is not complete"));
-        }
-        for (seq, record) in chunk.seqs.into_iter().zip(chunk.records) {
-            view.restore(seq, record).map_err(damaged)?;
-        }
-        marks.extend(chunk.marks);
-        chunks += 1;
+        restoring.chunk(chunk.value(), view).map_err(damaged)?;
     }
-    if chunks != beginning.chunks {
-        return Err(damaged("the compacted beginning of the log is not complete"));
-    }
-    view.begin(match marks.is_empty() {
-        true => DigestHistory::starting_at(head),
-        false => DigestHistory::resume(head, marks).map_err(damaged)?,
-    });
+    let mut head = restoring.begin(view).map_err(damaged)?;
     for row in transaction.open_table(GROUPS)?.range(head.seq + 1..)? {
         let (first_seq, group) = row?;
         bytes += group.value().len() as u64 + ROW_BYTES;
         let group = Group::decode(first_seq.value(), group.value(), head).map_err(damaged)?;
-        if group.renamed.is_some() {
-            view.begin(DigestHistory::starting_at(group.begins_at(head)));
-        }
-        head = group.head().unwrap_or(head);
-        for (record, digest) in group.records.into_iter().zip(group.digests) {
-            view.replay(record, digest).map_err(damaged)?;
-        }
+        head = view.replay_group(group, head).map_err(damaged)?;
     }
     view.end_replay();
     Ok((head, bytes))

@@ -7,6 +7,7 @@ use crate::clock::Forgotten;
 use crate::digest_history::ForeignPosition;
 use crate::log_view::{HistoryBounds, LogView};
 use crate::provenance::Provenance;
+use crate::store::beginning::Chunk;
 use crate::store::group::EncodedRecord;
 use crate::subject::{Operation, Order, Requester, Source};
 

@@ -1,15 +1,18 @@
 //! The store of the log: groups of records in a digest chain, the compacted beginning before them, and a few notes.
 //!
-//! [`LogStore`] is the interface of a store. [`embedded`] keeps everything in one redb file.
+//! [`LogStore`] is the interface of a store. [`embedded`] keeps everything in one redb file, [`etcd`] on etcd.
 
 pub(crate) mod beginning;
 pub(crate) mod embedded;
+pub(crate) mod etcd;
 pub(crate) mod group;
 mod reserve_file;
 
 use std::fmt::Debug;
 use std::io;
 use std::path::PathBuf;
+
+use credence_etcd::EtcdError;
 
 use crate::clock::Forgotten;
 use crate::digest::Head;
@@ -107,6 +110,26 @@ pub enum StoreError {
         /// The error.
         error: redb::Error,
     },
+    /// etcd has no log there.
+    #[error(
+        "{store} holds no log. If this is a new installation, start one replica once with --init. If a log was here, \
+         restore etcd from a snapshot: starting an empty one would forget every revocation"
+    )]
+    Missing {
+        /// The address.
+        store: String,
+    },
+    /// etcd has a log already.
+    #[error("{store} is already initialised (log {log_id}); start without --init")]
+    Taken {
+        /// The address.
+        store: String,
+        /// Its log.
+        log_id: String,
+    },
+    /// etcd did not answer, or refused.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
     /// The file was closed after an error, and was last opened less than a second ago.
     #[error("{why} (the file is reopened within a second)")]
     Closed {
@@ -121,6 +144,9 @@ pub(crate) enum AppendError {
     /// The log does not have the group.
     #[error(transparent)]
     NotDone(StoreError),
+    /// The log does not end at the position: another replica has appended.
+    #[error("another replica has appended to the log")]
+    Moved,
     /// The log may have the group: [`LogStore::follow`] tells, once it succeeds.
     #[error(transparent)]
     Unknown(StoreError),

@@ -1,0 +1,683 @@
+//! The log on etcd, for replicas that share it.
+//!
+//! ```text
+//! PREFIX/layout                 number of this layout
+//! PREFIX/head                   the last position and the log's name; each commit compares its revision
+//! PREFIX/groups/SEQ             number of the first record -> the group
+//! PREFIX/beginning              position of the cut, and the generation of chunks that counts
+//! PREFIX/chunks/GENERATION/N    a chunk of the compacted beginning
+//! PREFIX/notes                  see `Notes`
+//! ```
+//!
+//! A group is one transaction, which compares the revision of `head`: it is carried out at most once, and only where its
+//! writer knows the whole log. If its outcome is unknown, the same transaction is sent again; then the group at its place
+//! tells whose it is.
+//!
+//! Nothing of etcd's identifies a log, because a restored snapshot has the same ids, members and keys. Positions do, as
+//! in the filters' protocol.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use credence_etcd::api::response_op::Response;
+use credence_etcd::api::{KeyValue, RangeRequest, ResponseOp, TxnRequest, TxnResponse};
+use credence_etcd::{
+    Address, Change, Client, EtcdError, delete_range, has_revision, prefix_end, put, read, read_range,
+};
+use credence_runtime::text::random_hex;
+use credence_wire::v1;
+use credence_wire::v1::record::Subject;
+use prost::Message as _;
+use tokio::runtime::Handle;
+
+use super::beginning::{Beginning, Cut, Restoring};
+use super::group::Group;
+use super::{AppendError, FollowError, LogStore, Notes, StoreError};
+use crate::clock::Forgotten;
+use crate::digest::{Digest, Head};
+use crate::log_id::LogId;
+use crate::log_view::LogView;
+
+/// A log on etcd. Its methods wait for etcd, so they must not be called on the threads of the runtime.
+#[derive(Debug)]
+pub(crate) struct EtcdStore {
+    client: Client,
+    runtime: Handle,
+    address: Address,
+    known: Mutex<Known>,
+}
+
+/// What this replica knows of the store.
+#[derive(Debug)]
+struct Known {
+    log_id: LogId,
+    head: Head,
+    head_revision: i64,
+    notes: Notes,
+    notes_revision: i64,
+    beginning: Head,
+    beginning_revision: i64,
+    /// The groups from this number on may still be there.
+    first_group: u64,
+    bytes: u64,
+    /// The latest groups, as they arrived.
+    latest: BTreeMap<u64, Bytes>,
+    latest_bytes: usize,
+    /// The generation of the chunks that are being written.
+    generation: String,
+    /// The revision up to which changes are known.
+    revision: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct StoredHead {
+    #[prost(uint64, tag = "1")]
+    seq: u64,
+    #[prost(bytes = "vec", tag = "2")]
+    digest: Vec<u8>,
+    #[prost(string, tag = "3")]
+    log_id: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct StoredBeginning {
+    #[prost(message, required, tag = "1")]
+    beginning: Beginning,
+    #[prost(string, tag = "2")]
+    generation: String,
+}
+
+/// Creates a log. A `floor`, in seconds since the Unix epoch, becomes its first record.
+pub(crate) async fn create(
+    client: &Client,
+    address: &Address,
+    log_id: &LogId,
+    floor: Option<i64>,
+) -> Result<(), StoreError> {
+    let start = Head {
+        seq: 0,
+        digest: Digest::start(log_id),
+    };
+    let key = |name: &str| format!("{}{name}", address.prefix);
+    let beginning = StoredBeginning {
+        beginning: Beginning::at(start),
+        generation: String::new(),
+    };
+    let mut head = start;
+    let mut success = vec![
+        put(key(LAYOUT_KEY), LAYOUT.to_string()),
+        put(key(BEGINNING_KEY), beginning.encode_to_vec()),
+        put(key(NOTES_KEY), Notes::default().encode_to_vec()),
+    ];
+    if let Some(issued_up_to) = floor {
+        let floor = v1::Record {
+            subject: Some(Subject::LogFloor(v1::LogFloor { issued_up_to })),
+        };
+        let group = Group::following(start, vec![floor.into()], Vec::new());
+        head = group.head().unwrap_or(start);
+        success.push(put(key(&group_key(group.first_seq)), group.encode()));
+    }
+    success.push(put(key(HEAD_KEY), StoredHead::of(head, log_id).encode_to_vec()));
+    let request = TxnRequest {
+        compare: vec![has_revision(key(HEAD_KEY), 0)],
+        success,
+        failure: vec![read(key(HEAD_KEY))],
+    };
+    let answer = client.transact(request, COMMIT_TIMEOUT).await?;
+    if answer.succeeded {
+        return Ok(());
+    }
+    // An earlier attempt of this one may have created it.
+    let found = answer.responses.iter().find_map(|response| range_of(response).first());
+    let found = found.and_then(|pair| StoredHead::decode(pair.value.clone()).ok());
+    match found {
+        Some(found) if found.log_id == log_id.as_str() => Ok(()),
+        found => Err(StoreError::Taken {
+            store: address.to_string(),
+            log_id: found.map_or_else(String::new, |found| found.log_id),
+        }),
+    }
+}
+
+// === impl EtcdStore ===
+
+impl EtcdStore {
+    /// Opens a log made by [`create`].
+    pub(crate) async fn open(client: Client, address: Address) -> Result<Self, StoreError> {
+        let names = [LAYOUT_KEY, HEAD_KEY, BEGINNING_KEY, NOTES_KEY];
+        let request = TxnRequest {
+            success: names.map(|name| read(format!("{}{name}", address.prefix))).to_vec(),
+            ..TxnRequest::default()
+        };
+        let answer = client.transact(request, READ_TIMEOUT).await?;
+        let store = address.to_string();
+        let damaged = |found: &str| damaged(&address, found);
+        let pair = |index: usize| {
+            answer
+                .responses
+                .get(index)
+                .and_then(|response| range_of(response).first())
+        };
+        let Some(layout) = pair(0) else {
+            return Err(StoreError::Missing { store });
+        };
+        if layout.value != LAYOUT.to_string().as_bytes() {
+            return Err(StoreError::OtherLayout {
+                path: store.into(),
+                found: String::from_utf8_lossy(&layout.value).into_owned(),
+                expected: LAYOUT,
+            });
+        }
+        let (Some(head), Some(beginning), Some(notes)) = (pair(1), pair(2), pair(3)) else {
+            return Err(damaged("a key is missing"));
+        };
+        let (position, log_id) = StoredHead::read(&head.value).ok_or_else(|| damaged("its head cannot be read"))?;
+        let begins = StoredBeginning::decode(beginning.value.clone()).map_err(|_| damaged(NO_BEGINNING))?;
+        let begins = begins.beginning.head().map_err(damaged)?;
+        let known = Known {
+            log_id,
+            head: position,
+            head_revision: head.mod_revision,
+            notes: Notes::decode(notes.value.clone()).map_err(|_| damaged("its notes cannot be read"))?,
+            notes_revision: notes.mod_revision,
+            beginning: begins,
+            beginning_revision: beginning.mod_revision,
+            first_group: 0,
+            bytes: 0,
+            latest: BTreeMap::new(),
+            latest_bytes: 0,
+            generation: String::new(),
+            revision: revision_of(&answer),
+        };
+        Ok(Self {
+            client,
+            runtime: Handle::current(),
+            address,
+            known: Mutex::new(known),
+        })
+    }
+
+    /// Takes changes as they are made, and calls `wake` after each that concerns the log.
+    pub(crate) async fn feed(&self, wake: impl Fn()) -> std::convert::Infallible {
+        loop {
+            let from = self.known().revision + 1;
+            let mut watching = match self.client.watch(self.address.prefix.clone(), from).await {
+                Ok(watching) => watching,
+                Err(error) => {
+                    tracing::debug!(%error, "etcd is not followed; trying again");
+                    tokio::time::sleep(WATCH_AGAIN).await;
+                    continue;
+                }
+            };
+            loop {
+                match watching.changes().await {
+                    Ok(changes) => {
+                        let mut known = self.known();
+                        for change in changes {
+                            known.take(&self.address.prefix, change);
+                        }
+                        drop(known);
+                        wake();
+                    }
+                    Err(error) => {
+                        tracing::info!(%error, "etcd is followed at another member");
+                        // What was missed meanwhile is read from the log itself.
+                        wake();
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Each change is complete before the next statement that could panic.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}{name}", self.address.prefix)
+    }
+
+    fn transact(&self, request: TxnRequest) -> Result<TxnResponse, EtcdError> {
+        self.runtime.block_on(self.client.transact(request, COMMIT_TIMEOUT))
+    }
+
+    /// The pairs from one key up to another, at most `limit`.
+    fn range(&self, first: String, end: Bytes, limit: i64) -> Result<Vec<KeyValue>, EtcdError> {
+        let request = RangeRequest {
+            key: first.into(),
+            range_end: end,
+            limit,
+            ..RangeRequest::default()
+        };
+        let answer = self.runtime.block_on(self.client.range(request, READ_TIMEOUT))?;
+        Ok(answer.kvs)
+    }
+
+    /// Groups that follow a position, from those that arrived last.
+    fn latest_after(&self, after: Head, limit: usize) -> Vec<Group> {
+        let known = self.known();
+        let (mut groups, mut head, mut records) = (Vec::new(), after, 0);
+        while records < limit
+            && let Some(bytes) = known.latest.get(&(head.seq + 1))
+            && let Ok(group) = Group::decode(head.seq + 1, bytes, head)
+        {
+            head = group.head().unwrap_or(head);
+            records += group.records.len();
+            groups.push(group);
+        }
+        groups
+    }
+
+    /// Removes some of what the beginning replaced. Returns whether there is more.
+    fn clear(&self) -> Result<bool, StoreError> {
+        let (first, cut, generation) = {
+            let known = self.known();
+            (known.first_group, known.beginning.seq, known.generation.clone())
+        };
+        let until = (first + CLEARED_GROUPS).min(cut + 1);
+        let mut success = vec![delete_range(self.key(&group_key(first)), self.key(&group_key(until)))];
+        if until > cut {
+            let ours = self.key(&format!("{CHUNKS}{generation}/"));
+            success.push(delete_range(self.key(CHUNKS), ours.clone()));
+            success.push(delete_range(
+                prefix_end(ours.as_bytes()),
+                prefix_end(self.key(CHUNKS).as_bytes()),
+            ));
+        }
+        self.transact(TxnRequest {
+            success,
+            ..TxnRequest::default()
+        })?;
+        self.known().first_group = until;
+        Ok(until <= cut)
+    }
+}
+
+impl LogStore for EtcdStore {
+    fn replay(&self, view: &mut LogView) -> Result<(), StoreError> {
+        let damaged = |found: &str| damaged(&self.address, found);
+        let stored = self.range(self.key(BEGINNING_KEY), Bytes::new(), 1)?;
+        let stored = stored
+            .first()
+            .and_then(|pair| StoredBeginning::decode(pair.value.clone()).ok());
+        let stored = stored.ok_or_else(|| damaged(NO_BEGINNING))?;
+        let mut restoring = Restoring::new(stored.beginning);
+        let mut bytes = 0;
+        let chunks = self.key(&format!("{CHUNKS}{}/", stored.generation));
+        let mut next = chunks.clone();
+        loop {
+            let page = self.range(next, prefix_end(chunks.as_bytes()), PAGE)?;
+            for pair in &page {
+                bytes += pair.value.len() as u64;
+                restoring.chunk(&pair.value, view).map_err(damaged)?;
+            }
+            match page.last() {
+                Some(last) if page.len() as i64 == PAGE => next = after_key(last),
+                _ => break,
+            }
+        }
+        let mut head = restoring.begin(view).map_err(damaged)?;
+        let end = prefix_end(self.key(GROUPS).as_bytes());
+        let mut first_group = None;
+        loop {
+            let page = self.range(self.key(&group_key(head.seq + 1)), end.clone(), PAGE)?;
+            for pair in &page {
+                let first_seq = self
+                    .seq_of(&pair.key)
+                    .ok_or_else(|| damaged("a key that names no group"))?;
+                first_group.get_or_insert(first_seq);
+                bytes += pair.value.len() as u64 + PAIR_BYTES;
+                let group = Group::decode(first_seq, &pair.value, head).map_err(damaged)?;
+                head = view.replay_group(group, head).map_err(damaged)?;
+            }
+            if (page.len() as i64) < PAGE {
+                break;
+            }
+        }
+        view.end_replay();
+        let mut known = self.known();
+        known.first_group = first_group.unwrap_or(head.seq + 1);
+        known.bytes = bytes;
+        Ok(())
+    }
+
+    fn append(&self, after: Head, group: &Group) -> Result<(), AppendError> {
+        let (revision, log_id) = {
+            let known = self.known();
+            if known.head != after {
+                return Err(AppendError::Moved);
+            }
+            (
+                known.head_revision,
+                group.renamed.clone().unwrap_or_else(|| known.log_id.clone()),
+            )
+        };
+        let Some(head) = group.head() else { return Ok(()) };
+        let encoded = Bytes::from(group.encode());
+        let place = self.key(&group_key(group.first_seq));
+        let request = TxnRequest {
+            compare: vec![has_revision(self.key(HEAD_KEY), revision)],
+            success: vec![
+                put(self.key(HEAD_KEY), StoredHead::of(head, &log_id).encode_to_vec()),
+                put(place.clone(), encoded.clone()),
+            ],
+            failure: vec![read(place)],
+        };
+        let answer = match self.transact(request) {
+            Ok(answer) => answer,
+            Err(error @ EtcdError::Unreachable { .. }) => return Err(AppendError::Unknown(error.into())),
+            Err(error) => return Err(AppendError::NotDone(error.into())),
+        };
+        let mut known = self.known();
+        if answer.succeeded {
+            known.note_head(head, log_id, revision_of(&answer));
+            known.remember(group.first_seq, encoded);
+            return Ok(());
+        }
+        // An earlier attempt of this one may have done it.
+        let found = answer.responses.first().and_then(|response| range_of(response).first());
+        match found {
+            Some(found) if found.value == encoded => {
+                known.note_head(head, log_id, found.mod_revision);
+                known.remember(group.first_seq, encoded);
+                Ok(())
+            }
+            _ => Err(AppendError::Moved),
+        }
+    }
+
+    fn follow(&self, after: Head, limit: usize) -> Result<Vec<Group>, FollowError> {
+        if after.seq < self.known().beginning.seq {
+            return Err(FollowError::NotContinued);
+        }
+        let groups = self.latest_after(after, limit);
+        if !groups.is_empty() {
+            return Ok(groups);
+        }
+        let request = TxnRequest {
+            success: vec![
+                read(self.key(HEAD_KEY)),
+                read_range(
+                    self.key(&group_key(after.seq + 1)),
+                    prefix_end(self.key(GROUPS).as_bytes()),
+                    PAGE,
+                ),
+            ],
+            ..TxnRequest::default()
+        };
+        let answer = self.transact(request).map_err(StoreError::from)?;
+        let head = answer.responses.first().and_then(|response| range_of(response).first());
+        let (head, log_id, revision) = head
+            .and_then(|pair| StoredHead::read(&pair.value).map(|(head, log_id)| (head, log_id, pair.mod_revision)))
+            .ok_or_else(|| damaged(&self.address, "its head cannot be read"))?;
+        let (mut groups, mut position) = (Vec::new(), after);
+        for pair in answer.responses.get(1).map(range_of).unwrap_or_default() {
+            let first_seq = self.seq_of(&pair.key).ok_or(FollowError::NotContinued)?;
+            let Ok(group) = Group::decode(first_seq, &pair.value, position) else {
+                return Err(FollowError::NotContinued);
+            };
+            position = group.head().unwrap_or(position);
+            groups.push(group);
+        }
+        if groups.is_empty() && head != after {
+            return Err(FollowError::NotContinued);
+        }
+        self.known().note_head(head, log_id, revision);
+        Ok(groups)
+    }
+
+    fn beginning(&self) -> Head {
+        self.known().beginning
+    }
+
+    fn compact(&self, cut: &mut Cut) -> Result<bool, StoreError> {
+        if !cut.is_moved && cut.head.seq <= self.known().beginning.seq {
+            return Ok(false);
+        }
+        if let Some((index, chunk)) = cut.next_chunk() {
+            if index == 0 {
+                let generation = random_hex().map_err(|error| damaged(&self.address, &error.to_string()))?;
+                self.known().generation = generation;
+            }
+            let generation = self.known().generation.clone();
+            self.transact(TxnRequest {
+                success: vec![put(self.key(&format!("{CHUNKS}{generation}/{index:08}")), chunk)],
+                ..TxnRequest::default()
+            })?;
+            return Ok(true);
+        }
+        if cut.is_moved {
+            return self.clear();
+        }
+        let (revision, generation) = {
+            let known = self.known();
+            (known.beginning_revision, known.generation.clone())
+        };
+        let beginning = StoredBeginning {
+            beginning: cut.beginning(),
+            generation: generation.clone(),
+        };
+        let encoded = Bytes::from(beginning.encode_to_vec());
+        let answer = self.transact(TxnRequest {
+            compare: vec![has_revision(self.key(BEGINNING_KEY), revision)],
+            success: vec![put(self.key(BEGINNING_KEY), encoded.clone())],
+            failure: vec![read(self.key(BEGINNING_KEY))],
+        })?;
+        let found = answer.responses.first().and_then(|response| range_of(response).first());
+        if !answer.succeeded && found.is_none_or(|found| found.value != encoded) {
+            // Another replica was faster.
+            self.transact(TxnRequest {
+                success: vec![delete_range(
+                    self.key(&format!("{CHUNKS}{generation}/")),
+                    prefix_end(self.key(&format!("{CHUNKS}{generation}/")).as_bytes()),
+                )],
+                ..TxnRequest::default()
+            })?;
+            return Ok(false);
+        }
+        cut.is_moved = true;
+        let mut known = self.known();
+        known.beginning = cut.head;
+        known.beginning_revision = found.map_or_else(|| revision_of(&answer), |found| found.mod_revision);
+        known.bytes = known.bytes.saturating_sub(cut.replaced_bytes) + cut.bytes;
+        Ok(true)
+    }
+
+    fn log_id(&self) -> LogId {
+        self.known().log_id.clone()
+    }
+
+    fn notes(&self) -> Notes {
+        self.known().notes
+    }
+
+    /// Merges them with those of the other replicas: no clock goes back, and what may be forgotten stays so.
+    fn write_notes(&self, notes: Notes) -> Result<(), StoreError> {
+        loop {
+            let (revision, merged) = {
+                let known = self.known();
+                (known.notes_revision, known.notes.merged(notes))
+            };
+            let answer = self.transact(TxnRequest {
+                compare: vec![has_revision(self.key(NOTES_KEY), revision)],
+                success: vec![put(self.key(NOTES_KEY), merged.encode_to_vec())],
+                failure: vec![read(self.key(NOTES_KEY))],
+            })?;
+            let mut known = self.known();
+            if answer.succeeded {
+                (known.notes, known.notes_revision) = (merged, revision_of(&answer));
+                return Ok(());
+            }
+            let found = answer.responses.first().and_then(|response| range_of(response).first());
+            let found = found.ok_or_else(|| damaged(&self.address, "its notes are missing"))?;
+            known.notes =
+                Notes::decode(found.value.clone()).map_err(|_| damaged(&self.address, "its notes cannot be read"))?;
+            known.notes_revision = found.mod_revision;
+        }
+    }
+
+    /// Nothing to do: a quorum has each group.
+    fn seal(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.known().bytes
+    }
+}
+
+impl EtcdStore {
+    /// The number in a group's key.
+    fn seq_of(&self, key: &[u8]) -> Option<u64> {
+        seq_in(&self.address.prefix, key)
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    fn note_head(&mut self, head: Head, log_id: LogId, revision: i64) {
+        if revision > self.head_revision {
+            (self.head, self.log_id, self.head_revision) = (head, log_id, revision);
+        }
+    }
+
+    fn remember(&mut self, first_seq: u64, group: Bytes) {
+        let size = group.len();
+        if self.latest.insert(first_seq, group).is_none() {
+            self.latest_bytes += size;
+            self.bytes += size as u64 + PAIR_BYTES;
+        }
+        while self.latest_bytes > LATEST_BYTES
+            && let Some((_, oldest)) = self.latest.pop_first()
+        {
+            self.latest_bytes -= oldest.len();
+        }
+    }
+
+    fn take(&mut self, prefix: &str, change: Change) {
+        self.revision = self.revision.max(change.revision);
+        let Some(value) = change.value else { return };
+        if let Some(first_seq) = seq_in(prefix, &change.key) {
+            self.remember(first_seq, value);
+            return;
+        }
+        let name = change.key.strip_prefix(prefix.as_bytes()).unwrap_or_default();
+        if name == HEAD_KEY.as_bytes() {
+            if let Some((head, log_id)) = StoredHead::read(&value) {
+                self.note_head(head, log_id, change.revision);
+            }
+        } else if name == BEGINNING_KEY.as_bytes() && change.revision > self.beginning_revision {
+            let stored = StoredBeginning::decode(value).ok();
+            if let Some(head) = stored.and_then(|stored| stored.beginning.head().ok()) {
+                (self.beginning, self.beginning_revision) = (head, change.revision);
+            }
+        } else if name == NOTES_KEY.as_bytes()
+            && change.revision > self.notes_revision
+            && let Ok(notes) = Notes::decode(value)
+        {
+            (self.notes, self.notes_revision) = (notes, change.revision);
+        }
+    }
+}
+
+// === impl StoredHead ===
+
+impl StoredHead {
+    fn of(head: Head, log_id: &LogId) -> Self {
+        Self {
+            seq: head.seq,
+            digest: head.digest.as_bytes().to_vec(),
+            log_id: log_id.to_string(),
+        }
+    }
+
+    fn read(bytes: &Bytes) -> Option<(Head, LogId)> {
+        let stored = Self::decode(bytes.clone()).ok()?;
+        let head = Head {
+            seq: stored.seq,
+            digest: Digest::parse(&stored.digest)?,
+        };
+        Some((head, LogId::parse(&stored.log_id)?))
+    }
+}
+
+// === impl Notes ===
+
+impl Notes {
+    /// With those of another replica.
+    fn merged(self, other: Self) -> Self {
+        let later = |a: Option<Forgotten>, b: Option<Forgotten>| match (a, b) {
+            (Some(a), Some(b)) if a.before >= b.before => Some(a),
+            (a, None) => a,
+            (_, b) => b,
+        };
+        Self {
+            clock: self.clock.max(other.clock),
+            forgotten: later(self.forgotten, other.forgotten),
+            leases_ms: self.leases_ms.max(other.leases_ms),
+        }
+    }
+}
+
+fn group_key(first_seq: u64) -> String {
+    format!("{GROUPS}{first_seq:020}")
+}
+
+fn seq_in(prefix: &str, key: &[u8]) -> Option<u64> {
+    let number = key.strip_prefix(prefix.as_bytes())?.strip_prefix(GROUPS.as_bytes())?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+/// The first key after this pair's.
+fn after_key(pair: &KeyValue) -> String {
+    format!("{}\0", String::from_utf8_lossy(&pair.key))
+}
+
+fn range_of(response: &ResponseOp) -> &[KeyValue] {
+    match &response.response {
+        Some(Response::ResponseRange(range)) => &range.kvs,
+        _ => &[],
+    }
+}
+
+fn revision_of(answer: &TxnResponse) -> i64 {
+    answer.header.as_ref().map_or(0, |header| header.revision)
+}
+
+fn damaged(address: &Address, found: &str) -> StoreError {
+    StoreError::Damaged {
+        path: address.to_string().into(),
+        found: found.to_owned(),
+    }
+}
+
+const LAYOUT_KEY: &str = "layout";
+const HEAD_KEY: &str = "head";
+const BEGINNING_KEY: &str = "beginning";
+const NOTES_KEY: &str = "notes";
+const GROUPS: &str = "groups/";
+const CHUNKS: &str = "chunks/";
+/// Changes with the meaning of any key. There is no conversion.
+const LAYOUT: u32 = 1;
+const NO_BEGINNING: &str = "it does not record where the log begins";
+/// Until a commit's outcome is unknown: longer than an election.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(3);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+const WATCH_AGAIN: Duration = Duration::from_millis(20);
+/// Pairs of one read. Each has at most 1.5 MiB, etcd's limit, and mostly far less.
+const PAGE: i64 = 256;
+/// Groups that one transaction removes.
+const CLEARED_GROUPS: u64 = 2_000;
+/// The latest groups in memory.
+const LATEST_BYTES: usize = 8 << 20;
+/// The approximate size of a pair beside its value.
+const PAIR_BYTES: u64 = 96;
+
+#[cfg(test)]
+#[path = "etcd_tests.rs"]
+mod tests;

@@ -1,0 +1,306 @@
+//! Against a real etcd: CREDENCE_ETCD names the folder of its programs.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+use credence_delegation::Thumbprint;
+use credence_etcd::Security;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use super::*;
+use crate::log_view::{HistoryBounds, LogView};
+use crate::store::group::EncodedRecord;
+
+/// One member of etcd, in its own folder.
+struct Member {
+    address: Address,
+    runtime: Runtime,
+    child: Child,
+    _folder: TempDir,
+}
+
+impl Member {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = || {
+            let free = TcpListener::bind("127.0.0.1:0").unwrap();
+            format!("http://{}", free.local_addr().unwrap())
+        };
+        let (clients, peers) = (url(), url());
+        let programs = PathBuf::from(std::env::var_os("CREDENCE_ETCD").expect("CREDENCE_ETCD; run make test"));
+        let child = Command::new(programs.join("etcd"))
+            .args(["--data-dir", folder.path().to_str().unwrap(), "--log-level", "error"])
+            .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
+            .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
+            .args(["--initial-cluster", &format!("default={peers}")])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let address = clients.replace("http://", "etcd://").parse().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        Self {
+            address,
+            runtime,
+            child,
+            _folder: folder,
+        }
+    }
+
+    fn client(&self) -> Client {
+        self.runtime
+            .block_on(async { Client::new(&self.address, Security::default(), 0) })
+            .unwrap()
+    }
+
+    /// Creates a log, once etcd answers.
+    fn create(&self, floor: Option<i64>) -> LogId {
+        let log_id = LogId::random().unwrap();
+        let begun = Instant::now();
+        while let Err(error) = self.runtime.block_on(create(&self.client(), &self.address, &log_id, floor)) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
+        }
+        log_id
+    }
+
+    /// A replica's store, and the view of everything in it.
+    fn open(&self) -> (Arc<EtcdStore>, LogView) {
+        let opened = self.runtime.block_on(EtcdStore::open(self.client(), self.address.clone()));
+        let store = Arc::new(opened.unwrap());
+        let view = read_all(&store);
+        (store, view)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read_all(store: &EtcdStore) -> LogView {
+    let bounds = HistoryBounds {
+        entries: usize::MAX,
+        bytes: usize::MAX,
+    };
+    let mut view = LogView::new(&store.log_id(), bounds);
+    store.replay(&mut view).unwrap();
+    view
+}
+
+/// The next group of this many records, each about another key.
+fn next(view: &LogView, records: u64) -> Group {
+    let head = view.digests.head;
+    let records = (1..=records).map(|nth| nth_key(head.seq + nth)).collect();
+    Group::following(head, records, Vec::new())
+}
+
+fn nth_key(seq: u64) -> EncodedRecord {
+    let mut thumbprint = [0; 32];
+    thumbprint[..8].copy_from_slice(&seq.to_be_bytes());
+    let thumbprint = Thumbprint::from_bytes(thumbprint).to_string();
+    v1::Record {
+        subject: Some(Subject::Key(v1::RevokedKey { thumbprint })),
+    }
+    .into()
+}
+
+fn take(view: &mut LogView, groups: impl IntoIterator<Item = Group>) {
+    for record in groups.into_iter().flat_map(|group| group.records) {
+        view.append(record).unwrap();
+    }
+}
+
+fn raise(store: &EtcdStore, view: &mut LogView, records: u64) {
+    let group = next(view, records);
+    store.append(view.digests.head, &group).unwrap();
+    take(view, [group]);
+}
+
+fn contents(view: &LogView) -> (Head, usize, Option<i64>) {
+    (view.digests.head, view.state.subjects, view.state.log_floor)
+}
+
+#[test]
+fn a_log_is_made_once_and_found_whole_by_every_replica() {
+    let member = Member::start();
+    let log_id = member.create(Some(77));
+    let refused = member.runtime.block_on(create(
+        &member.client(),
+        &member.address,
+        &LogId::random().unwrap(),
+        None,
+    ));
+    assert!(refused.unwrap_err().to_string().contains(log_id.as_str()));
+    let (store, mut view) = member.open();
+    assert_eq!((store.log_id(), contents(&view).2), (log_id, Some(77)));
+    for records in [1, 300, 2] {
+        raise(&store, &mut view, records);
+    }
+    assert_eq!(contents(&member.open().1), contents(&view));
+}
+
+#[test]
+fn a_store_without_a_log_or_with_another_layout_is_refused_with_the_cure() {
+    let member = Member::start();
+    member.create(None);
+    let mut elsewhere = member.address.clone();
+    elsewhere.prefix = "/elsewhere/".to_owned();
+    let open = |address: &Address| member.runtime.block_on(EtcdStore::open(member.client(), address.clone()));
+    let refused = open(&elsewhere).unwrap_err().to_string();
+    assert!(refused.contains("holds no log") && refused.contains("--init"), "{refused}");
+    let (store, _) = member.open();
+    store
+        .transact(TxnRequest {
+            success: vec![put(store.key(LAYOUT_KEY), "7")],
+            ..TxnRequest::default()
+        })
+        .unwrap();
+    let refused = open(&member.address).unwrap_err().to_string();
+    assert!(refused.contains("has layout 7"), "{refused}");
+}
+
+#[test]
+fn only_one_of_two_replicas_appends_at_a_position_and_the_other_follows_it() {
+    let member = Member::start();
+    member.create(None);
+    let (ours, mut our_view) = member.open();
+    let (theirs, mut their_view) = member.open();
+    raise(&ours, &mut our_view, 2);
+    let late = next(&their_view, 1);
+    let after = their_view.digests.head;
+    assert!(matches!(theirs.append(after, &late), Err(AppendError::Moved)));
+    take(&mut their_view, theirs.follow(after, 100).unwrap());
+    assert_eq!(contents(&their_view), contents(&our_view));
+    raise(&theirs, &mut their_view, 1);
+    assert_eq!(contents(&member.open().1), contents(&their_view));
+}
+
+#[test]
+fn a_transaction_that_is_sent_again_is_done_once_even_after_others() {
+    let member = Member::start();
+    member.create(None);
+    let (first, mut view) = member.open();
+    let (again, _) = member.open();
+    let (late, _) = member.open();
+    let (after, group) = (view.digests.head, next(&view, 2));
+    raise(&first, &mut view, 2);
+    again.append(after, &group).unwrap();
+    assert_eq!(member.open().1.digests.head, view.digests.head);
+    raise(&first, &mut view, 1);
+    late.append(after, &group).unwrap();
+    assert_eq!(member.open().1.digests.head, view.digests.head);
+}
+
+#[test]
+fn a_log_is_followed_from_its_own_positions_only() {
+    let member = Member::start();
+    member.create(None);
+    let (store, mut view) = member.open();
+    raise(&store, &mut view, 3);
+    let first = view.digests.head;
+    raise(&store, &mut view, 2);
+    let (follower, _) = member.open();
+    let groups = |after, limit| follower.follow(after, limit).map(|groups| groups.len()).ok();
+    assert_eq!(groups(first, 100), Some(1));
+    assert_eq!(groups(view.digests.head, 100), Some(0));
+    let other = Digest::start(&LogId::random().unwrap());
+    assert_eq!(groups(Head { digest: other, ..first }, 100), None);
+    assert_eq!(groups(Head { seq: 4, ..first }, 100), None, "within a group");
+    assert_eq!(groups(Head { seq: 9, ..first }, 100), None, "beyond the last");
+}
+
+#[test]
+fn a_compacted_log_is_the_same_log() {
+    let member = Member::start();
+    member.create(Some(77));
+    let (store, mut view) = member.open();
+    for _ in 0..3 {
+        raise(&store, &mut view, 200);
+    }
+    let first = Head {
+        seq: 0,
+        digest: Digest::start(&store.log_id()),
+    };
+    let cut = |view: &LogView| Cut::new(view.state.freeze(), view.digests.clone(), store.bytes());
+    for _ in 0..2 {
+        let mut cut = cut(&view);
+        while store.compact(&mut cut).unwrap() {}
+        raise(&store, &mut view, 1);
+        let (reader, found) = member.open();
+        assert_eq!(contents(&found), contents(&view));
+        assert!(matches!(reader.follow(first, 1), Err(FollowError::NotContinued)));
+    }
+    let groups = store.range(store.key(GROUPS), prefix_end(store.key(GROUPS).as_bytes()), 0).unwrap();
+    assert_eq!(groups.len(), 1, "the others are in the chunks");
+    let chunks = store.range(store.key(CHUNKS), prefix_end(store.key(CHUNKS).as_bytes()), 0).unwrap();
+    assert_eq!(chunks.len(), 1, "those of the first compaction are removed");
+}
+
+#[test]
+fn the_slower_of_two_compactions_leaves_nothing_behind() {
+    let member = Member::start();
+    member.create(None);
+    let (ours, mut view) = member.open();
+    raise(&ours, &mut view, 100);
+    let (theirs, their_view) = member.open();
+    let cut = |view: &LogView| Cut::new(view.state.freeze(), view.digests.clone(), 0);
+    let (mut our_cut, mut their_cut) = (cut(&view), cut(&their_view));
+    assert!(theirs.compact(&mut their_cut).unwrap());
+    while ours.compact(&mut our_cut).unwrap() {}
+    assert!(!theirs.compact(&mut their_cut).unwrap());
+    assert_eq!(contents(&member.open().1), contents(&view));
+    let chunks = ours.range(ours.key(CHUNKS), prefix_end(ours.key(CHUNKS).as_bytes()), 0).unwrap();
+    assert_eq!(chunks.len(), 1);
+}
+
+#[test]
+fn notes_of_replicas_are_merged() {
+    let member = Member::start();
+    member.create(None);
+    let (ours, _) = member.open();
+    let (theirs, _) = member.open();
+    let notes = |clock, before| Notes {
+        clock: Some(clock),
+        forgotten: Some(Forgotten { before, clock }),
+        leases_ms: 0,
+    };
+    ours.write_notes(notes(2_000, 900)).unwrap();
+    theirs.write_notes(notes(1_000, 950)).unwrap();
+    let merged = Notes {
+        clock: Some(2_000),
+        ..notes(1_000, 950)
+    };
+    assert_eq!(theirs.notes(), merged);
+    assert_eq!(member.open().0.notes(), merged);
+}
+
+#[test]
+fn a_fed_replica_has_each_group_without_reading() {
+    let member = Member::start();
+    member.create(None);
+    let (ours, mut view) = member.open();
+    let (theirs, mut their_view) = member.open();
+    let (woken, wakes) = std::sync::mpsc::channel();
+    let fed = Arc::clone(&theirs);
+    member.runtime.spawn(async move {
+        let _ = fed.feed(|| drop(woken.send(()))).await;
+    });
+    for _ in 0..20 {
+        raise(&ours, &mut view, 3);
+        while their_view.digests.head != view.digests.head {
+            wakes.recv_timeout(Duration::from_secs(5)).unwrap();
+            let groups = theirs.latest_after(their_view.digests.head, 100);
+            take(&mut their_view, groups);
+        }
+        assert_eq!(theirs.known().head, view.digests.head);
+    }
+}
