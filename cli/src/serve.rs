@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use credence_control_plane::{
-    Config, ControlPlane, EvidenceLimits, IdentityLimits, InitOptions, LogOptions, Running, StartError,
+    Config, ControlPlane, EvidenceLimits, IdentityLimits, InitOptions, LogOptions, Running, StartError, StoreAddress,
+    StoreOptions, StoreSecurity,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::Layer as _;
@@ -142,6 +143,39 @@ pub(crate) struct Serve {
     /// Above it, the log is compacted when a third of it is superseded.
     #[arg(long, value_name = "BYTES", default_value_t = LogOptions::default().compact_above_bytes)]
     compact_above: u64,
+
+    /// etcd that has the log, for several control planes: `etcd://HOST:PORT,HOST:PORT,HOST:PORT/PREFIX`.
+    ///
+    /// Each replica has a data folder of its own, for its ledger. `--max-staleness` is the same for all;
+    /// `--drain-promise` does not apply. `--init` creates the log, once.
+    #[arg(long, value_name = "ADDRESS", env = "CREDENCE_STORE", requires = "secrets")]
+    store: Option<StoreAddress>,
+
+    /// With `--store`: folder with `audit-source-key` and `filter-cache-secret`.
+    ///
+    /// 32 random bytes each, the same for every replica.
+    #[arg(long, value_name = "DIR", requires = "store")]
+    secrets: Option<PathBuf>,
+
+    /// With `--store`: certificate authorities of etcd, PEM. TLS is used.
+    #[arg(long, value_name = "FILE", requires = "store")]
+    store_ca: Option<PathBuf>,
+
+    /// With `--store-ca`: our certificate, PEM.
+    #[arg(long, value_name = "FILE", requires_all = ["store_ca", "store_key"])]
+    store_cert: Option<PathBuf>,
+
+    /// With `--store-cert`: its key, PEM.
+    #[arg(long, value_name = "FILE", requires = "store_cert")]
+    store_key: Option<PathBuf>,
+
+    /// With `--store`: user of etcd.
+    #[arg(long, value_name = "NAME", requires_all = ["store", "store_password_file"])]
+    store_user: Option<String>,
+
+    /// With `--store-user`: file of the password.
+    #[arg(long, value_name = "FILE", requires = "store_user")]
+    store_password_file: Option<PathBuf>,
 
     /// Wait until the data folder is free, then take over.
     ///
@@ -284,6 +318,7 @@ impl Serve {
         if let Some(path) = &self.config {
             config.settings = settings::read(path)?;
         }
+        config.log.store = self.store();
         config.log.init = self.init.then_some(InitOptions { floor: !self.fresh });
         config.log.restored.clone_from(&self.restored);
         config.log.reset_clock = self.reset_clock;
@@ -307,7 +342,24 @@ impl Serve {
         config.log.compact_above_bytes = self.compact_above;
         config.log.max_token_lifetime = self.max_token_lifetime;
         config.standby = self.standby;
+        if config.log.store.is_some() {
+            // The filters of a replica that stops go to another one.
+            config.log.drain_promise = Duration::ZERO;
+        }
         Ok(config)
+    }
+
+    fn store(&self) -> Option<StoreOptions> {
+        let certificate = self.store_cert.clone().zip(self.store_key.clone());
+        Some(StoreOptions {
+            address: self.store.clone()?,
+            security: StoreSecurity {
+                ca: self.store_ca.clone(),
+                certificate,
+                user: self.store_user.clone().zip(self.store_password_file.clone()),
+            },
+            secrets: self.secrets.clone()?,
+        })
     }
 
     /// A token file in the new folder would make it look like a folder in use.

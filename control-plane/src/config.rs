@@ -111,6 +111,14 @@ impl Config {
         let Self {
             log, evidence, limits, ..
         } = self;
+        if log.store.is_some() && !(self.settings.scim.is_empty() && self.settings.security_events.is_empty()) {
+            return Err(SettingsError {
+                place: "scim, security_events".to_owned(),
+                problem: "they keep their data in the data folder, so that replicas (--store) cannot have them yet; \
+                          leave them out, or run one control plane without --store"
+                    .to_owned(),
+            });
+        }
         Field("drain_promise", "at most 10 seconds").within(log.drain_promise, ..=MAX_DRAIN_PROMISE)?;
         Field("max_staleness", "2 to 60 seconds").within(log.max_staleness, MIN_STALENESS..=MAX_STALENESS)?;
         let rotations = Duration::from_secs(1)..=MAX_CACHE_KEY_ROTATION;

@@ -426,7 +426,11 @@ fn note_limits(config: &Config, metrics: &Metrics) {
 /// thread, because the wait has no limit and must not keep the runtime from ending.
 async fn lock_folder(config: &Config) -> Result<FolderLock, StartError> {
     let (taken, lock) = tokio::sync::oneshot::channel();
-    let (path, create, standby) = (config.data_dir.clone(), config.log.init.is_some(), config.standby);
+    let (path, create, standby) = (
+        config.data_dir.clone(),
+        config.log.init.is_some() || config.log.store.is_some(),
+        config.standby,
+    );
     std::thread::Builder::new()
         .name("folder-lock".to_owned())
         .spawn(move || {

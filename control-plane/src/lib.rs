@@ -32,7 +32,7 @@ pub use credence_provisioning::{
 };
 pub use credence_revocation::{
     DataDirError, InitOptions, LogId, LogOptions, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE, MAX_STALENESS,
-    MAX_TOKEN_LIFETIME,
+    MAX_TOKEN_LIFETIME, StoreAddress, StoreOptions, StoreSecurity,
 };
 #[doc(hidden)]
 pub use credence_revocation::{fill_log, fill_log_to_the_brim};

@@ -29,6 +29,7 @@ pub(crate) fn is_final(status: &Status) -> bool {
     matches!(
         status.code(),
         Code::InvalidArgument
+            | Code::NotFound
             | Code::OutOfRange
             | Code::PermissionDenied
             | Code::ResourceExhausted

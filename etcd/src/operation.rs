@@ -17,10 +17,15 @@ pub fn has_revision(key: impl Into<Bytes>, revision: i64) -> Compare {
 }
 
 pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> RequestOp {
+    put_leased(key, value, 0)
+}
+
+/// Puts a pair that goes with the lease; with 0, it stays.
+pub fn put_leased(key: impl Into<Bytes>, value: impl Into<Bytes>, lease: i64) -> RequestOp {
     operation(Request::RequestPut(PutRequest {
         key: key.into(),
         value: value.into(),
-        lease: 0,
+        lease,
     }))
 }
 

@@ -68,6 +68,15 @@ pub enum DataDirError {
         /// One of the names in it.
         found: String,
     },
+    /// A log of its own, and --store was given.
+    #[error(
+        "{path} has a log of its own, and --store names another one. Choose an empty folder for the replica",
+        path = path.display()
+    )]
+    OwnLog {
+        /// The data folder.
+        path: PathBuf,
+    },
     /// Another process holds it, or the system refused to lock it.
     #[error(transparent)]
     Lock(#[from] FolderLockError),
@@ -139,6 +148,28 @@ impl DataDir {
             path: path.to_owned(),
             source_key: read_secret(&log, SOURCE_KEY, RESTORE_SOURCE_KEY)?,
             cache_secret: read_or_make_cache_secret(&log)?,
+            watch: lock.watch(&[LOG, LEDGER, IDENTITY]).map_err(at(path))?,
+            _lock: lock,
+        })
+    }
+
+    /// Opens the folder of a replica, whose log is on etcd: makes what is missing in a locked folder, and reads the
+    /// secrets that all replicas have.
+    pub(crate) fn open_of_replica(lock: FolderLock, secrets: &Path) -> Result<Self, DataDirError> {
+        let path = lock.path();
+        refuse_other_layout(path)?;
+        let state = path.join(LOG).join(STATE);
+        if state.try_exists().map_err(at(&state))? {
+            return Err(DataDirError::OwnLog { path: path.to_owned() });
+        }
+        for name in [LOG, LEDGER, IDENTITY] {
+            durable::create_folder(&path.join(name)).map_err(at(path))?;
+        }
+        let secret = |name| read_secret(secrets, name, MAKE_SECRET);
+        Ok(Self {
+            path: path.to_owned(),
+            source_key: secret(SOURCE_KEY)?,
+            cache_secret: secret(CACHE_SECRET)?,
             watch: lock.watch(&[LOG, LEDGER, IDENTITY]).map_err(at(path))?,
             _lock: lock,
         })
@@ -305,6 +336,7 @@ const RESTORE_SOURCE_KEY: &str = "Restore this file from a backup of this folder
                                   then open audit sources cannot continue, and start again; followers of the event \
                                   stream get a snapshot, and earlier positions count as `claimed`";
 const REMOVE_CACHE_SECRET: &str = "Remove this file: a new one is made, and filters verify chains once more";
+const MAKE_SECRET: &str = "Put 32 random bytes there, the same for every replica: head -c 32 /dev/urandom";
 const LOG: &str = "log";
 const LOG_ASIDE: &str = "log.initialising";
 const STATE: &str = "state.redb";

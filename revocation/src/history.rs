@@ -5,7 +5,7 @@
 //! log, which is compacted only as far as the index is durable. A file that does not continue the log is rebuilt.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -345,6 +345,12 @@ fn sync(database: &Database) -> Result<(), redb::Error> {
     transaction.set_quick_repair(true);
     transaction.commit()?;
     Ok(())
+}
+
+/// The last record in the index at `path`, if there is an index that can be read.
+pub(crate) fn filed_at(path: &Path) -> Option<Head> {
+    let database = database::open_existing(path, CACHE_BYTES).ok()?;
+    database::guarded(|| read_filed(&database)).ok()??.head().ok()
 }
 
 fn read_filed(database: &Database) -> Result<Option<Filed>, redb::Error> {

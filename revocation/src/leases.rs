@@ -6,7 +6,7 @@
 //! difference whether the stream has ended, because its client may be alive. A stream that was never echoed owes
 //! nothing, and neither does a client that does not confirm.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,8 @@ struct Shared {
     table: Mutex<LeaseTable>,
     /// Every filter with a lease has applied the log up to this entry.
     confirmed: watch::Sender<u64>,
+    /// The same, of the filters of this process alone.
+    confirmed_here: watch::Sender<u64>,
     /// Wakes the task that ends leases.
     published: Notify,
     metrics: Arc<Metrics>,
@@ -109,6 +111,12 @@ struct LeaseTable {
     /// The lease into which those beyond `max_ended` are merged, and when it began.
     unattributed: Option<(LeaseId, Instant)>,
     stalls: Stalls,
+    /// How long a filter may be fresh after an echo.
+    lasts: Duration,
+    /// The leases that stand for the filters of other replicas, by the replicas' names, and what follows the replicas.
+    replicas: HashMap<String, LeaseId>,
+    /// Entries that a filter of another replica may lack and still be fresh, and when they were published.
+    unsettled: VecDeque<(u64, Instant)>,
 }
 
 #[derive(Debug)]
@@ -133,6 +141,9 @@ struct Lease {
     is_noted: bool,
     /// The client's node name.
     node: String,
+    /// It stands for the filters of another replica. None of them is fresh without an entry this long after it was
+    /// published.
+    is_replica: bool,
 }
 
 // === impl Leases ===
@@ -152,16 +163,19 @@ impl Leases {
             head,
             max_ended,
             stalls: Stalls::new(max_staleness / 2),
+            lasts: with_allowance(max_staleness),
             ..LeaseTable::default()
         };
         if !earlier_leases.is_zero() {
             table.add_unattributed(0, now + earlier_leases);
         }
         let confirmed = watch::Sender::new(table.confirmed());
+        let confirmed_here = watch::Sender::new(table.confirmed_here());
         Self(Arc::new(Shared {
             max_staleness,
             table: Mutex::new(table),
             confirmed,
+            confirmed_here,
             published: Notify::new(),
             metrics,
         }))
@@ -175,6 +189,18 @@ impl Leases {
     /// The log now ends at `head`, and every stream can read up to it.
     pub(crate) fn publish(&self, head: u64, now: Instant) {
         self.change(|table| table.publish(head, now));
+        self.0.published.notify_one();
+    }
+
+    /// What the filters of this process have applied.
+    pub(crate) fn confirmed_here(&self) -> watch::Receiver<u64> {
+        self.0.confirmed_here.subscribe()
+    }
+
+    /// The other replicas whose filters may be fresh, with what these have applied, as of the entry `observed`. A replica
+    /// that is missing from now on has gone, and its filters may still be fresh.
+    pub(crate) fn follow_replicas(&self, observed: u64, replicas: &BTreeMap<String, u64>, now: Instant) {
+        self.change(|table| table.follow_replicas(observed, replicas, now));
         self.0.published.notify_one();
     }
 
@@ -242,10 +268,12 @@ impl Leases {
     fn change<T>(&self, change: impl FnOnce(&mut LeaseTable) -> T) -> T {
         let mut table = self.table();
         let result = change(&mut table);
-        let confirmed = table.confirmed();
-        self.0
-            .confirmed
-            .send_if_modified(|before| std::mem::replace(before, confirmed) != confirmed);
+        for (of, confirmed) in [
+            (&self.0.confirmed, table.confirmed()),
+            (&self.0.confirmed_here, table.confirmed_here()),
+        ] {
+            of.send_if_modified(|before| std::mem::replace(before, confirmed) != confirmed);
+        }
         result
     }
 
@@ -297,6 +325,68 @@ impl LeaseTable {
             .map_or(self.head, |(applied, _)| self.head.min(*applied))
     }
 
+    /// Without other replicas' filters.
+    fn confirmed_here(&self) -> u64 {
+        let is_ours = |id: &LeaseId| self.leases.get(id).is_some_and(|lease| !lease.is_replica);
+        let first = self.active_by_applied.iter().find(|(_, id)| is_ours(id));
+        first.map_or(self.head, |(applied, _)| self.head.min(*applied))
+    }
+
+    fn follow_replicas(&mut self, observed: u64, replicas: &BTreeMap<String, u64>, now: Instant) {
+        let gone = |(name, _): &(&String, &LeaseId)| *name != FOLLOWING && !replicas.contains_key(*name);
+        let gone: Vec<_> = self
+            .replicas
+            .iter()
+            .filter(gone)
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in gone {
+            if let Some(id) = self.replicas.remove(&name)
+                && let Some(lease) = self.remove(id)
+            {
+                self.add_unattributed(lease.applied, now + self.lasts);
+            }
+        }
+        let following = (FOLLOWING.to_owned(), observed);
+        let applied = replicas.iter().map(|(name, applied)| (name.clone(), *applied));
+        for (name, applied) in applied.chain([following]) {
+            let id = match self.replicas.get(&name) {
+                Some(id) => *id,
+                None => self.add_replica(name, now + REPLICA_LEASE),
+            };
+            self.apply(id, applied);
+        }
+    }
+
+    fn add_replica(&mut self, name: String, over_at: Instant) -> LeaseId {
+        let lease = Lease {
+            client: None,
+            digest: None,
+            applied: 0,
+            over_at: Some(over_at),
+            refused: Some(Arc::default()),
+            is_noted: true,
+            node: String::new(),
+            is_replica: true,
+        };
+        let id = self.next_id();
+        self.active_by_applied.insert((0, id));
+        self.leases.insert(id, lease);
+        self.replicas.insert(name, id);
+        id
+    }
+
+    /// The filters of other replicas that lack an entry are stale by now.
+    fn settle(&mut self, now: Instant) {
+        let lasts = self.lasts;
+        while let Some((seq, _)) = self.unsettled.pop_front_if(|(_, published)| *published + lasts <= now) {
+            let replicas: Vec<_> = self.replicas.values().copied().collect();
+            for id in replicas {
+                self.apply(id, seq);
+            }
+        }
+    }
+
     /// The leases that may be fresh and have not applied the entry `seq`.
     fn laggards(&self, seq: u64) -> impl Iterator<Item = (LeaseId, &Lease)> {
         let behind = self.active_by_applied.range(..(seq, 0));
@@ -312,6 +402,7 @@ impl LeaseTable {
             refused: Some(refused),
             is_noted: false,
             node: start.node,
+            is_replica: false,
         };
         for earlier in start.earlier {
             let Some(id) = self.by_digest.get(&earlier).copied() else {
@@ -350,7 +441,7 @@ impl LeaseTable {
     fn echo(&mut self, id: LeaseId, sent: u64, now: Instant, lasts: Duration) -> Echo {
         // A confirmed revocation stays confirmed. `look` settles what is due, because it knows whether this process was
         // running.
-        let least = self.due.max(self.confirmed());
+        let least = self.due.max(self.confirmed_here());
         let Some(lease) = self.leases.get_mut(&id) else {
             return Echo::Withheld;
         };
@@ -410,6 +501,7 @@ impl LeaseTable {
             refused: None,
             is_noted: true,
             node: String::new(),
+            is_replica: false,
         };
         let id = self.next_id();
         self.active_by_applied.insert((applied, id));
@@ -443,6 +535,9 @@ impl LeaseTable {
             self.looked_at = Some(now);
         }
         self.head = head;
+        if !self.replicas.is_empty() {
+            self.unsettled.push_back((head, now));
+        }
         self.published.push_back(Published {
             seq: head,
             at: now,
@@ -475,6 +570,7 @@ impl LeaseTable {
     fn expire(&mut self, now: Instant) -> HashMap<Client, Stalled> {
         self.excuse(now);
         self.advance_due(now);
+        self.settle(now);
         let is_over = |lease: &Lease| lease.over_at.is_some_and(|over_at| over_at <= now);
         let over: Vec<_> = self
             .leases
@@ -538,16 +634,26 @@ impl LeaseTable {
         }
     }
 
+    /// When the filters of other replicas that lack an entry are stale.
+    fn settles_at(&self, seq: u64) -> Option<Instant> {
+        let found = self.unsettled.iter().find(|(published, _)| *published >= seq);
+        found.map(|(_, published)| *published + self.lasts)
+    }
+
     fn progress(&self, seq: u64, now: Instant) -> Progress {
         let mut unknown = 0;
         let mut left = Duration::ZERO;
-        let mut unattributed = 0;
+        let mut unattributed = self.replicas.len();
         for (_, lease) in self.laggards(seq) {
             match lease.client {
                 Some(_) => unknown += 1,
+                None if lease.is_replica => {}
                 None => unattributed += 1,
             }
-            let over_at = lease.over_at.unwrap_or(now);
+            let over_at = match lease.is_replica {
+                true => self.settles_at(seq).unwrap_or(now),
+                false => lease.over_at.unwrap_or(now),
+            };
             // A lease that is over is ended a moment later, and only then is the revocation confirmed.
             left = left.max(over_at.saturating_duration_since(now).max(EXPIRE_INTERVAL));
         }
@@ -568,6 +674,10 @@ pub(crate) fn with_allowance(duration: Duration) -> Duration {
     duration + duration / 100
 }
 
+/// Of what follows the replicas: an entry is confirmed only once all replicas that were there before it are known.
+const FOLLOWING: &str = "";
+/// Longer than any process runs: such leases end when their replicas go.
+const REPLICA_LEASE: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// How long a client may leave an update unapplied and still be echoed.
 pub(crate) const APPLY_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often lagging streams are checked.

@@ -12,6 +12,7 @@
 //! | `history`, `provenance` | the history of each principal, and where each change comes from |
 //! | `service`, `answer` | the gRPC stream, and its messages |
 //! | `leases`, `stalls` | which filters have applied a revocation, and which clients delayed it |
+//! | `quorum` | what a quorum of replicas' store has |
 //! | `cache_keys` | keys of the filters' shared caches |
 //! | `restored` | backups |
 //! | `data_dir`, `parts` | the files, and how the parts start together |
@@ -40,6 +41,7 @@ mod parts;
 mod plan;
 mod position;
 mod provenance;
+mod quorum;
 mod restored;
 mod service;
 mod snapshot;
@@ -53,6 +55,7 @@ mod writer;
 pub use limits::*;
 
 pub use credence_delegation::Thumbprint;
+pub use credence_etcd::{Address as StoreAddress, Security as StoreSecurity};
 pub use data_dir::{DataDir, DataDirError, take_lock};
 pub use digest_history::ForeignPosition;
 pub use fill::{fill_log, fill_log_to_the_brim};
@@ -62,8 +65,9 @@ pub use log::{Receipt, RevocationLog, RevokeError};
 pub use log_id::LogId;
 pub use log_view::{FellBehind, HistoryBounds, Start};
 pub use metrics::Metrics;
-pub use parts::{LogOptions, OpenLogError, OpenedLog, StartedLog};
+pub use parts::{LogOptions, OpenLogError, OpenedLog, StartedLog, StoreOptions};
 pub use plan::PlanError;
+pub use quorum::NoQuorum;
 pub use restored::RestoreError;
 pub use service::WatchService;
 pub use state::SubjectState;

@@ -12,12 +12,14 @@ use prost::Message as _;
 use tokio::sync::{oneshot, watch};
 
 use crate::clock::Forgetting;
+use crate::digest::Head;
 use crate::digest_history::ForeignPosition;
 use crate::history::{Histories, History, HistoryError};
 use crate::leases::Leases;
 use crate::log_id::LogId;
 use crate::log_view::{FellBehind, LogView, Start};
 use crate::plan::PlanError;
+use crate::quorum::{NoQuorum, Quorum};
 use crate::snapshot::Snapshot;
 use crate::state::SubjectState;
 use crate::status::Knowledge;
@@ -74,6 +76,7 @@ pub(crate) struct Shared {
     pub(crate) view: RwLock<LogView>,
     pub(crate) head: watch::Sender<u64>,
     pub(crate) leases: Leases,
+    pub(crate) quorum: Quorum,
     pub(crate) forgetting: Forgetting,
     pub(crate) histories: Histories,
     /// A recent snapshot, shared by every stream that starts from it, and when it was made.
@@ -133,6 +136,42 @@ impl RevocationLog {
             })?;
         // A writer that stops as planned answers the waiting requests. One that failed does not.
         answered.await.unwrap_or(Err(RevokeError::Unknown))
+    }
+
+    /// The last position.
+    pub(crate) fn position(&self) -> Head {
+        self.shared.read().digests.head
+    }
+
+    /// Checks that a position belongs to this log.
+    pub(crate) fn check(&self, position: &Head) -> Result<(), ForeignPosition> {
+        self.shared
+            .read()
+            .digests
+            .check(position.seq, position.digest.as_bytes())
+    }
+
+    pub(crate) fn quorum(&self) -> &Quorum {
+        &self.shared.quorum
+    }
+
+    /// Resolves once this replica has everything that was acknowledged before the call.
+    pub async fn up_to_date(&self) -> Result<(), NoQuorum> {
+        let quorum = &self.shared.quorum;
+        let (ticket, mut reads, mut head) = (quorum.ask(), quorum.reads(), self.watch_head());
+        loop {
+            let read = *reads.borrow_and_update();
+            if read.covers(ticket, *head.borrow_and_update()) {
+                return Ok(());
+            }
+            if read.is_lost {
+                return Err(NoQuorum);
+            }
+            tokio::select! {
+                changed = reads.changed() => changed.map_err(|_| NoQuorum)?,
+                changed = head.changed() => changed.map_err(|_| NoQuorum)?,
+            }
+        }
     }
 
     /// How a client continues that has applied the log up to `applied`.

@@ -1,8 +1,10 @@
 //! Opens the log in a data folder, and starts all parts that work on it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use credence_etcd::{Address, Client, Security};
 use credence_runtime::client_limits::Places;
 use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::settings::Timeouts;
@@ -10,6 +12,12 @@ use credence_runtime::supervision::{Alarm, BackgroundTask};
 use credence_runtime::threads::Threads;
 use credence_runtime::time::unix_seconds;
 use credence_storage::folder_lock::FolderLock;
+
+use crate::digest_history::ForeignPosition;
+use crate::history::filed_at;
+use crate::quorum::Quorum;
+use crate::store::etcd::{self, EtcdStore};
+use tokio::runtime::Handle;
 
 use crate::cache_keys::CacheKeys;
 use crate::clock::{Forgetting, LogClock};
@@ -29,6 +37,8 @@ use crate::writer::{self, WriterOptions, milliseconds};
 /// The options of the log.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
+    /// Where the log is; in the data folder if absent.
+    pub store: Option<StoreOptions>,
     /// Present to create a log in an empty data folder. The start refuses it if there is a log, and requires it if
     /// there is none: an emptied folder must never pass for a log without revocations.
     pub init: Option<InitOptions>,
@@ -72,6 +82,7 @@ impl Default for LogOptions {
     /// Leases of 5 s, a drain promise of 10 s, daily cache keys, tokens of up to 90 days, and no initialisation.
     fn default() -> Self {
         Self {
+            store: None,
             init: None,
             restored: None,
             reset_clock: false,
@@ -89,6 +100,15 @@ impl Default for LogOptions {
             history_kept: 32,
         }
     }
+}
+
+/// The log of several replicas.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    pub address: Address,
+    pub security: Security,
+    /// The folder with the secrets that all replicas have: `audit-source-key` and `filter-cache-secret`.
+    pub secrets: PathBuf,
 }
 
 /// Why the log cannot be opened or started.
@@ -113,6 +133,8 @@ pub enum OpenLogError {
 pub struct OpenedLog {
     folder: DataDir,
     store: Arc<dyn LogStore>,
+    /// The same, if there are other replicas.
+    shared: Option<Arc<EtcdStore>>,
     view: LogView,
     forgetting: Forgetting,
     /// How long filters of earlier processes may be fresh.
@@ -140,8 +162,17 @@ impl OpenedLog {
     /// Opens the log in a locked folder, and checks all of it.
     pub fn open(lock: FolderLock, options: LogOptions) -> Result<Self, OpenLogError> {
         let begun = Instant::now();
-        let folder = DataDir::open(lock, options.init, unix_seconds())?;
-        let store: Arc<dyn LogStore> = Arc::new(folder.open_store()?);
+        let (folder, shared) = match &options.store {
+            None => (DataDir::open(lock, options.init, unix_seconds())?, None),
+            Some(of_several) => {
+                let folder = DataDir::open_of_replica(lock, &of_several.secrets)?;
+                (folder, Some(open_shared(of_several, &options)?))
+            }
+        };
+        let store: Arc<dyn LogStore> = match &shared {
+            Some(shared) => Arc::<EtcdStore>::clone(shared),
+            None => Arc::new(folder.open_store()?),
+        };
         if let Some(named) = &options.restored {
             restored::declare(&*store, named, unix_seconds())?;
         }
@@ -153,13 +184,21 @@ impl OpenedLog {
         let key = PositionKey::new(folder.source_key(), &store.log_id());
         let mut view = LogView::new(&store.log_id(), options.updates).proving(key);
         store.replay(&mut view)?;
+        if let Some(of_several) = &options.store {
+            check_continues(&view, &folder, of_several, &store.log_id(), options.restored.is_some())?;
+        }
         let showed = LogClock::beginning(notes.clock, unix_seconds(), view.state.last_seen());
         let forgetting = Forgetting {
             clock: LogClock::showing(showed, Instant::now()),
             max_token_lifetime: options.max_token_lifetime.as_secs(),
             forgotten: notes.forgotten,
         };
-        let earlier_leases = Duration::from_millis(notes.leases_ms).min(with_allowance(MAX_STALENESS));
+        let noted = Duration::from_millis(notes.leases_ms).min(with_allowance(MAX_STALENESS));
+        // Of other replicas too, which have left while this one did not run.
+        let earlier_leases = match shared {
+            Some(_) => noted.max(with_allowance(options.max_staleness)),
+            None => noted,
+        };
         let leases_ms = milliseconds(earlier_leases.max(lasting(&options)));
         if leases_ms != notes.leases_ms {
             store.write_notes(Notes { leases_ms, ..notes })?;
@@ -174,6 +213,7 @@ impl OpenedLog {
         Ok(Self {
             folder,
             store,
+            shared,
             view,
             forgetting,
             earlier_leases,
@@ -213,6 +253,10 @@ impl OpenedLog {
             max_subjects: options.max_subjects,
             folder: folder.watch(),
             leases: leases.clone(),
+            quorum: match &self.shared {
+                Some(_) => Quorum::of_several(),
+                None => Quorum::of_one(),
+            },
             leases_from: (self.begun + self.earlier_leases, lasting(&options)),
             forgetting: self.forgetting,
             compact_above: options.compact_above_bytes,
@@ -231,10 +275,13 @@ impl OpenedLog {
             metrics: Arc::clone(metrics),
             foreign: Arc::default(),
         };
-        let tasks: Vec<BackgroundTask> = vec![
-            ("the filters' leases", Box::pin(leases.run())),
+        let mut tasks: Vec<BackgroundTask> = vec![
+            ("the filters' leases", Box::pin(leases.clone().run())),
             ("the rotation of cache keys", Box::pin(cache_keys.rotate())),
         ];
+        if let Some(shared) = self.shared {
+            tasks.extend(replica_tasks(&shared, &log, &leases));
+        }
         let started = StartedLog {
             log,
             watch,
@@ -245,7 +292,91 @@ impl OpenedLog {
     }
 }
 
+/// Opens the log of several replicas; with `init`, creates it.
+fn open_shared(of_several: &StoreOptions, options: &LogOptions) -> Result<Arc<EtcdStore>, OpenLogError> {
+    let StoreOptions { address, security, .. } = of_several;
+    let opening = async {
+        // Replicas begin with different members.
+        let first = getrandom::u32().unwrap_or_default() as usize;
+        let client = Client::new(address, security.clone(), first).map_err(|error| StoreError::Etcd(error.into()))?;
+        if let Some(init) = options.init {
+            let log_id = LogId::random().map_err(StoreError::Random)?;
+            let floor = init.floor.then(unix_seconds);
+            etcd::create(&client, address, &log_id, floor, options.max_staleness).await?;
+        }
+        EtcdStore::open(client, address.clone(), options.max_staleness).await
+    };
+    Ok(Arc::new(Handle::current().block_on(opening)?))
+}
+
+/// The log must have what this replica has seen of it. The index of histories remembers that.
+fn check_continues(
+    view: &LogView,
+    folder: &DataDir,
+    of_several: &StoreOptions,
+    log_id: &LogId,
+    was_restored: bool,
+) -> Result<(), StoreError> {
+    let Some(seen) = filed_at(&folder.histories()).filter(|_| !was_restored) else {
+        return Ok(());
+    };
+    match view.digests.check(seen.seq, seen.digest.as_bytes()) {
+        Ok(()) | Err(ForeignPosition::TooOld { .. }) => Ok(()),
+        Err(ForeignPosition::Ahead { .. } | ForeignPosition::Diverged { .. }) => Err(StoreError::Rewound {
+            store: of_several.address.to_string(),
+            seq: seen.seq,
+            log_id: log_id.to_string(),
+        }),
+    }
+}
+
+/// The work of a replica among others.
+fn replica_tasks(store: &Arc<EtcdStore>, log: &RevocationLog, leases: &Leases) -> Vec<BackgroundTask> {
+    let follow = {
+        let (store, log, leases) = (Arc::clone(store), log.clone(), leases.clone());
+        move || {
+            let (observed, others) = store.others();
+            leases.follow_replicas(observed, &others, Instant::now());
+            log.follow();
+        }
+    };
+    // Before the first revocation.
+    follow();
+    let confirm = {
+        let (store, mut confirmed) = (Arc::clone(store), leases.confirmed_here());
+        async move {
+            loop {
+                let applied = *confirmed.borrow_and_update();
+                if store.confirm(applied).await.is_err() {
+                    tokio::time::sleep(CONFIRM_AGAIN).await;
+                } else if confirmed.changed().await.is_err() {
+                    return;
+                }
+            }
+        }
+    };
+    let (fed, renewed) = (Arc::clone(store), Arc::clone(store));
+    vec![
+        (
+            "the reads of the store",
+            Box::pin(log.quorum().clone().run(Arc::clone(store), log.clone())),
+        ),
+        (
+            "the changes of the store",
+            Box::pin(async move { match fed.feed(follow).await {} }),
+        ),
+        (
+            "the lease of the store",
+            Box::pin(async move { match renewed.renew().await {} }),
+        ),
+        ("the confirmations for other replicas", Box::pin(confirm)),
+    ]
+}
+
 /// How long filters may be fresh once this process has ended.
 fn lasting(options: &LogOptions) -> Duration {
     with_allowance(options.max_staleness.max(options.drain_promise))
 }
+
+/// Between two attempts to tell the other replicas what was applied.
+const CONFIRM_AGAIN: Duration = Duration::from_millis(50);

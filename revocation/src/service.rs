@@ -22,6 +22,7 @@ use crate::leases::{Echo, SecretDigest, StreamLease, StreamStart};
 use crate::log::RevocationLog;
 use crate::log_view::{FellBehind, Start};
 use crate::metrics::Metrics;
+use crate::quorum::{NoQuorum, QuorumRead, Ticket};
 use crate::snapshot::Snapshot;
 use credence_runtime::caller::PeerName;
 use credence_runtime::client_limits::{Client, Places};
@@ -61,6 +62,10 @@ impl StreamMethod for WatchService {
                 "the control plane is stopping; reconnect to its successor",
             ));
         }
+        if self.log.quorum().reads().borrow().is_lost {
+            self.metrics.count_watch_ended(Code::Unavailable);
+            return Err(no_quorum());
+        }
         let peer = request.remote_addr();
         let name = request.extensions().get::<PeerName>().map(|name| name.0.clone());
         let client = Client::new(name.as_deref(), peer.map(|peer| peer.ip()));
@@ -75,6 +80,7 @@ impl StreamMethod for WatchService {
         let (outbox, responses) = outbox(self.phase.clone(), self.timeouts.send);
         let mut stream = WatchStream {
             head: self.log.watch_head(),
+            reads: self.log.quorum().reads(),
             log: self.log.clone(),
             rotations: self.cache_keys.rotations(),
             cache_keys: self.cache_keys.clone(),
@@ -110,6 +116,7 @@ impl StreamMethod for WatchService {
 struct WatchStream {
     log: RevocationLog,
     head: watch::Receiver<u64>,
+    reads: watch::Receiver<QuorumRead>,
     cache_keys: CacheKeys,
     rotations: watch::Receiver<i64>,
     /// The client's node name; empty before its hello.
@@ -267,17 +274,21 @@ impl WatchStream {
             if pulling.is_none() {
                 sent = self.catch_up(sent).await?;
             }
-            if let Some(ping) = withheld.take() {
-                match self.echo(sent) {
+            let read = *self.reads.borrow_and_update();
+            if read.is_lost {
+                return Err(Ended::With(no_quorum()));
+            }
+            if let Some((ping, ticket)) = withheld.take() {
+                match self.echo(read, ticket, sent) {
                     Echo::Granted => {
                         has_echoed = true;
                         self.pong(ping, sent).await?;
                     }
                     Echo::Behind => {
-                        withheld = Some(ping);
+                        withheld = Some((ping, ticket));
                         continue;
                     }
-                    Echo::Withheld => withheld = Some(ping),
+                    Echo::Withheld => withheld = Some((ping, ticket)),
                 }
             }
             tokio::select! {
@@ -303,7 +314,7 @@ impl WatchStream {
                     match (message, &self.lease) {
                         (Some(Incoming::Ping(ping)), _) => match pulling {
                             Some(_) => self.pong(ping.id, self.log.head()).await?,
-                            None => withheld = Some(ping.id),
+                            None => withheld = Some((ping.id, self.log.quorum().ask())),
                         },
                         (Some(Incoming::Pull(pull)), _) => pulling = self.give_chunk(pulling, pull).await?,
                         (Some(Incoming::Applied(applied)), Some(lease)) if applied.seq <= sent => {
@@ -329,6 +340,7 @@ impl WatchStream {
                         return Err(fell_behind());
                     }
                 }
+                read = self.reads.changed() => read.map_err(|_| Ended::Quietly)?,
                 rotated = self.rotations.changed() => {
                     rotated.map_err(|_| Ended::Quietly)?;
                     let keys = self.present_keys();
@@ -340,8 +352,11 @@ impl WatchStream {
         }
     }
 
-    /// Whether a ping is answered now, after the updates up to `sent`.
-    fn echo(&self, sent: u64) -> Echo {
+    /// Whether a ping is answered now, after the updates up to `sent`: a read that began after the ping must cover them.
+    fn echo(&self, read: QuorumRead, ticket: Ticket, sent: u64) -> Echo {
+        if !read.covers(ticket, sent) {
+            return Echo::Withheld;
+        }
         let lease = self.lease.as_ref();
         lease.map_or(Echo::Granted, |lease| lease.echo(sent, Instant::now()))
     }
@@ -422,6 +437,10 @@ fn holds_others_up(left: Duration) -> Status {
          they are refused for {} s more",
         left.as_secs().max(1)
     ))
+}
+
+fn no_quorum() -> Status {
+    Status::unavailable(NoQuorum.to_string())
 }
 
 fn fell_behind() -> Ended {

@@ -30,6 +30,7 @@ use crate::log_view::LogView;
 use crate::metrics::Metrics;
 use crate::plan::{Plan, Room};
 use crate::provenance::Provenance;
+use crate::quorum::Quorum;
 use crate::state::State;
 use crate::store::group::{EncodedRecord, Group};
 use crate::store::{AppendError, FollowError, LogStore, Notes, StoreError};
@@ -42,6 +43,7 @@ pub(crate) struct WriterOptions {
     /// Nothing is acknowledged once this is another folder.
     pub(crate) folder: FolderWatch,
     pub(crate) leases: Leases,
+    pub(crate) quorum: Quorum,
     /// The time from which filters may be fresh for at most this long after the process has ended.
     pub(crate) leases_from: (Instant, Duration),
     pub(crate) forgetting: Forgetting,
@@ -87,6 +89,7 @@ pub(crate) fn start(
         head: watch::Sender::new(view.head()),
         view: RwLock::new(view),
         leases: options.leases,
+        quorum: options.quorum,
         forgetting,
         histories: histories.clone(),
         snapshot: tokio::sync::Mutex::default(),
@@ -314,6 +317,7 @@ impl Writing {
     fn finish(&mut self) {
         note_time(&*self.store, &mut self.forgetting, None);
         self.seal();
+        self.store.leave();
     }
 
     fn seal(&self) {

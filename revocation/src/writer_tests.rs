@@ -40,6 +40,7 @@ impl Running {
         let options = WriterOptions {
             max_subjects: 1_000,
             folder: FolderWatch::of_nothing(),
+            quorum: Quorum::of_one(),
             leases: Leases::new(lasts, Duration::ZERO, view.head(), 9, Arc::clone(&metrics), begun),
             leases_from: (begun, lasts),
             forgetting: Forgetting {

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use super::api::Api;
 use super::problem::{Problem, RETRY_SOON};
 use credence_evidence::SeenDelegation;
-use credence_revocation::{History, HistoryEntry, HistoryError, PrincipalName, Source, SubjectState};
+use credence_revocation::{History, HistoryEntry, HistoryError, NoQuorum, PrincipalName, Source, SubjectState};
 use credence_runtime::caller::Caller;
 use credence_runtime::time::unix_seconds;
 
@@ -66,6 +66,7 @@ async fn look_up(api: &Api, caller: &Caller, name: PrincipalName) -> Result<Json
         let what = ", and may not read about this one's principals";
         return Err(Problem::out_of_scope(caller, what));
     }
+    api.log.up_to_date().await?;
     let history = api.log.history(&name, usize::MAX).await?;
     let state = api.log.principal(&name);
     let live = live(api, &name, state);
@@ -141,6 +142,12 @@ impl PrincipalBody {
             history_complete_from: history.complete_from,
             live_delegations: live,
         }
+    }
+}
+
+impl From<NoQuorum> for Problem {
+    fn from(error: NoQuorum) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()).retry_after(RETRY_SOON)
     }
 }
 

@@ -35,6 +35,7 @@ pub(crate) async fn one(
     let asked = Asked::from_query(query.as_deref())?;
     let question = asked.into_facts(&api.anchors)?;
     check_scope(&question, &caller)?;
+    api.log.up_to_date().await?;
     let skew = u64::from(api.status.max_iat_skew);
     let (verdict, seq) = api.log.read(|log, seq| (question.check_revocation(&log, skew), seq));
     let log_id = api.log.log_id().as_str();
@@ -79,6 +80,7 @@ pub(crate) async fn several(
             tokio::task::yield_now().await;
         }
     }
+    api.log.up_to_date().await?;
     let skew = u64::from(api.status.max_iat_skew);
     let (results, seq) = api.log.read(|log, seq| {
         let results = questions.iter().map(|chain| view(chain.check_revocation(&log, skew)));

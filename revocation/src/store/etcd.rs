@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! PREFIX/layout                 number of this layout
+//! PREFIX/max_staleness_ms       S, which all replicas must agree on
 //! PREFIX/head                   the last position and the log's name; each commit compares its revision
 //! PREFIX/groups/SEQ             number of the first record -> the group
 //! PREFIX/beginning              position of the cut, and the generation of chunks that counts
 //! PREFIX/chunks/GENERATION/N    a chunk of the compacted beginning
 //! PREFIX/notes                  see `Notes`
+//! PREFIX/replicas/NAME          what the replica's filters have applied; goes with the replica's lease of etcd
 //! ```
 //!
 //! A group is one transaction, which compares the revision of `head`: it is carried out at most once, and only where its
@@ -24,7 +26,7 @@ use bytes::Bytes;
 use credence_etcd::api::response_op::Response;
 use credence_etcd::api::{KeyValue, RangeRequest, ResponseOp, TxnRequest, TxnResponse};
 use credence_etcd::{
-    Address, Change, Client, EtcdError, delete_range, has_revision, prefix_end, put, read, read_range,
+    Address, Change, Client, EtcdError, delete_range, has_revision, prefix_end, put, put_leased, read, read_range,
 };
 use credence_runtime::text::random_hex;
 use credence_wire::v1;
@@ -40,12 +42,14 @@ use crate::digest::{Digest, Head};
 use crate::log_id::LogId;
 use crate::log_view::LogView;
 
-/// A log on etcd. Its methods wait for etcd, so they must not be called on the threads of the runtime.
+/// A log on etcd.
 #[derive(Debug)]
 pub(crate) struct EtcdStore {
     client: Client,
     runtime: Handle,
     address: Address,
+    /// The name of this replica.
+    name: String,
     known: Mutex<Known>,
 }
 
@@ -67,8 +71,24 @@ struct Known {
     latest_bytes: usize,
     /// The generation of the chunks that are being written.
     generation: String,
-    /// The revision up to which changes are known.
+    /// The revision up to which changes are known, and the head at that revision.
     revision: i64,
+    observed: u64,
+    /// What the filters of each replica have applied, at that revision.
+    replicas: BTreeMap<String, u64>,
+    /// The lease of this replica's key; 0 if there is none.
+    lease: i64,
+    /// This replica stops, so it registers no more.
+    has_left: bool,
+}
+
+/// What a replica finds that reads the head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Registered {
+    /// The others knew of this replica when the head was read.
+    Before(Head),
+    /// They know of it from now on.
+    Now,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -95,6 +115,7 @@ pub(crate) async fn create(
     address: &Address,
     log_id: &LogId,
     floor: Option<i64>,
+    max_staleness: Duration,
 ) -> Result<(), StoreError> {
     let start = Head {
         seq: 0,
@@ -108,6 +129,7 @@ pub(crate) async fn create(
     let mut head = start;
     let mut success = vec![
         put(key(LAYOUT_KEY), LAYOUT.to_string()),
+        put(key(STALENESS_KEY), max_staleness.as_millis().to_string()),
         put(key(BEGINNING_KEY), beginning.encode_to_vec()),
         put(key(NOTES_KEY), Notes::default().encode_to_vec()),
     ];
@@ -145,14 +167,18 @@ pub(crate) async fn create(
 
 impl EtcdStore {
     /// Opens a log made by [`create`].
-    pub(crate) async fn open(client: Client, address: Address) -> Result<Self, StoreError> {
-        let names = [LAYOUT_KEY, HEAD_KEY, BEGINNING_KEY, NOTES_KEY];
+    pub(crate) async fn open(client: Client, address: Address, max_staleness: Duration) -> Result<Self, StoreError> {
+        let names = [LAYOUT_KEY, HEAD_KEY, BEGINNING_KEY, NOTES_KEY, STALENESS_KEY];
+        let mut success = names.map(|name| read(format!("{}{name}", address.prefix))).to_vec();
+        let replicas = format!("{}{REPLICAS}", address.prefix);
+        success.push(read_range(replicas.clone(), prefix_end(replicas.as_bytes()), 0));
         let request = TxnRequest {
-            success: names.map(|name| read(format!("{}{name}", address.prefix))).to_vec(),
+            success,
             ..TxnRequest::default()
         };
         let answer = client.transact(request, READ_TIMEOUT).await?;
         let store = address.to_string();
+        let name = random_hex().map_err(StoreError::Random)?;
         let damaged = |found: &str| damaged(&address, found);
         let pair = |index: usize| {
             answer
@@ -173,10 +199,19 @@ impl EtcdStore {
         let (Some(head), Some(beginning), Some(notes)) = (pair(1), pair(2), pair(3)) else {
             return Err(damaged("a key is missing"));
         };
+        let theirs = pair(4).and_then(|pair| std::str::from_utf8(&pair.value).ok()?.parse().ok());
+        let theirs: u64 = theirs.ok_or_else(|| damaged("its max_staleness cannot be read"))?;
+        if u128::from(theirs) != max_staleness.as_millis() {
+            return Err(StoreError::OtherStaleness {
+                store,
+                theirs,
+                ours: max_staleness.as_millis().try_into().unwrap_or(u64::MAX),
+            });
+        }
         let (position, log_id) = StoredHead::read(&head.value).ok_or_else(|| damaged("its head cannot be read"))?;
         let begins = StoredBeginning::decode(beginning.value.clone()).map_err(|_| damaged(NO_BEGINNING))?;
         let begins = begins.beginning.head().map_err(damaged)?;
-        let known = Known {
+        let mut known = Known {
             log_id,
             head: position,
             head_revision: head.mod_revision,
@@ -190,11 +225,19 @@ impl EtcdStore {
             latest_bytes: 0,
             generation: String::new(),
             revision: revision_of(&answer),
+            observed: position.seq,
+            replicas: BTreeMap::new(),
+            lease: 0,
+            has_left: false,
         };
+        for pair in answer.responses.get(5).map(range_of).unwrap_or_default() {
+            known.note_replica(&address.prefix, &pair.key, Some(&pair.value));
+        }
         Ok(Self {
             client,
             runtime: Handle::current(),
             address,
+            name,
             known: Mutex::new(known),
         })
     }
@@ -232,9 +275,86 @@ impl EtcdStore {
         }
     }
 
+    /// Reads the head, as a quorum has it, and sees to it that the other replicas know of this one.
+    pub(crate) async fn register(&self, applied: u64) -> Result<Registered, StoreError> {
+        let ours = self.key(&format!("{REPLICAS}{}", self.name));
+        let request = TxnRequest {
+            success: vec![read(self.key(HEAD_KEY)), read(ours)],
+            ..TxnRequest::default()
+        };
+        let answer = self.client.transact(request, HEAD_TIMEOUT).await?;
+        let pair = |index: usize| {
+            answer
+                .responses
+                .get(index)
+                .and_then(|response| range_of(response).first())
+        };
+        let head = pair(0).and_then(|pair| Some((StoredHead::read(&pair.value)?, pair.mod_revision)));
+        let Some(((head, log_id), revision)) = head else {
+            return Err(damaged(&self.address, "its head is missing"));
+        };
+        self.known().note_head(head, log_id, revision);
+        if pair(1).is_some() {
+            return Ok(Registered::Before(head));
+        }
+        if self.known().has_left {
+            return Err(StoreError::Left);
+        }
+        let lease = self.client.grant(REPLICA_SECONDS, HEAD_TIMEOUT).await?;
+        self.known().lease = lease;
+        self.confirm(applied).await?;
+        Ok(Registered::Now)
+    }
+
+    /// Tells the other replicas what the filters of this one have applied.
+    pub(crate) async fn confirm(&self, applied: u64) -> Result<(), StoreError> {
+        let lease = self.known().lease;
+        if lease == 0 {
+            return Err(StoreError::Left);
+        }
+        let ours = self.key(&format!("{REPLICAS}{}", self.name));
+        let request = TxnRequest {
+            success: vec![put_leased(ours, applied.to_string(), lease)],
+            ..TxnRequest::default()
+        };
+        self.client.transact(request, HEAD_TIMEOUT).await?;
+        Ok(())
+    }
+
+    /// Keeps the others aware of this replica. One that is gone registers again with its next read.
+    pub(crate) async fn renew(&self) -> std::convert::Infallible {
+        loop {
+            tokio::time::sleep(RENEW_INTERVAL).await;
+            let lease = self.known().lease;
+            if lease != 0
+                && let Err(error) = self.client.renew(lease, HEAD_TIMEOUT).await
+            {
+                tracing::debug!(%error, "the lease of etcd was not renewed");
+            }
+        }
+    }
+
+    /// The other replicas, and what their filters have applied, as of an entry.
+    pub(crate) fn others(&self) -> (u64, BTreeMap<String, u64>) {
+        let known = self.known();
+        let mut others = known.replicas.clone();
+        others.remove(&self.name);
+        (known.observed, others)
+    }
+
+    /// Whether the log continues under another name.
+    pub(crate) fn is_renamed(&self, log_id: &LogId) -> bool {
+        self.known().log_id != *log_id
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         // Each change is complete before the next statement that could panic.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Also on a thread of the runtime, whose other tasks move to another thread.
+    fn wait<T>(&self, answer: impl Future<Output = T>) -> T {
+        tokio::task::block_in_place(|| self.runtime.block_on(answer))
     }
 
     fn key(&self, name: &str) -> String {
@@ -242,7 +362,7 @@ impl EtcdStore {
     }
 
     fn transact(&self, request: TxnRequest) -> Result<TxnResponse, EtcdError> {
-        self.runtime.block_on(self.client.transact(request, COMMIT_TIMEOUT))
+        self.wait(self.client.transact(request, COMMIT_TIMEOUT))
     }
 
     /// The pairs from one key up to another, at most `limit`.
@@ -253,7 +373,7 @@ impl EtcdStore {
             limit,
             ..RangeRequest::default()
         };
-        let answer = self.runtime.block_on(self.client.range(request, READ_TIMEOUT))?;
+        let answer = self.wait(self.client.range(request, READ_TIMEOUT))?;
         Ok(answer.kvs)
     }
 
@@ -528,6 +648,20 @@ impl LogStore for EtcdStore {
     fn bytes(&self) -> u64 {
         self.known().bytes
     }
+
+    /// The others need not wait for this replica any more, once its filters are stale.
+    fn leave(&self) {
+        let lease = {
+            let mut known = self.known();
+            known.has_left = true;
+            std::mem::take(&mut known.lease)
+        };
+        if lease != 0
+            && let Err(error) = self.wait(self.client.revoke(lease, HEAD_TIMEOUT))
+        {
+            tracing::info!(%error, "the other replicas learn later that this one has ended");
+        }
+    }
 }
 
 impl EtcdStore {
@@ -561,6 +695,7 @@ impl Known {
 
     fn take(&mut self, prefix: &str, change: Change) {
         self.revision = self.revision.max(change.revision);
+        self.note_replica(prefix, &change.key, change.value.as_ref());
         let Some(value) = change.value else { return };
         if let Some(first_seq) = seq_in(prefix, &change.key) {
             self.remember(first_seq, value);
@@ -569,6 +704,7 @@ impl Known {
         let name = change.key.strip_prefix(prefix.as_bytes()).unwrap_or_default();
         if name == HEAD_KEY.as_bytes() {
             if let Some((head, log_id)) = StoredHead::read(&value) {
+                self.observed = head.seq;
                 self.note_head(head, log_id, change.revision);
             }
         } else if name == BEGINNING_KEY.as_bytes() && change.revision > self.beginning_revision {
@@ -581,6 +717,20 @@ impl Known {
             && let Ok(notes) = Notes::decode(value)
         {
             (self.notes, self.notes_revision) = (notes, change.revision);
+        }
+    }
+
+    fn note_replica(&mut self, prefix: &str, key: &[u8], value: Option<&Bytes>) {
+        let name = key
+            .strip_prefix(prefix.as_bytes())
+            .and_then(|key| key.strip_prefix(REPLICAS.as_bytes()));
+        let Some(name) = name.and_then(|name| String::from_utf8(name.to_vec()).ok()) else {
+            return;
+        };
+        let applied = value.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
+        match applied {
+            Some(applied) => drop(self.replicas.insert(name, applied)),
+            None => drop(self.replicas.remove(&name)),
         }
     }
 }
@@ -657,11 +807,18 @@ fn damaged(address: &Address, found: &str) -> StoreError {
 }
 
 const LAYOUT_KEY: &str = "layout";
+const STALENESS_KEY: &str = "max_staleness_ms";
 const HEAD_KEY: &str = "head";
 const BEGINNING_KEY: &str = "beginning";
 const NOTES_KEY: &str = "notes";
 const GROUPS: &str = "groups/";
 const CHUNKS: &str = "chunks/";
+const REPLICAS: &str = "replicas/";
+/// How long a replica that does not renew its lease is waited for, in seconds.
+const REPLICA_SECONDS: i64 = 10;
+const RENEW_INTERVAL: Duration = Duration::from_secs(3);
+/// Until another attempt to read the head, in which two members can be asked.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(1);
 /// Changes with the meaning of any key. There is no conversion.
 const LAYOUT: u32 = 1;
 const NO_BEGINNING: &str = "it does not record where the log begins";

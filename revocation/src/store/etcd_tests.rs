@@ -15,6 +15,8 @@ use super::*;
 use crate::log_view::{HistoryBounds, LogView};
 use crate::store::group::EncodedRecord;
 
+const MAX_STALENESS: Duration = Duration::from_secs(5);
+
 /// One member of etcd, in its own folder.
 struct Member {
     address: Address,
@@ -64,7 +66,10 @@ impl Member {
     fn create(&self, floor: Option<i64>) -> LogId {
         let log_id = LogId::random().unwrap();
         let begun = Instant::now();
-        while let Err(error) = self.runtime.block_on(create(&self.client(), &self.address, &log_id, floor)) {
+        while let Err(error) =
+            self.runtime
+                .block_on(create(&self.client(), &self.address, &log_id, floor, MAX_STALENESS))
+        {
             assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
         }
         log_id
@@ -72,7 +77,9 @@ impl Member {
 
     /// A replica's store, and the view of everything in it.
     fn open(&self) -> (Arc<EtcdStore>, LogView) {
-        let opened = self.runtime.block_on(EtcdStore::open(self.client(), self.address.clone()));
+        let opened = self
+            .runtime
+            .block_on(EtcdStore::open(self.client(), self.address.clone(), MAX_STALENESS));
         let store = Arc::new(opened.unwrap());
         let view = read_all(&store);
         (store, view)
@@ -138,6 +145,7 @@ fn a_log_is_made_once_and_found_whole_by_every_replica() {
         &member.address,
         &LogId::random().unwrap(),
         None,
+        MAX_STALENESS,
     ));
     assert!(refused.unwrap_err().to_string().contains(log_id.as_str()));
     let (store, mut view) = member.open();
@@ -154,9 +162,16 @@ fn a_store_without_a_log_or_with_another_layout_is_refused_with_the_cure() {
     member.create(None);
     let mut elsewhere = member.address.clone();
     elsewhere.prefix = "/elsewhere/".to_owned();
-    let open = |address: &Address| member.runtime.block_on(EtcdStore::open(member.client(), address.clone()));
+    let open = |address: &Address| {
+        member
+            .runtime
+            .block_on(EtcdStore::open(member.client(), address.clone(), MAX_STALENESS))
+    };
     let refused = open(&elsewhere).unwrap_err().to_string();
-    assert!(refused.contains("holds no log") && refused.contains("--init"), "{refused}");
+    assert!(
+        refused.contains("holds no log") && refused.contains("--init"),
+        "{refused}"
+    );
     let (store, _) = member.open();
     store
         .transact(TxnRequest {
@@ -239,9 +254,13 @@ fn a_compacted_log_is_the_same_log() {
         assert_eq!(contents(&found), contents(&view));
         assert!(matches!(reader.follow(first, 1), Err(FollowError::NotContinued)));
     }
-    let groups = store.range(store.key(GROUPS), prefix_end(store.key(GROUPS).as_bytes()), 0).unwrap();
+    let groups = store
+        .range(store.key(GROUPS), prefix_end(store.key(GROUPS).as_bytes()), 0)
+        .unwrap();
     assert_eq!(groups.len(), 1, "the others are in the chunks");
-    let chunks = store.range(store.key(CHUNKS), prefix_end(store.key(CHUNKS).as_bytes()), 0).unwrap();
+    let chunks = store
+        .range(store.key(CHUNKS), prefix_end(store.key(CHUNKS).as_bytes()), 0)
+        .unwrap();
     assert_eq!(chunks.len(), 1, "those of the first compaction are removed");
 }
 
@@ -258,7 +277,9 @@ fn the_slower_of_two_compactions_leaves_nothing_behind() {
     while ours.compact(&mut our_cut).unwrap() {}
     assert!(!theirs.compact(&mut their_cut).unwrap());
     assert_eq!(contents(&member.open().1), contents(&view));
-    let chunks = ours.range(ours.key(CHUNKS), prefix_end(ours.key(CHUNKS).as_bytes()), 0).unwrap();
+    let chunks = ours
+        .range(ours.key(CHUNKS), prefix_end(ours.key(CHUNKS).as_bytes()), 0)
+        .unwrap();
     assert_eq!(chunks.len(), 1);
 }
 
@@ -292,7 +313,7 @@ fn a_fed_replica_has_each_group_without_reading() {
     let (woken, wakes) = std::sync::mpsc::channel();
     let fed = Arc::clone(&theirs);
     member.runtime.spawn(async move {
-        let _ = fed.feed(|| drop(woken.send(()))).await;
+        let _ = fed.feed(|| woken.send(()).unwrap_or_default()).await;
     });
     for _ in 0..20 {
         raise(&ours, &mut view, 3);

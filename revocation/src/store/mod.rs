@@ -56,6 +56,9 @@ pub(crate) trait LogStore: Debug + Send + Sync {
 
     /// The approximate size of the log.
     fn bytes(&self) -> u64;
+
+    /// This process stops as planned, and has written for the last time.
+    fn leave(&self) {}
 }
 
 /// The notes beside the groups, in the same store.
@@ -127,6 +130,39 @@ pub enum StoreError {
         /// Its log.
         log_id: String,
     },
+    /// Another S than the log's.
+    #[error(
+        "the log on {store} has a max_staleness of {theirs} ms, which every replica must have: start with \
+         --max-staleness {theirs}ms, not {ours} ms"
+    )]
+    OtherStaleness {
+        /// The address.
+        store: String,
+        /// In milliseconds.
+        theirs: u64,
+        /// In milliseconds.
+        ours: u64,
+    },
+    /// The store does not continue what this replica had.
+    #[error(
+        "{store} was restored from a snapshot, or is another log: this replica has seen entry {seq}, which the log there \
+         does not have. Revocations would be forgotten. Restore a newer snapshot; or, if there is none, stop all \
+         replicas and start one with --restored {log_id} (docs/operate/backup.md#restore)"
+    )]
+    Rewound {
+        /// The address.
+        store: String,
+        /// The entry.
+        seq: u64,
+        /// The log there.
+        log_id: String,
+    },
+    /// This replica has not registered yet, or stops.
+    #[error("this replica is not registered in the store")]
+    Left,
+    /// The system gave no random bytes.
+    #[error("no randomness for the name of this replica: {0}")]
+    Random(io::Error),
     /// etcd did not answer, or refused.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
