@@ -333,18 +333,13 @@ impl LeaseTable {
     }
 
     fn follow_replicas(&mut self, observed: u64, replicas: &BTreeMap<String, u64>, now: Instant) {
-        let gone = |(name, _): &(&String, &LeaseId)| *name != FOLLOWING && !replicas.contains_key(*name);
-        let gone: Vec<_> = self
-            .replicas
-            .iter()
-            .filter(gone)
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in gone {
-            if let Some(id) = self.replicas.remove(&name)
-                && let Some(lease) = self.remove(id)
+        let over_at = Some(now + self.lasts);
+        for (name, id) in &self.replicas {
+            if name != FOLLOWING
+                && !replicas.contains_key(name)
+                && let Some(lease) = self.leases.get_mut(id)
             {
-                self.add_unattributed(lease.applied, now + self.lasts);
+                lease.over_at = lease.over_at.min(over_at);
             }
         }
         let following = (FOLLOWING.to_owned(), observed);
@@ -352,18 +347,21 @@ impl LeaseTable {
         for (name, applied) in applied.chain([following]) {
             let id = match self.replicas.get(&name) {
                 Some(id) => *id,
-                None => self.add_replica(name, now + REPLICA_LEASE),
+                None => self.add_replica(name),
             };
+            if let Some(lease) = self.leases.get_mut(&id) {
+                lease.over_at = Some(now + REPLICA_LEASE);
+            }
             self.apply(id, applied);
         }
     }
 
-    fn add_replica(&mut self, name: String, over_at: Instant) -> LeaseId {
+    fn add_replica(&mut self, name: String) -> LeaseId {
         let lease = Lease {
             client: None,
             digest: None,
             applied: 0,
-            over_at: Some(over_at),
+            over_at: None,
             refused: Some(Arc::default()),
             is_noted: true,
             node: String::new(),
@@ -580,7 +578,12 @@ impl LeaseTable {
             .collect();
         for id in over {
             self.release(id);
-            if self.leases.get(&id).is_some_and(|lease| lease.refused.is_none()) {
+            self.replicas.retain(|_, replica| *replica != id);
+            if self
+                .leases
+                .get(&id)
+                .is_some_and(|lease| lease.refused.is_none() || lease.is_replica)
+            {
                 self.remove(id);
             }
         }

@@ -556,3 +556,102 @@ async fn waiters_are_notified_once_the_last_filter_has_applied_it() {
     other.apply(seq);
     waiting.await.unwrap();
 }
+
+/// The other replicas, by name, and what their filters have applied.
+fn replicas(applied: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    applied
+        .iter()
+        .map(|(name, applied)| ((*name).to_owned(), *applied))
+        .collect()
+}
+
+#[test]
+fn a_revocation_is_confirmed_when_the_filters_of_every_replica_have_applied_it() {
+    let scene = Scene::new();
+    let stream = scene.fresh("ours");
+    scene
+        .leases
+        .follow_replicas(HEAD, &replicas(&[("a", HEAD), ("b", HEAD)]), scene.now);
+    let seq = scene.publish();
+    stream.apply(seq);
+    assert_eq!(*scene.leases.confirmed_here().borrow(), seq);
+    assert!(!scene.is_confirmed(seq));
+    scene
+        .leases
+        .follow_replicas(seq, &replicas(&[("a", seq), ("b", HEAD)]), scene.now);
+    assert!(!scene.is_confirmed(seq));
+    scene
+        .leases
+        .follow_replicas(seq, &replicas(&[("a", seq), ("b", seq)]), scene.now);
+    assert!(scene.is_confirmed(seq));
+    assert_eq!(
+        (scene.progress(seq).applied, scene.progress(seq).unknown),
+        (1, 0),
+        "our filters"
+    );
+}
+
+#[test]
+fn a_revocation_is_not_confirmed_before_all_replicas_are_known_that_were_there_before_it() {
+    let scene = Scene::new();
+    scene.leases.follow_replicas(HEAD, &replicas(&[]), scene.now);
+    let seq = scene.publish();
+    assert!(!scene.is_confirmed(seq));
+    scene.leases.follow_replicas(seq, &replicas(&[("a", HEAD)]), scene.now);
+    assert!(!scene.is_confirmed(seq));
+    scene.leases.follow_replicas(seq, &replicas(&[("a", seq)]), scene.now);
+    assert!(scene.is_confirmed(seq));
+}
+
+#[test]
+fn a_silent_replica_holds_each_revocation_up_for_one_lease() {
+    let mut scene = Scene::new();
+    scene.leases.follow_replicas(HEAD, &replicas(&[("a", HEAD)]), scene.now);
+    let first = scene.publish();
+    scene.pass(Duration::from_secs(1));
+    let second = scene.publish();
+    let others = replicas(&[("a", HEAD)]);
+    scene.leases.follow_replicas(second, &others, scene.now);
+    scene.pass(LEASE - Duration::from_secs(1) - MOMENT);
+    assert!(!scene.is_confirmed(first));
+    scene.pass(MOMENT + EXPIRE_INTERVAL);
+    assert!(scene.is_confirmed(first) && !scene.is_confirmed(second));
+    assert_eq!(
+        *scene.leases.confirmed_here().borrow(),
+        second,
+        "of ours, none lacks it"
+    );
+    scene.pass(Duration::from_secs(1));
+    assert!(scene.is_confirmed(second));
+}
+
+#[test]
+fn a_replica_that_has_gone_is_waited_for_until_its_filters_are_stale_and_no_longer() {
+    let mut scene = Scene::new();
+    scene.leases.follow_replicas(HEAD, &replicas(&[("a", HEAD)]), scene.now);
+    scene.leases.follow_replicas(HEAD, &replicas(&[]), scene.now);
+    scene.pass(Duration::from_secs(1));
+    let seq = scene.publish();
+    scene.leases.follow_replicas(seq, &replicas(&[]), scene.now);
+    scene.pass(LEASE - Duration::from_secs(1) - MOMENT);
+    assert!(!scene.is_confirmed(seq));
+    scene.pass(MOMENT + EXPIRE_INTERVAL);
+    assert!(scene.is_confirmed(seq));
+    let next = scene.publish();
+    scene.leases.follow_replicas(next, &replicas(&[]), scene.now);
+    assert!(scene.is_confirmed(next));
+}
+
+#[test]
+fn a_replica_that_comes_back_is_waited_for_again() {
+    let mut scene = Scene::new();
+    let there = replicas(&[("a", HEAD)]);
+    scene.leases.follow_replicas(HEAD, &there, scene.now);
+    scene.leases.follow_replicas(HEAD, &replicas(&[]), scene.now);
+    scene.pass(Duration::from_secs(1));
+    scene.leases.follow_replicas(HEAD, &there, scene.now);
+    scene.pass(LEASE);
+    let seq = scene.publish();
+    scene.leases.follow_replicas(seq, &there, scene.now);
+    assert!(!scene.is_confirmed(seq));
+}
