@@ -125,7 +125,8 @@ pub const MAX_MESSAGE_BYTES: usize = 80 * 1024;
 /// The most chunks a snapshot may have: 4 GiB encoded.
 pub const MAX_CHUNKS: u32 = 65_536;
 
-/// The longest silence of a stream; twice `max_staleness` if that is less.
+/// The longest silence of a stream; six tenths of `max_staleness` if that is less. Then enough of the lease is left to
+/// reach another replica.
 pub const MAX_SILENCE: Duration = Duration::from_secs(10);
 
 /// The operator's message if forgotten revocations may matter again.
@@ -603,7 +604,7 @@ impl Watch {
     }
 
     fn max_silence(&self) -> Duration {
-        self.settings.max_staleness.saturating_mul(2).min(MAX_SILENCE)
+        self.settings.max_staleness.mul_f32(0.6).min(MAX_SILENCE)
     }
 }
 

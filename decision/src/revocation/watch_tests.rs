@@ -552,13 +552,14 @@ fn pings_are_sent_at_their_interval() {
 #[test]
 fn an_echo_ahead_of_the_applied_entries_renews_nothing() {
     let mut scene = Scene::in_step(1);
-    scene.wait(5_001);
+    scene.wait(2_900);
     let ping = ping_id(&scene.tick());
     assert_eq!(
         scene.hear(pong(ping, 2)),
         [],
         "the update is in transit, which is not an error"
     );
+    scene.wait(2_101);
     assert!(matches!(scene.freshness(), Freshness::Stale { .. }));
     let second = scene.update(2);
     scene.hear(second);
@@ -822,7 +823,7 @@ fn a_refused_log_is_reported_with_its_fix_and_rarely_retried() {
 #[test]
 fn a_silent_stream_is_reset() {
     let mut scene = Scene::in_step(1);
-    scene.wait(10_001);
+    scene.wait(3_001);
     let actions = scene.tick();
     assert!(
         matches!(&actions[..], [Action::Cancel, Action::Report(notice)] if notice.contains("nothing was received")),
@@ -834,7 +835,7 @@ fn a_silent_stream_is_reset() {
 fn a_stream_that_is_never_welcomed_is_reset() {
     let mut scene = Scene::with_log(0);
     scene.open();
-    scene.wait(10_001);
+    scene.wait(3_001);
     assert_eq!(scene.tick().first(), Some(&Action::Cancel));
 }
 
