@@ -10,6 +10,7 @@ export ENVOY
 export CREDENCE_ENVOY := $(abspath $(ENVOY))
 export CREDENCE_WASM := $(CURDIR)/build/credence-filter.wasm
 export CREDENCE_BIN := $(CURDIR)/target/release/credence
+export CREDENCE_ETCD := $(CURDIR)/.tools/etcd
 
 # CREDENCE_BIN is right only if cargo builds in this folder.
 export CARGO_TARGET_DIR := $(CURDIR)/target
@@ -26,7 +27,7 @@ TESTS := --workspace --lib --bins --tests
 # Two test programs run at a time: many end with a single long test, which keeps one core busy. The tests that compare rates
 # run alone, last. A new test program is in TESTS_OTHER by itself.
 TESTS_ALONE := fairness
-TESTS_BESIDE := documentation faults filter ledger with_control_plane
+TESTS_BESIDE := cluster documentation faults filter ledger with_control_plane
 TESTS_OTHER := $(filter-out $(TESTS_ALONE) $(TESTS_BESIDE),$(sort $(basename $(notdir \
 	$(wildcard */tests/*.rs */*/tests/*.rs) $(patsubst %/main.rs,%,$(wildcard */tests/*/main.rs */*/tests/*/main.rs))))))
 
@@ -39,7 +40,7 @@ SIDE_BY_SIDE := --no-print-directory --jobs=4
 export CARGO_MAKEFLAGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build build-tests test-beside test-other build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell lint-words reference bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-compose lint-systemd lint-istio lint-performance release
+.PHONY: help run test build build-tests test-beside test-other build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell lint-words reference bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-compose lint-systemd lint-istio lint-performance release etcd
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -57,7 +58,7 @@ test: export CARGO_INCREMENTAL ?= 0
 test: export RUST_TEST_THREADS ?= $(shell expr 1 + "$$(nproc)")
 test: rust ## Build all and run every test, end to end against a real Envoy too
 	@scripts/setup-tests.sh
-	@$(MAKE) $(SIDE_BY_SIDE) build-tests neighbour envoy interoperability alerts
+	@$(MAKE) $(SIDE_BY_SIDE) build-tests neighbour envoy interoperability etcd alerts
 	@echo "==> Running the tests: the output of each half appears when it ends"
 	@$(MAKE) $(SIDE_BY_SIDE) --output-sync --keep-going test-other test-beside
 	@cargo test --locked --workspace $(TESTS_ALONE:%=--test %)
@@ -84,6 +85,10 @@ interoperability:
 	@scripts/setup-vectors.sh
 	@scripts/setup-interop.sh python node go sse scim openapi tlog evidence oci \
 		oracles-node oracles-python oracles-go oracles-php oracles-spring >/dev/null
+
+# Without Go, the tests that need it are skipped, and say so.
+etcd:
+	@scripts/setup-etcd.sh >/dev/null || [ $$? = 3 ]
 
 build: rust ## Build the command line tool and control plane: target/release/credence, or target/dist/credence with PROFILE=dist
 	@echo "==> Building credence"

@@ -71,6 +71,29 @@ impl ControlPlane {
         Ok(this)
     }
 
+    /// Another replica of a log on etcd, which these options name, with the operator's token of the first.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn join(program: &Path, folder: &Path, first: &Self, options: &[String]) -> Result<Self, Failure> {
+        std::fs::copy(first.token_file(), token_file(folder)).map_err(Failure::of("copying the operator's token"))?;
+        let [http, grpc] = free_addresses()?;
+        let process = launch(program, folder, http, grpc, (options, &[]), &[])?;
+        let mut this = Self {
+            program: program.to_owned(),
+            folder: folder.to_owned(),
+            http,
+            grpc,
+            log_id: first.log_id.clone(),
+            options: options.to_vec(),
+            environment: Vec::new(),
+            authority: None,
+            process,
+        };
+        this.wait_until_ready()?;
+        Ok(this)
+    }
+
     /// The address of its HTTP API.
     pub fn http(&self) -> SocketAddr {
         self.http

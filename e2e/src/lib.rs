@@ -14,6 +14,7 @@ pub mod command;
 pub mod configuration;
 pub mod control_plane;
 pub mod envoy;
+pub mod etcd;
 pub mod failure;
 pub mod false_clock;
 pub mod forge;

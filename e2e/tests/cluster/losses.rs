@@ -1,0 +1,86 @@
+//! No single loss is noticed, and no revocation is lost.
+
+use std::time::{Duration, Instant};
+
+use credence_e2e::operator::Operator;
+
+use super::{Cluster, MAX_STALENESS, REPLICAS};
+
+#[test]
+fn a_revocation_at_any_replica_holds_in_every_filter() {
+    let Some(mut cluster) = Cluster::start() else { return };
+    let subjects = ["alice", "bob", "carol"];
+    let load = cluster.load_of(&subjects);
+    let raised = subjects.iter().enumerate().map(|(nth, subject)| {
+        let mut operator = Operator::of(cluster.replica(nth)).unwrap();
+        (*subject, operator.raise(subject).unwrap())
+    });
+    let raised: Vec<_> = raised.collect();
+    for (subject, raised) in &raised {
+        load.go_on_beyond(raised.at, subject).unwrap();
+    }
+    let seen = load.finish().unwrap();
+    for (subject, raised) in &raised {
+        seen.assert_no_late_allows(subject, raised.at);
+    }
+    let seqs: Vec<_> = raised.iter().map(|(_, raised)| raised.seq).collect();
+    assert_eq!(seqs, [1, 2, 3]);
+}
+
+#[test]
+fn the_loss_of_any_replica_denies_nothing_and_loses_no_revocation() {
+    let Some(mut cluster) = Cluster::start() else { return };
+    let load = cluster.load_of(&["alice", "bob0", "bob1", "bob2"]);
+    for (nth, subject) in ["bob0", "bob1", "bob2"].iter().enumerate() {
+        cluster.replica(nth).kill().unwrap();
+        let survivor = (nth + 1) % REPLICAS;
+        let mut operator = Operator::of(cluster.replica(survivor)).unwrap();
+        let raised = operator.raise_in_the_end(subject, 3 * MAX_STALENESS).unwrap();
+        load.go_on_beyond(raised.at + MAX_STALENESS, subject).unwrap();
+        cluster.replica(nth).restart().unwrap();
+        load.until_denied(subject, "revoked_principal").unwrap();
+    }
+    load.finish().unwrap().assert_always_allowed("alice");
+}
+
+#[test]
+fn the_loss_of_any_member_of_etcd_denies_nothing() {
+    let Some(mut cluster) = Cluster::start() else { return };
+    let load = cluster.load_of(&["alice", "bob"]);
+    for member in 0..cluster.etcd.len() {
+        cluster.etcd.member(member).kill().unwrap();
+        load.go_on(2 * MAX_STALENESS);
+        cluster.etcd.restart(member).unwrap();
+    }
+    let raised = Operator::of(cluster.replica(0)).unwrap().raise("bob").unwrap();
+    load.go_on_beyond(raised.at, "bob").unwrap();
+    let seen = load.finish().unwrap();
+    seen.assert_always_allowed("alice");
+    seen.assert_no_late_allows("bob", raised.at);
+}
+
+#[test]
+fn without_a_quorum_nothing_is_allowed_for_longer_than_a_lease_and_it_recovers() {
+    let Some(mut cluster) = Cluster::start() else { return };
+    let load = cluster.load_of(&["alice"]);
+    let lost = Instant::now();
+    for member in [0, 1] {
+        cluster.etcd.member(member).suspend().unwrap();
+    }
+    load.until_denied("alice", "stale").unwrap();
+    let denied_after = lost.elapsed();
+    for member in [0, 1] {
+        cluster.etcd.member(member).resume().unwrap();
+    }
+    let back = Instant::now();
+    load.until_allowed("alice").unwrap();
+    let allowed_after = back.elapsed();
+    load.finish().unwrap();
+    let moment = Duration::from_millis(500);
+    assert!(
+        denied_after > MAX_STALENESS - Duration::from_secs(1) - moment,
+        "{denied_after:?}"
+    );
+    assert!(denied_after < MAX_STALENESS + moment, "{denied_after:?}");
+    assert!(allowed_after < Duration::from_secs(3) + moment, "{allowed_after:?}");
+}
