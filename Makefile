@@ -24,10 +24,10 @@ PROFILE ?= release
 # All except the examples, which are programs of benchmarks. Always of the whole workspace, for which cargo has built
 # the dependencies.
 TESTS := --workspace --lib --bins --tests
-# Two test programs run at a time: many end with a single long test, which keeps one core busy. The tests that compare rates
-# run alone, last. A new test program is in TESTS_OTHER by itself.
-TESTS_ALONE := fairness
-TESTS_BESIDE := cluster documentation faults filter ledger with_control_plane
+# Two test programs run at a time: many end with a single long test, which keeps one core busy. The tests that compare rates,
+# and those of a cluster, run alone, last. A new test program is in TESTS_OTHER by itself.
+TESTS_ALONE := cluster fairness
+TESTS_BESIDE := documentation faults filter ledger with_control_plane
 TESTS_OTHER := $(filter-out $(TESTS_ALONE) $(TESTS_BESIDE),$(sort $(basename $(notdir \
 	$(wildcard */tests/*.rs */*/tests/*.rs) $(patsubst %/main.rs,%,$(wildcard */tests/*/main.rs */*/tests/*/main.rs))))))
 

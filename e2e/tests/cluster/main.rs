@@ -4,6 +4,7 @@ mod losses;
 
 use std::fs;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use credence_e2e::artefacts::Artefacts;
@@ -27,11 +28,13 @@ struct Cluster {
     /// The filters' paths to the replicas.
     _links: Vec<Link>,
     _folder: TempDir,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Cluster {
     /// `None` without etcd, which needs Go.
     fn start() -> Option<Self> {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().unwrap();
         let Some(etcd) = Etcd::start(folder.path()).unwrap() else {
             eprintln!("SKIPPED: etcd is not built here, because there is no Go that is new enough");
@@ -68,6 +71,7 @@ impl Cluster {
             etcd,
             _links: links,
             _folder: folder,
+            _alone: alone,
         })
     }
 
@@ -126,3 +130,5 @@ fn reaching(options: StackOptions, others: &[Link]) -> StackOptions {
 }
 
 const REPLICAS: usize = 3;
+/// One cluster at a time: nine processes are enough for a machine with two cores.
+static ALONE: Mutex<()> = Mutex::new(());
