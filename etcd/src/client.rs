@@ -141,7 +141,7 @@ impl Client {
             self.leave(member)?;
             if begun.elapsed() + PAUSE >= within {
                 return Err(EtcdError::Unreachable {
-                    within_ms: within.as_millis(),
+                    within_ms: within.as_millis().try_into().unwrap_or(u64::MAX),
                     member: self.name(member),
                     found,
                 });

@@ -13,7 +13,7 @@ pub enum EtcdError {
          runs and can be reached: etcdctl endpoint status"
     )]
     Unreachable {
-        within_ms: u128,
+        within_ms: u64,
         member: String,
         found: String,
     },

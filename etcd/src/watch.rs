@@ -71,7 +71,7 @@ impl Client {
     fn left(&self, member: usize, found: &str) -> Result<EtcdError, EtcdError> {
         self.leave(member)?;
         Ok(EtcdError::Unreachable {
-            within_ms: ATTEMPT.as_millis(),
+            within_ms: ATTEMPT.as_millis().try_into().unwrap_or(u64::MAX),
             member: self.name(member),
             found: found.to_owned(),
         })

@@ -12,7 +12,7 @@
 //! | `history`, `provenance` | the history of each principal, and where each change comes from |
 //! | `service`, `answer` | the gRPC stream, and its messages |
 //! | `leases`, `stalls` | which filters have applied a revocation, and which clients delayed it |
-//! | `quorum` | what a quorum of replicas' store has |
+//! | `quorum`, `replica` | reads of what a quorum has, and the work of a replica among others |
 //! | `cache_keys` | keys of the filters' shared caches |
 //! | `restored` | backups |
 //! | `data_dir`, `parts` | the files, and how the parts start together |
@@ -42,6 +42,7 @@ mod plan;
 mod position;
 mod provenance;
 mod quorum;
+mod replica;
 mod restored;
 mod service;
 mod snapshot;

@@ -29,6 +29,7 @@ use crate::log_id::LogId;
 use crate::log_view::{HistoryBounds, LogView};
 use crate::metrics::Metrics;
 use crate::position::PositionKey;
+use crate::replica;
 use crate::restored::{self, RestoreError};
 use crate::service::WatchService;
 use crate::store::{LogStore, Notes, StoreError};
@@ -280,7 +281,7 @@ impl OpenedLog {
             ("the rotation of cache keys", Box::pin(cache_keys.rotate())),
         ];
         if let Some(shared) = self.shared {
-            tasks.extend(replica_tasks(&shared, &log, &leases));
+            tasks.extend(replica::tasks(&shared, &log, &leases));
         }
         let started = StartedLog {
             log,
@@ -330,53 +331,7 @@ fn check_continues(
     }
 }
 
-/// The work of a replica among others.
-fn replica_tasks(store: &Arc<EtcdStore>, log: &RevocationLog, leases: &Leases) -> Vec<BackgroundTask> {
-    let follow = {
-        let (store, log, leases) = (Arc::clone(store), log.clone(), leases.clone());
-        move || {
-            let (observed, others) = store.others();
-            leases.follow_replicas(observed, &others, Instant::now());
-            log.follow();
-        }
-    };
-    // Before the first revocation.
-    follow();
-    let confirm = {
-        let (store, mut confirmed) = (Arc::clone(store), leases.confirmed_here());
-        async move {
-            loop {
-                let applied = *confirmed.borrow_and_update();
-                if store.confirm(applied).await.is_err() {
-                    tokio::time::sleep(CONFIRM_AGAIN).await;
-                } else if confirmed.changed().await.is_err() {
-                    return;
-                }
-            }
-        }
-    };
-    let (fed, renewed) = (Arc::clone(store), Arc::clone(store));
-    vec![
-        (
-            "the reads of the store",
-            Box::pin(log.quorum().clone().run(Arc::clone(store), log.clone())),
-        ),
-        (
-            "the changes of the store",
-            Box::pin(async move { match fed.feed(follow).await {} }),
-        ),
-        (
-            "the lease of the store",
-            Box::pin(async move { match renewed.renew().await {} }),
-        ),
-        ("the confirmations for other replicas", Box::pin(confirm)),
-    ]
-}
-
 /// How long filters may be fresh once this process has ended.
 fn lasting(options: &LogOptions) -> Duration {
     with_allowance(options.max_staleness.max(options.drain_promise))
 }
-
-/// Between two attempts to tell the other replicas what was applied.
-const CONFIRM_AGAIN: Duration = Duration::from_millis(50);

@@ -6,13 +6,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
-
-use crate::digest_history::ForeignPosition;
-use crate::log::RevocationLog;
-use crate::store::etcd::{EtcdStore, Registered};
 
 /// Clones share the same reads.
 #[derive(Debug, Clone)]
@@ -30,7 +25,7 @@ struct Shared {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QuorumRead {
     /// The last ticket that was given out before it began.
-    through: u64,
+    pub(crate) through: u64,
     /// The head that it found.
     head: u64,
     /// For too long no read was complete. Filters must go to another replica while they are fresh.
@@ -64,7 +59,7 @@ impl Quorum {
         Self::new(None, u64::MAX)
     }
 
-    /// For a log that [`run`](Self::run) reads.
+    /// For a log that several replicas write.
     pub(crate) fn of_several() -> Self {
         Self::new(Some(AtomicU64::new(0)), 0)
     }
@@ -96,71 +91,35 @@ impl Quorum {
         self.0.read.subscribe()
     }
 
-    /// Reads whenever somebody asks. Ends if the log in the store does not continue ours.
-    pub(crate) async fn run(self, store: Arc<EtcdStore>, log: RevocationLog) {
-        let jitter = Duration::from_millis(u64::from(getrandom::u32().unwrap_or_default() % 300));
-        let mut waiting_since = None;
-        loop {
-            let asked = self
-                .0
-                .tickets
-                .as_ref()
-                .map_or(0, |tickets| tickets.load(Ordering::Acquire));
-            let QuorumRead { through, is_lost, .. } = *self.0.read.borrow();
-            if asked == through && !is_lost {
-                waiting_since = None;
-                self.0.asked.notified().await;
-                continue;
-            }
-            let since = *waiting_since.get_or_insert_with(Instant::now);
-            let ours = log.position();
-            let applied = *log.leases().confirmed_here().borrow();
-            let found = match store.register(applied).await {
-                Ok(Registered::Before(found)) => found,
-                // Read again: until now, the others did not wait for this replica's filters.
-                Ok(Registered::Now) => continue,
-                Err(error) => {
-                    if !is_lost && since.elapsed() > LOST_AFTER + jitter {
-                        tracing::error!(%error, "no quorum of the store answers: filters are sent to other replicas");
-                        self.0.read.send_modify(|read| read.is_lost = true);
-                    }
-                    continue;
-                }
-            };
-            let is_ours = match log.check(&found) {
-                Ok(()) | Err(ForeignPosition::TooOld { .. }) => found.seq >= ours.seq,
-                Err(ForeignPosition::Ahead { .. }) => true,
-                Err(ForeignPosition::Diverged { .. }) => false,
-            };
-            if !is_ours || store.is_renamed(log.log_id()) {
-                tracing::error!(
-                    found = found.seq,
-                    ours = ours.seq,
-                    "the log in the store does not continue this replica's: it was restored from a snapshot, and \
-                     revocations are forgotten. Stop all replicas, and start one with --restored {} \
-                     (docs/operate/backup.md#restore)",
-                    log.log_id()
-                );
-                return;
-            }
-            if found.seq > ours.seq {
-                log.follow();
-            }
-            if is_lost {
-                tracing::info!("a quorum of the store answers again");
-            }
-            waiting_since = None;
-            self.0.read.send_replace(QuorumRead {
-                through: asked,
-                head: found.seq,
-                is_lost: false,
-            });
-        }
+    /// The last ticket that was given out, and the latest read.
+    pub(crate) fn state(&self) -> (u64, QuorumRead) {
+        let asked = self
+            .0
+            .tickets
+            .as_ref()
+            .map_or(0, |tickets| tickets.load(Ordering::Acquire));
+        (asked, *self.0.read.borrow())
+    }
+
+    /// Resolves when somebody has asked since the last call.
+    pub(crate) async fn asked(&self) {
+        self.0.asked.notified().await;
+    }
+
+    /// A read is complete that began when `through` was the last ticket.
+    pub(crate) fn complete(&self, through: u64, head: u64) {
+        self.0.read.send_replace(QuorumRead {
+            through,
+            head,
+            is_lost: false,
+        });
+    }
+
+    /// No read is complete for too long.
+    pub(crate) fn lose(&self) {
+        self.0.read.send_modify(|read| read.is_lost = true);
     }
 }
-
-/// Longer than an election, and short enough for filters to go elsewhere while they are fresh.
-const LOST_AFTER: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests {
