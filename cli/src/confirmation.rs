@@ -152,7 +152,7 @@ impl Filters {
         } = self;
         let left = Duration::from_millis(left_ms).as_secs_f64();
         match unknown {
-            0 => format!("the control plane has just started; confirmed within {left:.1} s"),
+            0 => format!("filters of an earlier or another control plane may be fresh; confirmed within {left:.1} s"),
             _ => format!(
                 "applied by {applied} of {} filters; confirmed within {left:.1} s",
                 applied + unknown
@@ -182,7 +182,7 @@ mod tests {
             ),
             (
                 r#"{"applied":2,"unknown":0,"left_ms":9900}"#,
-                "; not confirmed yet: the control plane has just started; confirmed within 9.9 s",
+                "; not confirmed yet: filters of an earlier or another control plane may be fresh; confirmed within 9.9 s",
             ),
             (
                 r#"{"applied":2,"unknown":0,"left_ms":0}"#,

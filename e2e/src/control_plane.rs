@@ -177,6 +177,16 @@ impl ControlPlane {
         self.process.resume()
     }
 
+    /// Declares that its log was restored from a backup, and serves it under the new name.
+    ///
+    /// # Errors
+    /// If it does not become ready; the error has its last output.
+    pub fn restart_restored(&mut self) -> Result<(), Failure> {
+        let named = self.log_id.clone();
+        self.relaunch(&["--restored", &named])?;
+        self.learn_log_id()
+    }
+
     /// Starts it again, after [`kill`](Self::kill) or [`stop`](Self::stop), with the same folder and addresses.
     ///
     /// # Errors

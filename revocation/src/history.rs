@@ -18,6 +18,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::digest::{Digest, Head};
+use crate::log_id::LogId;
 use crate::metrics::Metrics;
 use crate::provenance::Provenance;
 use crate::store::group::Group;
@@ -283,6 +284,7 @@ impl HistoryIndexer {
             seq,
             digest: digest.as_bytes().to_vec(),
             complete_from: if seq == 0 { 0 } else { seq + 1 },
+            log_id: self.store.log_id().to_string(),
         };
         let transaction = database.begin_write()?;
         insert_filed(&transaction, &filed)?;
@@ -327,6 +329,7 @@ impl HistoryIndexer {
             Some(Head { seq, digest }) => Filed {
                 seq,
                 digest: digest.as_bytes().to_vec(),
+                log_id: self.store.log_id().to_string(),
                 ..filed
             },
             None => filed,
@@ -347,10 +350,11 @@ fn sync(database: &Database) -> Result<(), redb::Error> {
     Ok(())
 }
 
-/// The last record in the index at `path`, if there is an index that can be read.
-pub(crate) fn filed_at(path: &Path) -> Option<Head> {
+/// The last record in the index at `path`, if there is an index of this log that can be read.
+pub(crate) fn filed_at(path: &Path, log_id: &LogId) -> Option<Head> {
     let database = database::open_existing(path, CACHE_BYTES).ok()?;
-    database::guarded(|| read_filed(&database)).ok()??.head().ok()
+    let filed = database::guarded(|| read_filed(&database)).ok()??;
+    filed.head().ok().filter(|_| filed.log_id == log_id.as_str())
 }
 
 fn read_filed(database: &Database) -> Result<Option<Filed>, redb::Error> {
@@ -413,6 +417,9 @@ struct Filed {
     /// From which record on the histories are complete; 0 if nothing is missing.
     #[prost(uint64, tag = "3")]
     complete_from: u64,
+    /// The log's name at that record.
+    #[prost(string, tag = "4")]
+    log_id: String,
 }
 
 // === impl Filed ===

@@ -186,7 +186,7 @@ impl OpenedLog {
         let mut view = LogView::new(&store.log_id(), options.updates).proving(key);
         store.replay(&mut view)?;
         if let Some(of_several) = &options.store {
-            check_continues(&view, &folder, of_several, &store.log_id(), options.restored.is_some())?;
+            check_continues(&view, &folder, of_several, &store.log_id())?;
         }
         let showed = LogClock::beginning(notes.clock, unix_seconds(), view.state.last_seen());
         let forgetting = Forgetting {
@@ -310,15 +310,15 @@ fn open_shared(of_several: &StoreOptions, options: &LogOptions) -> Result<Arc<Et
     Ok(Arc::new(Handle::current().block_on(opening)?))
 }
 
-/// The log must have what this replica has seen of it. The index of histories remembers that.
+/// The log must have what this replica has seen of it, unless it was declared restored since, under another name. The
+/// index of histories remembers both.
 fn check_continues(
     view: &LogView,
     folder: &DataDir,
     of_several: &StoreOptions,
     log_id: &LogId,
-    was_restored: bool,
 ) -> Result<(), StoreError> {
-    let Some(seen) = filed_at(&folder.histories()).filter(|_| !was_restored) else {
+    let Some(seen) = filed_at(&folder.histories(), log_id) else {
         return Ok(());
     };
     match view.digests.check(seen.seq, seen.digest.as_bytes()) {

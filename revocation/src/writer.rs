@@ -189,7 +189,7 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The writer cannot continue: its own plan was refused, its folder is lost, or its file lacks acknowledged records.
+/// The writer cannot continue: its own plan was refused, its folder is lost, or its store lacks acknowledged records.
 #[derive(Debug)]
 struct CannotGoOn;
 
@@ -430,7 +430,12 @@ impl Writing {
                     return Ok(Err(error));
                 }
                 Err(FollowError::NotContinued) => {
-                    return Err(self.give_up("its file lacks acknowledged records".to_owned()));
+                    return Err(self.give_up(format!(
+                        "its store lacks acknowledged records, because it was replaced by an older copy. Serve the \
+                         newest one; or, if it is lost, stop every control plane and start one with --restored {} \
+                         (docs/operate/backup.md#restore)",
+                        self.shared.log_id
+                    )));
                 }
             }
         }

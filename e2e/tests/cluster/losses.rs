@@ -47,7 +47,7 @@ fn the_loss_of_any_replica_denies_nothing_and_loses_no_revocation() {
 fn the_loss_of_any_member_of_etcd_denies_nothing() {
     let Some(mut cluster) = Cluster::start() else { return };
     let load = cluster.load_of(&["alice", "bob"]);
-    for member in 0..cluster.etcd.len() {
+    for member in cluster.etcd.members() {
         cluster.etcd.member(member).kill().unwrap();
         load.go_on(MAX_STALENESS + Duration::from_secs(1));
         cluster.etcd.restart(member).unwrap();

@@ -1,6 +1,7 @@
 //! Three replicas on three members of etcd, and an Envoy that may follow any of them.
 
 mod losses;
+mod restores;
 
 use std::fs;
 use std::path::Path;
