@@ -49,10 +49,18 @@ impl Client {
     /// # Errors
     /// If no server listens there.
     pub fn connect(address: SocketAddr) -> Result<Self, Failure> {
+        Self::connect_for(address, TIMEOUT)
+    }
+
+    /// The same, and waits no longer than this for anything.
+    ///
+    /// # Errors
+    /// If no server listens there.
+    pub fn connect_for(address: SocketAddr, timeout: Duration) -> Result<Self, Failure> {
         let connect = || {
-            let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-            stream.set_read_timeout(Some(TIMEOUT))?;
-            stream.set_write_timeout(Some(TIMEOUT))?;
+            let stream = TcpStream::connect_timeout(&address, timeout)?;
+            stream.set_read_timeout(Some(timeout))?;
+            stream.set_write_timeout(Some(timeout))?;
             stream.set_nodelay(true)?;
             io::Result::Ok(stream)
         };

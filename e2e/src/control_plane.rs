@@ -1,26 +1,66 @@
 //! A real control plane, `credence serve`.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use crate::place::Place;
 use crate::process::Process;
-use crate::{Client, Failure, Reply, Request, ports, tls, waiting};
+use crate::{Client, Failure, Reply, Request, tls, waiting};
 
 /// A control plane with its folder and its addresses, running or not; killed when dropped.
 #[derive(Debug)]
 pub struct ControlPlane {
     program: PathBuf,
     folder: PathBuf,
-    http: SocketAddr,
-    grpc: SocketAddr,
+    site: Site,
     log_id: String,
     options: Vec<String>,
     environment: Vec<(String, String)>,
     /// The CA of its HTTP API's certificate; `None` if the API has no TLS.
     authority: Option<PathBuf>,
     process: Process,
+}
+
+/// Where a control plane serves.
+#[derive(Debug, Clone)]
+pub struct Site {
+    /// Where it runs.
+    pub place: Place,
+    /// Of its HTTP API.
+    pub http: SocketAddr,
+    /// For filters.
+    pub grpc: SocketAddr,
+}
+
+/// A further replica of a log on etcd.
+#[derive(Debug)]
+pub struct Replica<'a> {
+    /// The `credence` program.
+    pub program: &'a Path,
+    /// The folder of its data and output.
+    pub folder: &'a Path,
+    /// Options of `credence serve`.
+    pub options: &'a [String],
+    /// Further environment variables.
+    pub environment: &'a [(String, String)],
+    /// Where it serves.
+    pub site: Site,
+}
+
+impl Site {
+    /// Free addresses there.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn at(place: Place) -> Result<Self, Failure> {
+        Ok(Self {
+            http: place.free_address()?,
+            grpc: place.free_address()?,
+            place,
+        })
+    }
 }
 
 impl ControlPlane {
@@ -45,21 +85,28 @@ impl ControlPlane {
         environment: &[(String, String)],
         authority: Option<PathBuf>,
     ) -> Result<Self, Failure> {
-        let [http, grpc] = free_addresses()?;
+        let site = Site::at(Place::default())?;
+        Self::start_at(site, program, folder, options, environment, authority)
+    }
+
+    /// The same there.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_at(
+        site: Site,
+        program: &Path,
+        folder: &Path,
+        options: &[String],
+        environment: &[(String, String)],
+        authority: Option<PathBuf>,
+    ) -> Result<Self, Failure> {
         let environment = environment.to_vec();
-        let process = launch(
-            program,
-            folder,
-            http,
-            grpc,
-            (options, &environment),
-            &["--init", "--fresh"],
-        )?;
+        let process = launch(program, folder, &site, (options, &environment), &["--init", "--fresh"])?;
         let mut this = Self {
             program: program.to_owned(),
             folder: folder.to_owned(),
-            http,
-            grpc,
+            site,
             log_id: String::new(),
             options: options.to_vec(),
             environment,
@@ -71,22 +118,27 @@ impl ControlPlane {
         Ok(this)
     }
 
-    /// Another replica of a log on etcd, which these options name, with the operator's token of the first.
+    /// Another replica of a log on etcd, which the options name, with the operator's token of the first.
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn join(program: &Path, folder: &Path, first: &Self, options: &[String]) -> Result<Self, Failure> {
+    pub fn join(replica: Replica<'_>, first: &Self) -> Result<Self, Failure> {
+        let Replica {
+            program,
+            folder,
+            options,
+            environment,
+            site,
+        } = replica;
         std::fs::copy(first.token_file(), token_file(folder)).map_err(Failure::of("copying the operator's token"))?;
-        let [http, grpc] = free_addresses()?;
-        let process = launch(program, folder, http, grpc, (options, &[]), &[])?;
+        let process = launch(program, folder, &site, (options, environment), &[])?;
         let mut this = Self {
             program: program.to_owned(),
             folder: folder.to_owned(),
-            http,
-            grpc,
+            site,
             log_id: first.log_id.clone(),
             options: options.to_vec(),
-            environment: Vec::new(),
+            environment: environment.to_vec(),
             authority: None,
             process,
         };
@@ -96,12 +148,12 @@ impl ControlPlane {
 
     /// The address of its HTTP API.
     pub fn http(&self) -> SocketAddr {
-        self.http
+        self.site.http
     }
 
     /// The address that filters connect to.
     pub fn grpc(&self) -> SocketAddr {
-        self.grpc
+        self.site.grpc
     }
 
     /// The id of the log that filters pin.
@@ -117,7 +169,7 @@ impl ControlPlane {
     /// The HTTP API's address as the `credence` command takes it.
     pub fn url(&self) -> String {
         let scheme = if self.authority.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}", self.http)
+        format!("{scheme}://{}", self.site.http)
     }
 
     /// The options with which a `credence` command connects to it.
@@ -135,8 +187,8 @@ impl ControlPlane {
     /// If there is no reply.
     pub fn send(&self, request: &Request) -> Result<Reply, Failure> {
         match &self.authority {
-            Some(_) => tls::send(self.http, None, request),
-            None => Client::connect(self.http)?.send(request),
+            Some(_) => tls::send(self.site.http, None, request),
+            None => Client::connect(self.site.http)?.send(request),
         }
     }
 
@@ -217,13 +269,21 @@ impl ControlPlane {
     /// # Errors
     /// If it does not become ready; the error has its last output.
     pub fn restart_elsewhere(&mut self) -> Result<(), Failure> {
-        [self.http, self.grpc] = free_addresses()?;
+        self.site = Site::at(self.site.place.clone())?;
         self.relaunch(&[])
     }
 
     /// Sets the program for the next start, such as another version.
     pub fn upgrade_to(&mut self, program: &Path) {
         program.clone_into(&mut self.program);
+    }
+
+    /// Whether it has ended by itself.
+    ///
+    /// # Errors
+    /// If the process status cannot be read.
+    pub fn has_ended(&mut self) -> Result<bool, Failure> {
+        Ok(self.process.ended()?.is_some())
     }
 
     /// Whether it ends by itself within this time.
@@ -248,7 +308,7 @@ impl ControlPlane {
     /// # Errors
     /// If the control plane does not answer.
     pub fn metric(&self, name: &str) -> Result<f64, Failure> {
-        let page = Client::connect(self.http)?.send(&Request::get("/metrics"))?.text();
+        let page = Client::connect(self.site.http)?.send(&Request::get("/metrics"))?.text();
         let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         Ok(value.and_then(|value| value.parse().ok()).unwrap_or_default())
     }
@@ -265,7 +325,7 @@ impl ControlPlane {
 
     fn launch_again(&mut self, more: &[&str]) -> Result<(), Failure> {
         let settings = (&self.options[..], &self.environment[..]);
-        self.process = launch(&self.program, &self.folder, self.http, self.grpc, settings, more)?;
+        self.process = launch(&self.program, &self.folder, &self.site, settings, more)?;
         Ok(())
     }
 
@@ -295,12 +355,11 @@ impl ControlPlane {
 fn launch(
     program: &Path,
     folder: &Path,
-    http: SocketAddr,
-    grpc: SocketAddr,
+    site: &Site,
     (options, environment): (&[String], &[(String, String)]),
     more: &[&str],
 ) -> Result<Process, Failure> {
-    let mut command = Command::new(program);
+    let mut command = site.place.command(program);
     command
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .arg("serve")
@@ -310,12 +369,8 @@ fn launch(
         .arg(data_dir(folder))
         .arg("--operator-token-file")
         .arg(token_file(folder))
-        .args(["--http", &http.to_string(), "--grpc", &grpc.to_string()]);
+        .args(["--http", &site.http.to_string(), "--grpc", &site.grpc.to_string()]);
     Process::start("the control plane", &mut command, &folder.join("control-plane.log"))
-}
-
-fn free_addresses() -> Result<[SocketAddr; 2], Failure> {
-    Ok([ports::free()?, ports::free()?].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))))
 }
 
 fn data_dir(folder: &Path) -> PathBuf {

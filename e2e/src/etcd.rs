@@ -1,21 +1,35 @@
 //! A real etcd cluster of three members.
 
+use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::place::Place;
 use crate::process::Process;
-use crate::{Client, Failure, Request, ports, waiting};
+use crate::small_disk::SmallDisk;
+use crate::{Client, Failure, Request, waiting};
 
-/// Three members on this machine, each with its own folder.
+/// Three members, each with its own folder.
 #[derive(Debug)]
 pub struct Etcd {
     programs: PathBuf,
     folder: PathBuf,
-    /// The ports for clients and for the other members.
-    ports: Vec<(u16, u16)>,
+    sites: Vec<Site>,
     members: Vec<Process>,
     /// How often it was restored; each time into new folders.
     restores: usize,
+}
+
+/// Where a member serves.
+#[derive(Debug)]
+struct Site {
+    place: Place,
+    /// Its addresses for clients and for the other members.
+    client: SocketAddr,
+    peer: SocketAddr,
+    /// The disk of its data, if it is a small one.
+    disk: Option<SmallDisk>,
 }
 
 impl Etcd {
@@ -24,20 +38,42 @@ impl Etcd {
     /// # Errors
     /// If a member does not become healthy.
     pub fn start(folder: &Path) -> Result<Option<Self>, Failure> {
+        Self::start_at(folder, vec![Place::default(); MEMBERS], None)
+    }
+
+    /// The same with a member at each of these places. The data of the last is on a disk of so many MiB, if the system
+    /// allows it.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_at(folder: &Path, places: Vec<Place>, disk_mib: Option<u32>) -> Result<Option<Self>, Failure> {
         let programs = std::env::var_os("CREDENCE_ETCD")
             .ok_or_else(|| Failure::new("CREDENCE_ETCD is not set: run `make test`"))?;
         let programs = PathBuf::from(programs);
         if !programs.join("etcd").is_file() {
             return Ok(None);
         }
-        let ports = (0..MEMBERS).map(|_| Ok((ports::free()?, ports::free()?)));
+        let site = |place: Place| {
+            Ok(Site {
+                client: place.free_address()?,
+                peer: place.free_address()?,
+                place,
+                disk: None,
+            })
+        };
         let mut etcd = Self {
             programs,
             folder: folder.to_owned(),
-            ports: ports.collect::<Result<_, Failure>>()?,
+            sites: places.into_iter().map(site).collect::<Result<_, Failure>>()?,
             members: Vec::new(),
             restores: 0,
         };
+        if let Some(mib) = disk_mib {
+            let last = MEMBERS - 1;
+            let data = etcd.data(last);
+            fs::create_dir(&data).map_err(Failure::of("making a folder for etcd"))?;
+            etcd.sites[last].disk = SmallDisk::over(&data, mib, folder)?;
+        }
         for member in 0..MEMBERS {
             let process = etcd.launch(member)?;
             etcd.members.push(process);
@@ -49,11 +85,7 @@ impl Etcd {
     /// The store's address, as `credence serve` takes it.
     #[must_use]
     pub fn address(&self) -> String {
-        let members: Vec<_> = self
-            .ports
-            .iter()
-            .map(|(client, _)| format!("127.0.0.1:{client}"))
-            .collect();
+        let members: Vec<_> = self.sites.iter().map(|site| site.client.to_string()).collect();
         format!("etcd://{}", members.join(","))
     }
 
@@ -67,13 +99,47 @@ impl Etcd {
         &mut self.members[member]
     }
 
+    /// Where a member runs.
+    pub fn place(&self, member: usize) -> &Place {
+        &self.sites[member].place
+    }
+
+    /// The disk of the last member's data, if it is a small one.
+    pub fn small_disk(&self) -> Option<&SmallDisk> {
+        self.sites.last().and_then(|site| site.disk.as_ref())
+    }
+
+    /// The member that leads, as it says itself.
+    ///
+    /// # Errors
+    /// If none does.
+    pub fn leader(&self) -> Result<usize, Failure> {
+        waiting::until("a leader of etcd", || {
+            let leads = |member: &usize| {
+                let page = Client::connect(self.sites[*member].client)
+                    .and_then(|mut client| client.send(&Request::get("/metrics")));
+                page.is_ok_and(|page| page.text().lines().any(|line| line == "etcd_server_is_leader 1"))
+            };
+            Ok(self.members().find(leads))
+        })
+    }
+
     /// Starts a member again that was killed or stopped.
     ///
     /// # Errors
     /// If it does not become healthy.
     pub fn restart(&mut self, member: usize) -> Result<(), Failure> {
-        self.members[member] = self.launch(member)?;
+        self.restart_and_not_wait(member)?;
         self.wait_until_healthy(member)
+    }
+
+    /// The same, but does not wait.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn restart_and_not_wait(&mut self, member: usize) -> Result<(), Failure> {
+        self.members[member] = self.launch(member)?;
+        Ok(())
     }
 
     /// Takes a snapshot, as `etcdctl snapshot save` does.
@@ -82,7 +148,7 @@ impl Etcd {
     /// If that fails.
     pub fn save_snapshot(&self) -> Result<PathBuf, Failure> {
         let file = self.folder.join("snapshot.db");
-        let (client, _) = self.ports[0];
+        let client = self.sites[0].client;
         let mut command = Command::new(self.programs.join("etcdctl"));
         command
             .args(["--endpoints", &url(client), "snapshot", "save"])
@@ -107,7 +173,7 @@ impl Etcd {
                 .args(["snapshot", "restore"])
                 .arg(snapshot)
                 .args(["--name", &name(member), "--initial-cluster", &self.all()])
-                .args(["--initial-advertise-peer-urls", &url(self.ports[member].1)])
+                .args(["--initial-advertise-peer-urls", &url(self.sites[member].peer)])
                 .arg("--data-dir")
                 .arg(self.data(member));
             if bumped {
@@ -121,33 +187,46 @@ impl Etcd {
         self.wait_until_all_healthy()
     }
 
-    fn wait_until_all_healthy(&mut self) -> Result<(), Failure> {
+    /// Waits until every member knows a leader.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub fn wait_until_all_healthy(&mut self) -> Result<(), Failure> {
         self.members().try_for_each(|member| self.wait_until_healthy(member))
     }
 
     /// Waits until a member knows a leader.
     fn wait_until_healthy(&mut self, member: usize) -> Result<(), Failure> {
-        let (client, _) = self.ports[member];
+        let address = self.sites[member].client;
         waiting::until(format_args!("member {member} of etcd to be healthy"), || {
             self.members[member].check_running()?;
-            let address = ([127, 0, 0, 1], client).into();
             let reply = Client::connect(address).and_then(|mut client| client.send(&Request::get("/health")));
             Ok(reply.ok().filter(|reply| reply.status == 200).map(|_| ()))
         })
     }
 
     fn launch(&self, member: usize) -> Result<Process, Failure> {
-        let (client, peer) = self.ports[member];
+        let Site {
+            place,
+            client,
+            peer,
+            disk,
+        } = &self.sites[member];
         let name = name(member);
-        let mut command = Command::new(self.programs.join("etcd"));
+        let program = self.programs.join("etcd");
+        let program = match disk {
+            Some(disk) => disk.program(&program)?,
+            None => program,
+        };
+        let mut command = place.command(&program);
         command
             .args(["--name", &name, "--log-level", "error"])
             .arg("--data-dir")
             .arg(self.data(member))
-            .args(["--listen-client-urls", &url(client), "--advertise-client-urls"])
-            .arg(url(client))
-            .args(["--listen-peer-urls", &url(peer), "--initial-advertise-peer-urls"])
-            .arg(url(peer))
+            .args(["--listen-client-urls", &url(*client), "--advertise-client-urls"])
+            .arg(url(*client))
+            .args(["--listen-peer-urls", &url(*peer), "--initial-advertise-peer-urls"])
+            .arg(url(*peer))
             .args(["--initial-cluster", &self.all()]);
         Process::start("etcd", &mut command, &self.folder.join(format!("{name}.log")))
     }
@@ -158,9 +237,9 @@ impl Etcd {
 
     /// The members, as each must know them.
     fn all(&self) -> String {
-        let all = self.ports.iter().enumerate();
+        let all = self.sites.iter().enumerate();
         let all: Vec<_> = all
-            .map(|(member, (_, peer))| format!("{}={}", name(member), url(*peer)))
+            .map(|(member, site)| format!("{}={}", name(member), url(site.peer)))
             .collect();
         all.join(",")
     }
@@ -170,8 +249,8 @@ fn name(member: usize) -> String {
     format!("member{member}")
 }
 
-fn url(port: u16) -> String {
-    format!("http://127.0.0.1:{port}")
+fn url(address: SocketAddr) -> String {
+    format!("http://{address}")
 }
 
 fn run(command: &mut Command) -> Result<(), Failure> {
@@ -183,4 +262,5 @@ fn run(command: &mut Command) -> Result<(), Failure> {
     Err(Failure::new(format!("{command:?} failed: {said}")))
 }
 
-const MEMBERS: usize = 3;
+/// The fewest that survive the loss of one.
+pub const MEMBERS: usize = 3;

@@ -7,7 +7,7 @@ use std::{fs, thread};
 use serde::Deserialize;
 
 use crate::control_plane::ControlPlane;
-use crate::{Client, Failure, ISSUER, Reply, Request};
+use crate::{Client, Failure, ISSUER, Reply, Request, waiting};
 
 /// The operator.
 #[derive(Debug)]
@@ -15,11 +15,18 @@ pub struct Operator {
     http: SocketAddr,
     token: String,
     client: Option<Client>,
+    patience: Duration,
 }
 
 #[derive(Deserialize)]
 struct Answer {
     seq: u64,
+    epoch: u64,
+}
+
+#[derive(Deserialize)]
+struct State {
+    epoch: u64,
 }
 
 /// The time of a revocation's request and of its answer.
@@ -31,6 +38,26 @@ pub struct Acknowledged {
     pub at: Instant,
     /// Its sequence number in the log.
     pub seq: u64,
+    /// The subject's epoch since then.
+    pub epoch: u64,
+}
+
+/// What is done to a subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// What was granted so far is revoked.
+    Raise,
+    /// Nothing is allowed until it is enabled.
+    Disable,
+}
+
+/// When the answer comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Once every filter has applied it.
+    Applied,
+    /// Once it is durable.
+    Committed,
 }
 
 impl Operator {
@@ -47,7 +74,25 @@ impl Operator {
                 .trim()
                 .to_owned(),
             client: None,
+            patience: waiting::PATIENCE,
         })
+    }
+
+    /// The same operator on a connection of its own.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self {
+            http: self.http,
+            token: self.token.clone(),
+            client: None,
+            patience: self.patience,
+        }
+    }
+
+    /// The same operator, who waits no longer than this for an answer.
+    #[must_use]
+    pub fn patient_for(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Raises the epoch of this subject at [`ISSUER`], and waits for the confirmation that every filter denies the
@@ -56,11 +101,7 @@ impl Operator {
     /// # Errors
     /// If it was not confirmed.
     pub fn raise(&mut self, subject: &str) -> Result<Acknowledged, Failure> {
-        let began = Instant::now();
-        let (seq, is_confirmed) = self.post(subject, "applied")?;
-        let at = Instant::now();
-        let at = if is_confirmed { at } else { self.confirmed(seq)? };
-        Ok(Acknowledged { began, at, seq })
+        self.revoke(subject, Action::Raise, Wait::Applied)
     }
 
     /// The same, but waits for no filter: the revocation is durable and will be sent.
@@ -68,10 +109,22 @@ impl Operator {
     /// # Errors
     /// If it was not acknowledged.
     pub fn commit(&mut self, subject: &str) -> Result<Acknowledged, Failure> {
+        self.revoke(subject, Action::Raise, Wait::Committed)
+    }
+
+    /// Does this to the subject, and waits for the answer.
+    ///
+    /// # Errors
+    /// If it was not acknowledged.
+    pub fn revoke(&mut self, subject: &str, action: Action, wait: Wait) -> Result<Acknowledged, Failure> {
         let began = Instant::now();
-        let (seq, _) = self.post(subject, "committed")?;
+        let (Answer { seq, epoch }, is_confirmed) = self.post(subject, action, wait)?;
         let at = Instant::now();
-        Ok(Acknowledged { began, at, seq })
+        let at = match (wait, is_confirmed) {
+            (Wait::Applied, false) => self.confirmed(seq)?,
+            _ => at,
+        };
+        Ok(Acknowledged { began, at, seq, epoch })
     }
 
     /// Waits until the entry of this number is confirmed, and returns when the answer came.
@@ -92,6 +145,19 @@ impl Operator {
         }
     }
 
+    /// The epoch of this subject at [`ISSUER`], as the control plane knows it.
+    ///
+    /// # Errors
+    /// If it does not say.
+    pub fn epoch_of(&mut self, subject: &str) -> Result<u64, Failure> {
+        let target = format!("/v1/principals?issuer={ISSUER}&subject={subject}");
+        let reply = self.ask(&Request::get(&target))?;
+        let answer: Result<State, _> = serde_json::from_slice(&reply.body);
+        answer
+            .map(|state| state.epoch)
+            .map_err(Failure::of(format_args!("reading the state of {subject}")))
+    }
+
     /// Repeats the revocation until it is confirmed, as the API asks callers to.
     ///
     /// # Errors
@@ -106,9 +172,11 @@ impl Operator {
         }
     }
 
-    /// Returns its sequence number, and whether it is confirmed.
-    fn post(&mut self, subject: &str, wait: &str) -> Result<(u64, bool), Failure> {
-        let body = format!(r#"{{"principal": {{"issuer": "{ISSUER}", "subject": "{subject}"}}}}"#);
+    /// Returns the answer, and whether it is confirmed.
+    fn post(&mut self, subject: &str, action: Action, wait: Wait) -> Result<(Answer, bool), Failure> {
+        let (action, wait) = (action.name(), wait.name());
+        let body =
+            format!(r#"{{"principal": {{"issuer": "{ISSUER}", "subject": "{subject}"}}, "action": "{action}"}}"#);
         let request = Request::new("POST", &format!("/v1/revocations?wait={wait}")).json(body);
         let reply = self.ask(&request)?;
         let refused = || Failure::new(format!("revoking {subject} got {}: {}", reply.status, reply.text()));
@@ -116,7 +184,7 @@ impl Operator {
             200 | 202 => serde_json::from_str(&reply.text()).map_err(|_| refused())?,
             _ => return Err(refused()),
         };
-        Ok((answer.seq, reply.status == 200))
+        Ok((answer, reply.status == 200))
     }
 
     fn ask(&mut self, request: &Request) -> Result<Reply, Failure> {
@@ -125,12 +193,30 @@ impl Operator {
             .header("authorization", format!("Bearer {}", self.token));
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => Client::connect(self.http)?,
+            None => Client::connect_for(self.http, self.patience)?,
         };
         let reply = client.send(&request)?;
         // A failed connection is not used again.
         self.client = Some(client);
         Ok(reply)
+    }
+}
+
+impl Action {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Raise => "raise",
+            Self::Disable => "disable",
+        }
+    }
+}
+
+impl Wait {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Committed => "committed",
+        }
     }
 }
 

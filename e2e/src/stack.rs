@@ -9,9 +9,10 @@ use crate::artefacts::Artefacts;
 use crate::audit::Record;
 use crate::command::{Credence, Key};
 use crate::configuration::{self, Replacement, Values, Watching};
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{ControlPlane, Site};
 use crate::envoy::{Envoy, Run, WORKERS};
 use crate::grants::CHARGE;
+use crate::place::Place;
 use crate::upstream::Upstream;
 use crate::{AUDIENCE, Client, Failure, ISSUER, Reply, Request, guardian, waiting};
 
@@ -49,6 +50,10 @@ pub struct StackOptions {
     pub log_id: Option<String>,
     /// The port by which Envoy reaches the control plane. Default: the control plane's.
     pub control_plane_port: Option<u16>,
+    /// Where the control plane serves. Default: on this machine's loopback.
+    pub control_plane_site: Option<Site>,
+    /// Another program for the control plane than the built one.
+    pub control_plane_program: Option<PathBuf>,
     /// Further options of `credence serve`.
     pub serve_options: Vec<String>,
     /// The CA of the certificate of the control plane's HTTP API, if these options turn its TLS on.
@@ -129,8 +134,10 @@ impl Stack {
         let issuer = credence.keygen("issuer")?;
         let agent = credence.keygen("agent")?;
         let upstream = Upstream::start()?;
-        let control_plane = ControlPlane::start_in(
-            &artefacts.credence,
+        let site = options.control_plane_site.clone();
+        let control_plane = ControlPlane::start_at(
+            site.map_or_else(|| Site::at(Place::default()), Ok)?,
+            options.control_plane_program.as_ref().unwrap_or(&artefacts.credence),
             folder.path(),
             &options.serve_options,
             &options.control_plane_environment,

@@ -1,6 +1,7 @@
 //! A client of `RevocationService.Watch` that is not a filter: for many streams, and for misbehaving ones.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::SendStream;
@@ -123,6 +124,27 @@ impl Subscriber {
         RUNTIME.block_on(Self::open(server, log_id, applied))
     }
 
+    /// Opens a stream as [`open`](Self::open) does, from wherever the control plane can be reached.
+    ///
+    /// # Errors
+    /// If the control plane does not welcome it within `limit`.
+    pub fn open_within(limit: Duration, server: SocketAddr, log_id: &str) -> Result<Self, Failure> {
+        let caller = Caller {
+            address: Ipv4Addr::UNSPECIFIED.into(),
+            token: None,
+        };
+        let hello = hello(log_id, None);
+        RUNTIME.block_on(within(limit, Self::begin(server, &caller, &hello)))
+    }
+
+    /// The next message; `None` when the stream has ended.
+    ///
+    /// # Errors
+    /// If the stream broke, or no message comes within `limit`.
+    pub fn wait_within(&mut self, limit: Duration) -> Result<Option<Said>, Failure> {
+        RUNTIME.block_on(within(limit, self.next()))
+    }
+
     /// The next message; `None` when the stream has ended.
     ///
     /// # Errors
@@ -179,6 +201,11 @@ impl Default for Caller {
             token: None,
         }
     }
+}
+
+async fn within<T>(limit: Duration, attempt: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let outcome = tokio::time::timeout(limit, attempt).await;
+    outcome.map_err(|_| Failure::new(format!("nothing came in {} s", limit.as_secs_f32())))?
 }
 
 fn said_update(message: &[u8]) -> Option<Position> {

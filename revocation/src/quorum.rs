@@ -47,6 +47,10 @@ impl QuorumRead {
     /// Whether a client that has everything up to `sent` has everything that was in the log when the ticket was given
     /// out.
     pub(crate) fn covers(&self, ticket: Ticket, sent: u64) -> bool {
+        // `make test-cluster` shows that it would notice.
+        if cfg!(credence_echoes_without_quorum) {
+            return true;
+        }
         !self.is_lost && self.through >= ticket.0 && sent >= self.head
     }
 }

@@ -4,7 +4,7 @@
 //! has its own seed. So it stays the same when others are removed to find the shortest form of a disagreement.
 
 use super::judge::FORGED;
-use super::random::Random;
+use crate::random::Random;
 
 /// The parts of a request, before it is encoded for a protocol.
 #[derive(Debug, Clone)]

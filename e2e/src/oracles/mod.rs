@@ -13,7 +13,6 @@
 pub mod generator;
 pub mod judge;
 pub mod policy;
-mod random;
 pub mod reading;
 pub mod run;
 pub mod services;

@@ -15,10 +15,10 @@ use serde::Serialize;
 use super::generator::{self, Draft, ORDINARY, Trick};
 use super::judge::{self, Allowed, SUBJECT};
 use super::policy::{self, CLUSTER, NONCE};
-use super::random::Random;
 use super::reading::Reading;
 use super::services::Services;
 use crate::audit::Decision;
+use crate::random::Random;
 use crate::{Client, Failure, Http2, Reply, Request, Stack, StackOptions, waiting};
 
 /// The length of a run, and its requests.

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use credence_e2e::cluster::REPLICAS;
 use credence_e2e::operator::Operator;
 
-use super::{Cluster, MAX_STALENESS, REPLICAS};
+use super::{Cluster, MAX_STALENESS};
 
 #[test]
 fn a_revocation_at_any_replica_holds_in_every_filter() {
@@ -47,10 +48,10 @@ fn the_loss_of_any_replica_denies_nothing_and_loses_no_revocation() {
 fn the_loss_of_any_member_of_etcd_denies_nothing() {
     let Some(mut cluster) = Cluster::start() else { return };
     let load = cluster.load_of(&["alice", "bob"]);
-    for member in cluster.etcd.members() {
-        cluster.etcd.member(member).kill().unwrap();
+    for member in cluster.all.etcd.members() {
+        cluster.all.etcd.member(member).kill().unwrap();
         load.go_on(MAX_STALENESS + Duration::from_secs(1));
-        cluster.etcd.restart(member).unwrap();
+        cluster.all.etcd.restart(member).unwrap();
     }
     let raised = Operator::of(cluster.replica(0)).unwrap().raise("bob").unwrap();
     load.go_on_beyond(raised.at, "bob").unwrap();
@@ -65,12 +66,12 @@ fn without_a_quorum_nothing_is_allowed_for_longer_than_a_lease_and_it_recovers()
     let load = cluster.load_of(&["alice"]);
     let lost = Instant::now();
     for member in [0, 1] {
-        cluster.etcd.member(member).suspend().unwrap();
+        cluster.all.etcd.member(member).suspend().unwrap();
     }
     load.until_denied("alice", "stale").unwrap();
     let denied_after = lost.elapsed();
     for member in [0, 1] {
-        cluster.etcd.member(member).resume().unwrap();
+        cluster.all.etcd.member(member).resume().unwrap();
     }
     let back = Instant::now();
     load.until_allowed("alice").unwrap();

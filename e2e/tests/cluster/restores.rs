@@ -4,9 +4,10 @@
 use std::thread;
 use std::time::Duration;
 
+use credence_e2e::cluster::REPLICAS;
 use credence_e2e::operator::Operator;
 
-use super::{Cluster, MAX_STALENESS, REPLICAS};
+use super::{Cluster, MAX_STALENESS};
 
 #[test]
 #[ignore = "long: make soak runs it"]
@@ -45,9 +46,9 @@ fn restored_while_running(bumped: bool) {
     let load = cluster.load_of(&["alice", "bob"]);
     let mut operator = Operator::of(cluster.replica(0)).unwrap();
     operator.raise("alice").unwrap();
-    let snapshot = cluster.etcd.save_snapshot().unwrap();
+    let snapshot = cluster.all.etcd.save_snapshot().unwrap();
     let bob = operator.raise("bob").unwrap();
-    cluster.etcd.restore(&snapshot, bumped).unwrap();
+    cluster.all.etcd.restore(&snapshot, bumped).unwrap();
     for nth in 0..REPLICAS {
         // A replica that no filter follows finds out with the next request.
         let _ = Operator::of(cluster.replica(nth)).and_then(|mut operator| operator.raise("carol"));
@@ -63,14 +64,14 @@ fn restored_while_stopped(bumped: bool) -> Option<Cluster> {
     let mut cluster = Cluster::start()?;
     let mut operator = Operator::of(cluster.replica(0)).unwrap();
     operator.raise("alice").unwrap();
-    let snapshot = cluster.etcd.save_snapshot().unwrap();
+    let snapshot = cluster.all.etcd.save_snapshot().unwrap();
     operator.raise("bob").unwrap();
     // The index of histories, which is durable by then, remembers what a replica has seen.
     thread::sleep(Duration::from_secs(2));
     for nth in 0..REPLICAS {
         cluster.replica(nth).stop().unwrap();
     }
-    cluster.etcd.restore(&snapshot, bumped).unwrap();
+    cluster.all.etcd.restore(&snapshot, bumped).unwrap();
     for nth in 0..REPLICAS {
         let refused = cluster.replica(nth).restart().unwrap_err().to_string();
         let names = refused.contains("has seen entry 2") && refused.contains("--restored");

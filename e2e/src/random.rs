@@ -5,7 +5,7 @@ use std::hash::Hasher as _;
 
 /// A generator of pseudo-random numbers: SipHash of a counter, under the seed.
 #[derive(Debug, Clone)]
-pub(crate) struct Random {
+pub struct Random {
     seed: u64,
     stream: u64,
     counter: u64,
@@ -13,7 +13,7 @@ pub(crate) struct Random {
 
 impl Random {
     /// Each stream of a seed has numbers of its own.
-    pub(crate) fn new(seed: u64, stream: u64) -> Self {
+    pub fn new(seed: u64, stream: u64) -> Self {
         Self {
             seed,
             stream,
@@ -21,7 +21,8 @@ impl Random {
         }
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
         let mut hasher = SipHasher13::new_with_keys(self.seed, self.stream);
         hasher.write_u64(self.counter);
         self.counter = self.counter.wrapping_add(1);
@@ -29,18 +30,18 @@ impl Random {
     }
 
     /// Less than `bound`; 0 if that is 0.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound).unwrap_or(u64::MAX);
         usize::try_from(self.next().checked_rem(bound).unwrap_or_default()).unwrap_or_default()
     }
 
     /// True once in `times`.
-    pub(crate) fn once_in(&mut self, times: usize) -> bool {
+    pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
     /// One of them. `from` must not be empty.
-    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 }
