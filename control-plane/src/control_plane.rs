@@ -18,6 +18,7 @@ use crate::descriptors;
 use crate::grpc;
 use crate::http::{self, Api, Rates};
 use crate::metrics::Metrics;
+use crate::moves;
 use crate::net::BoundedListener;
 use crate::server::Server;
 use crate::settings::{GrpcAccess, Settings};
@@ -147,6 +148,11 @@ impl ControlPlane {
             &metrics.otlp,
         )?;
 
+        let moves = started.moves.zip(doors.intake.arrivals.clone());
+        let moves = moves.map(|(moves, arrivals)| {
+            let ledger = evidence.reader.origin().to_owned();
+            moves::tasks(moves, arrivals, doors.intake.clone(), ledger)
+        });
         let identity = Identity::open(
             &folder.identity(),
             &folder.watch(),
@@ -227,6 +233,7 @@ impl ControlPlane {
             .chain(log_tasks)
             .chain(identity.tasks)
             .chain(evidence_tasks)
+            .chain(moves.into_iter().flatten())
         {
             tasks.spawn(alarm.clone().guarded(part, lifecycle.watch(), task));
         }
@@ -404,6 +411,7 @@ fn evidence_options(config: &Config, ledger: LedgerSettings, log: &OpenedLog) ->
         watch: folder.watch(),
         log_id: log.log_id().to_string(),
         source_key: folder.source_key(),
+        is_one_of_several: config.log.store.is_some(),
         settings: ledger,
         otlp: settings.audit.otlp.clone(),
         anchors: (!settings.trust_anchors.is_empty()).then_some(anchors),

@@ -15,6 +15,7 @@ mod http;
 #[path = "../../evidence/src/memory_tree.rs"]
 mod memory_tree;
 mod metrics;
+mod moves;
 mod net;
 mod server;
 mod settings;

@@ -10,11 +10,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_wire::v1;
 use prost::bytes::Bytes;
 
+use super::arrivals::Arrivals;
 use super::ingest::{BatchBounds, BoundedBatch, IngestError};
 use super::seen::SeenOfLate;
 use super::sources::{Reserved, Sources};
 use super::ticket::TicketKey;
-use super::writer::{LedgerHandle, Receipt, Report, ReportError};
+use super::writer::{Arriving, LedgerHandle, Receipt, Report, ReportError};
 use credence_runtime::caller::{Caller, PeerName};
 use credence_runtime::client_limits::{Client, NoPlace};
 use credence_runtime::lifecycle::{Phase, PhaseWatch};
@@ -34,6 +35,8 @@ pub struct Intake {
     /// How long a batch may wait for memory.
     pub send_timeout: Duration,
     pub phase: PhaseWatch,
+    /// Present if there are other replicas.
+    pub arrivals: Option<Arrivals>,
 }
 
 /// The client that reports.
@@ -93,7 +96,7 @@ impl Intake {
     /// The last stored sequence number of the source. The request counts as a sign of life.
     pub async fn position(&self, ticket: &TicketText, reporter: &Reporter) -> Result<Receipt, NotTaken> {
         let source = self.source(ticket, reporter)?;
-        self.resume(&source, reporter).await
+        self.resume(&source, reporter, None).await
     }
 
     /// Stores a batch, an encoded [`v1::Batch`].
@@ -108,7 +111,8 @@ impl Intake {
         let room = tokio::time::timeout(self.send_timeout, self.room(&reporter.client(), &batch))
             .await
             .map_err(|_| NotTaken::NoRoom)?;
-        let generation = self.present(&source, reporter).await?;
+        let acknowledged = batch.first_sequence.checked_sub(1);
+        let generation = self.present(&source, reporter, acknowledged).await?;
         let report = Report::Store {
             source: source.clone(),
             generation,
@@ -124,7 +128,7 @@ impl Intake {
     /// Ends the source: it has no unacknowledged entries.
     pub async fn close(&self, ticket: &TicketText, reporter: &Reporter) -> Result<(), NotTaken> {
         let source = self.source(ticket, reporter)?;
-        let generation = self.present(&source, reporter).await?;
+        let generation = self.present(&source, reporter, None).await?;
         Ok(self.end(source, generation).await?)
     }
 
@@ -151,22 +155,39 @@ impl Intake {
         ticket.map(|ticket| ticket.source).ok_or(NotTaken::NoSuchSource)
     }
 
-    /// The source's generation. Resumes the source first, if it was given up or is from an earlier run.
-    async fn present(&self, source: &str, reporter: &Reporter) -> Result<u64, NotTaken> {
+    /// The source's generation. Resumes the source first, if it was given up, or comes from an earlier run or from
+    /// another replica, which has `acknowledged` so much of it.
+    async fn present(&self, source: &str, reporter: &Reporter, acknowledged: Option<u64>) -> Result<u64, NotTaken> {
         let _place = self.sources.reserve(Some(source), &reporter.client(), Instant::now())?;
         match self.sources.generation(source) {
             Some(generation) => Ok(generation),
-            None => Ok(self.resume(source, reporter).await?.generation),
+            None => Ok(self.resume(source, reporter, acknowledged).await?.generation),
         }
     }
 
-    async fn resume(&self, source: &str, reporter: &Reporter) -> Result<Receipt, NotTaken> {
+    async fn resume(&self, source: &str, reporter: &Reporter, acknowledged: Option<u64>) -> Result<Receipt, NotTaken> {
         let place = self.sources.reserve(Some(source), &reporter.client(), Instant::now())?;
+        let arriving = |acknowledged| Arriving {
+            acknowledged,
+            node: String::new(),
+            plugin: String::new(),
+            peer: shorten(reporter.peer.0.clone()),
+        };
         let report = Report::Resume {
             source: source.to_owned(),
             anchors_digest: Vec::new(),
+            arriving: acknowledged.filter(|_| self.arrivals.is_some()).map(arriving),
         };
-        self.attach(place, report).await
+        let receipt = self.attach(place, report).await?;
+        self.note_arrival(&receipt);
+        Ok(receipt)
+    }
+
+    /// The other replicas are told of a source that has come.
+    pub(crate) fn note_arrival(&self, receipt: &Receipt) {
+        if let Some(arrivals) = self.arrivals.as_ref().filter(|_| receipt.has_arrived) {
+            arrivals.add(receipt.source.clone());
+        }
     }
 
     /// Makes the ledger name or resume a source, and notes that the source is present. This happens completely or not
@@ -310,6 +331,7 @@ mod tests {
                     },
                     send_timeout: Duration::from_secs(10),
                     phase: lifecycle.watch(),
+                    arrivals: None,
                 },
                 reporter: Reporter {
                     peer: PeerName("reporter".to_owned()),

@@ -19,6 +19,7 @@
     reason = "internal to the control plane: a name that explains itself needs no comment"
 )]
 
+mod arrivals;
 mod cursors;
 mod handover;
 mod ingest;
@@ -38,6 +39,7 @@ mod ticket;
 mod witness;
 mod writer;
 
+pub use arrivals::Arrivals;
 pub use ingest::{BatchBounds, IngestError};
 pub use intake::{Intake, NotTaken, Reporter, TicketText};
 pub use metrics::Metrics;

@@ -16,6 +16,7 @@ use credence_runtime::threads::Threads;
 use credence_runtime::turns::Turns;
 use credence_storage::folder_lock::FolderWatch;
 
+use crate::arrivals::Arrivals;
 use crate::cursors::{self, Cursors};
 use crate::handover::Handover;
 use crate::ingest::BatchBounds;
@@ -40,6 +41,8 @@ pub struct EvidenceOptions {
     pub watch: FolderWatch,
     pub log_id: String,
     pub source_key: [u8; 32],
+    /// Whether other replicas have ledgers of their own beside the same log.
+    pub is_one_of_several: bool,
     pub settings: LedgerSettings,
     pub otlp: Option<OtlpSettings>,
     /// The trust anchors; absent if allows are not to be verified again.
@@ -263,6 +266,7 @@ impl OpenedEvidence {
             bounds: limits.batch,
             send_timeout: options.timeouts.send,
             phase: phase.clone(),
+            arrivals: options.is_one_of_several.then(Arrivals::default),
         };
         let report = ReportService {
             intake: intake.clone(),
@@ -347,7 +351,11 @@ fn open_ledger(options: &EvidenceOptions) -> Result<(Ledger, LedgerIdentity), St
         origin: origin.as_ref(),
         log_id: &options.log_id,
     };
-    let mut identity = LedgerIdentity::open(&options.ledger_folder, &naming).map_err(|error| error.to_string())?;
+    let identity = match options.is_one_of_several {
+        true => LedgerIdentity::open_among_others(&options.ledger_folder, &naming),
+        false => LedgerIdentity::open(&options.ledger_folder, &naming),
+    };
+    let mut identity = identity.map_err(|error| error.to_string())?;
     if let Some(note) = &options.settings.published_note {
         identity.remember_in(note.clone());
     }

@@ -16,7 +16,7 @@ use super::ingest::{BoundedBatch, Incoming, IngestError, IngestRequest};
 use super::intake::Intake;
 use super::seen::SeenOfLate;
 use super::sources::{Reserved, Sources};
-use super::writer::{LedgerHandle, Receipt, Report, ReportError};
+use super::writer::{Arriving, LedgerHandle, Receipt, Report, ReportError};
 use crate::metrics::{Metrics, count};
 use credence_runtime::caller::{Caller, PeerName};
 use credence_runtime::client_limits::Client;
@@ -180,6 +180,12 @@ impl ReportStream {
             Some(ticket) => Report::Resume {
                 source: ticket.source,
                 anchors_digest,
+                arriving: self.intake.arrivals.as_ref().map(|_| Arriving {
+                    acknowledged: hello.acknowledged.min(1 << 63),
+                    node: shorten(hello.node),
+                    plugin: shorten(hello.plugin),
+                    peer: peer.to_owned(),
+                }),
             },
             None => Report::Open {
                 node: shorten(hello.node),
@@ -188,7 +194,9 @@ impl ReportStream {
                 anchors_digest,
             },
         };
-        Ok((self.intake.ledger.perform(report).await?, place))
+        let receipt = self.intake.ledger.perform(report).await?;
+        self.intake.note_arrival(&receipt);
+        Ok((receipt, place))
     }
 
     async fn welcome(&mut self, source: &Receipt, name: Option<&str>) -> Result<(), Ended> {

@@ -136,6 +136,11 @@ impl Sources {
         }
     }
 
+    /// The source reports to another replica: its stream here ends.
+    pub(crate) fn depart(&self, source: &str) {
+        self.by_name.lock().remove(source);
+    }
+
     /// Gives up the sources that have been away for longer than `grace`. Returns them with their generations, again at
     /// each call until they are removed or return.
     pub(crate) fn overdue(&self, grace: Duration, now: Instant) -> Vec<(String, u64)> {

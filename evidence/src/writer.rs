@@ -46,7 +46,12 @@ pub(crate) enum Report {
         anchors_digest: Vec<u8>,
     },
     /// Resume a source on a new stream.
-    Resume { source: String, anchors_digest: Vec<u8> },
+    Resume {
+        source: String,
+        anchors_digest: Vec<u8>,
+        /// Present if the source may have reported to another replica meanwhile.
+        arriving: Option<Arriving>,
+    },
     /// Store a batch.
     Store {
         source: String,
@@ -59,6 +64,18 @@ pub(crate) enum Report {
     Close { source: String, generation: u64 },
     /// The source did not return in time.
     Lose { source: String, generation: u64 },
+    /// The source reports to another replica, whose ledger has this origin.
+    Move { source: String, ledger: String },
+}
+
+/// What a source says that another replica may have told it.
+#[derive(Debug)]
+pub(crate) struct Arriving {
+    /// At most 2^63.
+    pub(crate) acknowledged: u64,
+    pub(crate) node: String,
+    pub(crate) plugin: String,
+    pub(crate) peer: String,
 }
 
 /// The durable state at the time of the acknowledgement.
@@ -69,6 +86,8 @@ pub struct Receipt {
     pub(crate) generation: u64,
     /// The source's last stored sequence number.
     pub last_sequence: u64,
+    /// Other replicas do not know yet that the source reports here.
+    pub(crate) has_arrived: bool,
 }
 
 /// Why a report was refused. If a part of it was stored, the source's last sequence number shows it.
@@ -94,7 +113,7 @@ pub enum ReportError {
     Malformed,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Known {
     state: SourceState,
     generation: u64,
@@ -542,9 +561,23 @@ impl Group {
                 self.push_change(SourceName(name), change);
                 Ok(self.settle(SourceName(name), known))
             }
-            Report::Resume { source, anchors_digest } => {
-                let (source, mut known) = self.known(writing, &source)?;
+            Report::Resume {
+                source,
+                anchors_digest,
+                arriving,
+            } => {
+                let (source, mut known) = match (self.known(writing, &source), arriving) {
+                    (Ok((name, known)), Some(arriving)) if known.state.last_sequence < arriving.acknowledged => {
+                        return Ok(self.arrive(name, known, arriving, anchors_digest));
+                    }
+                    (Err(ReportError::UnknownSource), Some(arriving)) => {
+                        let name = SourceName::parse(&source).ok_or(ReportError::UnknownSource)?;
+                        return Ok(self.arrive(name, Known::default(), arriving, anchors_digest));
+                    }
+                    (known, _) => known?,
+                };
                 self.returned.push((source, anchors_digest.clone()));
+                let has_arrived = known.state.lost;
                 if known.state.lost {
                     let change = StoredSourceChange {
                         anchors_digest,
@@ -554,7 +587,8 @@ impl Group {
                 }
                 known.state.lost = false;
                 known.generation += 1;
-                Ok(self.settle(source, known))
+                let receipt = self.settle(source, known);
+                Ok(Receipt { has_arrived, ..receipt })
             }
             Report::Store {
                 source,
@@ -595,6 +629,42 @@ impl Group {
                 known.state.lost = true;
                 Ok(self.settle(source, known))
             }
+            Report::Move { source, ledger } => {
+                let (source, mut known) = self.known(writing, &source)?;
+                if !known.state.lost {
+                    let change = StoredSourceChange {
+                        ledger,
+                        ..known.change(SourceChange::Moved)
+                    };
+                    self.push_change(source, change);
+                }
+                known.state.lost = true;
+                known.generation += 1;
+                Ok(self.settle(source, known))
+            }
+        }
+    }
+
+    /// The source goes on here after what another replica has acknowledged.
+    fn arrive(&mut self, source: SourceName, mut known: Known, from: Arriving, anchors_digest: Vec<u8>) -> Receipt {
+        known.state = SourceState {
+            last_sequence: from.acknowledged,
+            lost: false,
+        };
+        known.generation += 1;
+        self.returned.push((source, anchors_digest.clone()));
+        let change = StoredSourceChange {
+            node: from.node,
+            plugin: from.plugin,
+            peer: from.peer,
+            anchors_digest,
+            ..known.change(SourceChange::Arrived)
+        };
+        self.push_change(source, change);
+        let receipt = self.settle(source, known);
+        Receipt {
+            has_arrived: true,
+            ..receipt
         }
     }
 
@@ -664,6 +734,7 @@ impl Known {
             source: source.to_string(),
             generation: self.generation,
             last_sequence: self.state.last_sequence,
+            has_arrived: false,
         }
     }
 }
@@ -991,6 +1062,7 @@ mod tests {
             .perform(Report::Resume {
                 source: source.source,
                 anchors_digest: Vec::new(),
+                arriving: None,
             })
             .await
             .unwrap();
@@ -1009,6 +1081,7 @@ mod tests {
             .perform(Report::Resume {
                 source: old.source.clone(),
                 anchors_digest: Vec::new(),
+                arriving: None,
             })
             .await
             .unwrap();
@@ -1035,6 +1108,7 @@ mod tests {
             .perform(Report::Resume {
                 source: source.source.clone(),
                 anchors_digest: Vec::new(),
+                arriving: None,
             })
             .await
             .unwrap();
@@ -1049,6 +1123,7 @@ mod tests {
             .perform(Report::Resume {
                 source: source.source,
                 anchors_digest: Vec::new(),
+                arriving: None,
             })
             .await;
         assert!(matches!(gone, Err(ReportError::UnknownSource)));

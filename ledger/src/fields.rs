@@ -301,6 +301,8 @@ pub fn change_name(change: SourceChange) -> &'static str {
         SourceChange::Ended => "ended",
         SourceChange::Lost => "ended, tail unknown",
         SourceChange::Returned => "returned",
+        SourceChange::Arrived => "arrived from another replica",
+        SourceChange::Moved => "moved to another replica",
         SourceChange::Unspecified => UNSPECIFIED,
     }
 }

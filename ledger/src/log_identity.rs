@@ -52,16 +52,32 @@ impl LedgerIdentity {
     /// declared restored, or another origin is configured, it gets a new origin and a new key, and no longer publishes
     /// under the old ones.
     pub fn open(folder: &Path, naming: &Naming<'_>) -> Result<Self, DiskError> {
+        Self::open_with(folder, naming, "")
+    }
+
+    /// The same for one of several ledgers beside the same revocation log, which have the same configuration. The origin
+    /// that it gets ends with a random name.
+    pub fn open_among_others(folder: &Path, naming: &Naming<'_>) -> Result<Self, DiskError> {
+        let mut name = [0; 4];
+        getrandom::fill(&mut name).map_err(|error| at(&folder.join(ORIGIN))(io::Error::other(error)))?;
+        Self::open_with(folder, naming, &format!("/{:08x}", u32::from_be_bytes(name)))
+    }
+
+    fn open_with(folder: &Path, naming: &Naming<'_>, suffix: &str) -> Result<Self, DiskError> {
         let origins = read_origins(&folder.join(ORIGIN))?;
         let Some(current) = origins.last() else {
-            return Self::take(folder, origins, naming);
+            return Self::take(folder, origins, naming, suffix);
         };
         let is_restored = current.log_id != naming.log_id;
+        let is_of = |origin: &Origin, configured: &KeyName| {
+            let rest = origin.name.as_str().strip_prefix(configured.as_str());
+            rest.is_some_and(|rest| rest.len() == suffix.len())
+        };
         let is_renamed = naming
             .origin
-            .is_some_and(|configured| origins.iter().all(|origin| origin.name != *configured));
+            .is_some_and(|configured| !origins.iter().any(|origin| is_of(origin, configured)));
         if is_restored || is_renamed {
-            return Self::take(folder, origins, naming);
+            return Self::take(folder, origins, naming, suffix);
         }
         let path = folder.join(CHECKPOINT);
         if read_if_there(&path, MAX_CHECKPOINT_LEN)?.is_none() {
@@ -171,7 +187,7 @@ impl LedgerIdentity {
     }
 
     /// Writes the origin last. A crash before that leaves the old one, and the next start repeats all steps.
-    fn take(folder: &Path, mut origins: Vec<Origin>, naming: &Naming<'_>) -> Result<Self, DiskError> {
+    fn take(folder: &Path, mut origins: Vec<Origin>, naming: &Naming<'_>, suffix: &str) -> Result<Self, DiskError> {
         let at = |name: &str| at(&folder.join(name));
         let removed = durable::remove_if_present(&folder.join(CHECKPOINT));
         removed
@@ -180,7 +196,7 @@ impl LedgerIdentity {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| at(KEY)(io::Error::other(error)))?;
         durable::write_file(folder, KEY, &seed).map_err(at(KEY))?;
-        let name = naming.unused(&origins)?;
+        let name = naming.unused(&origins, suffix)?;
         let signer = NoteSigner::new(name.clone(), &seed);
         // Written before the origin: from then on, a missing checkpoint is a lost one.
         let empty = Checkpoint {
@@ -228,16 +244,14 @@ pub fn verifier_key_of(folder: &Path) -> Result<VerifierKey, DiskError> {
 
 impl Naming<'_> {
     /// An origin that the tree has not had before. A configured name that it has had is extended with the `log_id`.
-    fn unused(&self, origins: &[Origin]) -> Result<KeyName, DiskError> {
+    fn unused(&self, origins: &[Origin], suffix: &str) -> Result<KeyName, DiskError> {
         let is_unused = |name: &KeyName| origins.iter().all(|origin| origin.name != *name);
         let log_id = self.log_id;
-        let configured = self.origin.cloned();
+        let named = |name: String| name.parse().ok().filter(is_unused);
+        let configured = self.origin.and_then(|name| named(format!("{name}{suffix}")));
         let name = self.origin.map_or(DEFAULT_ORIGIN, KeyName::as_str);
-        let apart = format!("{name}/{log_id}");
-        let apart = apart.parse().ok().filter(is_unused);
         configured
-            .filter(is_unused)
-            .or(apart)
+            .or_else(|| named(format!("{name}/{log_id}{suffix}")))
             .ok_or_else(|| damaged(Path::new(ORIGIN), "the ledger had this log_id before"))
     }
 }

@@ -86,7 +86,7 @@ pub struct StoredSourceChange {
     /// The last sequence number stored at that time.
     #[prost(uint64, tag = "2")]
     pub last_sequence: u64,
-    /// The node name that the source sent. Only with `Started`, like `plugin` and `peer`.
+    /// The node name that the source sent. Only with `Started` and `Arrived`, like `plugin` and `peer`.
     #[prost(string, tag = "3")]
     pub node: String,
     /// The plugin's root id that the source sent.
@@ -95,12 +95,15 @@ pub struct StoredSourceChange {
     /// The source's network address.
     #[prost(string, tag = "5")]
     pub peer: String,
-    /// The digest of the source's trust anchors ([`TrustAnchors::digest`]). With `Started` and `Returned`; empty if the
+    /// The digest of the source's trust anchors ([`TrustAnchors::digest`]). With `Started`, `Returned` and `Arrived`; empty if the
     /// source did not send it.
     ///
     /// [`TrustAnchors::digest`]: https://docs.rs/credence-delegation
     #[prost(bytes = "vec", tag = "6")]
     pub anchors_digest: Vec<u8>,
+    /// With `Moved`: the origin of the other replica's ledger.
+    #[prost(string, tag = "7")]
+    pub ledger: String,
 }
 
 /// A change of a source.
@@ -117,6 +120,10 @@ pub enum SourceChange {
     Lost = 3,
     /// The source returned after it had been given up.
     Returned = 4,
+    /// The source reported to another replica before. What it says is acknowledged is in that one's ledger.
+    Arrived = 5,
+    /// The source reports to another replica, in whose ledger it goes on.
+    Moved = 6,
 }
 
 /// A note of the control plane.

@@ -20,7 +20,7 @@ pub(crate) struct KnownSources {
 pub struct SourceState {
     /// The last sequence number that is stored.
     pub last_sequence: u64,
-    /// Whether the source was given up.
+    /// Whether the source was given up, or reports to another replica.
     pub lost: bool,
 }
 
@@ -64,8 +64,8 @@ impl KnownSources {
         });
         state.last_sequence = mark.last_sequence;
         match mark.change() {
-            SourceChange::Started | SourceChange::Returned => state.lost = false,
-            SourceChange::Lost => state.lost = true,
+            SourceChange::Started | SourceChange::Returned | SourceChange::Arrived => state.lost = false,
+            SourceChange::Lost | SourceChange::Moved => state.lost = true,
             SourceChange::Unspecified | SourceChange::Ended => {}
         }
         if self.by_name.len() > MAX_KNOWN_SOURCES {

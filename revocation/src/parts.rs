@@ -28,6 +28,7 @@ use crate::log::RevocationLog;
 use crate::log_id::LogId;
 use crate::log_view::{HistoryBounds, LogView};
 use crate::metrics::Metrics;
+use crate::moves::Moves;
 use crate::position::PositionKey;
 use crate::replica;
 use crate::restored::{self, RestoreError};
@@ -151,6 +152,8 @@ pub struct StartedLog {
     pub log: RevocationLog,
     /// Serves the filters' streams.
     pub watch: WatchService,
+    /// Present if there are other replicas.
+    pub moves: Option<Moves>,
     /// Must be stopped before anything else.
     pub writer: Threads,
     /// Must be dropped last, so that the lock is released when nothing writes any more.
@@ -280,12 +283,13 @@ impl OpenedLog {
             ("the filters' leases", Box::pin(leases.clone().run())),
             ("the rotation of cache keys", Box::pin(cache_keys.rotate())),
         ];
-        if let Some(shared) = self.shared {
-            tasks.extend(replica::tasks(&shared, &log, &leases));
+        if let Some(shared) = &self.shared {
+            tasks.extend(replica::tasks(shared, &log, &leases));
         }
         let started = StartedLog {
             log,
             watch,
+            moves: self.shared.map(Moves),
             writer,
             folder,
         };

@@ -88,6 +88,7 @@ impl<'a> Served<'a> {
             plugin: "credence".to_owned(),
             resume: None,
             anchors_digest: Vec::new(),
+            acknowledged: 0,
         };
         let batch = v1::Batch {
             first_sequence: 1,

@@ -402,6 +402,7 @@ impl Server {
             plugin: "plugin-1".to_owned(),
             resume,
             anchors_digest: Vec::new(),
+            acknowledged: 0,
         };
         requests
             .send(v1::ReportRequest {

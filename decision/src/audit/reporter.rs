@@ -388,7 +388,11 @@ impl StreamHandler for Reporter {
             return vec![Action::Cancel];
         }
         self.await_answer(Phase::AwaitingWelcome, now);
-        vec![send(report_request::Message::Hello(self.hello.clone()))]
+        let hello = v1::ReportHello {
+            acknowledged: self.acknowledged,
+            ..self.hello.clone()
+        };
+        vec![send(report_request::Message::Hello(hello))]
     }
 
     fn on_message(&mut self, now: Monotonic, bytes: &[u8], random: u64) -> Vec<Action> {

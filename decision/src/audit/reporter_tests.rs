@@ -27,6 +27,7 @@ impl Scene {
                     plugin: "plugin".to_owned(),
                     resume: None,
                     anchors_digest: vec![7; 32],
+                    acknowledged: 0,
                 },
                 Ring::new(limit, Overflow::Shed).unwrap(),
             ),

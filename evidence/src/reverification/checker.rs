@@ -350,8 +350,10 @@ impl<'c> Checker<'c> {
 
     fn note_source(&mut self, source: &str, change: &StoredSourceChange) {
         match change.change() {
-            SourceChange::Started | SourceChange::Returned => self.trusts(source, &change.anchors_digest),
-            SourceChange::Ended | SourceChange::Lost => {
+            SourceChange::Started | SourceChange::Returned | SourceChange::Arrived => {
+                self.trusts(source, &change.anchors_digest);
+            }
+            SourceChange::Ended | SourceChange::Lost | SourceChange::Moved => {
                 self.anchors_of.remove(source);
                 self.told_of_source.remove(source);
             }

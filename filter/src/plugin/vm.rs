@@ -180,6 +180,7 @@ impl<H: Host> Vm<H> {
             plugin,
             resume: None,
             anchors_digest: policy.trust_anchors.digest().to_vec(),
+            acknowledged: 0,
         };
         let root = Root::new(self.host.clone(), id, policy, hello, &self.metrics)?;
         self.configurations.insert(id, Configuration { root, watch });

@@ -9,6 +9,7 @@
 //! PREFIX/chunks/GENERATION/N    a chunk of the compacted beginning
 //! PREFIX/notes                  see `Notes`
 //! PREFIX/replicas/NAME          what the replica's filters have applied; goes with the replica's lease of etcd
+//! PREFIX/sources/NAME           the ledger in which an audit source goes on that has moved; goes after a day
 //! ```
 //!
 //! A group is one transaction, which compares the revision of `head`: it is carried out at most once, and only where its
@@ -20,7 +21,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use credence_etcd::api::response_op::Response;
@@ -33,6 +34,7 @@ use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 use prost::Message as _;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 use super::beginning::{Beginning, Cut, Restoring};
 use super::group::Group;
@@ -51,6 +53,7 @@ pub(crate) struct EtcdStore {
     /// The name of this replica.
     name: String,
     known: Mutex<Known>,
+    has_moved: Notify,
 }
 
 /// What this replica knows of the store.
@@ -80,6 +83,10 @@ struct Known {
     lease: i64,
     /// This replica stops, so it registers no more.
     has_left: bool,
+    /// The sources that have moved, and the origin of the ledger in which each goes on, until they are taken.
+    moved: BTreeMap<String, String>,
+    /// The lease of the sources that have moved to this replica, and when it began.
+    sources_lease: Option<(i64, Instant)>,
 }
 
 /// What a replica finds that reads the head.
@@ -229,9 +236,29 @@ impl EtcdStore {
             replicas: BTreeMap::new(),
             lease: 0,
             has_left: false,
+            moved: BTreeMap::new(),
+            sources_lease: None,
         };
         for pair in answer.responses.get(5).map(range_of).unwrap_or_default() {
             known.note_replica(&address.prefix, &pair.key, Some(&pair.value));
+        }
+        let sources = format!("{}{SOURCES}", address.prefix);
+        let mut first = sources.clone();
+        loop {
+            let request = RangeRequest {
+                key: first.into(),
+                range_end: prefix_end(sources.as_bytes()),
+                limit: PAGE,
+                ..RangeRequest::default()
+            };
+            let page = client.range(request, READ_TIMEOUT).await?.kvs;
+            for pair in &page {
+                known.note_source(&address.prefix, &pair.key, Some(&pair.value));
+            }
+            match page.last() {
+                Some(last) if page.len() as i64 == PAGE => first = after_key(last),
+                _ => break,
+            }
         }
         Ok(Self {
             client,
@@ -239,6 +266,7 @@ impl EtcdStore {
             address,
             name,
             known: Mutex::new(known),
+            has_moved: Notify::new(),
         })
     }
 
@@ -262,6 +290,7 @@ impl EtcdStore {
                             known.take(&self.address.prefix, change);
                         }
                         drop(known);
+                        self.has_moved.notify_one();
                         wake();
                     }
                     Err(error) => {
@@ -340,6 +369,44 @@ impl EtcdStore {
         let mut others = known.replicas.clone();
         others.remove(&self.name);
         (known.observed, others)
+    }
+
+    /// Tells the other replicas that these audit sources go on in the ledger of this origin. At most [`MOVES`].
+    pub(crate) async fn claim(&self, sources: &[String], ledger: &str) -> Result<(), StoreError> {
+        let present = self.known().sources_lease;
+        let lease = match present.filter(|(_, begun)| begun.elapsed() < SOURCES_LEASE / 2) {
+            Some((lease, _)) => lease,
+            None => {
+                let seconds = i64::try_from(SOURCES_LEASE.as_secs()).unwrap_or(i64::MAX);
+                let lease = self.client.grant(seconds, HEAD_TIMEOUT).await?;
+                self.known().sources_lease = Some((lease, Instant::now()));
+                lease
+            }
+        };
+        let claims = sources.iter();
+        let claims = claims.map(|source| put_leased(self.key(&format!("{SOURCES}{source}")), ledger.to_owned(), lease));
+        let request = TxnRequest {
+            success: claims.collect(),
+            ..TxnRequest::default()
+        };
+        let claimed = self.client.transact(request, HEAD_TIMEOUT).await;
+        if claimed.is_err() {
+            // The lease may be gone.
+            self.known().sources_lease = None;
+        }
+        Ok(claimed.map(|_| ())?)
+    }
+
+    /// Audit sources that were claimed since the last call, and the origin of the ledger in which each goes on. Waits for
+    /// the first. Those of a day before the start of this replica are among them.
+    pub(crate) async fn claimed(&self) -> BTreeMap<String, String> {
+        loop {
+            let moved = std::mem::take(&mut self.known().moved);
+            if !moved.is_empty() {
+                return moved;
+            }
+            self.has_moved.notified().await;
+        }
     }
 
     /// Whether the log continues under another name.
@@ -696,6 +763,7 @@ impl Known {
     fn take(&mut self, prefix: &str, change: Change) {
         self.revision = self.revision.max(change.revision);
         self.note_replica(prefix, &change.key, change.value.as_ref());
+        self.note_source(prefix, &change.key, change.value.as_ref());
         let Some(value) = change.value else { return };
         if let Some(first_seq) = seq_in(prefix, &change.key) {
             self.remember(first_seq, value);
@@ -717,6 +785,16 @@ impl Known {
             && let Ok(notes) = Notes::decode(value)
         {
             (self.notes, self.notes_revision) = (notes, change.revision);
+        }
+    }
+
+    fn note_source(&mut self, prefix: &str, key: &[u8], ledger: Option<&Bytes>) {
+        let source = key
+            .strip_prefix(prefix.as_bytes())
+            .and_then(|key| key.strip_prefix(SOURCES.as_bytes()));
+        if let (Some(source), Some(ledger)) = (source, ledger) {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            self.moved.insert(text(source), text(ledger));
         }
     }
 
@@ -814,6 +892,11 @@ const NOTES_KEY: &str = "notes";
 const GROUPS: &str = "groups/";
 const CHUNKS: &str = "chunks/";
 const REPLICAS: &str = "replicas/";
+const SOURCES: &str = "sources/";
+/// The largest number of audit sources that are claimed at once: etcd's limit for one transaction is 128.
+pub(crate) const MOVES: usize = 100;
+/// How long a replica may be down and still learn which of its sources have moved. At least half of it.
+const SOURCES_LEASE: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 /// How long a replica that does not renew its lease is waited for, in seconds.
 const REPLICA_SECONDS: i64 = 10;
 const RENEW_INTERVAL: Duration = Duration::from_secs(3);

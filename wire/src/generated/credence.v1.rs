@@ -642,6 +642,10 @@ pub struct ReportHello {
     /// configuration from a client that allows chains that do not verify. Clients of older versions do not send it.
     #[prost(bytes = "vec", tag = "4")]
     pub anchors_digest: ::prost::alloc::vec::Vec<u8>,
+    /// With `resume`: the last sequence number that was acknowledged. A replica that has less of the source goes on after
+    /// it, because another one has the rest.
+    #[prost(uint64, tag = "5")]
+    pub acknowledged: u64,
 }
 /// Names a source and proves that the server assigned it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

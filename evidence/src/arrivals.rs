@@ -1,0 +1,76 @@
+//! Which sources report to which replica. Each replica has a ledger of its own, so it tells the others which sources have
+//! come to it, and hears from them which have left.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::intake::Intake;
+use crate::writer::{Report, ReportError};
+
+/// The sources that have come and that the other replicas do not know of yet.
+#[derive(Debug, Clone, Default)]
+pub struct Arrivals(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    sources: Mutex<BTreeSet<String>>,
+    changed: Notify,
+}
+
+// === impl Arrivals ===
+
+impl Arrivals {
+    /// A source has come. Bounded by the number of sources that may be present.
+    pub(crate) fn add(&self, source: String) {
+        self.0.sources.lock().insert(source);
+        self.0.changed.notify_one();
+    }
+
+    /// At most `limit` of those that have come. Waits for the first.
+    pub async fn next(&self, limit: usize) -> Vec<String> {
+        loop {
+            let some: Vec<_> = self.0.sources.lock().iter().take(limit).cloned().collect();
+            if !some.is_empty() {
+                return some;
+            }
+            self.0.changed.notified().await;
+        }
+    }
+
+    /// The other replicas know of them.
+    pub fn told(&self, sources: &[String]) {
+        let mut waiting = self.0.sources.lock();
+        for source in sources {
+            waiting.remove(source);
+        }
+    }
+}
+
+impl Intake {
+    /// The source goes on in the ledger of another replica, which has this origin. If it is unknown here, nothing
+    /// happens.
+    pub async fn depart(&self, source: &str, ledger: &str) {
+        loop {
+            let report = Report::Move {
+                source: source.to_owned(),
+                ledger: ledger.to_owned(),
+            };
+            match self.ledger.perform(report).await {
+                Ok(_) => {
+                    tracing::info!(source, ledger, "an audit source went to another replica");
+                    break;
+                }
+                Err(ReportError::Storage(_)) => tokio::time::sleep(AGAIN).await,
+                Err(_) => break,
+            }
+        }
+        self.sources.depart(source);
+    }
+}
+
+/// Until the ledger is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
