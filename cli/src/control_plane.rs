@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::{files, terminal};
 
 /// The control plane to call, and the caller's credential.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ControlPlaneOptions {
     /// The control plane's HTTP API: an http:// or https:// URL.
     #[arg(
@@ -36,6 +36,14 @@ pub(crate) struct ControlPlaneOptions {
     tls: TlsOptions,
 }
 
+/// Further replicas, each with a ledger of its own.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OtherReplicas {
+    /// Another replica, whose ledger is read too. Repeat it for each.
+    #[arg(long = "also", value_name = "URL")]
+    urls: Vec<String>,
+}
+
 /// A client of one control plane.
 pub(crate) struct Client {
     agent: Agent,
@@ -52,7 +60,26 @@ pub(crate) enum StreamError {
     Refused(Failure),
 }
 
+impl OtherReplicas {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.urls.is_empty()
+    }
+
+    /// The options for each replica, that of `first` first. All take the same credential.
+    pub(crate) fn with(&self, first: &ControlPlaneOptions) -> Vec<ControlPlaneOptions> {
+        let others = self.urls.iter().map(|url| ControlPlaneOptions {
+            control_plane: url.clone(),
+            ..first.clone()
+        });
+        std::iter::once(first.clone()).chain(others).collect()
+    }
+}
+
 impl ControlPlaneOptions {
+    pub(crate) fn url(&self) -> &str {
+        &self.control_plane
+    }
+
     /// A client with a credential.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         if self.token_file.is_none() && self.tls.cert.is_none() {

@@ -205,6 +205,7 @@ impl ReportStream {
             acknowledged: source.last_sequence,
             max_batch_entries: u32::try_from(self.intake.bounds.entries).unwrap_or(u32::MAX),
             max_batch_bytes: u32::try_from(self.intake.bounds.bytes).unwrap_or(u32::MAX),
+            arrived: source.has_arrived,
         }))
         .await
     }

@@ -647,6 +647,11 @@ impl Group {
 
     /// The source goes on here after what another replica has acknowledged.
     fn arrive(&mut self, source: SourceName, mut known: Known, from: Arriving, anchors_digest: Vec<u8>) -> Receipt {
+        let was_here = known.generation > 0 && !known.state.lost;
+        if was_here {
+            // It left and has come back before the other replica said so.
+            self.push_change(source, known.change(SourceChange::Moved));
+        }
         known.state = SourceState {
             last_sequence: from.acknowledged,
             lost: false,

@@ -99,6 +99,7 @@ pub const FIELDS: &[Field] = &[
     field("node", FieldKind::Text, "credence.source.node"),
     field("plugin", FieldKind::Text, "credence.source.plugin"),
     field("peer", FieldKind::Text, "credence.source.peer"),
+    field("ledger", FieldKind::Text, "credence.source.ledger"),
     field("anchors_digest", FieldKind::Text, ""),
     field("chain", FieldKind::Text, ""),
     field("note", FieldKind::Text, ""),
@@ -245,6 +246,7 @@ impl<'a> Values<'a> {
             ("node", &change.node),
             ("plugin", &change.plugin),
             ("peer", &change.peer),
+            ("ledger", &change.ledger),
         ];
         for (name, text) in about.into_iter().filter(|(_, text)| !text.is_empty()) {
             self.text(name, text);

@@ -69,6 +69,14 @@ impl Conditions {
         }
     }
 
+    /// What became of sources.
+    pub(super) fn of_sources() -> Self {
+        Self {
+            kind: Some("source".to_owned()),
+            ..Self::default()
+        }
+    }
+
     /// The query parameters of `/v1/audit/events`.
     pub(super) fn parameters(&self) -> Vec<(&'static str, String)> {
         [

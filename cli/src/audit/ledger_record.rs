@@ -12,15 +12,27 @@ use crate::{columns, terminal};
 #[derive(serde::Deserialize)]
 pub(super) struct Record {
     pub(super) index: u64,
+    /// The source that reported it; empty if none did.
+    #[serde(default)]
+    pub(super) source: String,
+    /// Its number from that source; 0 if it has none.
+    #[serde(default)]
+    pub(super) sequence: u64,
+    /// When it was on disk.
+    #[serde(default)]
+    pub(super) received: String,
     #[serde(skip)]
     pub(super) text: String,
+    /// Of several ledgers, the number of its own.
+    #[serde(skip)]
+    pub(super) ledger: Option<usize>,
 }
 
 impl Record {
     pub(super) fn read(text: &str) -> Result<Self, Failure> {
-        let Self { index, .. } = serde_json::from_str(text).map_err(unreadable)?;
+        let read: Self = serde_json::from_str(text).map_err(unreadable)?;
         let text = text.to_owned();
-        Ok(Self { index, text })
+        Ok(Self { text, ..read })
     }
 
     fn json(&self) -> Result<Json<'_>, Failure> {
@@ -82,7 +94,11 @@ impl Record {
             _ => vec![cell("received"), cell("kind")],
         };
         // Records of this kind leave the other columns empty.
-        let mut cells = std::iter::once(self.index.to_string()).chain(cells);
+        let index = match self.ledger {
+            Some(ledger) => format!("{ledger}/{}", self.index),
+            None => self.index.to_string(),
+        };
+        let mut cells = std::iter::once(index).chain(cells);
         Ok(std::array::from_fn(|_| cells.next().unwrap_or_else(|| "-".to_owned())))
     }
 }

@@ -1,12 +1,13 @@
 //! `credence audit query`
 
+use std::collections::HashSet;
 use std::io::Write;
 
 use serde_json::value::RawValue;
 
 use super::conditions::Conditions;
 use super::ledger_record::{Heading, Record, print};
-use crate::control_plane::{Client, ControlPlaneOptions, unreadable};
+use crate::control_plane::{Client, ControlPlaneOptions, OtherReplicas, unreadable};
 use crate::failure::{Failure, Outcome};
 
 /// Print records, newest first.
@@ -16,6 +17,9 @@ pub(crate) struct Query {
     control_plane: ControlPlaneOptions,
 
     #[command(flatten)]
+    others: OtherReplicas,
+
+    #[command(flatten)]
     conditions: Conditions,
 
     /// The most records to print.
@@ -23,7 +27,7 @@ pub(crate) struct Query {
     limit: usize,
 
     /// Only records before this index.
-    #[arg(long, value_name = "INDEX")]
+    #[arg(long, value_name = "INDEX", conflicts_with = "also")]
     before: Option<u64>,
 
     /// Print each record as one line of JSON.
@@ -33,16 +37,37 @@ pub(crate) struct Query {
 
 impl Query {
     pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let records = newest(
-            &self.control_plane.client()?,
-            &self.conditions,
-            self.before,
-            None,
-            self.limit,
-        )?;
+        let newest_of =
+            |replica: &ControlPlaneOptions| newest(&replica.client()?, &self.conditions, self.before, None, self.limit);
+        let records = match self.others.is_empty() {
+            true => newest_of(&self.control_plane)?,
+            false => {
+                let replicas = self.others.with(&self.control_plane);
+                let ledgers: Result<_, Failure> = replicas.iter().map(newest_of).collect();
+                merged(ledgers?, self.limit)
+            }
+        };
         print(&records, self.json, Heading::Printed, out)?;
         Ok(Outcome::Done)
     }
+}
+
+/// The newest of the records of several ledgers. Evidence that two of them have, because its source moved before it was
+/// acknowledged, counts once.
+fn merged(ledgers: Vec<Vec<Record>>, limit: usize) -> Vec<Record> {
+    let numbered = ledgers.into_iter().zip(1..).flat_map(|(records, ledger)| {
+        records.into_iter().map(move |record| Record {
+            ledger: Some(ledger),
+            ..record
+        })
+    });
+    let mut records: Vec<_> = numbered.collect();
+    // Times have a fixed length. Of equal ones, later records of a ledger come first.
+    records.sort_by(|a, b| (&b.received, b.index).cmp(&(&a.received, a.index)));
+    let mut seen = HashSet::new();
+    records.retain(|record| record.sequence == 0 || seen.insert((record.source.clone(), record.sequence)));
+    records.truncate(limit);
+    records
 }
 
 /// An answer of the control plane.

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::files;
 
 /// The files for https:// URLs.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct TlsOptions {
     /// PEM file of the authorities that may have signed the control plane's certificate, for an https:// URL.
     #[arg(long, value_name = "FILE", env = "CREDENCE_CA")]

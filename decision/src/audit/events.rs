@@ -36,6 +36,8 @@ pub struct Recorder {
     denials: DenialCap,
     salt_secret: [u8; 16],
     salts: u64,
+    /// Which ledger is reported to; see [`Reported::Sent`].
+    pub ledger: u32,
     /// The event being encoded.
     event: Vec<u8>,
 }
@@ -48,6 +50,7 @@ impl Recorder {
             denials: DenialCap::new(settings.denials_per_second.get()),
             salt_secret,
             salts: 0,
+            ledger: 0,
             event: Vec::new(),
         }
     }
@@ -170,7 +173,7 @@ impl Recorder {
         let Header::Once(presented) = request.delegation else {
             return false;
         };
-        chain.reported.get() != Reported::Sent
+        chain.reported.get() != (Reported::Sent { ledger: self.ledger })
             && self
                 .denials
                 .admits_chain(chain.sharers.principal, denied, presented.len(), second)

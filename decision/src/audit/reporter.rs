@@ -38,6 +38,8 @@ pub struct Reporter {
     backoff: Backoff,
     pub(super) counters: Counters,
     arrivals: Arrivals,
+    /// Counts the ledgers that it has reported to.
+    pub(super) ledger: u32,
 }
 
 /// When entries were first seen in the ring, to compute the age of the oldest.
@@ -153,6 +155,7 @@ impl Reporter {
             backoff: Backoff::default(),
             counters: Counters::default(),
             arrivals: Arrivals::default(),
+            ledger: 0,
         }
     }
 
@@ -278,6 +281,7 @@ impl Reporter {
             return Err(violation);
         }
         self.hello.resume = Some(ticket);
+        self.ledger = self.ledger.wrapping_add(welcome.arrived.into());
         let sending = Sending {
             in_flight: VecDeque::with_capacity(MAX_IN_FLIGHT),
             skip: Amount::default(),

@@ -100,6 +100,7 @@ fn welcome(acknowledged: u64) -> report_response::Message {
 fn welcome_with_limits(acknowledged: u64, max_batch_entries: u32, max_batch_bytes: u32) -> report_response::Message {
     report_response::Message::Welcome(v1::ReportWelcome {
         ticket: Some(ticket()),
+        arrived: false,
         acknowledged,
         max_batch_entries,
         max_batch_bytes,

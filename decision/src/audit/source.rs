@@ -70,6 +70,8 @@ impl<K: Ord + Copy> Source<K> {
         decision_ns: Option<u64>,
     ) {
         let (now, wall) = began;
+        let ledger = self.reporter.ledger;
+        self.recorder.ledger = ledger;
         match self.recorder.record(verdict, request, wall, decision_ns) {
             Some(Record {
                 event,
@@ -78,10 +80,10 @@ impl<K: Ord + Copy> Source<K> {
             }) => {
                 if with_chain
                     && let Some(chain) = &verdict.findings.chain
-                    && chain.reported.get() != Reported::Sent
+                    && chain.reported.get() != (Reported::Sent { ledger })
                     && let Header::Once(presented) = request.delegation
                 {
-                    report_chain(&mut self.reporter.ring, chain, presented, wall);
+                    report_chain(&mut self.reporter, chain, presented, wall);
                 }
                 match &mut self.pending {
                     Some(pending) => pending.hold(stream, event, owner, &mut self.reporter.ring, now, wall),
@@ -151,13 +153,15 @@ impl<K: Ord + Copy> Source<K> {
 
 /// Adds a chain before the first event that names it. If it does not fit, it is counted as missing, once, and added
 /// before a later event.
-fn report_chain(ring: &mut Ring, chain: &CachedChain, presented: &[u8], wall: UnixNanos) {
+fn report_chain(reporter: &mut Reporter, chain: &CachedChain, presented: &[u8], wall: UnixNanos) {
+    let (ring, ledger) = (&mut reporter.ring, reporter.ledger);
     let share = Some(chain.sharers.principal);
     let is_stored = (chain.reported.get() != Reported::Shed || ring.has_room_for_chain(presented.len(), share))
         && ring.push_chain(&Recorder::presented(chain, presented), presented.len(), share, wall);
-    chain
-        .reported
-        .set(if is_stored { Reported::Sent } else { Reported::Shed });
+    chain.reported.set(match is_stored {
+        true => Reported::Sent { ledger },
+        false => Reported::Shed,
+    });
 }
 
 /// Unfinished requests whose status one tick queries.

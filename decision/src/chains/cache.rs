@@ -70,8 +70,12 @@ pub enum Reported {
     Not,
     /// It did not fit into the ring. It is sent with a later event, if there is one.
     Shed,
-    /// It waits in the ring, or was sent.
-    Sent,
+    /// It waits in the ring, or was sent. Replicas have ledgers of their own: the number counts those that this filter
+    /// has reported to.
+    Sent {
+        /// Which one it was.
+        ledger: u32,
+    },
 }
 
 impl CachedChain {

@@ -694,6 +694,9 @@ pub struct ReportWelcome {
     pub max_batch_entries: u32,
     #[prost(uint32, tag = "4")]
     pub max_batch_bytes: u32,
+    /// The source comes from another replica, whose ledger may have chains that this one lacks. They are sent again.
+    #[prost(bool, tag = "5")]
+    pub arrived: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Acknowledgement {

@@ -1,6 +1,7 @@
 //! `credence audit verify`: whether the ledger is intact. Each way to check is a function here; [`online`] reads from a
-//! control plane, and [`witnesses`] checks cosignatures.
+//! control plane, [`witnesses`] checks cosignatures, and [`moves`] follows sources from ledger to ledger.
 
+mod moves;
 mod online;
 mod witnesses;
 
@@ -18,7 +19,7 @@ use credence_ledger::verify::{Against, verify};
 use self::witnesses::WitnessOptions;
 use super::prove::published_key;
 use super::signatures::SignatureOptions;
-use crate::control_plane::ControlPlaneOptions;
+use crate::control_plane::{ControlPlaneOptions, OtherReplicas};
 use crate::failure::{Failure, Outcome};
 use crate::files;
 
@@ -33,6 +34,9 @@ use crate::files;
 pub(crate) struct Verify {
     #[command(flatten)]
     control_plane: ControlPlaneOptions,
+
+    #[command(flatten)]
+    others: OtherReplicas,
 
     /// Check the ledger in this data folder, without asking a control plane.
     #[arg(long, value_name = "DIR", conflicts_with = "proof")]
@@ -67,8 +71,32 @@ impl Verify {
             (Some(data), _, _) if self.signatures.signatures => self.signatures.run(&data.join("ledger"), out),
             (Some(data), _, _) => self.folder(&data.join("ledger"), out),
             (None, Some(proof), Some(key)) => self.proof(proof, key, out),
-            _ => self.published(out),
+            _ if self.others.is_empty() => self.published(&self.control_plane, out),
+            _ => self.replicas(out),
         }
+    }
+
+    /// Each ledger by itself, and then whether the evidence of sources that moved is in one of them.
+    fn replicas(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
+        if self.key.is_some() || !self.since.is_empty() || !self.witnesses.keys.is_empty() {
+            return Err(Failure::input(
+                "each ledger has a key and witnesses of its own: check the ledgers one by one against those, without \
+                 --also",
+            ));
+        }
+        let replicas = self.others.with(&self.control_plane);
+        let mut is_intact = true;
+        for replica in &replicas {
+            writeln!(out, "ledger: {}", replica.url())?;
+            is_intact &= self.published(replica, out)? == Outcome::Done;
+        }
+        let clients: Vec<_> = replicas
+            .iter()
+            .map(ControlPlaneOptions::client)
+            .collect::<Result<_, _>>()?;
+        let problems = moves::check(&clients, out)?;
+        let moves = outcome(&problems, true, out)?;
+        Ok(if is_intact { moves } else { Outcome::Denied })
     }
 
     fn folder(&self, folder: &Path, out: &mut impl Write) -> Result<Outcome, Failure> {
@@ -117,8 +145,8 @@ impl Verify {
         outcome(&found.problems, is_cosigned, out)
     }
 
-    fn published(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let client = self.control_plane.client_or_anonymous()?;
+    fn published(&self, replica: &ControlPlaneOptions, out: &mut impl Write) -> Result<Outcome, Failure> {
+        let client = replica.client_or_anonymous()?;
         let key = self.key.clone().map_or_else(|| published_key(&client), Ok)?;
         let mut since = self.since(Some(&key))?;
         // The latest checkpoint is rarely cosigned yet. Asked for first, the cosigned one is an earlier state of the
