@@ -1,12 +1,11 @@
 //! Follows one of the control plane's event streams. It reconnects, and continues where it was.
 
 use std::io::BufReader;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::control_plane::{Client, StreamError};
+use crate::control_plane::{Client, ControlPlaneOptions, StreamError};
 use crate::events::{self, Event};
 use crate::failure::{Failure, Outcome};
 use crate::{stderr, terminal};
@@ -25,12 +24,13 @@ type Said = Result<Option<Event>, StreamError>;
 // === impl Stream ===
 
 impl Stream {
-    /// Passes every event to `visit`, until interrupted.
+    /// Passes every event to `visit`, until interrupted. Each connection shows the credential that the files hold then.
     pub(crate) fn follow(
         self,
-        client: Client,
+        control_plane: &ControlPlaneOptions,
         visit: impl FnMut(&Event) -> Result<(), Failure>,
     ) -> Result<Outcome, Failure> {
+        let first = control_plane.client()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -40,20 +40,22 @@ impl Stream {
                 interrupted = tokio::signal::ctrl_c() => interrupted
                     .map(|()| Outcome::Done)
                     .map_err(|error| Failure::operation(format!("signals cannot be received: {error}"))),
-                followed = self.connect_again_and_again(Arc::new(client), visit) => followed,
+                followed = self.connect_again_and_again(first, control_plane, visit) => followed,
             }
         })
     }
 
     async fn connect_again_and_again(
         mut self,
-        client: Arc<Client>,
+        first: Client,
+        control_plane: &ControlPlaneOptions,
         mut visit: impl FnMut(&Event) -> Result<(), Failure>,
     ) -> Result<Outcome, Failure> {
         let mut backoff = FIRST_BACKOFF;
         let mut connected_before = false;
+        let mut client = first;
         loop {
-            let mut said = self.read_in_background(Arc::clone(&client));
+            let mut said = self.read_in_background(client);
             let broken = loop {
                 let Ok(next) = tokio::time::timeout(LONGEST_SILENCE, said.recv()).await else {
                     break format!("it was silent for {} s", LONGEST_SILENCE.as_secs());
@@ -83,11 +85,12 @@ impl Stream {
             ));
             tokio::time::sleep(backoff).await;
             backoff = (backoff * 2).min(LAST_BACKOFF);
+            client = control_plane.client()?;
         }
     }
 
     /// Reads the stream in a thread, which ends with the stream or when its receiver is dropped.
-    fn read_in_background(&self, client: Arc<Client>) -> mpsc::Receiver<Said> {
+    fn read_in_background(&self, client: Client) -> mpsc::Receiver<Said> {
         let (sender, receiver) = mpsc::channel(EVENTS_IN_FLIGHT);
         let (path, parameters, position) = (self.path, self.parameters.clone(), self.position.clone());
         std::thread::spawn(move || {

@@ -11,7 +11,8 @@ use crate::failure::{Failure, Outcome};
 use crate::following::Stream;
 use crate::{clock, terminal};
 
-/// Follow the revocations as they happen, one on each line, until interrupted. Reconnects, and continues where it was.
+/// Follow the revocations as they happen, one on each line, until interrupted. Reconnects, with the
+/// credential that its files hold then, and continues where it was.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Watch {
     #[command(flatten)]
@@ -39,7 +40,7 @@ impl Watch {
             parameters: if self.all { Vec::new() } else { vec![from_now] },
             position: self.since.clone(),
         };
-        stream.follow(self.control_plane.client()?, |event| self.print(event, out))
+        stream.follow(&self.control_plane, |event| self.print(event, out))
     }
 
     fn print(&self, event: &Event, out: &mut impl Write) -> Result<(), Failure> {

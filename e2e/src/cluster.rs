@@ -168,6 +168,21 @@ impl Cluster {
         self.small_disk.as_ref()
     }
 
+    /// `credence audit` with this subcommand and these options, over the ledgers of all replicas.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn audit(&mut self, options: &[&str]) -> Result<String, Failure> {
+        let token_file = self.stack.control_plane.token_file().display().to_string();
+        let urls: Vec<_> = (0..REPLICAS).map(|nth| self.replica(nth).url()).collect();
+        let places = urls.iter().enumerate().flat_map(|(nth, url)| {
+            let option = if nth == 0 { "--control-plane" } else { "--also" };
+            [option, url.as_str()]
+        });
+        let arguments = ["audit"].into_iter().chain(options.iter().copied()).chain(places);
+        self.stack.credence.run(arguments.chain(["--token-file", &token_file]))
+    }
+
     /// Waits until all members and replicas are there again.
     ///
     /// # Errors

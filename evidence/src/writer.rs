@@ -1135,6 +1135,60 @@ mod tests {
         assert_eq!(running.contents(), ["Started", "1", "Lost", "Returned", "Ended"]);
     }
 
+    fn resume(source: &str, acknowledged: u64) -> Report {
+        Report::Resume {
+            source: source.to_owned(),
+            anchors_digest: Vec::new(),
+            arriving: Some(Arriving {
+                acknowledged,
+                node: "node".to_owned(),
+                plugin: "plugin".to_owned(),
+                peer: "peer".to_owned(),
+            }),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_source_from_another_replica_goes_on_after_what_that_one_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = run(folder.path());
+        let source = SourceName([7; 16]).to_string();
+        let here = running.handle.perform(resume(&source, 5)).await.unwrap();
+        assert!(here.has_arrived && here.last_sequence == 5);
+        let gap = running.store(&here, 7, 1).await;
+        assert!(matches!(gap, Err(ReportError::SequenceGap { expected: 6, .. })));
+        assert_eq!(running.store(&here, 6, 2).await.unwrap(), 7);
+        // What this ledger has, although its acknowledgement did not arrive, is not stored again.
+        let again = running.handle.perform(resume(&source, 6)).await.unwrap();
+        assert!(!again.has_arrived && again.last_sequence == 7);
+        assert_eq!(running.contents(), ["Arrived", "6", "7"]);
+    }
+
+    #[tokio::test]
+    async fn a_source_that_moved_is_not_awaited_and_may_come_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = run(folder.path());
+        let old = running.open().await;
+        running.store(&old, 1, 2).await.unwrap();
+        let moved = || Report::Move {
+            source: old.source.clone(),
+            ledger: "other".to_owned(),
+        };
+        running.handle.perform(moved()).await.unwrap();
+        assert!(matches!(running.store(&old, 3, 1).await, Err(ReportError::Superseded)));
+        running.handle.perform(moved()).await.unwrap();
+        running.writer.stop().await;
+        let running = run(folder.path());
+        assert!(running.awaited.is_empty());
+        let back = running.handle.perform(resume(&old.source, 9)).await.unwrap();
+        assert!(back.has_arrived);
+        assert_eq!(running.store(&back, 10, 1).await.unwrap(), 10);
+        let unheard_of = running.handle.perform(resume(&old.source, 12)).await.unwrap();
+        assert_eq!(unheard_of.last_sequence, 12);
+        let expected = ["Started", "1", "2", "Moved", "Arrived", "10", "Moved", "Arrived"];
+        assert_eq!(running.contents(), expected);
+    }
+
     #[tokio::test]
     async fn a_full_ledger_refuses_names_the_reason_and_forgets_the_attempt() {
         let folder = tempfile::tempdir().unwrap();

@@ -362,6 +362,7 @@ mod tests {
             plugin: "p".to_owned(),
             peer: "a".to_owned(),
             anchors_digest: vec![1],
+            ledger: "l".to_owned(),
             ..StoredSourceChange::default()
         };
         let note = |note| RecordBody::Note(StoredNote { note: Some(note) });

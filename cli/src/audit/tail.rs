@@ -39,7 +39,7 @@ impl Tail {
             position: None,
         };
         let mut begun = false;
-        stream.follow(self.control_plane.client()?, |event| {
+        stream.follow(&self.control_plane, |event| {
             // Only the stream knows where it begins. The records before that are asked for here, so that none is
             // printed twice and none is missed, even if the credential may see little of the ledger.
             if !begun && let Some(beginning) = beginning(event)? {

@@ -4,9 +4,9 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) subjects: AtomicU64,
     /// How many follow the log from its beginning.
     pub(crate) followers: AtomicU64,
+    /// When all others had ended, and the log with them.
+    pub(crate) log_ended: OnceLock<Instant>,
 }
 
 impl Shared {
@@ -88,7 +90,7 @@ impl Shared {
                     request: self.request_of(&subject)?,
                     subject: subject.clone(),
                     allowed: AtomicU64::new(0),
-                    returned: std::sync::OnceLock::new(),
+                    returned: OnceLock::new(),
                 });
                 self.traffic.watch(&watched);
                 (subject, Some(watched))
@@ -188,11 +190,11 @@ impl Shared {
     /// Follows the log with `credence watch` at one replica, and then, from the same position, at another.
     pub(crate) fn follow(&self, mut random: Random) -> Result<(), Failure> {
         let mut position: Option<String> = None;
-        while !self.is_done() {
+        while !self.has_seen_all() {
             let replica = random.below(REPLICAS);
             let until = Instant::now() + Duration::from_secs(2 + random.below(8) as u64);
             let watching = Watching::start(self, replica, position.as_deref())?;
-            while Instant::now() < until && !self.is_done() {
+            while Instant::now() < until && !self.has_seen_all() {
                 match watching.lines.recv_timeout(Duration::from_millis(100)) {
                     Ok(line) => self.take(&line, replica, &mut position)?,
                     Err(mpsc::RecvTimeoutError::Timeout) => {}
@@ -201,6 +203,13 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    fn has_seen_all(&self) -> bool {
+        let sees_all = || self.history.known_through() >= self.history.committed();
+        self.log_ended
+            .get()
+            .is_some_and(|ended| sees_all() || ended.elapsed() > TO_SEE_ALL)
     }
 
     fn take(&self, line: &str, replica: usize, position: &mut Option<String>) -> Result<(), Failure> {
@@ -305,5 +314,7 @@ struct Data {
 pub(crate) const FOLLOWERS: u64 = 3;
 /// Longer than any call takes that will be answered: a confirmation, and a lease besides.
 const PATIENCE: Duration = Duration::from_secs(8);
+/// More than enough for those who follow.
+const TO_SEE_ALL: Duration = Duration::from_secs(20);
 /// A stream is given up after it.
 const SILENCE: Duration = Duration::from_secs(3);

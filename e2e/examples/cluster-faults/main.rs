@@ -27,8 +27,8 @@ mod traffic;
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -153,6 +153,7 @@ impl Run {
         let done = Arc::new(AtomicBool::new(false));
         let shared = Arc::new(self.shared(&mut cluster, &done)?);
         let mut threads: Vec<JoinHandle<Result<(), Failure>>> = Vec::new();
+        let mut followers = Vec::new();
         for (nth, envoy) in [&cluster.stack.envoy]
             .into_iter()
             .chain(&cluster.second_envoy)
@@ -162,12 +163,12 @@ impl Run {
         }
         for nth in 0..FOLLOWERS {
             let seed = self.seed.wrapping_mul(31).wrapping_add(nth + 1);
-            let clients: [fn(&Shared, Random) -> Result<(), Failure>; 3] =
-                [Shared::revoke, Shared::look_up, Shared::follow];
-            for (kind, client) in (0..).zip(clients) {
+            let start = |kind, client: fn(&Shared, Random) -> Result<(), Failure>| {
                 let (shared, random) = (Arc::clone(&shared), Random::new(seed, kind));
-                threads.push(thread::spawn(move || client(&shared, random)));
-            }
+                thread::spawn(move || client(&shared, random))
+            };
+            threads.extend([start(0, Shared::revoke), start(1, Shared::look_up)]);
+            followers.push(start(2, Shared::follow));
         }
         for replica in 0..REPLICAS {
             let shared = Arc::clone(&shared);
@@ -175,10 +176,22 @@ impl Run {
         }
         let mut spans = Vec::new();
         let outcome = self.inflict(begun, &mut cluster, &shared, &mut spans);
-        done.store(true, Ordering::Relaxed);
-        for thread in threads {
-            thread.join().map_err(|_| Failure::new("a client broke down"))??;
+        if outcome.is_err() {
+            for replica in 0..REPLICAS {
+                let log = cluster.replica(replica).log();
+                let lines: Vec<_> = log.lines().collect();
+                let last = lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default();
+                say(begun, &format!("the last lines of replica {replica}:\n{}", last.join("\n")));
+            }
         }
+        done.store(true, Ordering::Relaxed);
+        let end = |thread: JoinHandle<Result<(), Failure>>| {
+            let ended = thread.join();
+            ended.map_err(|_| Failure::new("a client broke down"))?
+        };
+        threads.into_iter().try_for_each(end)?;
+        shared.log_ended.get_or_init(Instant::now);
+        followers.into_iter().try_for_each(end)?;
         outcome?;
         for replica in 0..REPLICAS {
             shared.follow_to_the_end(replica)?;
@@ -219,6 +232,7 @@ impl Run {
             credence: Artefacts::from_environment()?.credence,
             subjects: AtomicU64::new(0),
             followers: AtomicU64::new(0),
+            log_ended: OnceLock::new(),
         };
         let steady = shared.request_of("steady")?;
         shared.traffic = Arc::new(Traffic::new(Arc::clone(&shared.history), steady));
@@ -326,5 +340,7 @@ fn say(begun: Instant, what: &str) {
 
 /// Envoy returns to an address that it has left after two seconds.
 const SETTLED: Duration = Duration::from_millis(2_500);
+/// Of a replica's log, when a run fails.
+const LAST_LINES: usize = 60;
 /// Between two faults, for the figures without one.
 const CALM: Duration = Duration::from_millis(1_500);

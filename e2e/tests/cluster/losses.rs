@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use credence_e2e::audit::Record;
 use credence_e2e::cluster::REPLICAS;
 use credence_e2e::operator::Operator;
+use credence_e2e::waiting;
 
 use super::{Cluster, MAX_STALENESS};
 
@@ -58,6 +60,36 @@ fn the_loss_of_any_member_of_etcd_denies_nothing() {
     let seen = load.finish().unwrap();
     seen.assert_always_allowed("alice");
     seen.assert_no_late_allows("bob", raised.at);
+}
+
+/// The ledgers of three replicas have it together: each source says where it went, and what two ledgers have counts once.
+#[test]
+fn evidence_of_filters_that_move_is_complete_and_counts_once() {
+    let Some(mut cluster) = Cluster::start() else { return };
+    let load = cluster.load_of(&["alice"]);
+    for nth in 0..REPLICAS {
+        cluster.replica(nth).kill().unwrap();
+        load.go_on(Duration::from_secs(2));
+        cluster.replica(nth).restart().unwrap();
+        load.go_on(Duration::from_secs(1));
+    }
+    load.finish().unwrap().assert_always_allowed("alice");
+    let sent = cluster.stack().envoy.stat("http.ingress.downstream_rq_total").unwrap();
+    waiting::until("every request to be in one of the ledgers", || {
+        let printed = cluster.all.audit(&["query", "--json", "--limit", "1000000"])?;
+        let records = printed
+            .lines()
+            .map(|line| serde_json::from_str::<Record>(line).unwrap());
+        let recorded: u64 = records.map(|record| record.decisions()).sum();
+        Ok((recorded == sent).then_some(()))
+    })
+    .unwrap();
+    waiting::until("every ledger to know where its sources went", || {
+        let printed = cluster.all.audit(&["verify"])?;
+        let knows = printed.ends_with("verified") && !printed.contains("not checked: source");
+        Ok((knows && !printed.contains("of which 0 have moved")).then_some(()))
+    })
+    .unwrap();
 }
 
 #[test]
