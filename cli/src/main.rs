@@ -8,6 +8,7 @@
 mod audit;
 mod chain_text;
 mod clock;
+mod cluster;
 mod columns;
 mod config;
 mod confirmation;
@@ -32,6 +33,7 @@ mod revoke;
 mod serve;
 mod statement;
 mod stderr;
+mod store;
 mod terminal;
 mod token;
 mod verify;
@@ -72,6 +74,8 @@ enum Command {
     #[command(subcommand)]
     Audit(Box<audit::Audit>),
     Serve(Box<serve::Serve>),
+    #[command(subcommand)]
+    Cluster(Box<cluster::Cluster>),
     Token(token::Token),
     #[command(subcommand)]
     Config(config::Config),
@@ -128,6 +132,7 @@ impl Command {
             Self::Watch(command) => command.run(out),
             Self::Audit(command) => command.run(out),
             Self::Serve(command) => command.run(out),
+            Self::Cluster(command) => command.run(out),
             Self::Token(command) => command.run(out),
             Self::Config(command) => command.run(out),
         }

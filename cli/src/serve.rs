@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use credence_control_plane::{
-    Config, ControlPlane, EvidenceLimits, IdentityLimits, InitOptions, LogOptions, Running, StartError, StoreAddress,
-    StoreOptions, StoreSecurity,
+    Config, ControlPlane, EvidenceLimits, IdentityLimits, InitOptions, LogOptions, Running, StartError, StoreOptions,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::Layer as _;
@@ -21,6 +20,7 @@ use zeroize::Zeroizing;
 
 use self::log_output::Flush;
 use crate::failure::{Failure, Outcome};
+use crate::store::StoreArgs;
 use crate::{clock, files, token};
 
 /// Run the control plane: the revocation log that filters follow, and the ledger of their decisions.
@@ -144,38 +144,14 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "BYTES", default_value_t = LogOptions::default().compact_above_bytes)]
     compact_above: u64,
 
-    /// etcd that has the log, for several control planes: `etcd://HOST:PORT,HOST:PORT,HOST:PORT/PREFIX`.
-    ///
-    /// Each replica has a data folder of its own, for its ledger. `--max-staleness` is the same for all;
-    /// `--drain-promise` does not apply. `--init` creates the log, once.
-    #[arg(long, value_name = "ADDRESS", env = "CREDENCE_STORE", requires = "secrets")]
-    store: Option<StoreAddress>,
+    #[command(flatten)]
+    store: StoreArgs,
 
     /// With `--store`: folder with `audit-source-key` and `filter-cache-secret`.
     ///
     /// 32 random bytes each, the same for every replica.
     #[arg(long, value_name = "DIR", requires = "store")]
     secrets: Option<PathBuf>,
-
-    /// With `--store`: certificate authorities of etcd, PEM. TLS is used.
-    #[arg(long, value_name = "FILE", requires = "store")]
-    store_ca: Option<PathBuf>,
-
-    /// With `--store-ca`: our certificate, PEM.
-    #[arg(long, value_name = "FILE", requires_all = ["store_ca", "store_key"])]
-    store_cert: Option<PathBuf>,
-
-    /// With `--store-cert`: its key, PEM.
-    #[arg(long, value_name = "FILE", requires = "store_cert")]
-    store_key: Option<PathBuf>,
-
-    /// With `--store`: user of etcd.
-    #[arg(long, value_name = "NAME", requires_all = ["store", "store_password_file"])]
-    store_user: Option<String>,
-
-    /// With `--store-user`: file of the password.
-    #[arg(long, value_name = "FILE", requires = "store_user")]
-    store_password_file: Option<PathBuf>,
 
     /// Wait until the data folder is free, then take over.
     ///
@@ -318,7 +294,7 @@ impl Serve {
         if let Some(path) = &self.config {
             config.settings = settings::read(path)?;
         }
-        config.log.store = self.store();
+        config.log.store = self.store()?;
         config.log.init = self.init.then_some(InitOptions { floor: !self.fresh });
         config.log.restored.clone_from(&self.restored);
         config.log.reset_clock = self.reset_clock;
@@ -349,17 +325,14 @@ impl Serve {
         Ok(config)
     }
 
-    fn store(&self) -> Option<StoreOptions> {
-        let certificate = self.store_cert.clone().zip(self.store_key.clone());
-        Some(StoreOptions {
-            address: self.store.clone()?,
-            security: StoreSecurity {
-                ca: self.store_ca.clone(),
-                certificate,
-                user: self.store_user.clone().zip(self.store_password_file.clone()),
-            },
-            secrets: self.secrets.clone()?,
-        })
+    fn store(&self) -> Result<Option<StoreOptions>, Failure> {
+        match (&self.store.store, &self.secrets) {
+            (Some(_), None) => Err(Failure::input(
+                "--store needs --secrets: a folder with the files audit-source-key and filter-cache-secret, 32 random \
+                 bytes each, the same for every replica",
+            )),
+            (_, secrets) => Ok(secrets.as_deref().and_then(|secrets| self.store.options(secrets))),
+        }
     }
 
     /// A token file in the new folder would make it look like a folder in use.

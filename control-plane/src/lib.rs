@@ -5,6 +5,7 @@
 //! [`Running`]. [`Running::shutdown`] stops it so that filters stay fresh until the successor runs.
 
 mod access;
+pub mod cluster;
 mod config;
 mod connections;
 mod control_plane;
@@ -33,7 +34,7 @@ pub use credence_provisioning::{
 };
 pub use credence_revocation::{
     DataDirError, InitOptions, LogId, LogOptions, MAX_CACHE_KEY_ROTATION, MAX_DRAIN_PROMISE, MAX_STALENESS,
-    MAX_TOKEN_LIFETIME, StoreAddress, StoreOptions, StoreSecurity,
+    MAX_TOKEN_LIFETIME, StoreAddress, StoreOptions, StoreSecurity, TransferError, Transferred,
 };
 #[doc(hidden)]
 pub use credence_revocation::{fill_log, fill_log_to_the_brim};

@@ -273,6 +273,11 @@ impl ControlPlane {
         self.relaunch(&[])
     }
 
+    /// Sets the further options for the next start.
+    pub fn set_options(&mut self, options: &[&str]) {
+        self.options = options.iter().map(|option| (*option).to_owned()).collect();
+    }
+
     /// Sets the program for the next start, such as another version.
     pub fn upgrade_to(&mut self, program: &Path) {
         program.clone_into(&mut self.program);

@@ -7,6 +7,7 @@
 //! log/histories.redb       each principal's history, made from the log (redb)
 //! log/audit-source-key     proves that this control plane named an audit source
 //! log/filter-cache-secret  the secret of the keys of the filters' shared caches
+//! log/moved                names the store in which the log goes on, if it has left
 //! ledger/                  segments of evidence (frames)
 //! identity/                users, and security events that were received (redb)
 //! ```
@@ -76,6 +77,17 @@ pub enum DataDirError {
     OwnLog {
         /// The data folder.
         path: PathBuf,
+    },
+    /// The log has left the folder.
+    #[error(
+        "the log of {path} goes on in {store} (credence cluster import): start with --store. If the import was never \
+         completed, repeat it, or remove {path}/log/moved", path = path.display()
+    )]
+    Moved {
+        /// The data folder.
+        path: PathBuf,
+        /// The store's address.
+        store: String,
     },
     /// Another process holds it, or the system refused to lock it.
     #[error(transparent)]
@@ -159,7 +171,7 @@ impl DataDir {
         let path = lock.path();
         refuse_other_layout(path)?;
         let state = path.join(LOG).join(STATE);
-        if state.try_exists().map_err(at(&state))? {
+        if state.try_exists().map_err(at(&state))? && moved_to(path)?.is_none() {
             return Err(DataDirError::OwnLog { path: path.to_owned() });
         }
         for name in [LOG, LEDGER, IDENTITY] {
@@ -173,6 +185,28 @@ impl DataDir {
             watch: lock.watch(&[LOG, LEDGER, IDENTITY]).map_err(at(path))?,
             _lock: lock,
         })
+    }
+
+    /// The secrets, by the names of their files.
+    pub(crate) fn secrets(&self) -> [(&'static str, &[u8; 32]); 2] {
+        [(SOURCE_KEY, &self.source_key), (CACHE_SECRET, &self.cache_secret)]
+    }
+
+    /// Refuses a folder whose log goes on elsewhere.
+    pub(crate) fn check_not_moved(&self) -> Result<(), DataDirError> {
+        match moved_to(&self.path)? {
+            None => Ok(()),
+            Some(store) => Err(DataDirError::Moved {
+                path: self.path.clone(),
+                store,
+            }),
+        }
+    }
+
+    /// From now on the log goes on in this store.
+    pub(crate) fn mark_moved(&self, store: &str) -> Result<(), FileError> {
+        let log = self.path.join(LOG);
+        small_file::write(&log, MOVED, store.as_bytes()).map_err(at(&log.join(MOVED)))
     }
 
     /// Opens the log.
@@ -271,6 +305,40 @@ fn refuse_other_layout(path: &Path) -> Result<(), DataDirError> {
 
 fn initialise(path: &Path, options: InitOptions, now: i64) -> Result<(), DataDirError> {
     let log_id = LogId::random().map_err(at(path))?;
+    let secrets = [random_secret().map_err(at(path))?, random_secret().map_err(at(path))?];
+    create(path, secrets, |state| {
+        embedded::create(state, &log_id, options.floor.then_some(now))
+    })?;
+    tracing::info!(%log_id, folder = %path.display(), floor = options.floor, "created a new revocation log");
+    Ok(())
+}
+
+/// Makes an empty folder that of a log, which `fill` writes, with the secrets in this folder.
+pub(crate) fn create_with(
+    path: &Path,
+    secrets: &Path,
+    log_id: &LogId,
+    fill: impl FnOnce(&Path) -> Result<(), StoreError>,
+) -> Result<(), DataDirError> {
+    let _lock = take_lock(path, true, None)?;
+    if let Some(found) = unexpected_name(path).map_err(at(path))? {
+        return Err(DataDirError::NotEmpty {
+            path: path.to_owned(),
+            found,
+        });
+    }
+    let secret = |name| read_secret(secrets, name, MAKE_SECRET);
+    create(path, [secret(SOURCE_KEY)?, secret(CACHE_SECRET)?], |state| {
+        embedded::create(state, log_id, None)?;
+        fill(state)
+    })
+}
+
+fn create(
+    path: &Path,
+    [source_key, cache_secret]: [[u8; 32]; 2],
+    fill: impl FnOnce(&Path) -> Result<(), StoreError>,
+) -> Result<(), DataDirError> {
     let aside = path.join(LOG_ASIDE);
     let make_folders = || {
         if aside.exists() {
@@ -279,19 +347,50 @@ fn initialise(path: &Path, options: InitOptions, now: i64) -> Result<(), DataDir
         durable::create_folder(&path.join(LEDGER))?;
         durable::create_folder(&path.join(IDENTITY))?;
         durable::create_folder(&aside)?;
-        small_file::write(&aside, SOURCE_KEY, &random_secret()?)?;
-        small_file::write(&aside, CACHE_SECRET, &random_secret()?)
+        small_file::write(&aside, SOURCE_KEY, &source_key)?;
+        small_file::write(&aside, CACHE_SECRET, &cache_secret)
     };
     make_folders().map_err(at(path))?;
-    embedded::create(&aside.join(STATE), &log_id, options.floor.then_some(now))?;
+    fill(&aside.join(STATE))?;
     let put_in_place = || {
         durable::sync_folder(&aside)?;
         std::fs::rename(&aside, path.join(LOG))?;
         durable::sync_folder(path)
     };
-    put_in_place().map_err(at(path))?;
-    tracing::info!(%log_id, folder = %path.display(), floor = options.floor, "created a new revocation log");
-    Ok(())
+    Ok(put_in_place().map_err(at(path))?)
+}
+
+/// The store in which the log of this folder goes on, if it has left.
+fn moved_to(path: &Path) -> Result<Option<String>, DataDirError> {
+    let log = path.join(LOG);
+    match small_file::read(&log, MOVED, 4096) {
+        Ok(store) => Ok(store.map(|store| String::from_utf8_lossy(&store).into_owned())),
+        Err(SmallFileError::Damaged) => Ok(Some("another store".to_owned())),
+        Err(SmallFileError::Io(error)) => Err(at(&log.join(MOVED))(error).into()),
+    }
+}
+
+/// Writes a secret, readable for its owner only, unless it is there. Returns whether it is there then.
+pub(crate) fn give_secret(path: &Path, secret: &[u8; 32]) -> io::Result<bool> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    if let Some(folder) = path.parent() {
+        durable::create_folder(folder)?;
+    }
+    match std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+    {
+        Ok(mut file) => {
+            file.write_all(secret)?;
+            file.sync_all()?;
+            Ok(true)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(std::fs::read(path)? == secret),
+        Err(error) => Err(error),
+    }
 }
 
 fn random_secret() -> io::Result<[u8; 32]> {
@@ -343,6 +442,7 @@ const STATE: &str = "state.redb";
 const HISTORIES: &str = "histories.redb";
 const SOURCE_KEY: &str = "audit-source-key";
 const CACHE_SECRET: &str = "filter-cache-secret";
+const MOVED: &str = "moved";
 const LEDGER: &str = "ledger";
 const IDENTITY: &str = "identity";
 /// Files of earlier versions in the log's folder.

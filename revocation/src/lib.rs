@@ -52,6 +52,7 @@ mod state;
 mod status;
 mod store;
 mod subject;
+mod transfer;
 mod writer;
 
 pub use limits::*;
@@ -77,3 +78,4 @@ pub use state::SubjectState;
 pub use status::Knowledge;
 pub use store::StoreError;
 pub use subject::{DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError};
+pub use transfer::{ClusterStatus, MemberState, MemberStatus, TransferError, Transferred, export, import, status};

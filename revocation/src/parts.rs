@@ -167,7 +167,11 @@ impl OpenedLog {
     pub fn open(lock: FolderLock, options: LogOptions) -> Result<Self, OpenLogError> {
         let begun = Instant::now();
         let (folder, shared) = match &options.store {
-            None => (DataDir::open(lock, options.init, unix_seconds())?, None),
+            None => {
+                let folder = DataDir::open(lock, options.init, unix_seconds())?;
+                folder.check_not_moved()?;
+                (folder, None)
+            }
             Some(of_several) => {
                 let folder = DataDir::open_of_replica(lock, &of_several.secrets)?;
                 (folder, Some(open_shared(of_several, &options)?))

@@ -181,7 +181,10 @@ impl Run {
                 let log = cluster.replica(replica).log();
                 let lines: Vec<_> = log.lines().collect();
                 let last = lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default();
-                say(begun, &format!("the last lines of replica {replica}:\n{}", last.join("\n")));
+                say(
+                    begun,
+                    &format!("the last lines of replica {replica}:\n{}", last.join("\n")),
+                );
             }
         }
         done.store(true, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! Three replicas on three members of etcd, and an Envoy that may follow any of them.
 
 mod losses;
+mod moves;
 mod restores;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -39,20 +40,24 @@ impl Cluster {
 
     /// Load with the delegations of these people, once every worker allows all of them.
     fn load_of(&self, subjects: &[&str]) -> Load {
-        let request_for = |subject: &&str| {
-            let chain = self.stack().mint(subject, &["--tool", READ]).unwrap();
-            Request::get("/v1/catalog/book").delegation(&chain)
-        };
-        let requests: Vec<_> = subjects
-            .iter()
-            .map(|subject| (*subject, request_for(subject)))
-            .collect();
-        let load = Load::start(&self.stack().envoy, &requests).unwrap();
-        for subject in subjects {
-            load.until_allowed(subject).unwrap();
-        }
-        load
+        load_of(self.stack(), subjects)
     }
+}
+
+fn load_of(stack: &Stack, subjects: &[&str]) -> Load {
+    let request_for = |subject: &&str| {
+        let chain = stack.mint(subject, &["--tool", READ]).unwrap();
+        Request::get("/v1/catalog/book").delegation(&chain)
+    };
+    let requests: Vec<_> = subjects
+        .iter()
+        .map(|subject| (*subject, request_for(subject)))
+        .collect();
+    let load = Load::start(&stack.envoy, &requests).unwrap();
+    for subject in subjects {
+        load.until_allowed(subject).unwrap();
+    }
+    load
 }
 
 /// One cluster at a time: nine processes are enough for a machine with two cores.

@@ -87,6 +87,8 @@ struct Known {
     moved: BTreeMap<String, String>,
     /// The lease of the sources that have moved to this replica, and when it began.
     sources_lease: Option<(i64, Instant)>,
+    /// Where the log goes on, if it has left.
+    moved_to: String,
 }
 
 /// What a replica finds that reads the head.
@@ -106,6 +108,18 @@ struct StoredHead {
     digest: Vec<u8>,
     #[prost(string, tag = "3")]
     log_id: String,
+    /// The data folder in which the log goes on; empty if it has not left.
+    #[prost(string, tag = "4")]
+    moved_to: String,
+}
+
+/// A look at a log, without opening it.
+pub(crate) struct Look {
+    pub(crate) head: Head,
+    pub(crate) log_id: LogId,
+    pub(crate) max_staleness: Duration,
+    /// What the filters of each replica have applied.
+    pub(crate) replicas: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -128,45 +142,140 @@ pub(crate) async fn create(
         seq: 0,
         digest: Digest::start(log_id),
     };
-    let key = |name: &str| format!("{}{name}", address.prefix);
     let beginning = StoredBeginning {
         beginning: Beginning::at(start),
         generation: String::new(),
     };
-    let mut head = start;
-    let mut success = vec![
-        put(key(LAYOUT_KEY), LAYOUT.to_string()),
-        put(key(STALENESS_KEY), max_staleness.as_millis().to_string()),
-        put(key(BEGINNING_KEY), beginning.encode_to_vec()),
-        put(key(NOTES_KEY), Notes::default().encode_to_vec()),
-    ];
+    let mut first = None;
     if let Some(issued_up_to) = floor {
         let floor = v1::Record {
             subject: Some(Subject::LogFloor(v1::LogFloor { issued_up_to })),
         };
-        let group = Group::following(start, vec![floor.into()], Vec::new());
-        head = group.head().unwrap_or(start);
-        success.push(put(key(&group_key(group.first_seq)), group.encode()));
+        first = Some(Group::following(start, vec![floor.into()], Vec::new()));
     }
-    success.push(put(key(HEAD_KEY), StoredHead::of(head, log_id).encode_to_vec()));
-    let request = TxnRequest {
-        compare: vec![has_revision(key(HEAD_KEY), 0)],
-        success,
-        failure: vec![read(key(HEAD_KEY))],
+    let head = first.as_ref().and_then(Group::head).unwrap_or(start);
+    let log = NewLog {
+        head: StoredHead::of(head, log_id),
+        beginning,
+        notes: Notes::default(),
+        max_staleness,
+        first,
     };
-    let answer = client.transact(request, COMMIT_TIMEOUT).await?;
-    if answer.succeeded {
-        return Ok(());
+    log.create(client, address).await
+}
+
+/// Creates a log that goes on where another one ends. Repeating it does no harm.
+pub(crate) async fn create_after(
+    client: &Client,
+    address: &Address,
+    (log_id, notes): (&LogId, Notes),
+    cut: &mut Cut,
+    max_staleness: Duration,
+) -> Result<(), StoreError> {
+    let key = |name: &str| format!("{}{name}", address.prefix);
+    let generation = random_hex().map_err(StoreError::Random)?;
+    // Chunks of an attempt that was interrupted.
+    let chunks = key(CHUNKS);
+    let forget = TxnRequest {
+        compare: vec![has_revision(key(HEAD_KEY), 0)],
+        success: vec![delete_range(chunks.clone(), prefix_end(chunks.as_bytes()))],
+        failure: Vec::new(),
+    };
+    let is_free = client.transact(forget, COMMIT_TIMEOUT).await?.succeeded;
+    while is_free && let Some((index, chunk)) = cut.next_chunk() {
+        let request = TxnRequest {
+            success: vec![put(key(&format!("{CHUNKS}{generation}/{index:08}")), chunk)],
+            ..TxnRequest::default()
+        };
+        client.transact(request, COMMIT_TIMEOUT).await?;
     }
-    // An earlier attempt of this one may have created it.
-    let found = answer.responses.iter().find_map(|response| range_of(response).first());
-    let found = found.and_then(|pair| StoredHead::decode(pair.value.clone()).ok());
-    match found {
-        Some(found) if found.log_id == log_id.as_str() => Ok(()),
-        found => Err(StoreError::Taken {
+    let log = NewLog {
+        head: StoredHead::of(cut.head, log_id),
+        beginning: StoredBeginning {
+            beginning: cut.beginning(),
+            generation,
+        },
+        notes,
+        max_staleness,
+        first: None,
+    };
+    log.create(client, address).await
+}
+
+/// Looks at a log, as a quorum has it.
+pub(crate) async fn look(client: &Client, address: &Address) -> Result<Look, StoreError> {
+    let replicas = format!("{}{REPLICAS}", address.prefix);
+    let request = TxnRequest {
+        success: vec![
+            read(format!("{}{HEAD_KEY}", address.prefix)),
+            read(format!("{}{STALENESS_KEY}", address.prefix)),
+            read_range(replicas.clone(), prefix_end(replicas.as_bytes()), 0),
+        ],
+        ..TxnRequest::default()
+    };
+    let answer = client.transact(request, READ_TIMEOUT).await?;
+    let pairs = |index: usize| answer.responses.get(index).map(range_of).unwrap_or_default();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let Some(head) = pairs(0).first() else {
+        return Err(StoreError::Missing {
             store: address.to_string(),
-            log_id: found.map_or_else(String::new, |found| found.log_id),
-        }),
+        });
+    };
+    let (head, log_id) = StoredHead::read(&head.value).ok_or_else(|| damaged(address, NO_HEAD))?;
+    let staleness = pairs(1).first().and_then(|pair| text(&pair.value).parse().ok());
+    let name = |key: &[u8]| text(key.strip_prefix(replicas.as_bytes()).unwrap_or_default());
+    let replicas = pairs(2).iter();
+    let replicas = replicas.filter_map(|pair| Some((name(&pair.key), text(&pair.value).parse().ok()?)));
+    Ok(Look {
+        head,
+        log_id,
+        max_staleness: Duration::from_millis(staleness.unwrap_or_default()),
+        replicas: replicas.collect(),
+    })
+}
+
+/// What a log begins with.
+struct NewLog {
+    head: StoredHead,
+    beginning: StoredBeginning,
+    notes: Notes,
+    max_staleness: Duration,
+    first: Option<Group>,
+}
+
+impl NewLog {
+    /// All at once, unless there is a log.
+    async fn create(self, client: &Client, address: &Address) -> Result<(), StoreError> {
+        let key = |name: &str| format!("{}{name}", address.prefix);
+        let mut success = vec![
+            put(key(LAYOUT_KEY), LAYOUT.to_string()),
+            put(key(STALENESS_KEY), self.max_staleness.as_millis().to_string()),
+            put(key(BEGINNING_KEY), self.beginning.encode_to_vec()),
+            put(key(NOTES_KEY), self.notes.encode_to_vec()),
+            put(key(HEAD_KEY), self.head.encode_to_vec()),
+        ];
+        if let Some(first) = &self.first {
+            success.push(put(key(&group_key(first.first_seq)), first.encode()));
+        }
+        let request = TxnRequest {
+            compare: vec![has_revision(key(HEAD_KEY), 0)],
+            success,
+            failure: vec![read(key(HEAD_KEY))],
+        };
+        let answer = client.transact(request, COMMIT_TIMEOUT).await?;
+        if answer.succeeded {
+            return Ok(());
+        }
+        // An earlier attempt of this one may have created it.
+        let found = answer.responses.iter().find_map(|response| range_of(response).first());
+        let found = found.and_then(|pair| StoredHead::decode(pair.value.clone()).ok());
+        match found {
+            Some(found) if found == self.head => Ok(()),
+            found => Err(StoreError::Taken {
+                store: address.to_string(),
+                log_id: found.map_or_else(String::new, |found| found.log_id),
+            }),
+        }
     }
 }
 
@@ -175,6 +284,27 @@ pub(crate) async fn create(
 impl EtcdStore {
     /// Opens a log made by [`create`].
     pub(crate) async fn open(client: Client, address: Address, max_staleness: Duration) -> Result<Self, StoreError> {
+        let store = Self::open_to_move(client, address, max_staleness).await?;
+        let (to, log_id) = {
+            let known = store.known();
+            (known.moved_to.clone(), known.log_id.to_string())
+        };
+        match to.is_empty() {
+            true => Ok(store),
+            false => Err(StoreError::MovedAway {
+                store: store.address.to_string(),
+                log_id,
+                to,
+            }),
+        }
+    }
+
+    /// The same for a log that may have left already.
+    pub(crate) async fn open_to_move(
+        client: Client,
+        address: Address,
+        max_staleness: Duration,
+    ) -> Result<Self, StoreError> {
         let names = [LAYOUT_KEY, HEAD_KEY, BEGINNING_KEY, NOTES_KEY, STALENESS_KEY];
         let mut success = names.map(|name| read(format!("{}{name}", address.prefix))).to_vec();
         let replicas = format!("{}{REPLICAS}", address.prefix);
@@ -215,7 +345,8 @@ impl EtcdStore {
                 ours: max_staleness.as_millis().try_into().unwrap_or(u64::MAX),
             });
         }
-        let (position, log_id) = StoredHead::read(&head.value).ok_or_else(|| damaged("its head cannot be read"))?;
+        let (position, log_id) = StoredHead::read(&head.value).ok_or_else(|| damaged(NO_HEAD))?;
+        let moved_to = StoredHead::decode(head.value.clone()).map_or_else(|_| String::new(), |head| head.moved_to);
         let begins = StoredBeginning::decode(beginning.value.clone()).map_err(|_| damaged(NO_BEGINNING))?;
         let begins = begins.beginning.head().map_err(damaged)?;
         let mut known = Known {
@@ -238,6 +369,7 @@ impl EtcdStore {
             has_left: false,
             moved: BTreeMap::new(),
             sources_lease: None,
+            moved_to,
         };
         for pair in answer.responses.get(5).map(range_of).unwrap_or_default() {
             known.note_replica(&address.prefix, &pair.key, Some(&pair.value));
@@ -406,6 +538,30 @@ impl EtcdStore {
                 return moved;
             }
             self.has_moved.notified().await;
+        }
+    }
+
+    /// Marks the log as one that goes on in this data folder: no replica opens it any more.
+    pub(crate) fn mark_moved(&self, to: &str) -> Result<(), StoreError> {
+        let (head, log_id, revision) = {
+            let known = self.known();
+            if known.moved_to == to {
+                return Ok(());
+            }
+            (known.head, known.log_id.clone(), known.head_revision)
+        };
+        let marked = StoredHead {
+            moved_to: to.to_owned(),
+            ..StoredHead::of(head, &log_id)
+        };
+        let answer = self.transact(TxnRequest {
+            compare: vec![has_revision(self.key(HEAD_KEY), revision)],
+            success: vec![put(self.key(HEAD_KEY), marked.encode_to_vec())],
+            failure: Vec::new(),
+        })?;
+        match answer.succeeded {
+            true => Ok(()),
+            false => Err(damaged(&self.address, "another replica has written to it")),
         }
     }
 
@@ -600,7 +756,7 @@ impl LogStore for EtcdStore {
         let head = answer.responses.first().and_then(|response| range_of(response).first());
         let (head, log_id, revision) = head
             .and_then(|pair| StoredHead::read(&pair.value).map(|(head, log_id)| (head, log_id, pair.mod_revision)))
-            .ok_or_else(|| damaged(&self.address, "its head cannot be read"))?;
+            .ok_or_else(|| damaged(&self.address, NO_HEAD))?;
         let (mut groups, mut position) = (Vec::new(), after);
         for pair in answer.responses.get(1).map(range_of).unwrap_or_default() {
             let first_seq = self.seq_of(&pair.key).ok_or(FollowError::NotContinued)?;
@@ -821,6 +977,7 @@ impl StoredHead {
             seq: head.seq,
             digest: head.digest.as_bytes().to_vec(),
             log_id: log_id.to_string(),
+            moved_to: String::new(),
         }
     }
 
@@ -904,6 +1061,7 @@ const RENEW_INTERVAL: Duration = Duration::from_secs(3);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(1);
 /// Changes with the meaning of any key. There is no conversion.
 const LAYOUT: u32 = 1;
+const NO_HEAD: &str = "its head cannot be read";
 const NO_BEGINNING: &str = "it does not record where the log begins";
 /// Until a commit's outcome is unknown: longer than an election.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(3);

@@ -130,6 +130,19 @@ pub enum StoreError {
         /// Its log.
         log_id: String,
     },
+    /// The log has left etcd.
+    #[error(
+        "log {log_id} left {store} and goes on in the data folder {to} (credence cluster export). Serve that folder, \
+         without --store"
+    )]
+    MovedAway {
+        /// The address.
+        store: String,
+        /// The log.
+        log_id: String,
+        /// The folder.
+        to: String,
+    },
     /// Another S than the log's.
     #[error(
         "the log on {store} has a max_staleness of {theirs} ms, which every replica must have: start with \
