@@ -7,7 +7,6 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::artefacts::Artefacts;
-use crate::configuration::Replacement;
 use crate::control_plane::{ControlPlane, Replica, Site};
 use crate::envoy::Envoy;
 use crate::etcd::{Etcd, MEMBERS};
@@ -202,27 +201,15 @@ impl Cluster {
     }
 }
 
-/// Envoy's cluster of the control plane has all these addresses, and leaves one that fails.
-fn reaching(mut options: StackOptions, sites: &[Site]) -> StackOptions {
+/// Envoy's cluster of the control plane has all these addresses.
+fn reaching(options: StackOptions, sites: &[Site]) -> StackOptions {
     const ENDPOINT: &str = "              - endpoint:\n                  address: {socket_address: {address: 127.0.0.1, port_value: 7071}}\n";
     let at = |site: &Site| ENDPOINT.replace("127.0.0.1", &site.place.address().to_string());
     let first = sites.iter().take(1).map(at);
     let others = sites.iter().skip(1);
     let others = others.map(|site| at(site).replace("7071", &site.grpc.port().to_string()));
     let all: String = first.chain(others).collect();
-    options.replacements.push(Replacement::once(ENDPOINT, all));
-    options
-        .replacing(
-            "    - name: credence\n      connect_timeout: 1s\n",
-            "    - name: credence\n      connect_timeout: 0.25s\n      outlier_detection:\n        \
-             split_external_local_origin_errors: true\n        consecutive_local_origin_failure: 1\n        \
-             enforcing_consecutive_local_origin_failure: 100\n        interval: 0.5s\n        \
-             base_ejection_time: 2s\n        max_ejection_percent: 66\n",
-        )
-        .replacing(
-            "connection_keepalive: {interval: 2s, timeout: 2s}",
-            "connection_keepalive: {interval: 1s, timeout: 1s}",
-        )
+    options.replacing(ENDPOINT, &all)
 }
 
 /// As many as members, though they need not be.

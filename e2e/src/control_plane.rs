@@ -123,6 +123,16 @@ impl ControlPlane {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn join(replica: Replica<'_>, first: &Self) -> Result<Self, Failure> {
+        let token_file = token_file(replica.folder);
+        std::fs::copy(first.token_file(), token_file).map_err(Failure::of("copying the operator's token"))?;
+        Self::start_replica(replica, &first.log_id)
+    }
+
+    /// A replica of the log of this name, with an operator's token that is in its folder.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_replica(replica: Replica<'_>, log_id: &str) -> Result<Self, Failure> {
         let Replica {
             program,
             folder,
@@ -130,13 +140,12 @@ impl ControlPlane {
             environment,
             site,
         } = replica;
-        std::fs::copy(first.token_file(), token_file(folder)).map_err(Failure::of("copying the operator's token"))?;
         let process = launch(program, folder, &site, (options, environment), &[])?;
         let mut this = Self {
             program: program.to_owned(),
             folder: folder.to_owned(),
             site,
-            log_id: first.log_id.clone(),
+            log_id: log_id.to_owned(),
             options: options.to_vec(),
             environment: environment.to_vec(),
             authority: None,

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -97,6 +98,14 @@ impl Etcd {
     /// A member's process.
     pub fn member(&mut self, member: usize) -> &mut Process {
         &mut self.members[member]
+    }
+
+    /// What a member's data take on its disk.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn bytes_on_disk(&self, member: usize) -> Result<u64, Failure> {
+        bytes_in(&self.data(member)).map_err(Failure::of("reading a folder of etcd"))
     }
 
     /// Where a member runs.
@@ -243,6 +252,19 @@ impl Etcd {
             .collect();
         all.join(",")
     }
+}
+
+fn bytes_in(folder: &Path) -> std::io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        bytes += match entry.file_type()?.is_dir() {
+            true => bytes_in(&entry.path())?,
+            // Blocks, since parts of a file may never have been written.
+            false => entry.metadata()?.blocks() * 512,
+        };
+    }
+    Ok(bytes)
 }
 
 fn name(member: usize) -> String {

@@ -60,6 +60,14 @@ impl Subscriber {
         Self::begin(server, &Caller::default(), &hello(log_id, applied)).await
     }
 
+    /// The same from a snapshot, as this caller.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn open_as(server: SocketAddr, caller: &Caller, log_id: &str) -> Result<Self, Failure> {
+        Self::begin(server, caller, &hello(log_id, None)).await
+    }
+
     /// The same from a snapshot, as a client that confirms what it [applies](Self::apply). Once the control plane has
     /// echoed a ping, confirmations wait for this client.
     ///

@@ -280,6 +280,11 @@ impl RevocationLog {
     pub fn fault(&self) -> Option<String> {
         self.shared.fault().clone()
     }
+
+    /// Whether no quorum of the store has answered for too long.
+    pub fn has_no_quorum(&self) -> bool {
+        self.quorum().state().1.is_lost
+    }
 }
 
 // === impl Shared ===

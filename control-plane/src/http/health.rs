@@ -31,6 +31,9 @@ pub(crate) async fn ready(State(api): State<Arc<Api>>) -> Response {
     if let Some(fault) = api.log.fault() {
         reasons.push(format!("revocations are refused: {fault}"));
     }
+    if api.log.has_no_quorum() {
+        reasons.push(credence_revocation::NoQuorum.to_string());
+    }
     if let Some(fault) = api.ledger.fault() {
         reasons.push(format!("evidence is refused (revocations are not affected): {fault}"));
     }

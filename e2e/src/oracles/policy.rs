@@ -215,7 +215,7 @@ pub(crate) const NONCE: &str = "x-oracle-nonce";
 const SERVICE_ROUTE: &str = "route: {cluster: service, timeout: 15s}";
 const SERVICE_HOSTS: &str = "                      domains: [\"*\"]\n";
 const VIRTUAL_HOSTS: &str = "                  virtual_hosts:\n";
-const CONTROL_PLANE: &str = "    - name: credence\n      connect_timeout: 1s\n";
+const CONTROL_PLANE: &str = "    - name: credence\n      connect_timeout: 0.25s\n";
 
 /// envoy-config/envoy.yaml with these services, virtual hosts and rules.
 pub fn options(reached: &[Reached]) -> StackOptions {

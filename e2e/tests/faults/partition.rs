@@ -17,7 +17,7 @@ fn stack_over_a_link(options: StackOptions) -> (Stack, Link) {
 
 /// Envoy closes a connection whose HTTP/2 pings take so long. Without that, the filter must notice.
 fn without_keepalive() -> StackOptions {
-    StackOptions::quick().replacing("interval: 2s, timeout: 2s", "interval: 300s, timeout: 300s")
+    StackOptions::quick().replacing("interval: 1s, timeout: 1s", "interval: 300s, timeout: 300s")
 }
 
 #[test]

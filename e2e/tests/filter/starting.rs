@@ -28,7 +28,7 @@ impl Starting {
             ..StackOptions::default()
         };
         // Envoy must not close a silent connection behind the gate.
-        let patient = options.replacing("{interval: 2s, timeout: 2s}", "{interval: 60s, timeout: 60s}");
+        let patient = options.replacing("{interval: 1s, timeout: 1s}", "{interval: 60s, timeout: 60s}");
         let stack = Stack::start(&change(patient)).unwrap();
         Self { stack, gate }
     }

@@ -58,7 +58,27 @@ not asked (`helm template`) and no secretsVersion is set. A resource version rev
 {{- compact $versions | join "-" -}}
 {{- end -}}
 
-{{/* With standby: both pods on one node if the volume is of one node, else on different nodes if possible. */}}
+{{/* The arguments of a log on etcd. */}}
+{{- define "credence.storeArguments" -}}
+{{- with .Values.store -}}
+- --store={{ .address }}
+- --secrets=/etc/credence/store
+{{- if .tls }}
+- --store-ca=/etc/credence/store/ca.crt
+{{- end }}
+{{- if .certificate }}
+- --store-cert=/etc/credence/store/tls.crt
+- --store-key=/etc/credence/store/tls.key
+{{- end }}
+{{- with .user }}
+- --store-user={{ . }}
+- --store-password-file=/etc/credence/store/password
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* With standby: both pods on one node if the volume is of one node, else on different nodes if possible. Replicas: on
+different nodes and in different zones if possible. */}}
 {{- define "credence.affinity" -}}
 {{- $affinity := deepCopy .Values.affinity -}}
 {{- if .Values.standby.enabled -}}
@@ -69,6 +89,14 @@ not asked (`helm template`) and no secretsVersion is set. A resource version rev
 {{- else -}}
 {{- $affinity = merge $affinity (dict "podAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" (list $term))) -}}
 {{- end -}}
+{{- end -}}
+{{- if .Values.store.address -}}
+{{- $selector := dict "matchLabels" (include "credence.selector" . | fromYaml) -}}
+{{- $terms := list -}}
+{{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" -}}
+{{- $terms = append $terms (dict "weight" 100 "podAffinityTerm" (dict "topologyKey" . "labelSelector" $selector)) -}}
+{{- end -}}
+{{- $affinity = merge $affinity (dict "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" $terms)) -}}
 {{- end -}}
 {{- with $affinity }}{{ toYaml . }}{{ end -}}
 {{- end -}}
