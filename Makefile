@@ -31,6 +31,9 @@ TESTS_BESIDE := documentation faults filter ledger with_control_plane
 TESTS_OTHER := $(filter-out $(TESTS_ALONE) $(TESTS_BESIDE),$(sort $(basename $(notdir \
 	$(wildcard */tests/*.rs */*/tests/*.rs) $(patsubst %/main.rs,%,$(wildcard */tests/*/main.rs */*/tests/*/main.rs))))))
 
+# How many faults `make test-cluster` makes.
+FAULTS ?= 200
+
 # How many seconds `make soak-oracles` sends requests.
 SECONDS ?= 600
 
@@ -40,7 +43,7 @@ SIDE_BY_SIDE := --no-print-directory --jobs=4
 export CARGO_MAKEFLAGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build build-tests test-beside test-other build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell lint-words reference bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-mesh lint-compose lint-systemd lint-istio lint-performance release etcd
+.PHONY: help run test build build-tests test-beside test-other build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell lint-words reference bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cluster bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-cluster test-mesh lint-compose lint-systemd lint-istio lint-performance release etcd
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -62,6 +65,7 @@ test: rust ## Build all and run every test, end to end against a real Envoy too
 	@echo "==> Running the tests: the output of each half appears when it ends"
 	@$(MAKE) $(SIDE_BY_SIDE) --output-sync --keep-going test-other test-beside
 	@cargo test --locked --workspace $(TESTS_ALONE:%=--test %)
+	@scripts/test-cluster.sh --briefly 6
 
 test-other:
 	@cargo test --locked --no-fail-fast --workspace --lib --bins $(TESTS_OTHER:%=--test %)
@@ -106,6 +110,9 @@ oci: wasm ## Pack the filter for a registry, for Istio and Envoy Gateway: build/
 
 release: rust ## Put together what a release page carries: build/release/VERSION
 	@scripts/release.sh
+
+test-cluster: rust wasm envoy etcd ## Break a cluster of replicas and etcd again and again, and check what clients see: make test-cluster FAULTS=200
+	@scripts/test-cluster.sh $(FAULTS) $(SEED)
 
 test-arm64: wasm ## Run the demo and end-to-end tests as on arm64, emulated; builds all for it first
 	@scripts/test-arm64.sh
@@ -185,7 +192,7 @@ lint-compose: build wasm envoy
 	@scripts/lint-compose.sh
 
 bench: export CREDENCE_BIN := $(CURDIR)/target/dist/credence
-bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, cost, k6, ledger, log, memory, peers, performance, revocation, rules, scaling, signatures, snapshot, stalls, token
+bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, cluster, cost, k6, ledger, log, memory, peers, performance, revocation, rules, scaling, signatures, snapshot, stalls, token
 	@$(MAKE) --no-print-directory bench-needs-$(BENCH) PROFILE=dist
 	@"loadtest/bench-$(BENCH)"
 
@@ -196,6 +203,10 @@ bench-needs-filter: build wasm envoy
 	@scripts/build-wasm.sh noop
 	@scripts/build-wasm.sh calls
 	@scripts/setup-bench.sh
+
+bench-needs-cluster: build wasm envoy etcd
+	@cargo build --locked --release -p credence-control-plane --example log-load
+	@cargo build --locked --release -p credence-e2e --example cluster-figures
 
 bench-needs-cost: build wasm envoy
 	@scripts/setup-bench.sh

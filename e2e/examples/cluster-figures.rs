@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -415,12 +416,15 @@ fn large(data: &Path) -> Result<Large, Failure> {
     let log_id = moved.lines().find_map(|line| line.strip_prefix("log_id: "));
     let log_id = log_id.ok_or_else(|| Failure::new(format!("no log_id in {moved}")))?;
 
-    let options = ["--store", &store, "--secrets", &secrets].map(str::to_owned);
+    // The log is full by the default.
+    let options = ["--store", &store, "--secrets", &secrets, "--max-subjects", "1100000"].map(str::to_owned);
     let start = |name: &str| {
         let folder = folder.path().join(name);
         fs::create_dir(&folder).map_err(Failure::of("making a folder for a replica"))?;
         let token_file = folder.join("operator-token");
         fs::write(&token_file, "b".repeat(64)).map_err(Failure::of("writing a token"))?;
+        let secret = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(&token_file, secret).map_err(Failure::of("hiding a token"))?;
         let replica = Replica {
             program: &artefacts.credence,
             folder: &folder,

@@ -31,6 +31,8 @@ pub struct Metrics {
     pub history_bytes: Gauge,
     pub history_dropped: Counter,
     pub history_failures: Counter,
+    pub quorum: Gauge,
+    pub replicas: Gauge,
 }
 
 // === impl Metrics ===
@@ -66,7 +68,12 @@ impl Metrics {
             history_bytes: group.add_in(Unit::Bytes, "history", "Size of the history index"),
             history_dropped: group.add("history_dropped", "Entries beyond --history-kept"),
             history_failures: group.add("history_failures", "Failed updates of histories"),
+            quorum: group.add("quorum", "0 while no quorum of the store answers"),
+            replicas: group.add("replicas", "Control planes that share the log"),
         };
+        // Of a log that only this process has.
+        metrics.quorum.set(1);
+        metrics.replicas.set(1);
         // Creates the counters at 0: `increase()` would not see a counter that appears with the first event.
         for proven in [true, false] {
             metrics.foreign_position(proven).inc_by(0);

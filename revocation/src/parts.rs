@@ -288,7 +288,7 @@ impl OpenedLog {
             ("the rotation of cache keys", Box::pin(cache_keys.rotate())),
         ];
         if let Some(shared) = &self.shared {
-            tasks.extend(replica::tasks(shared, &log, &leases));
+            tasks.extend(replica::tasks(shared, &log, &leases, metrics));
         }
         let started = StartedLog {
             log,

@@ -9,14 +9,23 @@ use credence_runtime::supervision::BackgroundTask;
 use crate::digest_history::ForeignPosition;
 use crate::leases::Leases;
 use crate::log::RevocationLog;
+use crate::metrics::Metrics;
 use crate::store::etcd::{EtcdStore, Registered};
 
 /// The tasks of a replica.
-pub(crate) fn tasks(store: &Arc<EtcdStore>, log: &RevocationLog, leases: &Leases) -> Vec<BackgroundTask> {
+pub(crate) fn tasks(
+    store: &Arc<EtcdStore>,
+    log: &RevocationLog,
+    leases: &Leases,
+    metrics: &Arc<Metrics>,
+) -> Vec<BackgroundTask> {
     let follow = {
-        let (store, log, leases) = (Arc::clone(store), log.clone(), leases.clone());
+        let (store, log, leases, metrics) = (Arc::clone(store), log.clone(), leases.clone(), Arc::clone(metrics));
         move || {
             let (observed, others) = store.others();
+            metrics
+                .replicas
+                .set(1 + i64::try_from(others.len()).unwrap_or(i64::MAX));
             leases.follow_replicas(observed, &others, Instant::now());
             log.follow();
         }
@@ -38,7 +47,10 @@ pub(crate) fn tasks(store: &Arc<EtcdStore>, log: &RevocationLog, leases: &Leases
     };
     let (fed, renewed) = (Arc::clone(store), Arc::clone(store));
     vec![
-        ("the reads of the store", Box::pin(read(Arc::clone(store), log.clone()))),
+        (
+            "the reads of the store",
+            Box::pin(read(Arc::clone(store), log.clone(), Arc::clone(metrics))),
+        ),
         (
             "the changes of the store",
             Box::pin(async move { match fed.feed(follow).await {} }),
@@ -52,7 +64,7 @@ pub(crate) fn tasks(store: &Arc<EtcdStore>, log: &RevocationLog, leases: &Leases
 }
 
 /// Reads whenever somebody asks. Ends if the log in the store does not continue ours.
-async fn read(store: Arc<EtcdStore>, log: RevocationLog) {
+async fn read(store: Arc<EtcdStore>, log: RevocationLog, metrics: Arc<Metrics>) {
     let quorum = log.quorum().clone();
     let jitter = Duration::from_millis(u64::from(getrandom::u32().unwrap_or_default() % 300));
     let mut waiting_since = None;
@@ -75,6 +87,7 @@ async fn read(store: Arc<EtcdStore>, log: RevocationLog) {
                 if !is_lost && since.elapsed() > LOST_AFTER + jitter {
                     tracing::error!(%error, "no quorum of the store answers: filters are sent to other replicas");
                     quorum.lose();
+                    metrics.quorum.set(0);
                 }
                 continue;
             }
@@ -100,6 +113,7 @@ async fn read(store: Arc<EtcdStore>, log: RevocationLog) {
         }
         if is_lost {
             tracing::info!("a quorum of the store answers again");
+            metrics.quorum.set(1);
         }
         waiting_since = None;
         quorum.complete(asked, found.seq);

@@ -340,7 +340,8 @@ impl WatchStream {
                         return Err(fell_behind());
                     }
                 }
-                read = self.reads.changed() => read.map_err(|_| Ended::Quietly)?,
+                // Of thousands of streams, few wait for each read. The others see a lost quorum at their next ping.
+                read = self.reads.changed(), if withheld.is_some() => read.map_err(|_| Ended::Quietly)?,
                 rotated = self.rotations.changed() => {
                     rotated.map_err(|_| Ended::Quietly)?;
                     let keys = self.present_keys();
