@@ -3,13 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-
-use crate::intake::Intake;
-use crate::writer::{Report, ReportError};
 
 /// The sources that have come and that the other replicas do not know of yet.
 #[derive(Debug, Clone, Default)]
@@ -49,28 +45,3 @@ impl Arrivals {
         }
     }
 }
-
-impl Intake {
-    /// The source goes on in the ledger of another replica, which has this origin. If it is unknown here, nothing
-    /// happens.
-    pub async fn depart(&self, source: &str, ledger: &str) {
-        loop {
-            let report = Report::Move {
-                source: source.to_owned(),
-                ledger: ledger.to_owned(),
-            };
-            match self.ledger.perform(report).await {
-                Ok(_) => {
-                    tracing::info!(source, ledger, "an audit source went to another replica");
-                    break;
-                }
-                Err(ReportError::Storage(_)) => tokio::time::sleep(AGAIN).await,
-                Err(_) => break,
-            }
-        }
-        self.sources.depart(source);
-    }
-}
-
-/// Until the ledger is tried again.
-const AGAIN: Duration = Duration::from_secs(1);

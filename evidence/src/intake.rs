@@ -183,6 +183,26 @@ impl Intake {
         Ok(receipt)
     }
 
+    /// The source goes on in the ledger of another replica, which has this origin. If it is unknown here, nothing
+    /// happens.
+    pub async fn depart(&self, source: &str, ledger: &str) {
+        loop {
+            let report = Report::Move {
+                source: source.to_owned(),
+                ledger: ledger.to_owned(),
+            };
+            match self.ledger.perform(report).await {
+                Ok(_) => {
+                    tracing::info!(source, ledger, "an audit source went to another replica");
+                    break;
+                }
+                Err(ReportError::Storage(_)) => tokio::time::sleep(DEPART_AGAIN).await,
+                Err(_) => break,
+            }
+        }
+        self.sources.depart(source);
+    }
+
     /// The other replicas are told of a source that has come.
     pub(crate) fn note_arrival(&self, receipt: &Receipt) {
         if let Some(arrivals) = self.arrivals.as_ref().filter(|_| receipt.has_arrived) {
@@ -256,6 +276,9 @@ impl From<ReportError> for NotTaken {
 
 /// The unit of memory for evidence.
 pub(crate) const UNIT_BYTES: usize = 1 << 10;
+
+/// Until the ledger is told again that a source has left.
+const DEPART_AGAIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
