@@ -9,6 +9,7 @@ use std::process::Command;
 use crate::place::Place;
 use crate::process::Process;
 use crate::small_disk::SmallDisk;
+use crate::tls::Authority;
 use crate::{Client, Failure, Request, waiting};
 
 /// Three members, each with its own folder.
@@ -20,15 +21,18 @@ pub struct Etcd {
     members: Vec<Process>,
     /// How often it was restored; each time into new folders.
     restores: usize,
+    /// If clients must show a certificate of this authority.
+    authority: Option<Authority>,
 }
 
 /// Where a member serves.
 #[derive(Debug)]
 struct Site {
     place: Place,
-    /// Its addresses for clients and for the other members.
+    /// Its addresses for clients, for the other members, and for its metrics.
     client: SocketAddr,
     peer: SocketAddr,
+    metrics: SocketAddr,
     /// The disk of its data, if it is a small one.
     disk: Option<SmallDisk>,
 }
@@ -42,12 +46,59 @@ impl Etcd {
         Self::start_at(folder, vec![Place::default(); MEMBERS], None)
     }
 
+    /// The same with TLS, for clients with a certificate of this authority. With `user`, they must also log in: the name
+    /// and the password of a user who may read and write `/credence/`.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_secured(
+        folder: &Path,
+        authority: Authority,
+        (user, password): (&str, &str),
+    ) -> Result<Option<Self>, Failure> {
+        let Some(etcd) = Self::start_with(folder, vec![Place::default(); MEMBERS], None, Some(authority))? else {
+            return Ok(None);
+        };
+        let role = ["role", "add", "writer"];
+        let permission = [
+            "role",
+            "grant-permission",
+            "writer",
+            "--prefix=true",
+            "readwrite",
+            "/credence/",
+        ];
+        let named = format!("{user}:{password}");
+        let commands: [&[&str]; 7] = [
+            &["user", "add", "root:root"],
+            &["user", "grant-role", "root", "root"],
+            &role,
+            &permission,
+            &["user", "add", &named],
+            &["user", "grant-role", user, "writer"],
+            &["auth", "enable"],
+        ];
+        for command in commands {
+            run(etcd.etcdctl()?.args(command))?;
+        }
+        Ok(Some(etcd))
+    }
+
     /// The same with a member at each of these places. The data of the last is on a disk of so many MiB, if the system
     /// allows it.
     ///
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_at(folder: &Path, places: Vec<Place>, disk_mib: Option<u32>) -> Result<Option<Self>, Failure> {
+        Self::start_with(folder, places, disk_mib, None)
+    }
+
+    fn start_with(
+        folder: &Path,
+        places: Vec<Place>,
+        disk_mib: Option<u32>,
+        authority: Option<Authority>,
+    ) -> Result<Option<Self>, Failure> {
         let programs = std::env::var_os("CREDENCE_ETCD")
             .ok_or_else(|| Failure::new("CREDENCE_ETCD is not set: run `make test`"))?;
         let programs = PathBuf::from(programs);
@@ -58,6 +109,7 @@ impl Etcd {
             Ok(Site {
                 client: place.free_address()?,
                 peer: place.free_address()?,
+                metrics: place.free_address()?,
                 place,
                 disk: None,
             })
@@ -68,6 +120,7 @@ impl Etcd {
             sites: places.into_iter().map(site).collect::<Result<_, Failure>>()?,
             members: Vec::new(),
             restores: 0,
+            authority,
         };
         if let Some(mib) = disk_mib {
             let last = MEMBERS - 1;
@@ -125,7 +178,7 @@ impl Etcd {
     pub fn leader(&self) -> Result<usize, Failure> {
         waiting::until("a leader of etcd", || {
             let leads = |member: &usize| {
-                let page = Client::connect(self.sites[*member].client)
+                let page = Client::connect(self.sites[*member].metrics)
                     .and_then(|mut client| client.send(&Request::get("/metrics")));
                 page.is_ok_and(|page| page.text().lines().any(|line| line == "etcd_server_is_leader 1"))
             };
@@ -157,13 +210,29 @@ impl Etcd {
     /// If that fails.
     pub fn save_snapshot(&self) -> Result<PathBuf, Failure> {
         let file = self.folder.join("snapshot.db");
-        let client = self.sites[0].client;
-        let mut command = Command::new(self.programs.join("etcdctl"));
-        command
-            .args(["--endpoints", &url(client), "snapshot", "save"])
-            .arg(&file);
-        run(&mut command)?;
+        run(self.etcdctl()?.args(["snapshot", "save"]).arg(&file))?;
         Ok(file)
+    }
+
+    /// etcdctl, for the first member.
+    fn etcdctl(&self) -> Result<Command, Failure> {
+        let mut command = Command::new(self.programs.join("etcdctl"));
+        command.args(["--endpoints", &self.client_url(0)]);
+        if let Some(authority) = &self.authority {
+            let client = authority.issue("etcdctl", "DNS:etcdctl")?;
+            command.arg("--cacert").arg(authority.certificate());
+            command
+                .arg("--cert")
+                .arg(&client.certificate)
+                .arg("--key")
+                .arg(&client.key);
+        }
+        Ok(command)
+    }
+
+    fn client_url(&self, member: usize) -> String {
+        let scheme = if self.authority.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.sites[member].client)
     }
 
     /// Kills all members, and starts them with the snapshot's data, as after `etcdutl snapshot restore`: with the same
@@ -206,7 +275,7 @@ impl Etcd {
 
     /// Waits until a member knows a leader.
     fn wait_until_healthy(&mut self, member: usize) -> Result<(), Failure> {
-        let address = self.sites[member].client;
+        let address = self.sites[member].metrics;
         waiting::until(format_args!("member {member} of etcd to be healthy"), || {
             self.members[member].check_running()?;
             let reply = Client::connect(address).and_then(|mut client| client.send(&Request::get("/health")));
@@ -217,10 +286,12 @@ impl Etcd {
     fn launch(&self, member: usize) -> Result<Process, Failure> {
         let Site {
             place,
-            client,
             peer,
+            metrics,
             disk,
+            ..
         } = &self.sites[member];
+        let client = self.client_url(member);
         let name = name(member);
         let program = self.programs.join("etcd");
         let program = match disk {
@@ -232,11 +303,18 @@ impl Etcd {
             .args(["--name", &name, "--log-level", "error"])
             .arg("--data-dir")
             .arg(self.data(member))
-            .args(["--listen-client-urls", &url(*client), "--advertise-client-urls"])
-            .arg(url(*client))
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-metrics-urls", &url(*metrics)])
             .args(["--listen-peer-urls", &url(*peer), "--initial-advertise-peer-urls"])
             .arg(url(*peer))
             .args(["--initial-cluster", &self.all()]);
+        if let Some(authority) = &self.authority {
+            let server = authority.issue(&name, "IP:127.0.0.1")?;
+            command.arg("--cert-file").arg(&server.certificate);
+            command.arg("--key-file").arg(&server.key);
+            command.args(["--client-cert-auth", "--trusted-ca-file"]);
+            command.arg(authority.certificate());
+        }
         Process::start("etcd", &mut command, &self.folder.join(format!("{name}.log")))
     }
 

@@ -3,6 +3,7 @@
 mod losses;
 mod moves;
 mod restores;
+mod security;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
