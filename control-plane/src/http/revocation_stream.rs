@@ -163,7 +163,7 @@ fn foreign(api: &Api, client: &Client, seq: u64, why: &str) -> Problem {
         );
     }
     let detail = format!(
-        "you have seen entry {seq}, but this log {why} (it ends at {head}): it was restored from an old copy. Restore \
+        "you have seen entry {seq}, but this log {why} (it ends at {head}): the position is wrong, or the log was restored from an old copy. Then restore \
          the newest one; or, if it is lost, discard your state and connect without Last-Event-ID"
     );
     Problem::new(StatusCode::CONFLICT, detail)
