@@ -26,8 +26,8 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "FILE", requires = "store_cert")]
     store_key: Option<PathBuf>,
 
-    /// With `--store`: user of etcd.
-    #[arg(long, value_name = "NAME", requires_all = ["store", "store_password_file"])]
+    /// With `--store-ca`: user of etcd.
+    #[arg(long, value_name = "NAME", requires_all = ["store_ca", "store_password_file"])]
     store_user: Option<String>,
 
     /// With `--store-user`: file of the password.

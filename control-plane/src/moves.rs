@@ -13,7 +13,10 @@ pub(crate) fn tasks(moves: Moves, arrivals: Arrivals, intake: Intake, ledger: St
         loop {
             let sources = arrivals.next(Moves::AT_ONCE).await;
             match told.claim(&sources, &origin).await {
-                Ok(()) => arrivals.told(&sources),
+                Ok(()) => {
+                    arrivals.told(&sources);
+                    tokio::time::sleep(BETWEEN).await;
+                }
                 Err(error) => {
                     tracing::warn!(%error, sources = sources.len(), "the other replicas do not know yet which audit sources have come");
                     tokio::time::sleep(AGAIN).await;
@@ -36,5 +39,7 @@ pub(crate) fn tasks(moves: Moves, arrivals: Arrivals, intake: Intake, ledger: St
     ]
 }
 
+/// However often sources move, the store gets few writes for it.
+const BETWEEN: Duration = Duration::from_secs(1);
 /// Until the others are told again.
 const AGAIN: Duration = Duration::from_secs(1);

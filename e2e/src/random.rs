@@ -22,7 +22,7 @@ impl Random {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         let mut hasher = SipHasher13::new_with_keys(self.seed, self.stream);
         hasher.write_u64(self.counter);
         self.counter = self.counter.wrapping_add(1);
@@ -32,7 +32,7 @@ impl Random {
     /// Less than `bound`; 0 if that is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound).unwrap_or(u64::MAX);
-        usize::try_from(self.next().checked_rem(bound).unwrap_or_default()).unwrap_or_default()
+        usize::try_from(self.number().checked_rem(bound).unwrap_or_default()).unwrap_or_default()
     }
 
     /// True once in `times`.

@@ -20,6 +20,9 @@ pub enum EtcdError {
     /// It was not carried out.
     #[error("etcd at {member} refused: {found}{}", cure(found))]
     Refused { member: String, found: String },
+    /// A watch began before what etcd still has.
+    #[error("etcd has compacted what changed since revision {from}")]
+    Compacted { from: i64 },
     #[error(transparent)]
     Address(#[from] AddressError),
 }

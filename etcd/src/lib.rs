@@ -31,5 +31,5 @@ pub mod api {
 pub use address::{Address, AddressError, Security};
 pub use client::{ATTEMPT, Client};
 pub use error::EtcdError;
-pub use operation::{delete_range, has_revision, prefix_end, put, put_leased, read, read_range};
+pub use operation::{delete_range, has_revision, is_empty, prefix_end, put, put_leased, read, read_range};
 pub use watch::{Change, Watching};

@@ -13,6 +13,15 @@ pub fn has_revision(key: impl Into<Bytes>, revision: i64) -> Compare {
         target: CompareTarget::Mod.into(),
         key: key.into(),
         target_union: Some(TargetUnion::ModRevision(revision)),
+        range_end: Bytes::new(),
+    }
+}
+
+/// Holds if there are no keys from `first` up to `end`.
+pub fn is_empty(first: impl Into<Bytes>, end: impl Into<Bytes>) -> Compare {
+    Compare {
+        range_end: end.into(),
+        ..has_revision(first, 0)
     }
 }
 

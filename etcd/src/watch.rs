@@ -21,6 +21,7 @@ use crate::operation::prefix_end;
 pub struct Watching {
     client: Client,
     member: usize,
+    from: i64,
     requests: mpsc::Sender<WatchRequest>,
     answers: Streaming<WatchResponse>,
 }
@@ -62,6 +63,7 @@ impl Client {
         Ok(Watching {
             client: self.clone(),
             member,
+            from,
             requests,
             answers,
         })
@@ -103,6 +105,9 @@ impl Watching {
                 Ok(None) => return Err(self.client.left(self.member, "the watch ended")?),
                 Err(status) => return Err(self.client.left(self.member, status.message())?),
             };
+            if answer.compact_revision > 0 {
+                return Err(EtcdError::Compacted { from: self.from });
+            }
             if answer.canceled {
                 return Err(self.client.left(self.member, &answer.cancel_reason)?);
             }

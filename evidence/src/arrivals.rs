@@ -37,7 +37,7 @@ impl Arrivals {
         }
     }
 
-    /// The other replicas know of them.
+    /// The other replicas know of them, or need not.
     pub fn told(&self, sources: &[String]) {
         let mut waiting = self.0.sources.lock();
         for source in sources {

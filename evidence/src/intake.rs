@@ -111,7 +111,7 @@ impl Intake {
         let room = tokio::time::timeout(self.send_timeout, self.room(&reporter.client(), &batch))
             .await
             .map_err(|_| NotTaken::NoRoom)?;
-        let acknowledged = batch.first_sequence.checked_sub(1);
+        let acknowledged = batch.first_sequence.checked_sub(1).map(|last| last.min(1 << 63));
         let generation = self.present(&source, reporter, acknowledged).await?;
         let report = Report::Store {
             source: source.clone(),
@@ -136,6 +136,9 @@ impl Intake {
     pub(crate) async fn end(&self, source: String, generation: u64) -> Result<(), ReportError> {
         let ended = self.ledger.perform(Report::Close { source, generation }).await?;
         self.sources.remove(&ended.source, generation);
+        if let Some(arrivals) = &self.arrivals {
+            arrivals.told(std::slice::from_ref(&ended.source));
+        }
         Ok(())
     }
 

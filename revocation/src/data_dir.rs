@@ -203,6 +203,17 @@ impl DataDir {
         }
     }
 
+    /// Refuses a folder whose log goes on in another store than this one.
+    pub(crate) fn check_not_moved_elsewhere(&self, store: &str) -> Result<(), DataDirError> {
+        match moved_to(&self.path)? {
+            Some(other) if other != store => Err(DataDirError::Moved {
+                path: self.path.clone(),
+                store: other,
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// From now on the log goes on in this store.
     pub(crate) fn mark_moved(&self, store: &str) -> Result<(), FileError> {
         let log = self.path.join(LOG);

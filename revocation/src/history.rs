@@ -251,7 +251,9 @@ impl HistoryIndexer {
         match self.open_file() {
             Ok((database, filed)) => match self.store.follow(filed.head()?, 1) {
                 Ok(_) => return Ok((database, filed)),
-                Err(FollowError::NotContinued) => self.warn_of_gap("it does not continue this log"),
+                Err(FollowError::NotContinued | FollowError::Outrun) => {
+                    self.warn_of_gap("it does not continue this log")
+                }
                 Err(error) => return Err(error.into()),
             },
             Err(redb::Error::Corrupted(found)) => self.warn_of_gap(&found),

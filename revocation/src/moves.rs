@@ -20,7 +20,7 @@ impl Moves {
     }
 
     /// The sources that were claimed since the last call, by any replica, and the origins of the ledgers in which they
-    /// go on. Waits for the first. The first call also returns those of the day before the start.
+    /// go on. Waits for the first. The first call also returns those of the hour before the start.
     pub async fn claimed(&self) -> BTreeMap<String, String> {
         self.0.claimed().await
     }

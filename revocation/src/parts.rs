@@ -165,7 +165,7 @@ pub struct StartedLog {
 impl OpenedLog {
     /// Opens the log in a locked folder, and checks all of it.
     pub fn open(lock: FolderLock, options: LogOptions) -> Result<Self, OpenLogError> {
-        let begun = Instant::now();
+        let mut begun = Instant::now();
         let (folder, shared) = match &options.store {
             None => {
                 let folder = DataDir::open(lock, options.init, unix_seconds())?;
@@ -174,7 +174,10 @@ impl OpenedLog {
             }
             Some(of_several) => {
                 let folder = DataDir::open_of_replica(lock, &of_several.secrets)?;
-                (folder, Some(open_shared(of_several, &options)?))
+                let shared = open_shared(of_several, &options)?;
+                // Replicas that have left before this are not known.
+                begun = Instant::now();
+                (folder, Some(shared))
             }
         };
         let store: Arc<dyn LogStore> = match &shared {

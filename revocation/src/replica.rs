@@ -10,6 +10,7 @@ use crate::digest_history::ForeignPosition;
 use crate::leases::Leases;
 use crate::log::RevocationLog;
 use crate::metrics::Metrics;
+use crate::store::StoreError;
 use crate::store::etcd::{EtcdStore, Registered};
 
 /// The tasks of a replica.
@@ -32,6 +33,7 @@ pub(crate) fn tasks(
     };
     // Before the first revocation.
     follow();
+    log.quorum().ask();
     let confirm = {
         let (store, mut confirmed) = (Arc::clone(store), leases.confirmed_here());
         async move {
@@ -73,7 +75,10 @@ async fn read(store: Arc<EtcdStore>, log: RevocationLog, metrics: Arc<Metrics>) 
         let is_lost = read.is_lost;
         if asked == read.through && !is_lost {
             waiting_since = None;
-            quorum.asked().await;
+            // Without filters too, this replica stays registered and sees what becomes of the log.
+            if tokio::time::timeout(READ_AT_LEAST_EVERY, quorum.asked()).await.is_err() {
+                quorum.ask();
+            }
             continue;
         }
         let since = *waiting_since.get_or_insert_with(Instant::now);
@@ -83,6 +88,10 @@ async fn read(store: Arc<EtcdStore>, log: RevocationLog, metrics: Arc<Metrics>) 
             Ok(Registered::Before(found)) => found,
             // Read again: until now, the others did not wait for this replica's filters.
             Ok(Registered::Now) => continue,
+            Err(error @ (StoreError::MovedAway { .. } | StoreError::WentBack { .. })) => {
+                tracing::error!(%error, "this replica ends");
+                return;
+            }
             Err(error) => {
                 if !is_lost && since.elapsed() > LOST_AFTER + jitter {
                     tracing::error!(%error, "no quorum of the store answers: filters are sent to other replicas");
@@ -122,5 +131,7 @@ async fn read(store: Arc<EtcdStore>, log: RevocationLog, metrics: Arc<Metrics>) 
 
 /// Longer than an election, and short enough for filters to go elsewhere while they are fresh.
 const LOST_AFTER: Duration = Duration::from_secs(3);
+/// A quiet replica reads as often.
+const READ_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
 /// Between two attempts to tell the other replicas what was applied.
 const CONFIRM_AGAIN: Duration = Duration::from_millis(50);

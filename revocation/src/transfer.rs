@@ -71,8 +71,6 @@ pub enum TransferError {
     Store(#[from] StoreError),
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("{0} replicas are registered: {1}. Stop all of them, and wait ten seconds for those that were killed")]
-    InUse(usize, String),
     #[error("{path} has another secret than the data folder: give --secrets an empty folder", path = .0.display())]
     OtherSecret(PathBuf),
 }
@@ -81,6 +79,8 @@ pub enum TransferError {
 /// a thread that may block.
 pub fn import(lock: FolderLock, to: &StoreOptions, max_staleness: Duration) -> Result<Transferred, TransferError> {
     let folder = DataDir::open(lock, None, unix_seconds())?;
+    let address = to.address.to_string();
+    folder.check_not_moved_elsewhere(&address)?;
     let store = folder.open_store()?;
     let (mut cut, log_id, notes) = whole(&store)?;
     for (name, secret) in folder.secrets() {
@@ -89,7 +89,7 @@ pub fn import(lock: FolderLock, to: &StoreOptions, max_staleness: Duration) -> R
             return Err(TransferError::OtherSecret(path));
         }
     }
-    folder.mark_moved(&to.address.to_string())?;
+    folder.mark_moved(&address)?;
     let client = client(to)?;
     let creating = etcd::create_after(&client, &to.address, (&log_id, notes), &mut cut, max_staleness);
     Handle::current().block_on(creating)?;
@@ -103,12 +103,11 @@ pub fn export(from: &StoreOptions, max_staleness: Duration, to: &Path) -> Result
         from.address.clone(),
         max_staleness,
     ))?;
-    let (_, replicas) = store.others();
-    if !replicas.is_empty() {
-        let names: Vec<_> = replicas.into_keys().collect();
-        return Err(TransferError::InUse(names.len(), names.join(", ")));
-    }
-    store.mark_moved(&to.display().to_string())?;
+    // The same path on another machine is another folder.
+    let machine = rustix::system::uname();
+    let machine = machine.nodename().to_string_lossy();
+    let to_path = std::path::absolute(to).map_err(at(to))?;
+    store.mark_moved(&format!("{machine}:{}", to_path.display()))?;
     let (mut cut, log_id, notes) = whole(&store)?;
     data_dir::create_with(to, &from.secrets, &log_id, |path| {
         let into = EmbeddedStore::open(path, FolderWatch::of_nothing())?;

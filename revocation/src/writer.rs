@@ -347,7 +347,10 @@ impl Writing {
         if let Err(lost) = self.folder.check() {
             return Err(self.lose_folder(&lost, group));
         }
-        if self.is_behind
+        // What this process knows may be old. An answer without a write must not rest on it.
+        let says_nothing = |(order, _): &Waiting| matches!(self.plan(order, 0), Ok(Plan::Nothing { .. }));
+        let must_look = self.store.is_shared() && group.iter().any(says_nothing);
+        if (self.is_behind || must_look)
             && let Err(error) = self.catch_up()?
         {
             self.refuse(group, error);
@@ -428,6 +431,13 @@ impl Writing {
                 Err(FollowError::Store(error)) => {
                     self.seal_at = Some(Instant::now() + TRY_AGAIN_AFTER);
                     return Ok(Err(error));
+                }
+                Err(FollowError::Outrun) => {
+                    return Err(self.give_up(
+                        "it stood still or was cut off for so long that other replicas have compacted the log beyond what \
+                         it has. Start it again"
+                            .to_owned(),
+                    ));
                 }
                 Err(FollowError::NotContinued) => {
                     return Err(self.give_up(format!(

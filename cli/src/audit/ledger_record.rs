@@ -12,9 +12,6 @@ use crate::{columns, terminal};
 #[derive(serde::Deserialize)]
 pub(super) struct Record {
     pub(super) index: u64,
-    /// The source that reported it; empty if none did.
-    #[serde(default)]
-    pub(super) source: String,
     /// Its number from that source; 0 if it has none.
     #[serde(default)]
     pub(super) sequence: u64,
@@ -39,6 +36,13 @@ impl Record {
         let json = Json::parse(self.text.as_bytes()).map_err(unreadable)?;
         json.as_object().ok_or_else(|| unreadable("not an object"))?;
         Ok(json)
+    }
+
+    /// What its source said, wherever it was stored: all but its place in the ledger and the time.
+    pub(super) fn said(&self) -> Vec<(String, String)> {
+        let mut members = self.members().unwrap_or_default();
+        members.retain(|(name, _)| name != "index" && name != "received");
+        members
     }
 
     /// Every member and its value, escaped for a terminal.

@@ -64,8 +64,9 @@ fn merged(ledgers: Vec<Vec<Record>>, limit: usize) -> Vec<Record> {
     let mut records: Vec<_> = numbered.collect();
     // Times have a fixed length. Of equal ones, later records of a ledger come first.
     records.sort_by(|a, b| (&b.received, b.index).cmp(&(&a.received, a.index)));
+    // If a source says different things under one number, both are shown.
     let mut seen = HashSet::new();
-    records.retain(|record| record.sequence == 0 || seen.insert((record.source.clone(), record.sequence)));
+    records.retain(|record| record.sequence == 0 || seen.insert(record.said()));
     records.truncate(limit);
     records
 }

@@ -106,8 +106,7 @@ impl Shared {
             let invoked = Instant::now();
             let acknowledged = operators[replica].revoke(&subject, action, self.wait).ok();
             if let (Some(watched), Some(acknowledged)) = (watched, acknowledged) {
-                // Never set before.
-                let _ = watched.returned.set(acknowledged.at);
+                self.traffic.returned(&watched, acknowledged.at);
             }
             self.history.raised(Raise {
                 subject,

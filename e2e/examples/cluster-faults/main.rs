@@ -210,6 +210,7 @@ impl Run {
                 "no revocation was acknowledged, so the run has shown nothing",
             ));
         }
+        shared.traffic.check_not_in_vain();
         shared.history.check();
         let report = report(&shared, &spans, begun);
         say(begun, &format!("{report:?}"));
@@ -256,7 +257,9 @@ impl Run {
                 break;
             }
             let faults = Fault::draw(&mut random);
-            let lasts = Duration::from_millis(500 + random.below(6_500) as u64);
+            // Some last longer than a replica's lease of etcd.
+            let longest = if random.once_in(10) { 14_000 } else { 6_500 };
+            let lasts = Duration::from_millis(500 + random.below(longest) as u64);
             let names: Vec<_> = faults.iter().map(ToString::to_string).collect();
             say(begun, &format!("{} for {lasts:?}", names.join(", and ")));
             let from = Instant::now();

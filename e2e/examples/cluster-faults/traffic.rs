@@ -21,6 +21,9 @@ pub(crate) struct Traffic {
     denials: Mutex<Vec<Denial>>,
     /// Requests that were allowed although they began after the revocation was acknowledged.
     late: AtomicU64,
+    /// Of those who were revoked, how many had been allowed before.
+    were_allowed: AtomicU64,
+    revoked: AtomicU64,
 }
 
 /// Somebody who will be revoked.
@@ -52,6 +55,8 @@ impl Traffic {
             requests: AtomicU64::new(0),
             denials: Mutex::default(),
             late: AtomicU64::new(0),
+            were_allowed: AtomicU64::new(0),
+            revoked: AtomicU64::new(0),
         }
     }
 
@@ -76,6 +81,28 @@ impl Traffic {
         // The oldest that were revoked long ago.
         if all.len() > WATCHED {
             all.remove(0);
+        }
+    }
+
+    /// The revocation of this one has returned.
+    pub(crate) fn returned(&self, watched: &Watched, at: Instant) {
+        // Never set before.
+        let _ = watched.returned.set(at);
+        self.revoked.fetch_add(1, Ordering::Relaxed);
+        let was_allowed = watched.allowed.load(Ordering::Relaxed) > 0;
+        self.were_allowed.fetch_add(was_allowed.into(), Ordering::Relaxed);
+    }
+
+    /// That somebody is denied after a revocation shows something only about those who were allowed before.
+    pub(crate) fn check_not_in_vain(&self) {
+        let (allowed, revoked) = (
+            self.were_allowed.load(Ordering::Relaxed),
+            self.revoked.load(Ordering::Relaxed),
+        );
+        if allowed * 10 < revoked * 9 {
+            self.history.violation(format!(
+                "of {revoked} who were revoked, only {allowed} had been allowed before"
+            ));
         }
     }
 

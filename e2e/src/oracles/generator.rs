@@ -328,7 +328,7 @@ pub(crate) fn generate(random: &mut Random) -> (usize, Vec<Trick>) {
     let count = random.pick(&[0, 1, 1, 1, 1, 1, 2, 2, 2, 3, 4]);
     let trick = |random: &mut Random| Trick {
         kind: random.pick(KINDS),
-        seed: random.next(),
+        seed: random.number(),
     };
     (base, (0..count).map(|_| trick(random)).collect())
 }

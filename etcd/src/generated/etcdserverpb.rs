@@ -170,6 +170,9 @@ pub struct Compare {
     pub target: i32,
     #[prost(bytes = "bytes", tag = "3")]
     pub key: ::prost::bytes::Bytes,
+    /// If set, it must hold for every key from `key` up to this one.
+    #[prost(bytes = "bytes", tag = "64")]
+    pub range_end: ::prost::bytes::Bytes,
     #[prost(oneof = "compare::TargetUnion", tags = "4, 5, 6, 7")]
     pub target_union: ::core::option::Option<compare::TargetUnion>,
 }

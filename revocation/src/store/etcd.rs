@@ -9,7 +9,7 @@
 //! PREFIX/chunks/GENERATION/N    a chunk of the compacted beginning
 //! PREFIX/notes                  see `Notes`
 //! PREFIX/replicas/NAME          what the replica's filters have applied; goes with the replica's lease of etcd
-//! PREFIX/sources/NAME           the ledger in which an audit source goes on that has moved; goes after a day
+//! PREFIX/sources/NAME           the ledger in which an audit source goes on that has moved; goes after an hour or two
 //! ```
 //!
 //! A group is one transaction, which compares the revision of `head`: it is carried out at most once, and only where its
@@ -27,7 +27,8 @@ use bytes::Bytes;
 use credence_etcd::api::response_op::Response;
 use credence_etcd::api::{KeyValue, RangeRequest, ResponseOp, TxnRequest, TxnResponse};
 use credence_etcd::{
-    Address, Change, Client, EtcdError, delete_range, has_revision, prefix_end, put, put_leased, read, read_range,
+    Address, Change, Client, EtcdError, delete_range, has_revision, is_empty, prefix_end, put, put_leased, read,
+    read_range,
 };
 use credence_runtime::text::random_hex;
 use credence_wire::v1;
@@ -72,8 +73,11 @@ struct Known {
     /// The latest groups, as they arrived.
     latest: BTreeMap<u64, Bytes>,
     latest_bytes: usize,
-    /// The generation of the chunks that are being written.
+    /// The generation of the chunks that are being written, and the revisions of its first chunk and of the beginning that
+    /// it will replace.
     generation: String,
+    first_chunk: i64,
+    replaces: i64,
     /// The revision up to which changes are known, and the head at that revision.
     revision: i64,
     observed: u64,
@@ -128,6 +132,9 @@ struct StoredBeginning {
     beginning: Beginning,
     #[prost(string, tag = "2")]
     generation: String,
+    /// The size of its chunks.
+    #[prost(uint64, tag = "3")]
+    bytes: u64,
 }
 
 /// Creates a log. A `floor`, in seconds since the Unix epoch, becomes its first record.
@@ -145,6 +152,7 @@ pub(crate) async fn create(
     let beginning = StoredBeginning {
         beginning: Beginning::at(start),
         generation: String::new(),
+        bytes: 0,
     };
     let mut first = None;
     if let Some(issued_up_to) = floor {
@@ -194,6 +202,7 @@ pub(crate) async fn create_after(
         beginning: StoredBeginning {
             beginning: cut.beginning(),
             generation,
+            bytes: cut.bytes,
         },
         notes,
         max_staleness,
@@ -221,7 +230,11 @@ pub(crate) async fn look(client: &Client, address: &Address) -> Result<Look, Sto
             store: address.to_string(),
         });
     };
-    let (head, log_id) = StoredHead::read(&head.value).ok_or_else(|| damaged(address, NO_HEAD))?;
+    let stored = StoredHead::decode(head.value.clone()).map_err(|_| damaged(address, NO_HEAD))?;
+    if !stored.moved_to.is_empty() {
+        return Err(stored.moved_away(address));
+    }
+    let (head, log_id) = stored.position().ok_or_else(|| damaged(address, NO_HEAD))?;
     let staleness = pairs(1).first().and_then(|pair| text(&pair.value).parse().ok());
     let name = |key: &[u8]| text(key.strip_prefix(replicas.as_bytes()).unwrap_or_default());
     let replicas = pairs(2).iter();
@@ -285,17 +298,17 @@ impl EtcdStore {
     /// Opens a log made by [`create`].
     pub(crate) async fn open(client: Client, address: Address, max_staleness: Duration) -> Result<Self, StoreError> {
         let store = Self::open_to_move(client, address, max_staleness).await?;
-        let (to, log_id) = {
+        let (to, head, log_id) = {
             let known = store.known();
-            (known.moved_to.clone(), known.log_id.to_string())
+            (known.moved_to.clone(), known.head, known.log_id.clone())
         };
         match to.is_empty() {
             true => Ok(store),
-            false => Err(StoreError::MovedAway {
-                store: store.address.to_string(),
-                log_id,
-                to,
-            }),
+            false => Err(StoredHead {
+                moved_to: to,
+                ..StoredHead::of(head, &log_id)
+            }
+            .moved_away(&store.address)),
         }
     }
 
@@ -345,8 +358,9 @@ impl EtcdStore {
                 ours: max_staleness.as_millis().try_into().unwrap_or(u64::MAX),
             });
         }
-        let (position, log_id) = StoredHead::read(&head.value).ok_or_else(|| damaged(NO_HEAD))?;
-        let moved_to = StoredHead::decode(head.value.clone()).map_or_else(|_| String::new(), |head| head.moved_to);
+        let stored = StoredHead::decode(head.value.clone()).map_err(|_| damaged(NO_HEAD))?;
+        let (position, log_id) = stored.position().ok_or_else(|| damaged(NO_HEAD))?;
+        let moved_to = stored.moved_to;
         let begins = StoredBeginning::decode(beginning.value.clone()).map_err(|_| damaged(NO_BEGINNING))?;
         let begins = begins.beginning.head().map_err(damaged)?;
         let mut known = Known {
@@ -362,6 +376,8 @@ impl EtcdStore {
             latest: BTreeMap::new(),
             latest_bytes: 0,
             generation: String::new(),
+            first_chunk: 0,
+            replaces: 0,
             revision: revision_of(&answer),
             observed: position.seq,
             replicas: BTreeMap::new(),
@@ -404,8 +420,22 @@ impl EtcdStore {
 
     /// Takes changes as they are made, and calls `wake` after each that concerns the log.
     pub(crate) async fn feed(&self, wake: impl Fn()) -> std::convert::Infallible {
+        let mut is_compacted = false;
         loop {
             let from = self.known().revision + 1;
+            if is_compacted {
+                match self.reload().await {
+                    Ok(()) => {
+                        is_compacted = false;
+                        wake();
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "etcd has compacted what this replica has missed, and is not read yet");
+                        tokio::time::sleep(RELOAD_AGAIN).await;
+                    }
+                }
+                continue;
+            }
             let mut watching = match self.client.watch(self.address.prefix.clone(), from).await {
                 Ok(watching) => watching,
                 Err(error) => {
@@ -426,6 +456,7 @@ impl EtcdStore {
                         wake();
                     }
                     Err(error) => {
+                        is_compacted = matches!(error, EtcdError::Compacted { .. });
                         tracing::info!(%error, "etcd is followed at another member");
                         // What was missed meanwhile is read from the log itself.
                         wake();
@@ -450,10 +481,15 @@ impl EtcdStore {
                 .get(index)
                 .and_then(|response| range_of(response).first())
         };
-        let head = pair(0).and_then(|pair| Some((StoredHead::read(&pair.value)?, pair.mod_revision)));
-        let Some(((head, log_id), revision)) = head else {
+        let stored = pair(0).and_then(|pair| Some((StoredHead::decode(pair.value.clone()).ok()?, pair.mod_revision)));
+        let Some((stored, revision)) = stored else {
             return Err(damaged(&self.address, "its head is missing"));
         };
+        if !stored.moved_to.is_empty() {
+            return Err(stored.moved_away(&self.address));
+        }
+        let (head, log_id) = stored.position().ok_or_else(|| damaged(&self.address, NO_HEAD))?;
+        self.check_not_before(revision_of(&answer))?;
         self.known().note_head(head, log_id, revision);
         if pair(1).is_some() {
             return Ok(Registered::Before(head));
@@ -530,7 +566,7 @@ impl EtcdStore {
     }
 
     /// Audit sources that were claimed since the last call, and the origin of the ledger in which each goes on. Waits for
-    /// the first. Those of a day before the start of this replica are among them.
+    /// the first. Those of the hour before the start of this replica are among them.
     pub(crate) async fn claimed(&self) -> BTreeMap<String, String> {
         loop {
             let moved = std::mem::take(&mut self.known().moved);
@@ -543,26 +579,88 @@ impl EtcdStore {
 
     /// Marks the log as one that goes on in this data folder: no replica opens it any more.
     pub(crate) fn mark_moved(&self, to: &str) -> Result<(), StoreError> {
-        let (head, log_id, revision) = {
+        let (head, log_id, revision, moved_to) = {
             let known = self.known();
-            if known.moved_to == to {
-                return Ok(());
-            }
-            (known.head, known.log_id.clone(), known.head_revision)
+            (
+                known.head,
+                known.log_id.clone(),
+                known.head_revision,
+                known.moved_to.clone(),
+            )
         };
+        let head = StoredHead::of(head, &log_id);
+        if moved_to == to {
+            return Ok(());
+        }
+        if !moved_to.is_empty() {
+            return Err(StoredHead { moved_to, ..head }.moved_away(&self.address));
+        }
         let marked = StoredHead {
             moved_to: to.to_owned(),
-            ..StoredHead::of(head, &log_id)
+            ..head
         };
+        let replicas = self.key(REPLICAS);
         let answer = self.transact(TxnRequest {
-            compare: vec![has_revision(self.key(HEAD_KEY), revision)],
+            compare: vec![
+                has_revision(self.key(HEAD_KEY), revision),
+                is_empty(replicas.clone(), prefix_end(replicas.as_bytes())),
+            ],
             success: vec![put(self.key(HEAD_KEY), marked.encode_to_vec())],
             failure: Vec::new(),
         })?;
         match answer.succeeded {
             true => Ok(()),
-            false => Err(damaged(&self.address, "another replica has written to it")),
+            false => Err(StoreError::InUse {
+                store: self.address.to_string(),
+            }),
         }
+    }
+
+    /// etcd never goes back by itself.
+    fn check_not_before(&self, found: i64) -> Result<(), StoreError> {
+        let known = self.known();
+        match found >= known.revision {
+            true => Ok(()),
+            false => Err(StoreError::WentBack {
+                store: self.address.to_string(),
+                found,
+                known: known.revision,
+                log_id: known.log_id.to_string(),
+            }),
+        }
+    }
+
+    /// Reads what a watch would have told, after etcd has compacted it.
+    async fn reload(&self) -> Result<(), StoreError> {
+        let replicas = self.key(REPLICAS);
+        let request = TxnRequest {
+            success: vec![
+                read(self.key(HEAD_KEY)),
+                read(self.key(BEGINNING_KEY)),
+                read(self.key(NOTES_KEY)),
+                read_range(replicas.clone(), prefix_end(replicas.as_bytes()), 0),
+            ],
+            ..TxnRequest::default()
+        };
+        let answer = self.client.transact(request, READ_TIMEOUT).await?;
+        let revision = revision_of(&answer);
+        self.check_not_before(revision)?;
+        let mut known = self.known();
+        known.replicas.clear();
+        known.latest.clear();
+        known.latest_bytes = 0;
+        for pair in answer.responses.iter().flat_map(range_of) {
+            known.take(
+                &self.address.prefix,
+                Change {
+                    key: pair.key.clone(),
+                    value: Some(pair.value.clone()),
+                    revision: pair.mod_revision,
+                },
+            );
+        }
+        known.revision = revision;
+        Ok(())
     }
 
     /// Whether the log continues under another name.
@@ -653,7 +751,7 @@ impl LogStore for EtcdStore {
         let chunks = self.key(&format!("{CHUNKS}{}/", stored.generation));
         let mut next = chunks.clone();
         loop {
-            let page = self.range(next, prefix_end(chunks.as_bytes()), PAGE)?;
+            let page = self.range(next, prefix_end(chunks.as_bytes()), CHUNK_PAGE)?;
             for pair in &page {
                 bytes += pair.value.len() as u64;
                 restoring.chunk(&pair.value, view).map_err(damaged)?;
@@ -735,7 +833,7 @@ impl LogStore for EtcdStore {
 
     fn follow(&self, after: Head, limit: usize) -> Result<Vec<Group>, FollowError> {
         if after.seq < self.known().beginning.seq {
-            return Err(FollowError::NotContinued);
+            return Err(FollowError::Outrun);
         }
         let groups = self.latest_after(after, limit);
         if !groups.is_empty() {
@@ -787,26 +885,36 @@ impl LogStore for EtcdStore {
                 self.known().generation = generation;
             }
             let generation = self.known().generation.clone();
-            self.transact(TxnRequest {
+            let answer = self.transact(TxnRequest {
                 success: vec![put(self.key(&format!("{CHUNKS}{generation}/{index:08}")), chunk)],
                 ..TxnRequest::default()
             })?;
+            if index == 0 {
+                let mut known = self.known();
+                known.first_chunk = revision_of(&answer);
+                known.replaces = known.beginning_revision;
+            }
             return Ok(true);
         }
         if cut.is_moved {
             return self.clear();
         }
-        let (revision, generation) = {
+        let (revision, generation, first_chunk) = {
             let known = self.known();
-            (known.beginning_revision, known.generation.clone())
+            (known.replaces, known.generation.clone(), known.first_chunk)
         };
         let beginning = StoredBeginning {
             beginning: cut.beginning(),
             generation: generation.clone(),
+            bytes: cut.bytes,
         };
         let encoded = Bytes::from(beginning.encode_to_vec());
         let answer = self.transact(TxnRequest {
-            compare: vec![has_revision(self.key(BEGINNING_KEY), revision)],
+            // Another replica that has compacted meanwhile has also removed the chunks so far.
+            compare: vec![
+                has_revision(self.key(BEGINNING_KEY), revision),
+                has_revision(self.key(&format!("{CHUNKS}{generation}/{:08}", 0)), first_chunk),
+            ],
             success: vec![put(self.key(BEGINNING_KEY), encoded.clone())],
             failure: vec![read(self.key(BEGINNING_KEY))],
         })?;
@@ -828,6 +936,10 @@ impl LogStore for EtcdStore {
         known.beginning_revision = found.map_or_else(|| revision_of(&answer), |found| found.mod_revision);
         known.bytes = known.bytes.saturating_sub(cut.replaced_bytes) + cut.bytes;
         Ok(true)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 
     fn log_id(&self) -> LogId {
@@ -932,15 +1044,23 @@ impl Known {
                 self.note_head(head, log_id, change.revision);
             }
         } else if name == BEGINNING_KEY.as_bytes() && change.revision > self.beginning_revision {
-            let stored = StoredBeginning::decode(value).ok();
-            if let Some(head) = stored.and_then(|stored| stored.beginning.head().ok()) {
-                (self.beginning, self.beginning_revision) = (head, change.revision);
-            }
+            self.note_beginning(value, change.revision);
         } else if name == NOTES_KEY.as_bytes()
             && change.revision > self.notes_revision
             && let Ok(notes) = Notes::decode(value)
         {
             (self.notes, self.notes_revision) = (notes, change.revision);
+        }
+    }
+
+    fn note_beginning(&mut self, value: Bytes, revision: i64) {
+        let Ok(stored) = StoredBeginning::decode(value) else {
+            return;
+        };
+        if let Ok(head) = stored.beginning.head() {
+            (self.beginning, self.beginning_revision) = (head, revision);
+            // Otherwise this replica would soon compact again.
+            self.bytes = stored.bytes;
         }
     }
 
@@ -972,6 +1092,14 @@ impl Known {
 // === impl StoredHead ===
 
 impl StoredHead {
+    fn moved_away(self, address: &Address) -> StoreError {
+        StoreError::MovedAway {
+            store: address.to_string(),
+            log_id: self.log_id,
+            to: self.moved_to,
+        }
+    }
+
     fn of(head: Head, log_id: &LogId) -> Self {
         Self {
             seq: head.seq,
@@ -981,8 +1109,14 @@ impl StoredHead {
         }
     }
 
+    /// None of a log that has left: nothing may be written to it.
     fn read(bytes: &Bytes) -> Option<(Head, LogId)> {
         let stored = Self::decode(bytes.clone()).ok()?;
+        stored.position().filter(|_| stored.moved_to.is_empty())
+    }
+
+    fn position(&self) -> Option<(Head, LogId)> {
+        let stored = self;
         let head = Head {
             seq: stored.seq,
             digest: Digest::parse(&stored.digest)?,
@@ -1053,7 +1187,7 @@ const SOURCES: &str = "sources/";
 /// The largest number of audit sources that are claimed at once: etcd's limit for one transaction is 128.
 pub(crate) const MOVES: usize = 100;
 /// How long a replica may be down and still learn which of its sources have moved. At least half of it.
-const SOURCES_LEASE: Duration = Duration::from_secs(2 * 24 * 60 * 60);
+const SOURCES_LEASE: Duration = Duration::from_secs(2 * 60 * 60);
 /// How long a replica that does not renew its lease is waited for, in seconds.
 const REPLICA_SECONDS: i64 = 10;
 const RENEW_INTERVAL: Duration = Duration::from_secs(3);
@@ -1066,9 +1200,12 @@ const NO_BEGINNING: &str = "it does not record where the log begins";
 /// Until a commit's outcome is unknown: longer than an election.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(3);
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
+const RELOAD_AGAIN: Duration = Duration::from_millis(500);
 const WATCH_AGAIN: Duration = Duration::from_millis(20);
 /// Pairs of one read. Each has at most 1.5 MiB, etcd's limit, and mostly far less.
 const PAGE: i64 = 256;
+/// Chunks of one read, 250 KiB each: one member has half a second for it.
+const CHUNK_PAGE: i64 = 16;
 /// Groups that one transaction removes.
 const CLEARED_GROUPS: u64 = 2_000;
 /// The latest groups in memory.

@@ -86,6 +86,13 @@ impl Member {
     }
 }
 
+impl Member {
+    fn opened_to_move(&self) -> EtcdStore {
+        let opening = EtcdStore::open_to_move(self.client(), self.address.clone(), MAX_STALENESS);
+        self.runtime.block_on(opening).unwrap()
+    }
+}
+
 impl Drop for Member {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -252,7 +259,7 @@ fn a_compacted_log_is_the_same_log() {
         raise(&store, &mut view, 1);
         let (reader, found) = member.open();
         assert_eq!(contents(&found), contents(&view));
-        assert!(matches!(reader.follow(first, 1), Err(FollowError::NotContinued)));
+        assert!(matches!(reader.follow(first, 1), Err(FollowError::Outrun)));
     }
     let groups = store
         .range(store.key(GROUPS), prefix_end(store.key(GROUPS).as_bytes()), 0)
@@ -281,6 +288,54 @@ fn the_slower_of_two_compactions_leaves_nothing_behind() {
         .range(ours.key(CHUNKS), prefix_end(ours.key(CHUNKS).as_bytes()), 0)
         .unwrap();
     assert_eq!(chunks.len(), 1);
+}
+
+/// The faster one also removes the chunks that the other has written so far.
+#[test]
+fn a_compaction_whose_chunks_another_has_removed_is_given_up() {
+    let member = Member::start();
+    member.create(None);
+    let (ours, mut view) = member.open();
+    raise(&ours, &mut view, 100);
+    let cut = |view: &LogView| Cut::new(view.state.freeze(), view.digests.clone(), 0);
+    let mut our_cut = cut(&view);
+    raise(&ours, &mut view, 5);
+    let (theirs, their_view) = member.open();
+    let mut their_cut = cut(&their_view);
+    assert!(theirs.compact(&mut their_cut).unwrap());
+    while ours.compact(&mut our_cut).unwrap() {}
+    let fed = Arc::clone(&theirs);
+    member.runtime.spawn(async move { fed.feed(|| {}).await });
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    while theirs.beginning().seq != 100 {
+        assert!(std::time::Instant::now() < until, "the watch brings no beginning");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!theirs.compact(&mut their_cut).unwrap());
+    assert_eq!(contents(&member.open().1), contents(&view));
+}
+
+#[test]
+fn a_log_that_has_left_is_not_written_to_again() {
+    let member = Member::start();
+    member.create(None);
+    let (ours, mut view) = member.open();
+    let (theirs, _) = member.open();
+    raise(&ours, &mut view, 1);
+    let registering = || member.runtime.block_on(theirs.register(0));
+    assert!(matches!(registering(), Ok(Registered::Now)));
+    let in_use = ours.mark_moved("machine:/folder");
+    assert!(matches!(in_use, Err(StoreError::InUse { .. })));
+    theirs.leave();
+    ours.mark_moved("machine:/folder").unwrap();
+    let elsewhere = member.opened_to_move().mark_moved("machine:/other");
+    assert!(matches!(elsewhere, Err(StoreError::MovedAway { .. })));
+    member.opened_to_move().mark_moved("machine:/folder").unwrap();
+    assert!(matches!(registering(), Err(StoreError::MovedAway { .. })));
+    let after = view.digests.head;
+    let group = next(&view, 1);
+    assert!(ours.append(after, &group).is_err());
+    assert!(ours.follow(after, 1).is_err());
 }
 
 #[test]

@@ -57,6 +57,11 @@ pub(crate) trait LogStore: Debug + Send + Sync {
     /// The approximate size of the log.
     fn bytes(&self) -> u64;
 
+    /// Whether other processes write to it.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// This process stops as planned, and has written for the last time.
     fn leave(&self) {}
 }
@@ -130,6 +135,21 @@ pub enum StoreError {
         /// Its log.
         log_id: String,
     },
+    /// etcd has forgotten what it had.
+    #[error(
+        "{store} was restored from a snapshot: it is at revision {found} and was at {known}. Revocations may be forgotten. Stop \
+         all replicas, and start one with --restored {log_id} (docs/operate/backup.md#restore)"
+    )]
+    WentBack {
+        /// The address.
+        store: String,
+        /// etcd's revision.
+        found: i64,
+        /// An earlier one.
+        known: i64,
+        /// The log.
+        log_id: String,
+    },
     /// The log has left etcd.
     #[error(
         "log {log_id} left {store} and goes on in the data folder {to} (credence cluster export). Serve that folder, \
@@ -142,6 +162,14 @@ pub enum StoreError {
         log_id: String,
         /// The folder.
         to: String,
+    },
+    /// The log cannot be moved while replicas use it.
+    #[error(
+        "replicas are registered in {store}, or write to it: stop all of them, and wait ten seconds for those that were killed"
+    )]
+    InUse {
+        /// The address.
+        store: String,
     },
     /// Another S than the log's.
     #[error(
@@ -206,6 +234,9 @@ pub(crate) enum AppendError {
 pub(crate) enum FollowError {
     #[error("the position does not belong to this log, or was compacted away")]
     NotContinued,
+    /// Other replicas have compacted the log beyond the position.
+    #[error("other replicas have compacted the log beyond this position")]
+    Outrun,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
