@@ -40,8 +40,8 @@ pub(crate) struct ControlPlaneOptions {
 #[derive(Debug, clap::Args)]
 pub(crate) struct OtherReplicas {
     /// Another replica, whose ledger is read too. Repeat it for each.
-    #[arg(long = "also", value_name = "URL")]
-    urls: Vec<String>,
+    #[arg(long, value_name = "URL")]
+    also: Vec<String>,
 }
 
 /// A client of one control plane.
@@ -62,12 +62,12 @@ pub(crate) enum StreamError {
 
 impl OtherReplicas {
     pub(crate) fn is_empty(&self) -> bool {
-        self.urls.is_empty()
+        self.also.is_empty()
     }
 
     /// The options for each replica, that of `first` first. All take the same credential.
     pub(crate) fn with(&self, first: &ControlPlaneOptions) -> Vec<ControlPlaneOptions> {
-        let others = self.urls.iter().map(|url| ControlPlaneOptions {
+        let others = self.also.iter().map(|url| ControlPlaneOptions {
             control_plane: url.clone(),
             ..first.clone()
         });

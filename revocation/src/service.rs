@@ -240,7 +240,7 @@ impl WatchStream {
                 let (credential, address) = (&self.client.credential, self.client.network);
                 if proven {
                     tracing::error!(
-                        clients,
+                        attempts = clients,
                         node,
                         credential,
                         ?address,
@@ -252,7 +252,7 @@ impl WatchStream {
                     );
                 } else {
                     tracing::warn!(
-                        clients,
+                        attempts = clients,
                         node,
                         credential,
                         ?address,

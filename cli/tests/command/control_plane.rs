@@ -267,7 +267,7 @@ fn the_log_says_what_was_revoked_and_why_and_who_claims_another_history() {
         r#"subject="delegation t-1 > t-2 of alice\nEve at https://id.example.com" reason="incident 8""#,
         r#"subject="key NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs" source="operator""#,
         r#"subject="issuer https://id.example.com" reason="incident 9""#,
-        r#"claim positions that this log does not know clients=1 credential="operator" address="#,
+        r#"claim positions that this log does not know attempts=1 credential="operator" address="#,
     ] {
         assert!(said.contains(line), "{line} is not in: {said}");
     }

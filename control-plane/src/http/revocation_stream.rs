@@ -153,7 +153,7 @@ fn foreign(api: &Api, client: &Client, seq: u64, why: &str) -> Problem {
     let head = api.log.head();
     if let Some(clients) = api.foreign_positions.count(Instant::now()) {
         tracing::warn!(
-            clients,
+            attempts = clients,
             credential = client.credential,
             address = ?client.network,
             seq,
@@ -163,8 +163,9 @@ fn foreign(api: &Api, client: &Client, seq: u64, why: &str) -> Problem {
         );
     }
     let detail = format!(
-        "you have seen entry {seq}, but this log {why} (it ends at {head}): the position is wrong, or the log was restored from an old copy. Then restore \
-         the newest one; or, if it is lost, discard your state and connect without Last-Event-ID"
+        "you have seen entry {seq}, but this log {why} (it ends at {head}): check the position. If the log was restored \
+         from an old copy, restore the newest one; or, if it is lost, discard your state and connect without \
+         Last-Event-ID"
     );
     Problem::new(StatusCode::CONFLICT, detail)
 }

@@ -121,7 +121,7 @@ async fn a_position_of_another_log_is_refused_with_the_cure() {
     let place = Place::new();
     let server = place.start().await;
     for (id, cure) in [
-        (format!("{}:1", server.log_id()), "Restore the newest"),
+        (format!("{}:1", server.log_id()), "restore the newest"),
         ("another-log:0".to_owned(), "discard your state"),
     ] {
         let refused = server
