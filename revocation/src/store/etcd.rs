@@ -470,6 +470,7 @@ impl EtcdStore {
     /// Reads the head, as a quorum has it, and sees to it that the other replicas know of this one.
     pub(crate) async fn register(&self, applied: u64) -> Result<Registered, StoreError> {
         let ours = self.key(&format!("{REPLICAS}{}", self.name));
+        let known = self.known().revision;
         let request = TxnRequest {
             success: vec![read(self.key(HEAD_KEY)), read(ours)],
             ..TxnRequest::default()
@@ -489,7 +490,7 @@ impl EtcdStore {
             return Err(stored.moved_away(&self.address));
         }
         let (head, log_id) = stored.position().ok_or_else(|| damaged(&self.address, NO_HEAD))?;
-        self.check_not_before(revision_of(&answer))?;
+        self.check_not_before(known, revision_of(&answer))?;
         self.known().note_head(head, log_id, revision);
         if pair(1).is_some() {
             return Ok(Registered::Before(head));
@@ -616,16 +617,15 @@ impl EtcdStore {
         }
     }
 
-    /// etcd never goes back by itself.
-    fn check_not_before(&self, found: i64) -> Result<(), StoreError> {
-        let known = self.known();
-        match found >= known.revision {
+    /// etcd never goes back by itself: a quorum's answer is at least as new as what was `known` before the question.
+    fn check_not_before(&self, known: i64, found: i64) -> Result<(), StoreError> {
+        match found >= known {
             true => Ok(()),
             false => Err(StoreError::WentBack {
                 store: self.address.to_string(),
                 found,
-                known: known.revision,
-                log_id: known.log_id.to_string(),
+                known,
+                log_id: self.known().log_id.to_string(),
             }),
         }
     }
@@ -633,6 +633,7 @@ impl EtcdStore {
     /// Reads what a watch would have told, after etcd has compacted it.
     async fn reload(&self) -> Result<(), StoreError> {
         let replicas = self.key(REPLICAS);
+        let known = self.known().revision;
         let request = TxnRequest {
             success: vec![
                 read(self.key(HEAD_KEY)),
@@ -644,7 +645,7 @@ impl EtcdStore {
         };
         let answer = self.client.transact(request, READ_TIMEOUT).await?;
         let revision = revision_of(&answer);
-        self.check_not_before(revision)?;
+        self.check_not_before(known, revision)?;
         let mut known = self.known();
         known.replicas.clear();
         known.latest.clear();
