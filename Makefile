@@ -65,7 +65,7 @@ test: rust ## Build all and run every test, end to end against a real Envoy too
 	@echo "==> Running the tests: the output of each half appears when it ends"
 	@$(MAKE) $(SIDE_BY_SIDE) --output-sync --keep-going test-other test-beside
 	@cargo test --locked --workspace $(TESTS_ALONE:%=--test %)
-	@scripts/test-cluster.sh --briefly 6
+	@scripts/test-cluster.sh --briefly 6 1
 
 test-other:
 	@cargo test --locked --no-fail-fast --workspace --lib --bins $(TESTS_OTHER:%=--test %)
