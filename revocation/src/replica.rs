@@ -98,6 +98,8 @@ async fn read(store: Arc<EtcdStore>, log: RevocationLog, metrics: Arc<Metrics>) 
                     quorum.lose();
                     metrics.quorum.set(0);
                 }
+                // A refusal comes at once.
+                tokio::time::sleep(READ_AGAIN).await;
                 continue;
             }
         };
@@ -131,6 +133,8 @@ async fn read(store: Arc<EtcdStore>, log: RevocationLog, metrics: Arc<Metrics>) 
 
 /// Longer than an election, and short enough for filters to go elsewhere while they are fresh.
 const LOST_AFTER: Duration = Duration::from_secs(3);
+/// After a read that failed.
+const READ_AGAIN: Duration = Duration::from_millis(20);
 /// A quiet replica reads as often.
 const READ_AT_LEAST_EVERY: Duration = Duration::from_secs(3);
 /// Between two attempts to tell the other replicas what was applied.

@@ -74,7 +74,7 @@ struct Known {
     latest: BTreeMap<u64, Bytes>,
     latest_bytes: usize,
     /// The generation of the chunks that are being written, and the revisions of its first chunk and of the beginning that
-    /// it will replace.
+    /// it will replace; then of its own beginning.
     generation: String,
     first_chunk: i64,
     replaces: i64,
@@ -716,9 +716,10 @@ impl EtcdStore {
 
     /// Removes some of what the beginning replaced. Returns whether there is more.
     fn clear(&self) -> Result<bool, StoreError> {
-        let (first, cut, generation) = {
+        let (first, cut, generation, ours) = {
             let known = self.known();
-            (known.first_group, known.beginning.seq, known.generation.clone())
+            let generation = known.generation.clone();
+            (known.first_group, known.beginning.seq, generation, known.replaces)
         };
         let until = (first + CLEARED_GROUPS).min(cut + 1);
         let mut success = vec![delete_range(self.key(&group_key(first)), self.key(&group_key(until)))];
@@ -730,12 +731,14 @@ impl EtcdStore {
                 prefix_end(self.key(CHUNKS).as_bytes()),
             ));
         }
-        self.transact(TxnRequest {
+        // A replica that has compacted since then clears by itself: its chunks count now.
+        let answer = self.transact(TxnRequest {
+            compare: vec![has_revision(self.key(BEGINNING_KEY), ours)],
             success,
-            ..TxnRequest::default()
+            failure: Vec::new(),
         })?;
         self.known().first_group = until;
-        Ok(until <= cut)
+        Ok(answer.succeeded && until <= cut)
     }
 }
 
@@ -758,7 +761,7 @@ impl LogStore for EtcdStore {
                 restoring.chunk(&pair.value, view).map_err(damaged)?;
             }
             match page.last() {
-                Some(last) if page.len() as i64 == PAGE => next = after_key(last),
+                Some(last) if page.len() as i64 == CHUNK_PAGE => next = after_key(last),
                 _ => break,
             }
         }
@@ -934,7 +937,8 @@ impl LogStore for EtcdStore {
         cut.is_moved = true;
         let mut known = self.known();
         known.beginning = cut.head;
-        known.beginning_revision = found.map_or_else(|| revision_of(&answer), |found| found.mod_revision);
+        known.replaces = found.map_or_else(|| revision_of(&answer), |found| found.mod_revision);
+        known.beginning_revision = known.beginning_revision.max(known.replaces);
         known.bytes = known.bytes.saturating_sub(cut.replaced_bytes) + cut.bytes;
         Ok(true)
     }

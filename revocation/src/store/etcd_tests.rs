@@ -315,6 +315,46 @@ fn a_compaction_whose_chunks_another_has_removed_is_given_up() {
     assert_eq!(contents(&member.open().1), contents(&view));
 }
 
+/// The slower one's chunks are in force by then.
+#[test]
+fn a_compaction_that_was_replaced_clears_nothing() {
+    let member = Member::start();
+    member.create(None);
+    let (ours, mut view) = member.open();
+    raise(&ours, &mut view, 100);
+    let cut = |view: &LogView| Cut::new(view.state.freeze(), view.digests.clone(), 0);
+    let mut our_cut = cut(&view);
+    raise(&ours, &mut view, 5);
+    while !our_cut.is_moved {
+        assert!(ours.compact(&mut our_cut).unwrap());
+    }
+    let (theirs, their_view) = member.open();
+    let mut their_cut = cut(&their_view);
+    while !their_cut.is_moved {
+        assert!(theirs.compact(&mut their_cut).unwrap());
+    }
+    assert!(!ours.compact(&mut our_cut).unwrap());
+    assert_eq!(contents(&member.open().1), contents(&view));
+    while theirs.compact(&mut their_cut).unwrap() {}
+    assert_eq!(contents(&member.open().1), contents(&view));
+}
+
+/// More than one read brings.
+#[test]
+fn a_beginning_of_many_chunks_is_read_whole() {
+    let member = Member::start();
+    member.create(None);
+    let (ours, mut view) = member.open();
+    for _ in 0..30 {
+        raise(&ours, &mut view, 5_000);
+    }
+    let mut cut = Cut::new(view.state.freeze(), view.digests.clone(), 0);
+    while ours.compact(&mut cut).unwrap() {}
+    let chunks = ours.range(ours.key(CHUNKS), prefix_end(ours.key(CHUNKS).as_bytes()), 0);
+    assert!(chunks.unwrap().len() as i64 > CHUNK_PAGE);
+    assert_eq!(contents(&member.open().1), contents(&view));
+}
+
 #[test]
 fn a_log_that_has_left_is_not_written_to_again() {
     let member = Member::start();
