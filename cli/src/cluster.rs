@@ -9,7 +9,7 @@ use credence_control_plane::{StoreOptions, TransferError, Transferred};
 
 use crate::failure::{Failure, Outcome};
 use crate::store::StoreArgs;
-use crate::{clock, columns};
+use crate::{clock, columns, stderr};
 
 /// Look after a log that several control planes share.
 #[derive(Debug, clap::Subcommand)]
@@ -125,7 +125,10 @@ impl Import {
     fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let store = given(&self.store, &self.secrets)?;
         let (data, max_staleness, standby) = (self.data.clone(), self.max_staleness, self.standby);
-        let moved = in_runtime(move || cluster::import(&data, standby, &store, max_staleness))?;
+        let moved = in_runtime(move || {
+            let say = |holder: &str| stderr::print(format_args!("credence: waiting until {holder} has stopped"));
+            cluster::import(&data, standby.then_some(&say), &store, max_staleness)
+        })?;
         print(&moved, out)?;
         writeln!(
             out,

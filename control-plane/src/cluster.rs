@@ -7,7 +7,8 @@ use credence_revocation::{StoreOptions, TransferError, Transferred, take_lock};
 
 pub use credence_revocation::{ClusterStatus, MemberState, MemberStatus, export, status};
 
-/// Moves the log of a data folder to etcd. With `standby`, waits until no control plane uses the folder.
+/// Moves the log of a data folder to etcd. With `standby`, calls it with the name of the process that uses the folder, and
+/// waits until that one has ended.
 ///
 /// Must be called within a tokio runtime, on a thread that may block.
 ///
@@ -15,11 +16,10 @@ pub use credence_revocation::{ClusterStatus, MemberState, MemberStatus, export, 
 /// If the folder is in use, the store has a log already, or either cannot be read or written. Repeating it is safe.
 pub fn import(
     data: &Path,
-    standby: bool,
+    standby: Option<&dyn Fn(&str)>,
     to: &StoreOptions,
     max_staleness: Duration,
 ) -> Result<Transferred, TransferError> {
-    let say = |holder: &str| tracing::info!(holder, "waiting for the control plane to stop");
-    let lock = take_lock(data, false, standby.then_some(&say as &dyn Fn(&str)))?;
+    let lock = take_lock(data, false, standby)?;
     credence_revocation::import(lock, to, max_staleness)
 }

@@ -20,9 +20,14 @@ struct Shared {
 // === impl Arrivals ===
 
 impl Arrivals {
-    /// A source has come. Bounded by the number of sources that may be present.
+    /// A source has come. If too many wait already, the other replicas do not hear of this one, and record in the end that
+    /// its tail is unknown.
     pub(crate) fn add(&self, source: String) {
-        self.0.sources.lock().insert(source);
+        let mut waiting = self.0.sources.lock();
+        if waiting.len() < MAX_WAITING {
+            waiting.insert(source);
+        }
+        drop(waiting);
         self.0.changed.notify_one();
     }
 
@@ -45,3 +50,6 @@ impl Arrivals {
         }
     }
 }
+
+/// Sources of which the other replicas do not know yet.
+const MAX_WAITING: usize = 65_536;

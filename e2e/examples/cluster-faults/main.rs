@@ -1,4 +1,4 @@
-//! Whether a cluster keeps its promises whatever fails: `make test-cluster`.
+//! What a cluster does when parts of it fail: `make test-cluster`.
 //!
 //! Three members of etcd, three replicas and two Envoys run under load and revocations, while one fault after another,
 //! or two at a time, befalls them. Everything that clients see is checked:
@@ -8,13 +8,13 @@
 //! 3. A look-up knows every revocation that was acknowledged before it began.
 //! 4. No echo of a ping lacks an entry that was in the log when the ping was sent.
 //! 5. No request is allowed that began after its revocation was acknowledged.
-//! 6. All replicas have the same log; in it no epoch falls, and nobody who is disabled is enabled by itself.
+//! 6. All replicas have the same log; in it no epoch falls, and no disabled subject is enabled again.
 //!
 //! The last line of the output is one JSON object:
 //!
 //! - `faults`, `revocations` (acknowledged), `requests`, `seconds`;
 //! - `violations` of these promises, `allowed_after_ack` (the fifth alone);
-//! - `denied_by_single_failures`: requests of somebody never revoked that were denied while one fault lasted, or none;
+//! - `denied_by_single_failures`: requests of a subject that is never revoked, that were denied while one fault lasted, or none;
 //! - `raise_p50_ms`, `raise_p99_ms` of revocations without a fault; `raise_in_faults_max_ms` during a single fault, at a
 //!   replica that it does not concern;
 //! - `violations_without_quorum`: of the same run with a program that reads what one member has;

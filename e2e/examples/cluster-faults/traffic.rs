@@ -14,19 +14,19 @@ use crate::history::History;
 #[derive(Debug)]
 pub(crate) struct Traffic {
     history: Arc<History>,
-    /// Of somebody who is never revoked.
+    /// Of a subject that is never revoked.
     steady: Request,
     watched: RwLock<Vec<Arc<Watched>>>,
     requests: AtomicU64,
     denials: Mutex<Vec<Denial>>,
     /// Requests that were allowed although they began after the revocation was acknowledged.
     late: AtomicU64,
-    /// Of those who were revoked, how many had been allowed before.
+    /// Of the subjects that were revoked, how many had been allowed before.
     were_allowed: AtomicU64,
     revoked: AtomicU64,
 }
 
-/// Somebody who will be revoked.
+/// A subject that will be revoked.
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(crate) subject: String,
@@ -37,7 +37,7 @@ pub(crate) struct Watched {
     pub(crate) returned: OnceLock<Instant>,
 }
 
-/// Of somebody who is never revoked.
+/// Of the subject that is never revoked.
 #[derive(Debug, Clone)]
 pub(crate) struct Denial {
     pub(crate) began: Instant,
@@ -93,7 +93,7 @@ impl Traffic {
         self.were_allowed.fetch_add(was_allowed.into(), Ordering::Relaxed);
     }
 
-    /// That somebody is denied after a revocation shows something only about those who were allowed before.
+    /// A denial after a revocation shows something only of a subject that was allowed before it.
     pub(crate) fn check_not_in_vain(&self) {
         let (allowed, revoked) = (
             self.were_allowed.load(Ordering::Relaxed),

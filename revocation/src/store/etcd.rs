@@ -936,9 +936,10 @@ impl LogStore for EtcdStore {
         }
         cut.is_moved = true;
         let mut known = self.known();
-        known.beginning = cut.head;
         known.replaces = found.map_or_else(|| revision_of(&answer), |found| found.mod_revision);
-        known.beginning_revision = known.beginning_revision.max(known.replaces);
+        if known.replaces > known.beginning_revision {
+            (known.beginning, known.beginning_revision) = (cut.head, known.replaces);
+        }
         known.bytes = known.bytes.saturating_sub(cut.replaced_bytes) + cut.bytes;
         Ok(true)
     }
@@ -1075,7 +1076,9 @@ impl Known {
             .and_then(|key| key.strip_prefix(SOURCES.as_bytes()));
         if let (Some(source), Some(ledger)) = (source, ledger) {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            self.moved.insert(text(source), text(ledger));
+            if self.moved.len() < MAX_MOVED {
+                self.moved.insert(text(source), text(ledger));
+            }
         }
     }
 
@@ -1191,6 +1194,8 @@ const REPLICAS: &str = "replicas/";
 const SOURCES: &str = "sources/";
 /// The largest number of audit sources that are claimed at once: etcd's limit for one transaction is 128.
 pub(crate) const MOVES: usize = 100;
+/// Moved sources that wait until this replica's ledger takes them: as many as it remembers.
+const MAX_MOVED: usize = 200_000;
 /// How long a replica may be down and still learn which of its sources have moved. At least half of it.
 const SOURCES_LEASE: Duration = Duration::from_secs(2 * 60 * 60);
 /// How long a replica that does not renew its lease is waited for, in seconds.
