@@ -2,14 +2,13 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use credence_control_plane::cluster::{self, MemberStatus};
 use credence_control_plane::{StoreOptions, TransferError, Transferred};
 
 use crate::failure::{Failure, Outcome};
 use crate::store::StoreArgs;
-use crate::{clock, columns, stderr};
+use crate::{columns, stderr};
 
 /// Look after a log that several control planes share.
 #[derive(Debug, clap::Subcommand)]
@@ -46,10 +45,6 @@ pub(crate) struct Import {
     #[arg(long, value_name = "DIR")]
     secrets: PathBuf,
 
-    /// `--max-staleness` of the control plane and of all replicas.
-    #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = clock::span)]
-    max_staleness: Duration,
-
     /// Wait until the control plane has stopped.
     #[arg(long)]
     standby: bool,
@@ -66,10 +61,6 @@ pub(crate) struct Export {
     /// Folder with `audit-source-key` and `filter-cache-secret`.
     #[arg(long, value_name = "DIR")]
     secrets: PathBuf,
-
-    /// `--max-staleness` of the replicas.
-    #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = clock::span)]
-    max_staleness: Duration,
 
     /// New data folder.
     #[arg(long, value_name = "DIR")]
@@ -91,7 +82,10 @@ impl Status {
         let store = given(&self.store, Path::new(""))?;
         let found = in_runtime(move || cluster::status(&store))?;
         print(&found.log, out)?;
-        writeln!(out, "max_staleness: {} ms", found.max_staleness.as_millis())?;
+        if let (Some(staleness), Some(lifetime)) = (found.max_staleness, found.max_token_lifetime) {
+            writeln!(out, "max_staleness: {} ms", staleness.as_millis())?;
+            writeln!(out, "max_token_lifetime: {} s", lifetime.as_secs())?;
+        }
         let mut rows = vec![["REPLICA", "APPLIED"].map(str::to_owned)];
         for (name, applied) in found.replicas {
             rows.push([name, applied.to_string()]);
@@ -124,10 +118,10 @@ impl Status {
 impl Import {
     fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let store = given(&self.store, &self.secrets)?;
-        let (data, max_staleness, standby) = (self.data.clone(), self.max_staleness, self.standby);
+        let (data, standby) = (self.data.clone(), self.standby);
         let moved = in_runtime(move || {
             let say = |holder: &str| stderr::print(format_args!("credence: waiting until {holder} has stopped"));
-            cluster::import(&data, standby.then_some(&say), &store, max_staleness)
+            cluster::import(&data, standby.then_some(&say), &store)
         })?;
         print(&moved, out)?;
         writeln!(
@@ -143,8 +137,8 @@ impl Import {
 impl Export {
     fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let store = given(&self.store, &self.secrets)?;
-        let (data, max_staleness) = (self.data.clone(), self.max_staleness);
-        let moved = in_runtime(move || cluster::export(&store, max_staleness, &data))?;
+        let data = self.data.clone();
+        let moved = in_runtime(move || cluster::export(&store, &data))?;
         print(&moved, out)?;
         writeln!(
             out,

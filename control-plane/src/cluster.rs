@@ -1,7 +1,6 @@
 //! A log that several control planes share: looks at it, and moves it to etcd or back.
 
 use std::path::Path;
-use std::time::Duration;
 
 use credence_revocation::{StoreOptions, TransferError, Transferred, take_lock};
 
@@ -14,12 +13,7 @@ pub use credence_revocation::{ClusterStatus, MemberState, MemberStatus, export, 
 ///
 /// # Errors
 /// If the folder is in use, the store has a log already, or either cannot be read or written. Repeating it is safe.
-pub fn import(
-    data: &Path,
-    standby: Option<&dyn Fn(&str)>,
-    to: &StoreOptions,
-    max_staleness: Duration,
-) -> Result<Transferred, TransferError> {
+pub fn import(data: &Path, standby: Option<&dyn Fn(&str)>, to: &StoreOptions) -> Result<Transferred, TransferError> {
     let lock = take_lock(data, false, standby)?;
-    credence_revocation::import(lock, to, max_staleness)
+    credence_revocation::import(lock, to)
 }

@@ -7,6 +7,7 @@
 //! log/histories.redb       each principal's history, made from the log (redb)
 //! log/audit-source-key     proves that this control plane named an audit source
 //! log/filter-cache-secret  the secret of the keys of the filters' shared caches
+//! log/replica              names the last replica that used this folder, if its log is on etcd
 //! log/moved                names the store in which the log goes on, if it has left
 //! ledger/                  segments of evidence (frames)
 //! identity/                users, and security events that were received (redb)
@@ -218,6 +219,21 @@ impl DataDir {
     pub(crate) fn mark_moved(&self, store: &str) -> Result<(), FileError> {
         let log = self.path.join(LOG);
         small_file::write(&log, MOVED, store.as_bytes()).map_err(at(&log.join(MOVED)))
+    }
+
+    /// The last replica that used this folder. If its name is lost, the others wait a little longer for it.
+    pub(crate) fn replica(&self) -> Result<Option<String>, DataDirError> {
+        let log = self.path.join(LOG);
+        match small_file::read(&log, REPLICA, 64) {
+            Ok(name) => Ok(name.and_then(|name| String::from_utf8(name).ok())),
+            Err(SmallFileError::Damaged) => Ok(None),
+            Err(SmallFileError::Io(error)) => Err(at(&log.join(REPLICA))(error).into()),
+        }
+    }
+
+    pub(crate) fn note_replica(&self, name: &str) -> Result<(), DataDirError> {
+        let log = self.path.join(LOG);
+        Ok(small_file::write(&log, REPLICA, name.as_bytes()).map_err(at(&log.join(REPLICA)))?)
     }
 
     /// Opens the log.
@@ -453,6 +469,7 @@ const STATE: &str = "state.redb";
 const HISTORIES: &str = "histories.redb";
 const SOURCE_KEY: &str = "audit-source-key";
 const CACHE_SECRET: &str = "filter-cache-secret";
+const REPLICA: &str = "replica";
 const MOVED: &str = "moved";
 const LEDGER: &str = "ledger";
 const IDENTITY: &str = "identity";

@@ -186,6 +186,11 @@ impl Leases {
         self.0.max_staleness
     }
 
+    /// Filters of replicas that left before this one knew of them may be fresh until then.
+    pub(crate) fn follow_earlier_replicas(&self, until: Instant) {
+        self.change(|table| table.add_replica(EARLIER.to_owned(), Some(until)));
+    }
+
     /// The log now ends at `head`, and every stream can read up to it.
     pub(crate) fn publish(&self, head: u64, now: Instant) {
         self.change(|table| table.publish(head, now));
@@ -347,7 +352,7 @@ impl LeaseTable {
         for (name, applied) in applied.chain([following]) {
             let id = match self.replicas.get(&name) {
                 Some(id) => *id,
-                None => self.add_replica(name),
+                None => self.add_replica(name, None),
             };
             if let Some(lease) = self.leases.get_mut(&id) {
                 lease.over_at = Some(now + REPLICA_LEASE);
@@ -356,12 +361,12 @@ impl LeaseTable {
         }
     }
 
-    fn add_replica(&mut self, name: String) -> LeaseId {
+    fn add_replica(&mut self, name: String, over_at: Option<Instant>) -> LeaseId {
         let lease = Lease {
             client: None,
             digest: None,
             applied: 0,
-            over_at: None,
+            over_at,
             refused: Some(Arc::default()),
             is_noted: true,
             node: String::new(),
@@ -653,10 +658,8 @@ impl LeaseTable {
                 None if lease.is_replica => {}
                 None => unattributed += 1,
             }
-            let over_at = match lease.is_replica {
-                true => self.settles_at(seq).unwrap_or(now),
-                false => lease.over_at.unwrap_or(now),
-            };
+            let settles_at = lease.is_replica.then(|| self.settles_at(seq)).flatten();
+            let over_at = lease.over_at.into_iter().chain(settles_at).min().unwrap_or(now);
             // A lease that is over is ended a moment later, and only then is the revocation confirmed.
             left = left.max(over_at.saturating_duration_since(now).max(EXPIRE_INTERVAL));
         }
@@ -679,6 +682,8 @@ pub(crate) fn with_allowance(duration: Duration) -> Duration {
 
 /// Of what follows the replicas: an entry is confirmed only once all replicas that were there before it are known.
 const FOLLOWING: &str = "";
+/// Of replicas that left before this one knew of them.
+const EARLIER: &str = "earlier";
 /// Longer than any process runs: such leases end when their replicas go.
 const REPLICA_LEASE: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// How long a client may leave an update unapplied and still be echoed.

@@ -655,3 +655,19 @@ fn a_replica_that_comes_back_is_waited_for_again() {
     scene.leases.follow_replicas(seq, &there, scene.now);
     assert!(!scene.is_confirmed(seq));
 }
+
+/// The others count them by themselves.
+#[test]
+fn the_filters_of_earlier_replicas_hold_up_our_revocations_but_not_those_of_others() {
+    let mut scene = Scene::new();
+    scene.leases.follow_earlier_replicas(scene.now + LEASE);
+    scene.leases.follow_replicas(HEAD, &replicas(&[]), scene.now);
+    scene.pass(Duration::from_secs(1));
+    let seq = scene.publish();
+    scene.leases.follow_replicas(seq, &replicas(&[]), scene.now);
+    assert_eq!(*scene.leases.confirmed_here().borrow(), seq);
+    assert!(!scene.is_confirmed(seq));
+    assert_eq!(scene.progress(seq).left, LEASE - Duration::from_secs(1));
+    scene.pass(LEASE - Duration::from_secs(1) + EXPIRE_INTERVAL);
+    assert!(scene.is_confirmed(seq));
+}

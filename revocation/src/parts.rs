@@ -16,7 +16,7 @@ use credence_storage::folder_lock::FolderLock;
 use crate::digest_history::ForeignPosition;
 use crate::history::filed_at;
 use crate::quorum::Quorum;
-use crate::store::etcd::{self, EtcdStore};
+use crate::store::etcd::{self, EtcdStore, Settings};
 use tokio::runtime::Handle;
 
 use crate::cache_keys::CacheKeys;
@@ -174,7 +174,7 @@ impl OpenedLog {
             }
             Some(of_several) => {
                 let folder = DataDir::open_of_replica(lock, &of_several.secrets)?;
-                let shared = open_shared(of_several, &options)?;
+                let shared = open_shared(of_several, &options, &folder)?;
                 // Replicas that have left before this are not known.
                 begun = Instant::now();
                 (folder, Some(shared))
@@ -190,7 +190,10 @@ impl OpenedLog {
         let mut notes = store.notes();
         if options.reset_clock {
             (notes.clock, notes.forgotten) = (None, None);
-            store.write_notes(notes)?;
+            match &shared {
+                Some(shared) => shared.replace_notes(notes)?,
+                None => store.write_notes(notes)?,
+            }
         }
         let key = PositionKey::new(folder.source_key(), &store.log_id());
         let mut view = LogView::new(&store.log_id(), options.updates).proving(key);
@@ -252,14 +255,21 @@ impl OpenedLog {
         metrics: &Arc<Metrics>,
     ) -> Result<(StartedLog, Vec<BackgroundTask>), OpenLogError> {
         let Self { folder, options, .. } = self;
+        let (earlier_here, earlier_elsewhere) = match &self.shared {
+            Some(_) => (Duration::ZERO, Some(self.begun + self.earlier_leases)),
+            None => (self.earlier_leases, None),
+        };
         let leases = Leases::new(
             options.max_staleness,
-            self.earlier_leases,
+            earlier_here,
             self.view.head(),
             options.max_subscribers,
             Arc::clone(metrics),
             self.begun,
         );
+        if let Some(until) = earlier_elsewhere {
+            leases.follow_earlier_replicas(until);
+        }
         let writer_options = WriterOptions {
             max_subjects: options.max_subjects,
             folder: folder.watch(),
@@ -305,7 +315,11 @@ impl OpenedLog {
 }
 
 /// Opens the log of several replicas; with `init`, creates it.
-fn open_shared(of_several: &StoreOptions, options: &LogOptions) -> Result<Arc<EtcdStore>, OpenLogError> {
+fn open_shared(
+    of_several: &StoreOptions,
+    options: &LogOptions,
+    folder: &DataDir,
+) -> Result<Arc<EtcdStore>, OpenLogError> {
     let StoreOptions { address, security, .. } = of_several;
     let opening = async {
         // Replicas begin with different members.
@@ -313,10 +327,18 @@ fn open_shared(of_several: &StoreOptions, options: &LogOptions) -> Result<Arc<Et
         let client = Client::new(address, security.clone(), first).map_err(|error| StoreError::Etcd(error.into()))?;
         if let Some(init) = options.init {
             let log_id = LogId::random().map_err(StoreError::Random)?;
-            let floor = init.floor.then(unix_seconds);
-            etcd::create(&client, address, &log_id, floor, options.max_staleness).await?;
+            etcd::create(&client, address, &log_id, init, unix_seconds()).await?;
         }
-        EtcdStore::open(client, address.clone(), options.max_staleness).await
+        let settings = Settings {
+            max_staleness_ms: milliseconds(options.max_staleness),
+            max_token_lifetime_s: options.max_token_lifetime.as_secs(),
+        };
+        let store = EtcdStore::open(client, address.clone(), settings).await?;
+        if let Some(earlier) = folder.replica()? {
+            store.forget(&earlier).await?;
+        }
+        folder.note_replica(store.name())?;
+        Ok::<_, OpenLogError>(store)
     };
     Ok(Arc::new(Handle::current().block_on(opening)?))
 }

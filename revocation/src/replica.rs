@@ -88,7 +88,9 @@ async fn read(store: Arc<EtcdStore>, log: RevocationLog, metrics: Arc<Metrics>) 
             Ok(Registered::Before(found)) => found,
             // Read again: until now, the others did not wait for this replica's filters.
             Ok(Registered::Now) => continue,
-            Err(error @ (StoreError::MovedAway { .. } | StoreError::WentBack { .. })) => {
+            Err(
+                error @ (StoreError::MovedAway { .. } | StoreError::WentBack { .. } | StoreError::OtherSettings { .. }),
+            ) => {
                 tracing::error!(%error, "this replica ends");
                 return;
             }

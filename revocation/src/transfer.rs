@@ -37,7 +37,9 @@ pub struct Transferred {
 #[derive(Debug, Clone)]
 pub struct ClusterStatus {
     pub log: Transferred,
-    pub max_staleness: Duration,
+    /// None until a replica has started.
+    pub max_staleness: Option<Duration>,
+    pub max_token_lifetime: Option<Duration>,
     /// The replicas that are registered, and up to which entry the filters of each have applied the log.
     pub replicas: Vec<(String, u64)>,
     pub members: Vec<MemberStatus>,
@@ -77,7 +79,7 @@ pub enum TransferError {
 
 /// Moves the log of a locked data folder to etcd, and puts its secrets into the folder for secrets. Within a runtime, on
 /// a thread that may block.
-pub fn import(lock: FolderLock, to: &StoreOptions, max_staleness: Duration) -> Result<Transferred, TransferError> {
+pub fn import(lock: FolderLock, to: &StoreOptions) -> Result<Transferred, TransferError> {
     let folder = DataDir::open(lock, None, unix_seconds())?;
     let address = to.address.to_string();
     folder.check_not_moved_elsewhere(&address)?;
@@ -91,18 +93,15 @@ pub fn import(lock: FolderLock, to: &StoreOptions, max_staleness: Duration) -> R
     }
     folder.mark_moved(&address)?;
     let client = client(to)?;
-    let creating = etcd::create_after(&client, &to.address, (&log_id, notes), &mut cut, max_staleness);
+    let creating = etcd::create_after(&client, &to.address, (&log_id, notes), &mut cut);
     Handle::current().block_on(creating)?;
     Ok(Transferred::at(cut.head, log_id))
 }
 
 /// Moves a log from etcd to a new data folder. Within a runtime, on a thread that may block.
-pub fn export(from: &StoreOptions, max_staleness: Duration, to: &Path) -> Result<Transferred, TransferError> {
-    let store = Handle::current().block_on(EtcdStore::open_to_move(
-        client(from)?,
-        from.address.clone(),
-        max_staleness,
-    ))?;
+pub fn export(from: &StoreOptions, to: &Path) -> Result<Transferred, TransferError> {
+    let opening = EtcdStore::open_to_move(client(from)?, from.address.clone());
+    let store = Handle::current().block_on(opening)?;
     // The same path on another machine is another folder.
     let machine = rustix::system::uname();
     let machine = machine.nodename().to_string_lossy();
@@ -140,9 +139,11 @@ pub fn status(of: &StoreOptions) -> Result<ClusterStatus, TransferError> {
                 state,
             });
         }
+        let settings = found.settings;
         Ok(ClusterStatus {
             log: Transferred::at(found.head, found.log_id),
-            max_staleness: found.max_staleness,
+            max_staleness: settings.map(|settings| Duration::from_millis(settings.max_staleness_ms)),
+            max_token_lifetime: settings.map(|settings| Duration::from_secs(settings.max_token_lifetime_s)),
             replicas: found.replicas.into_iter().collect(),
             members,
         })

@@ -171,18 +171,18 @@ pub enum StoreError {
         /// The address.
         store: String,
     },
-    /// Another S than the log's.
+    /// Other settings than the replicas that run.
     #[error(
-        "the log on {store} has a max_staleness of {theirs} ms, which every replica must have: start with \
-         --max-staleness {theirs}ms, not {ours} ms"
+        "replicas of {store} run with {theirs}, and this one has {ours}: all must have the same. Start it with theirs; or \
+         stop all of them, and wait ten seconds for those that were killed"
     )]
-    OtherStaleness {
+    OtherSettings {
         /// The address.
         store: String,
-        /// In milliseconds.
-        theirs: u64,
-        /// In milliseconds.
-        ours: u64,
+        /// As options.
+        theirs: String,
+        /// As options.
+        ours: String,
     },
     /// The store does not continue what this replica had.
     #[error(

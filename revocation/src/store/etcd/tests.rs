@@ -8,14 +8,30 @@ use std::time::Instant;
 
 use credence_delegation::Thumbprint;
 use credence_etcd::Security;
+use credence_wire::v1;
+use credence_wire::v1::record::Subject;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use super::*;
-use crate::log_view::{HistoryBounds, LogView};
-use crate::store::group::EncodedRecord;
+use super::layout::{CHUNKS, GROUPS};
+use super::log_store::CHUNK_PAGE;
+use credence_etcd::put;
 
-const MAX_STALENESS: Duration = Duration::from_secs(5);
+use super::*;
+use crate::clock::Forgotten;
+use crate::digest::{Digest, Head};
+use crate::limits::InitOptions;
+use crate::log_view::{HistoryBounds, LogView};
+use crate::store::beginning::Cut;
+use crate::store::group::{EncodedRecord, Group};
+use crate::store::{AppendError, FollowError, LogStore as _};
+
+/// Seconds since the Unix epoch.
+const NOW: i64 = 1_800_000_000;
+const SETTINGS: Settings = Settings {
+    max_staleness_ms: 5_000,
+    max_token_lifetime_s: 3_600,
+};
 
 /// One member of etcd, in its own folder.
 struct Member {
@@ -62,14 +78,18 @@ impl Member {
             .unwrap()
     }
 
-    /// Creates a log, once etcd answers.
+    /// Creates a log, once etcd answers. A `floor` becomes its first record.
     fn create(&self, floor: Option<i64>) -> LogId {
+        let init = InitOptions { floor: floor.is_some() };
         let log_id = LogId::random().unwrap();
         let begun = Instant::now();
-        while let Err(error) =
-            self.runtime
-                .block_on(create(&self.client(), &self.address, &log_id, floor, MAX_STALENESS))
-        {
+        while let Err(error) = self.runtime.block_on(create(
+            &self.client(),
+            &self.address,
+            &log_id,
+            init,
+            floor.unwrap_or(NOW),
+        )) {
             assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
         }
         log_id
@@ -77,18 +97,18 @@ impl Member {
 
     /// A replica's store, and the view of everything in it.
     fn open(&self) -> (Arc<EtcdStore>, LogView) {
-        let opened = self
-            .runtime
-            .block_on(EtcdStore::open(self.client(), self.address.clone(), MAX_STALENESS));
-        let store = Arc::new(opened.unwrap());
+        let store = Arc::new(self.open_with(SETTINGS).unwrap());
         let view = read_all(&store);
         (store, view)
     }
-}
 
-impl Member {
+    fn open_with(&self, settings: Settings) -> Result<EtcdStore, StoreError> {
+        let opening = EtcdStore::open(self.client(), self.address.clone(), settings);
+        self.runtime.block_on(opening)
+    }
+
     fn opened_to_move(&self) -> EtcdStore {
-        let opening = EtcdStore::open_to_move(self.client(), self.address.clone(), MAX_STALENESS);
+        let opening = EtcdStore::open_to_move(self.client(), self.address.clone());
         self.runtime.block_on(opening).unwrap()
     }
 }
@@ -151,8 +171,8 @@ fn a_log_is_made_once_and_found_whole_by_every_replica() {
         &member.client(),
         &member.address,
         &LogId::random().unwrap(),
-        None,
-        MAX_STALENESS,
+        InitOptions { floor: false },
+        NOW,
     ));
     assert!(refused.unwrap_err().to_string().contains(log_id.as_str()));
     let (store, mut view) = member.open();
@@ -172,7 +192,7 @@ fn a_store_without_a_log_or_with_another_layout_is_refused_with_the_cure() {
     let open = |address: &Address| {
         member
             .runtime
-            .block_on(EtcdStore::open(member.client(), address.clone(), MAX_STALENESS))
+            .block_on(EtcdStore::open(member.client(), address.clone(), SETTINGS))
     };
     let refused = open(&elsewhere).unwrap_err().to_string();
     assert!(
@@ -262,11 +282,11 @@ fn a_compacted_log_is_the_same_log() {
         assert!(matches!(reader.follow(first, 1), Err(FollowError::Outrun)));
     }
     let groups = store
-        .range(store.key(GROUPS), prefix_end(store.key(GROUPS).as_bytes()), 0)
+        .range(store.key(GROUPS), prefix_end(store.key(GROUPS).as_bytes()), 0, 0)
         .unwrap();
     assert_eq!(groups.len(), 1, "the others are in the chunks");
     let chunks = store
-        .range(store.key(CHUNKS), prefix_end(store.key(CHUNKS).as_bytes()), 0)
+        .range(store.key(CHUNKS), prefix_end(store.key(CHUNKS).as_bytes()), 0, 0)
         .unwrap();
     assert_eq!(chunks.len(), 1, "those of the first compaction are removed");
 }
@@ -285,7 +305,7 @@ fn the_slower_of_two_compactions_leaves_nothing_behind() {
     assert!(!theirs.compact(&mut their_cut).unwrap());
     assert_eq!(contents(&member.open().1), contents(&view));
     let chunks = ours
-        .range(ours.key(CHUNKS), prefix_end(ours.key(CHUNKS).as_bytes()), 0)
+        .range(ours.key(CHUNKS), prefix_end(ours.key(CHUNKS).as_bytes()), 0, 0)
         .unwrap();
     assert_eq!(chunks.len(), 1);
 }
@@ -350,7 +370,7 @@ fn a_beginning_of_many_chunks_is_read_whole() {
     }
     let mut cut = Cut::new(view.state.freeze(), view.digests.clone(), 0);
     while ours.compact(&mut cut).unwrap() {}
-    let chunks = ours.range(ours.key(CHUNKS), prefix_end(ours.key(CHUNKS).as_bytes()), 0);
+    let chunks = ours.range(ours.key(CHUNKS), prefix_end(ours.key(CHUNKS).as_bytes()), 0, 0);
     assert!(chunks.unwrap().len() as i64 > CHUNK_PAGE);
     assert_eq!(contents(&member.open().1), contents(&view));
 }
@@ -385,18 +405,126 @@ fn notes_of_replicas_are_merged() {
     let (ours, _) = member.open();
     let (theirs, _) = member.open();
     let notes = |clock, before| Notes {
-        clock: Some(clock),
+        clock: Some(NOW + clock),
         forgotten: Some(Forgotten { before, clock }),
         leases_ms: 0,
     };
     ours.write_notes(notes(2_000, 900)).unwrap();
     theirs.write_notes(notes(1_000, 950)).unwrap();
     let merged = Notes {
-        clock: Some(2_000),
+        clock: Some(NOW + 2_000),
         ..notes(1_000, 950)
     };
     assert_eq!(theirs.notes(), merged);
     assert_eq!(member.open().0.notes(), merged);
+}
+
+#[test]
+fn notes_are_replaced_only_while_no_replica_is_registered() {
+    let member = Member::start();
+    member.create(None);
+    let (ours, _) = member.open();
+    let (theirs, _) = member.open();
+    ours.write_notes(Notes {
+        clock: Some(2 * NOW),
+        ..Notes::default()
+    })
+    .unwrap();
+    let right = Notes {
+        clock: None,
+        ..Notes::default()
+    };
+    member.runtime.block_on(theirs.register(0)).unwrap();
+    assert!(matches!(ours.replace_notes(right), Err(StoreError::InUse { .. })));
+    theirs.leave();
+    ours.replace_notes(right).unwrap();
+    assert_eq!(member.open().0.notes(), right);
+}
+
+#[test]
+fn the_clock_of_a_log_begins_when_it_is_created() {
+    let member = Member::start();
+    member.create(None);
+    assert_eq!(member.open().0.notes().clock, Some(NOW));
+}
+
+#[test]
+fn settings_change_only_while_no_replica_is_registered() {
+    let member = Member::start();
+    member.create(None);
+    let (ours, _) = member.open();
+    let registering = |store: &EtcdStore| member.runtime.block_on(store.register(0));
+    assert!(matches!(registering(&ours), Ok(Registered::Now)));
+    let other = Settings {
+        max_token_lifetime_s: 60,
+        ..SETTINGS
+    };
+    let refused = member.open_with(other).unwrap_err().to_string();
+    assert!(
+        refused.contains("run with --max-staleness 5000ms --max-token-lifetime 3600s")
+            && refused.contains("this one has --max-staleness 5000ms --max-token-lifetime 60s"),
+        "{refused}"
+    );
+    ours.leave();
+    let changed = member.open_with(other).unwrap();
+    let late = member.open_with(other).unwrap();
+    assert!(matches!(registering(&changed), Ok(Registered::Now)));
+    assert!(matches!(registering(&late), Ok(Registered::Now)));
+    assert!(matches!(
+        member.open_with(SETTINGS),
+        Err(StoreError::OtherSettings { .. })
+    ));
+}
+
+/// It was opened before the change, or paused for longer than its lease.
+#[test]
+fn a_replica_with_settings_from_before_a_change_does_not_register() {
+    let member = Member::start();
+    member.create(None);
+    let (ours, _) = member.open();
+    let changed = member.open_with(Settings {
+        max_staleness_ms: 10_000,
+        ..SETTINGS
+    });
+    let registering = |store: &EtcdStore| member.runtime.block_on(store.register(0));
+    let refused = registering(&ours);
+    assert!(matches!(refused, Err(StoreError::OtherSettings { .. })), "{refused:?}");
+    assert!(matches!(registering(&changed.unwrap()), Ok(Registered::Now)));
+}
+
+#[test]
+fn the_next_replica_of_a_data_folder_removes_the_one_before() {
+    let member = Member::start();
+    member.create(None);
+    let (dead, _) = member.open();
+    member.runtime.block_on(dead.register(0)).unwrap();
+    let (ours, _) = member.open();
+    assert!(ours.others().1.contains_key(dead.name()));
+    member.runtime.block_on(ours.forget(dead.name())).unwrap();
+    assert!(member.open().0.others().1.is_empty());
+}
+
+#[test]
+fn a_log_that_is_compacted_meanwhile_is_read_whole() {
+    let member = Member::start();
+    member.create(None);
+    let (ours, mut view) = member.open();
+    raise(&ours, &mut view, 5_000);
+    std::thread::scope(|scope| {
+        let compacting = scope.spawn(|| {
+            for _ in 0..40 {
+                for _ in 0..10 {
+                    raise(&ours, &mut view, 50);
+                }
+                let mut cut = Cut::new(view.state.freeze(), view.digests.clone(), 0);
+                while ours.compact(&mut cut).unwrap() {}
+            }
+        });
+        while !compacting.is_finished() {
+            member.open();
+        }
+    });
+    assert_eq!(contents(&member.open().1), contents(&view));
 }
 
 #[test]
