@@ -9,7 +9,7 @@ use credence_control_plane::{StoreAddress, StoreOptions, StoreSecurity};
 pub(crate) struct StoreArgs {
     /// etcd that has the log, for several control planes: `etcd://HOST:PORT,HOST:PORT,HOST:PORT/PREFIX`.
     ///
-    /// Each replica has a data folder of its own, for its ledger. `--max-staleness` is the same for all;
+    /// Each replica has a data folder of its own, for its ledger. `--max-staleness` and `--max-token-lifetime` are the same for all;
     /// `--drain-promise` does not apply. `--init` creates the log, once.
     #[arg(long, value_name = "ADDRESS", env = "CREDENCE_STORE")]
     pub(crate) store: Option<StoreAddress>,

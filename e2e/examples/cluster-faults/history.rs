@@ -159,12 +159,12 @@ impl History {
     }
 
     /// How long calls took, shortest first, that these intervals contain.
-    pub(crate) fn latencies(&self, within: impl Fn(&Raise, Acknowledged) -> bool) -> Vec<Duration> {
+    pub(crate) fn latencies(&self, within: impl Fn(&Raise) -> bool) -> Vec<Duration> {
         let raises = self.raises();
         let mut latencies: Vec<_> = raises
             .iter()
             .filter_map(|raise| Some((raise, raise.acknowledged?)))
-            .filter(|(raise, acknowledged)| within(raise, *acknowledged))
+            .filter(|(raise, _)| within(raise))
             .map(|(raise, acknowledged)| acknowledged.at - raise.invoked)
             .collect();
         latencies.sort_unstable();

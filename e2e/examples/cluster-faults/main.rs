@@ -303,15 +303,40 @@ fn report(shared: &Shared, spans: &[Span], begun: Instant) -> Report {
             &format!("denied at {after:.1} s by worker {worker} of Envoy {envoy}: {answer}"),
         );
     }
-    let is_calm = |raise: &Raise, end: Instant| !spans.iter().any(|span| span.from <= end && raise.invoked <= span.to);
-    let calm = shared
-        .history
-        .latencies(|raise, acknowledged| is_calm(raise, acknowledged.at));
-    let in_faults = shared.history.latencies(|raise, _| {
+    let is_calm = |raise: &Raise| {
+        !spans
+            .iter()
+            .any(|span| span.from <= raise.invoked + AHEAD && raise.invoked <= span.to)
+    };
+    let calm = shared.history.latencies(is_calm);
+    let in_faults = shared.history.latencies(|raise| {
         span_at(raise.invoked).is_some_and(|span| {
             span.faults.len() == 1 && !span.faults.iter().any(|fault| fault.concerns(raise.replica))
         })
     });
+    let slowest = shared.history.raises().into_iter().filter_map(|raise| {
+        let acknowledged = raise.acknowledged.as_ref()?.at;
+        Some((acknowledged.saturating_duration_since(raise.invoked), raise))
+    });
+    let mut slowest: Vec<_> = slowest.collect();
+    slowest.sort_by_key(|(took, _)| std::cmp::Reverse(*took));
+    for (took, raise) in slowest.iter().take(5) {
+        let at = raise.invoked.saturating_duration_since(begun).as_secs_f32();
+        let before = spans.iter().rfind(|span| span.from <= raise.invoked);
+        let names: Vec<_> = before
+            .iter()
+            .flat_map(|span| &span.faults)
+            .map(ToString::to_string)
+            .collect();
+        say(
+            begun,
+            &format!(
+                "slow: at {at:.1} s, a revocation at replica {} took {took:?}, after {}",
+                raise.replica,
+                names.join(", and ")
+            ),
+        );
+    }
     Report {
         faults: spans.len(),
         revocations: shared
@@ -344,8 +369,11 @@ fn say(begun: Instant, what: &str) {
     eprintln!("{:7.1} s  {what}", begun.elapsed().as_secs_f32());
 }
 
-/// Envoy returns to an address that it has left after two seconds.
-const SETTLED: Duration = Duration::from_millis(2_500);
+/// Envoy returns to an address that it has left after two seconds. The filters of a replica that was started again are
+/// stale five seconds after its start, which `wait_until_whole` has waited for.
+const SETTLED: Duration = Duration::from_millis(4_500);
+/// Revocations this shortly before a fault are none without one, however long they take.
+const AHEAD: Duration = Duration::from_millis(500);
 /// Of a replica's log, when a run fails.
 const LAST_LINES: usize = 60;
 /// Between two faults, for the figures without one.
