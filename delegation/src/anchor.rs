@@ -5,6 +5,7 @@ use sha2::{Digest, Sha256};
 
 use crate::denial::{Cause, Denial, Step};
 use crate::key::{Algorithm, Algorithms, PublicKey};
+use crate::sort::sort;
 
 /// A public key, bound to the issuer whose root tokens it signs (draft section 2).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +98,7 @@ impl TrustAnchors {
     /// algorithms and whether it asserts subjects.
     pub fn digest(&self) -> [u8; 32] {
         let mut anchors: Vec<_> = self.0.iter().map(TrustAnchor::fingerprint).collect();
-        anchors.sort_unstable();
+        sort(&mut anchors);
         anchors.dedup();
         Sha256::digest(anchors.as_flattened()).into()
     }

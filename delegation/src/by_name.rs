@@ -1,5 +1,7 @@
 //! A small map by name that is read often and never changed.
 
+use crate::sort::sort_by;
+
 /// Values by name, sorted. Most maps have one to three values. A vector needs space for just these; a tree's node needs
 /// space for eleven.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,12 +45,12 @@ impl<V> ByName<V> {
 impl<V> FromIterator<(Box<str>, V)> for ByName<V> {
     /// Of several values with the same name, the last one counts.
     fn from_iter<I: IntoIterator<Item = (Box<str>, V)>>(values: I) -> Self {
-        let mut values: Vec<_> = values.into_iter().collect();
-        values.sort_by(|(one, _), (other, _)| one.cmp(other));
-        values.reverse();
-        values.dedup_by(|(one, _), (other, _)| one == other);
-        values.reverse();
-        Self(values.into_boxed_slice())
+        let mut values: Vec<_> = values.into_iter().enumerate().collect();
+        sort_by(&mut values, |(i, (one, _)), (j, (other, _))| {
+            one.cmp(other).then(j.cmp(i))
+        });
+        values.dedup_by(|(_, (one, _)), (_, (other, _))| one == other);
+        Self(values.into_iter().map(|(_, value)| value).collect())
     }
 }
 

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 
 use crate::limits::JSON_DEPTH;
 use crate::number::Number;
+use crate::sort::sort;
 
 /// A JSON text, borrowed where possible.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -317,7 +318,7 @@ fn repeated<'m>(members: &'m [(Cow<'_, str>, Json<'_>)]) -> Option<&'m str> {
         return None;
     }
     let mut names: Vec<&str> = members.iter().map(|(name, _)| name.as_ref()).collect();
-    names.sort_unstable();
+    sort(&mut names);
     let twice = names.array_windows().find(|[one, other]| one == other);
     twice.map(|[name, _]| *name)
 }

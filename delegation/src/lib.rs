@@ -53,6 +53,7 @@ mod number;
 mod presented;
 mod proof;
 pub mod revocation;
+pub mod sort;
 mod spiffe;
 mod statement;
 mod time;

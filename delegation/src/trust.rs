@@ -88,6 +88,7 @@ struct Key<'f> {
     key: PublicKey,
 }
 
+#[inline(never)]
 fn read_entry<'f>(place: &Location<'f>, entry: Entry, issuers: &mut BTreeMap<String, Issuer<'f>>) {
     let issuer_place = place.field("issuer");
     issuer_place.visible(&entry.issuer);
@@ -133,6 +134,7 @@ fn read_entry<'f>(place: &Location<'f>, entry: Entry, issuers: &mut BTreeMap<Str
 }
 
 /// The keys of an entry: from `jwk`, from `jwks`, or from the issuer's own name.
+#[inline(never)]
 fn keys<'f>(place: &Location<'f>, entry: &Entry) -> Vec<Key<'f>> {
     if entry.issuer.starts_with(DID_KEY) {
         return did_key(place, entry).into_iter().collect();
@@ -153,6 +155,7 @@ fn keys<'f>(place: &Location<'f>, entry: &Entry) -> Vec<Key<'f>> {
     }
 }
 
+#[inline(never)]
 fn jwk_set<'f>(place: &Location<'f>, jwks: &RawValue) -> Vec<Key<'f>> {
     let Some(set) = place.take(JwkSet::parse(jwks.get().as_bytes())) else {
         return Vec::new();
@@ -175,6 +178,7 @@ fn jwk_set<'f>(place: &Location<'f>, jwks: &RawValue) -> Vec<Key<'f>> {
 impl Key<'_> {
     /// Reports a well-known key. A printed private half is an error. The key of the shipped files is only a note: those
     /// files have it, and it only denies requests.
+    #[inline(never)]
     fn judge(&self) {
         match self.key.well_known() {
             None => {}
@@ -218,6 +222,7 @@ impl<'f> Issuer<'f> {
 
     /// Whether a token can name the key that signed it, if the issuer has too many keys to try all. If no token can,
     /// that is a problem; if a `kid` is needed for it, a note.
+    #[inline(never)]
     fn check_choice(&self, name: &str) {
         let mut said = None;
         for algorithm in Algorithm::ALL {
@@ -251,6 +256,7 @@ impl<'f> Issuer<'f> {
 }
 
 /// The key of a `did:key` issuer, from its name.
+#[inline(never)]
 fn did_key<'f>(place: &Location<'f>, entry: &Entry) -> Option<Key<'f>> {
     if entry.jwks.is_some() {
         place
@@ -285,6 +291,7 @@ fn jwk_alone<'f>(entry: &Location<'f>, jwk: &RawValue) -> Option<Key<'f>> {
 }
 
 /// Reports every key of an entry that fits none of its algorithms: it would silently never verify a signature.
+#[inline(never)]
 fn check_fit(keys: &[Key<'_>], algorithms: &Algorithms) {
     // An empty list is an error of its own, reported already.
     if algorithms.iter().next().is_none() {

@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 use crate::canonical::{self, canonical_order};
 use crate::json::{Json, Object};
 use crate::number::{Double, Number};
+use crate::sort::sort_by;
 
 /// A JSON value whose numbers are all admissible. Equality is equality of canonical forms.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -76,8 +77,11 @@ impl Value {
 
     /// An object with these members. Of several members with the same name, the first one counts.
     pub fn object(members: impl IntoIterator<Item = (String, Value)>) -> Self {
-        let mut members: Vec<_> = members.into_iter().collect();
-        members.sort_by(|(a, _), (b, _)| canonical_order(a, b));
+        let mut members: Vec<_> = members.into_iter().enumerate().collect();
+        sort_by(&mut members, |(i, (a, _)), (j, (b, _))| {
+            canonical_order(a, b).then(i.cmp(j))
+        });
+        let mut members: Vec<_> = members.into_iter().map(|(_, member)| member).collect();
         members.dedup_by(|(a, _), (b, _)| a == b);
         members.shrink_to_fit();
         Self::Object(Members(members))
@@ -160,7 +164,7 @@ impl Members {
             .iter()
             .map(|(name, value)| Ok((name.to_owned(), Value::read(value, double)?)))
             .collect::<Result<Vec<_>, _>>()?;
-        members.sort_unstable_by(|(a, _), (b, _)| canonical_order(a, b));
+        sort_by(&mut members, |(a, _), (b, _)| canonical_order(a, b));
         Ok(Self(members))
     }
 

@@ -8,33 +8,43 @@ use std::collections::{TryReserveError, VecDeque};
 /// every event would be written to uncached memory, and would evict Envoy's working set from the cache.
 #[derive(Debug)]
 pub(super) struct Pages {
+    /// All pages, one after the other. The room for them is reserved at once, and costs no memory until it is used.
+    memory: Vec<u8>,
     /// Pages with bytes, oldest first. All except the last are full.
-    filled: VecDeque<Vec<u8>>,
-    /// Pages without bytes, in the order in which they were emptied.
-    empty: Vec<Vec<u8>>,
+    filled: VecDeque<Page>,
+    /// Where pages without bytes begin, in the order in which they were emptied.
+    empty: Vec<usize>,
+    /// The number of pages that were never used.
+    unused: usize,
     /// How many bytes of the oldest page were already removed.
     gone: usize,
+    length: usize,
+}
+
+/// A page with bytes.
+#[derive(Debug, Clone, Copy)]
+struct Page {
+    /// Where it begins in the memory.
+    start: usize,
     length: usize,
 }
 
 // === impl Pages ===
 
 impl Pages {
-    /// An empty queue with this capacity, which is allocated at once.
+    /// An empty queue with this capacity.
     pub(super) fn with_room_for(bytes: usize) -> Result<Self, TryReserveError> {
         // The oldest page may be partly removed, and the last one partly filled.
         let pages = bytes.div_ceil(PAGE_BYTES).saturating_add(1);
-        let (mut filled, mut empty) = (VecDeque::new(), Vec::new());
+        let (mut memory, mut filled, mut empty) = (Vec::new(), VecDeque::new(), Vec::new());
+        memory.try_reserve_exact(pages.saturating_mul(PAGE_BYTES))?;
         filled.try_reserve_exact(pages)?;
         empty.try_reserve_exact(pages)?;
-        for _ in 0..pages {
-            let mut page = Vec::new();
-            page.try_reserve_exact(PAGE_BYTES)?;
-            empty.push(page);
-        }
         Ok(Self {
+            memory,
             filled,
             empty,
+            unused: pages,
             gone: 0,
             length: 0,
         })
@@ -58,15 +68,28 @@ impl Pages {
     fn fill(&mut self, mut bytes: &[u8]) {
         self.length = self.length.saturating_add(bytes.len());
         while !bytes.is_empty() {
-            if self.filled.back().is_none_or(|page| page.len() >= PAGE_BYTES) {
-                self.filled.extend(self.empty.pop());
+            if self.filled.back().is_none_or(|page| page.length >= PAGE_BYTES) {
+                let start = self.empty.pop().or_else(|| self.unused_page());
+                self.filled.extend(start.map(|start| Page { start, length: 0 }));
             }
             let Some(page) = self.filled.back_mut() else { break };
-            let fits = PAGE_BYTES.saturating_sub(page.len()).min(bytes.len());
+            let fits = PAGE_BYTES.saturating_sub(page.length).min(bytes.len());
             let (now, later) = bytes.split_at(fits);
-            page.extend_from_slice(now);
+            let from = page.start.saturating_add(page.length);
+            page.length = page.length.saturating_add(fits);
+            match self.memory.get_mut(from..from.saturating_add(fits)) {
+                Some(free) => free.copy_from_slice(now),
+                None => break,
+            }
             bytes = later;
         }
+    }
+
+    fn unused_page(&mut self) -> Option<usize> {
+        self.unused = self.unused.checked_sub(1)?;
+        let start = self.memory.len();
+        self.memory.resize(start.saturating_add(PAGE_BYTES), 0);
+        Some(start)
     }
 
     /// Copies `bytes` bytes to the end of `target`, after skipping the oldest `skip`.
@@ -77,10 +100,11 @@ impl Pages {
             if wanted == 0 {
                 break;
             }
-            let from = skip.min(page.len());
+            let from = skip.min(page.length);
             skip = skip.saturating_sub(from);
-            let to = from.saturating_add(wanted).min(page.len());
-            let found = page.get(from..to).unwrap_or_default();
+            let to = from.saturating_add(wanted).min(page.length);
+            let (from, to) = (page.start.saturating_add(from), page.start.saturating_add(to));
+            let found = self.memory.get(from..to).unwrap_or_default();
             target.extend_from_slice(found);
             wanted = wanted.saturating_sub(found.len());
         }
@@ -91,17 +115,12 @@ impl Pages {
         let bytes = bytes.min(self.length);
         self.length = self.length.saturating_sub(bytes);
         self.gone = self.gone.saturating_add(bytes);
-        while let Some(page) = self.filled.front() {
-            // If all of the last page is removed, it counts as empty.
-            let is_gone = self.length == 0 || self.gone >= PAGE_BYTES;
-            if !is_gone {
-                break;
-            }
-            self.gone = self.gone.saturating_sub(page.len());
-            if let Some(mut page) = self.filled.pop_front() {
-                page.clear();
-                self.empty.push(page);
-            }
+        // If all of the last page is removed, it counts as empty.
+        while (self.length == 0 || self.gone >= PAGE_BYTES)
+            && let Some(page) = self.filled.pop_front()
+        {
+            self.gone = self.gone.saturating_sub(page.length);
+            self.empty.push(page.start);
         }
         bytes
     }
@@ -110,8 +129,9 @@ impl Pages {
         let last = self
             .filled
             .back()
-            .map_or(0, |page| PAGE_BYTES.saturating_sub(page.len()));
-        self.empty.len().saturating_mul(PAGE_BYTES).saturating_add(last)
+            .map_or(0, |page| PAGE_BYTES.saturating_sub(page.length));
+        let pages = self.empty.len().saturating_add(self.unused);
+        pages.saturating_mul(PAGE_BYTES).saturating_add(last)
     }
 }
 
@@ -184,12 +204,20 @@ mod tests {
     }
 
     #[test]
+    fn uses_no_memory_before_there_are_bytes() {
+        let mut pages = Pages::with_room_for(100 * PAGE_BYTES).unwrap();
+        assert_eq!(pages.memory.len(), 0);
+        assert!(pages.append(&[7; PAGE_BYTES], &[7]));
+        assert_eq!(pages.memory.len(), 2 * PAGE_BYTES);
+    }
+
+    #[test]
     fn refills_the_page_that_was_emptied_last() {
         let mut pages = Pages::with_room_for(100 * PAGE_BYTES).unwrap();
         let mut used = std::collections::HashSet::new();
         for _ in 0..1000 {
             assert!(pages.append(&[7], &[7; PAGE_BYTES / 3]));
-            used.extend(pages.filled.iter().map(|page| page.as_ptr()));
+            used.extend(pages.filled.iter().map(|page| page.start));
             if pages.len() > 2 * PAGE_BYTES {
                 pages.drop_oldest(PAGE_BYTES);
             }

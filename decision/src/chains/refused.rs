@@ -16,7 +16,9 @@ use crate::decision;
 /// chain's keyed hash under a secret of this VM.
 #[derive(Debug)]
 pub struct RefusedChains {
+    /// Empty until the first chain is refused.
     places: Vec<Option<(CacheKey, Refusal)>>,
+    entries: usize,
 }
 
 /// Why a chain is refused, without its text.
@@ -32,7 +34,8 @@ impl RefusedChains {
     /// A cache of at most `entries` chains; 0 turns it off. A slot takes at most 64 bytes.
     pub fn new(entries: usize) -> Self {
         Self {
-            places: vec![None; entries],
+            places: Vec::new(),
+            entries,
         }
     }
 
@@ -80,6 +83,7 @@ impl RefusedChains {
     }
 
     fn put(&mut self, key: CacheKey, refusal: Refusal) {
+        self.places.resize(self.entries, None);
         if let Some(place) = self.place(key).and_then(|place| self.places.get_mut(place)) {
             *place = Some((key, refusal));
         }
@@ -87,7 +91,7 @@ impl RefusedChains {
 
     fn place(&self, key: CacheKey) -> Option<usize> {
         key.uniform()
-            .checked_rem(self.places.len() as u64)
+            .checked_rem(self.entries as u64)
             .and_then(|place| usize::try_from(place).ok())
     }
 }

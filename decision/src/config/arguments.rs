@@ -14,6 +14,7 @@ use crate::route::PathTemplate;
 
 /// Compiles a rule's `args` and its ignored members. The headers in `headers` carry the delegation and cannot be
 /// arguments.
+#[inline(never)]
 pub(super) fn arguments(
     at: &Location<'_>,
     rule: &file::Rule,
@@ -64,6 +65,7 @@ pub(super) fn arguments(
     ArgumentMapping::new(arguments, ignored_query, body)
 }
 
+#[inline(never)]
 fn source(
     at: &Location<'_>,
     argument: &file::Argument,
@@ -157,6 +159,7 @@ fn check_kind(at: &Location<'_>, argument: &file::Argument, source: &Source) {
 }
 
 /// The body mapping of the arguments and `ignore_members`.
+#[inline(never)]
 fn body(at: &Location<'_>, rule: &file::Rule, arguments: &[ArgumentSource]) -> BodyMapping {
     let mut body = BodyMapping::default();
     for (number, argument) in arguments.iter().enumerate() {
@@ -207,6 +210,7 @@ fn unread_captures(at: &Location<'_>, template: &PathTemplate, arguments: &[(Str
     }
 }
 
+#[inline(never)]
 fn ignored_query(at: &Location<'_>, rule: &file::Rule, arguments: &[ArgumentSource]) -> Vec<String> {
     let names = rule.ignore_query.clone().unwrap_or_default();
     at.at_most(MAX_IGNORED, &names);

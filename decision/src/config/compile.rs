@@ -40,6 +40,7 @@ pub(super) fn compile(file: &file::File) -> Result<Policy, ConfigError> {
     }
 }
 
+#[inline(never)]
 fn policy(at: &Location<'_>, file: &file::File) -> Policy {
     let audience = audience(&at.field("audience"), &file.audience);
     let trust_anchors = trust_anchors(&at.field("trust_anchors"), &file.trust_anchors);
@@ -122,6 +123,7 @@ fn audience(at: &Location<'_>, names: &[String]) -> Vec<String> {
     names.to_vec()
 }
 
+#[inline(never)]
 fn trust_anchors(at: &Location<'_>, entries: &[file::TrustAnchor]) -> TrustAnchors {
     if entries.is_empty() {
         at.report("no trust anchor, so no delegation could ever be valid; add `{issuer, jwk}`");
@@ -138,6 +140,7 @@ fn trust_anchors(at: &Location<'_>, entries: &[file::TrustAnchor]) -> TrustAncho
 
 // === The control plane ===
 
+#[inline(never)]
 fn control_plane(at: &Location<'_>, settings: &file::ControlPlane) -> ControlPlane {
     at.field("cluster").visible(&settings.cluster);
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -175,6 +178,7 @@ fn control_plane(at: &Location<'_>, settings: &file::ControlPlane) -> ControlPla
 
 // === Headers ===
 
+#[inline(never)]
 fn header_names(at: &Location<'_>, names: &file::Headers) -> HeaderNames {
     let default = HeaderNames::default();
     let compiled = HeaderNames {
@@ -235,6 +239,7 @@ impl RuleCompiler<'_> {
         routes
     }
 
+    #[inline(never)]
     fn rule(&self, at: &Location<'_>, rule: &file::Rule) -> Option<(Pattern, Rule)> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
         if rule.name.is_empty() || rule.name.len() > MAX_NAME_BYTES || !rule.name.bytes().all(is_plain) {
@@ -263,6 +268,7 @@ impl RuleCompiler<'_> {
         Some((pattern?, rule))
     }
 
+    #[inline(never)]
     fn requirement(&self, at: &Location<'_>, rule: &file::Rule, template: Option<&PathTemplate>) -> Requirement {
         match &rule.tool {
             Some(tool) => at.field("tool").visible(tool),
@@ -330,6 +336,7 @@ fn covered_by(earlier: Option<&Rule>) -> String {
 
 // === Limits ===
 
+#[inline(never)]
 fn limits(at: &Location<'_>, file: &file::File) -> Limits {
     let limits = &file.limits;
     let default = credence_delegation::Limits::default();
@@ -392,6 +399,7 @@ fn limits(at: &Location<'_>, file: &file::File) -> Limits {
     }
 }
 
+#[inline(never)]
 fn check_audit(at: &Location<'_>, audit: &Audit) {
     if audit.record == RecordedDecisions::None && audit.on_overflow == Overflow::Deny {
         at.field("on_overflow")

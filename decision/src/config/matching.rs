@@ -44,6 +44,7 @@ pub(super) fn clusters(at: &Location<'_>, clusters: Option<Vec<String>>) -> Vec<
 }
 
 /// Compiles a rule's `match`. The headers in `headers` carry the delegation, so conditions cannot name them.
+#[inline(never)]
 pub(super) fn pattern(
     at: &Location<'_>,
     matches: &file::Match,
@@ -70,6 +71,7 @@ pub(super) fn pattern(
 
 /// Ignores the query members whose value `match` fixes, and reports those whose value nothing constrains: they would be
 /// denied in every matching request.
+#[inline(never)]
 pub(super) fn account_for_query(
     at: &Location<'_>,
     matches: &file::Match,
@@ -118,6 +120,7 @@ fn methods(at: &Location<'_>, methods: Option<Vec<String>>) -> Vec<String> {
     methods.unwrap_or_default()
 }
 
+#[inline(never)]
 fn header_conditions(
     at: &Location<'_>,
     asked: &[(String, file::HeaderTest)],
@@ -144,6 +147,7 @@ fn header_conditions(
     }
 }
 
+#[inline(never)]
 fn query_conditions(at: &Location<'_>, asked: &[(String, file::QueryTest)], conditions: &mut Vec<Condition>) {
     at.at_most(MAX_CONDITIONS, asked);
     for (index, (name, test)) in asked.iter().enumerate() {

@@ -12,6 +12,7 @@ use crate::request::names::{NameId, work};
 use crate::request::query::{Found, QueryIndex, QueryMembers};
 use crate::request::target::Target;
 use crate::request::{Header, HeaderIndex, Request};
+use credence_delegation::sort::{sort, sort_by};
 
 /// A condition on a header or on a query member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -268,9 +269,9 @@ impl<'r> List<'r> {
             return Self::TooLong;
         }
         let mut forwards: Vec<_> = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).collect();
-        forwards.sort_unstable();
+        sort(&mut forwards);
         let mut backwards = forwards.clone();
-        backwards.sort_unstable_by(|one, other| one.iter().rev().cmp(other.iter().rev()));
+        sort_by(&mut backwards, |one, other| one.iter().rev().cmp(other.iter().rev()));
         Self::Elements(Elements { forwards, backwards })
     }
 }

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 
 use super::{Constraint, Range};
 use crate::number::Double;
+use crate::sort::sort;
 use crate::value::Value;
 
 impl Constraint {
@@ -55,7 +56,7 @@ impl Argument<'_> {
         };
         Some(self.elements.get_or_init(|| {
             let mut sorted: Vec<_> = elements.iter().collect();
-            sorted.sort_unstable();
+            sort(&mut sorted);
             sorted.dedup();
             sorted
         }))

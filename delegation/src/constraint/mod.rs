@@ -9,6 +9,7 @@ mod subsume;
 pub(crate) use budget::Budget;
 
 use crate::number::Double;
+use crate::sort::sort;
 use crate::value::Value;
 
 /// A well-formed constraint.
@@ -58,7 +59,7 @@ pub struct Set {
 
 impl Set {
     fn new(mut values: Vec<Value>) -> Self {
-        values.sort_unstable();
+        sort(&mut values);
         values.dedup();
         values.shrink_to_fit();
         let weight = values.iter().map(weight).fold(0, usize::saturating_add);

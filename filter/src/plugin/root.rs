@@ -32,6 +32,7 @@ pub(super) struct Root<H> {
 }
 
 impl<H: Host> Root<H> {
+    #[inline(never)]
     pub(super) fn new(
         host: H,
         id: RootId,
@@ -201,6 +202,7 @@ impl<H: Host> Root<H> {
 
     /// Decides requests that wait for the VM's first snapshot, if it has arrived, and requests whose wait is over: a
     /// limited number now, the rest at the next ticks.
+    #[inline(never)]
     pub(super) fn settle_unready(&mut self, now: Monotonic, watch: &Watch) {
         if self.held.is_empty() {
             return;
@@ -252,6 +254,7 @@ impl<H: Host> Root<H> {
     // === Time ===
 
     /// Time has passed. Returns `true` once a drained configuration is finished.
+    #[inline(never)]
     pub(super) fn on_tick(&mut self, now: Monotonic, wall: UnixNanos, random: u64) -> bool {
         if let Some(since) = self.draining_since {
             let is_late = now.since(since) >= HELD_LIMIT;
@@ -276,12 +279,14 @@ impl<H: Host> Root<H> {
     }
 
     /// Shares the chains that were verified here with the other workers.
+    #[inline(never)]
     pub(super) fn share_chains(&mut self, watch: &Watch, wall: UnixNanos) {
         let now = UnixTime(wall.second());
         self.engine
             .share_chains(now, &mut self.host.clone(), watch.cache_keys());
     }
 
+    #[inline(never)]
     pub(super) fn report_gauges(&mut self, watch: &Watch, now: Monotonic) {
         let observed = Observed {
             engine: &self.engine,

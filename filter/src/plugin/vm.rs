@@ -171,6 +171,7 @@ impl<H: Host> Vm<H> {
         roots.find(|root| root.effects.recorder.stream.is(token))
     }
 
+    #[inline(never)]
     fn add_configuration(&mut self, id: RootId, policy: Policy) -> Result<(), StartError> {
         let node = self.host.text_property(&["xds", "node", "id"])?;
         let plugin = self.host.text_property(&["plugin_root_id"])?;
@@ -189,6 +190,7 @@ impl<H: Host> Vm<H> {
     }
 
     /// The watch of this cluster and log: an existing one, or a new one.
+    #[inline(never)]
     fn watch_for(&mut self, control_plane: &ControlPlane, node: &str) -> Result<WatchId, HostError> {
         let mut watches = self.watches.iter();
         if let Some((id, _)) = watches.find(|(_, watch)| watch.control_plane == *control_plane) {
@@ -208,6 +210,7 @@ impl<H: Host> Vm<H> {
 
     /// Closes the revocation streams that belong to this root context, which is about to end. A stream ends with its
     /// root context; the next tick of another configuration opens a new one.
+    #[inline(never)]
     fn hand_streams_over(&mut self, id: RootId, now: Monotonic, random: u64) {
         let configurations = &self.configurations;
         let is_shared = |watch: WatchId| {
