@@ -4,9 +4,10 @@
 //! |---|---|
 //! | `host` | what the plugin needs from its host, and the events that the host reports |
 //! | `plugin` | handles the host's callbacks |
+//! | `contexts` | the requests of this VM |
 //! | `dispatch` | the plugin of this VM, and the order of Envoy's calls |
 //! | `grpc_service` | how Envoy opens a gRPC stream |
-//! | `envoy` | the boundary to Envoy: the proxy-wasm SDK, and its missing parts |
+//! | `envoy` | the boundary to Envoy |
 
 // Outside of Wasm, only the tests use this code.
 #![cfg(any(target_arch = "wasm32", test))]
@@ -21,6 +22,7 @@
     )
 )]
 
+mod contexts;
 mod dispatch;
 #[cfg(target_arch = "wasm32")]
 mod envoy;

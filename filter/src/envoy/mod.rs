@@ -1,11 +1,11 @@
-//! The boundary to Envoy: the proxy-wasm SDK, and its missing parts.
+//! The boundary to Envoy: the proxy-wasm ABI.
 //!
 //! | file | task |
 //! |---|---|
-//! | `contexts` | the SDK's contexts, which Envoy calls |
+//! | `callbacks` | what Envoy calls |
 //! | `calls` | Envoy as the plugin's host |
-//! | `raw` | host functions that the SDK lacks, or offers only in a form that copies or panics; the only `unsafe` code |
+//! | `raw` | the host's functions; the only `unsafe` calls |
 
+mod callbacks;
 mod calls;
-mod contexts;
 mod raw;
