@@ -15,6 +15,7 @@ mod file;
 #[cfg(feature = "tools")]
 mod keywords;
 mod matching;
+mod place;
 mod policy;
 mod ranges;
 mod read;

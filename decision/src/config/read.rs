@@ -1,10 +1,12 @@
 //! Parses a configuration text to a policy.
 
 use credence_delegation::json::Json;
+use serde::Deserialize as _;
 
 use super::compile::compile;
 use super::error::ConfigError;
 use super::file::File;
+use super::place::path_before;
 use super::policy::Policy;
 
 impl Policy {
@@ -37,14 +39,13 @@ pub(super) fn read(json: &[u8]) -> Result<File, ConfigError> {
         return Err(ConfigError::one(".", message));
     }
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let file = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+    let file = File::deserialize(&mut deserializer).map_err(|error| {
         // In a text that is not JSON, a path is meaningless.
-        let path = if error.inner().is_data() {
-            error.path().to_string()
-        } else {
-            ".".to_owned()
+        let path = match error.is_data() {
+            true => path_before(json, offset(json, &error)),
+            false => ".".to_owned(),
         };
-        ConfigError::one(path, describe(error.inner()))
+        ConfigError::one(path, describe(&error))
     })?;
     deserializer
         .end()
@@ -77,6 +78,13 @@ fn null_in(json: &Json<'_>, path: String) -> Option<String> {
             null_in(value, format!("{path}{separator}{name}"))
         }),
     }
+}
+
+/// The byte at which reading stopped.
+fn offset(json: &[u8], error: &serde_json::Error) -> usize {
+    let lines = json.split_inclusive(|byte| *byte == b'\n');
+    let before = lines.take(error.line().saturating_sub(1)).map(<[u8]>::len);
+    before.fold(error.column(), usize::saturating_add)
 }
 
 /// An error's text, without line and column unless the text is not JSON at all: the operator usually wrote YAML.

@@ -53,7 +53,7 @@ const SYNTAX_TYPES_AND_NAMES: &[Case] = &[
     (
         r#""default": "deny""#,
         r#""audience": []"#,
-        ".",
+        "audience",
         "duplicate field `audience`",
     ),
     (
@@ -89,7 +89,7 @@ const SYNTAX_TYPES_AND_NAMES: &[Case] = &[
     (
         r#""item": {"path": "item"}"#,
         r#""item": {"path": "item"}, "item": {"query": "item"}"#,
-        "rules[1].args",
+        "rules[1].args.item",
         "duplicate field `item`",
     ),
     (

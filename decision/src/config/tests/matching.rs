@@ -170,7 +170,7 @@ fn an_error_in_a_match_is_reported_with_its_place_and_cure() {
         ),
         (
             headers(r#""x-a": {"present": true}, "x-a": {"absent": true}"#),
-            "headers",
+            "headers.x-a",
             "duplicate field `x-a`",
         ),
         (headers(&many), "headers", "17 entries; at most 16"),
