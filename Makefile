@@ -43,7 +43,7 @@ SIDE_BY_SIDE := --no-print-directory --jobs=4
 export CARGO_MAKEFLAGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build build-tests test-beside test-other build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-envoy-gateway lint-kubernetes lint-mesh lint-shell lint-words reference bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cluster bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-cluster test-mesh lint-compose lint-systemd lint-istio lint-performance release etcd
+.PHONY: help run test build build-tests test-beside test-other build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-footprint lint-envoy-gateway lint-kubernetes lint-mesh lint-shell lint-words reference bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cluster bench-needs-cost bench-needs-filter bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-cluster test-mesh lint-compose lint-systemd lint-istio lint-performance release etcd
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -117,7 +117,7 @@ test-cluster: rust wasm envoy etcd ## Break a cluster of replicas and etcd again
 test-arm64: wasm ## Run the demo and end-to-end tests as on arm64, emulated; builds all for it first
 	@scripts/test-arm64.sh
 
-lint: lint-shell lint-words lint-performance lint-kubernetes lint-cluster-commands lint-dockerfiles alerts lint-compose lint-systemd lint-mesh ## Format, clippy, documentation, dependencies and scripts: all without a warning
+lint: lint-shell lint-words lint-performance lint-footprint lint-kubernetes lint-cluster-commands lint-dockerfiles alerts lint-compose lint-systemd lint-mesh ## Format, clippy, documentation, dependencies and scripts: all without a warning
 	@scripts/setup-rust.sh lint
 	@echo "==> Formatting"
 	@cargo fmt --all --check
@@ -150,6 +150,10 @@ lint-words: build
 	@echo "==> Words, and the generated parts of docs/reference"
 	@scripts/words.py --check
 	@scripts/reference.py --check
+
+lint-footprint: build wasm envoy
+	@echo "==> What every proxy pays for the filter"
+	@loadtest/footprint
 
 lint-performance:
 	@echo "==> Figures of docs/performance.md"

@@ -1,5 +1,4 @@
-//! A control plane that closes, resets and floods streams and sends invalid data traps no filter. The SDK panics on
-//! many host results; the control plane can cause none of them.
+//! A control plane that closes, resets and floods streams and sends invalid data traps no filter.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

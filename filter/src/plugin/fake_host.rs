@@ -11,6 +11,7 @@ use credence_decision::metrics::{MetricKind, MetricSink};
 use credence_decision::request::serialize_headers;
 use credence_decision::shared_store::{SharedStore, StoreFailure, Version};
 
+use super::meter::HostCall;
 use crate::host::{GrpcToken, HeaderMap, Host, HostError, LogLevel, RootId, StreamId};
 
 /// An effect that an operator, a client, a service or the control plane would notice.
@@ -155,11 +156,13 @@ impl FakeHost {
 
 impl Host for FakeHost {
     fn monotonic(&self) -> Result<Monotonic, HostError> {
+        let _call = HostCall::begin();
         self.check("monotonic")?;
         Ok(Monotonic::default().plus(self.0.borrow().since_start))
     }
 
     fn unix_time(&self) -> Result<UnixNanos, HostError> {
+        let _call = HostCall::begin();
         self.check("unix_time")?;
         let start = Duration::from_secs(START as u64);
         let now = start + self.0.borrow().since_start - Duration::from_secs(60);
@@ -167,6 +170,7 @@ impl Host for FakeHost {
     }
 
     fn random<const N: usize>(&self) -> Result<[u8; N], HostError> {
+        let _call = HostCall::begin();
         self.check("random")?;
         let mut state = self.0.borrow_mut();
         state.random = state.random.wrapping_add(1);
@@ -174,6 +178,7 @@ impl Host for FakeHost {
     }
 
     fn log(&self, level: LogLevel, message: &str) {
+        let _call = HostCall::begin();
         let _ = self.does("log", Effect::Logged(level, message.to_owned()));
     }
 
@@ -182,10 +187,12 @@ impl Host for FakeHost {
     }
 
     fn set_tick_period(&self, _milliseconds: u32) -> Result<(), HostError> {
+        let _call = HostCall::begin();
         self.check("set_tick_period")
     }
 
     fn header_map(&self, map: HeaderMap) -> Result<Vec<u8>, HostError> {
+        let _call = HostCall::begin();
         self.check("header_map")?;
         let state = self.0.borrow();
         let maps = match map {
@@ -198,10 +205,12 @@ impl Host for FakeHost {
     }
 
     fn set_header(&self, name: &str, value: &str) -> Result<(), HostError> {
+        let _call = HostCall::begin();
         self.does("set_header", Effect::Set(name.to_owned(), value.to_owned()))
     }
 
     fn remove_header(&self, map: HeaderMap, name: &[u8]) -> Result<(), HostError> {
+        let _call = HostCall::begin();
         let name = String::from_utf8_lossy(name).into_owned();
         self.does(
             "remove_header",
@@ -213,6 +222,7 @@ impl Host for FakeHost {
     }
 
     fn request_body(&self, max_size: usize) -> Result<Vec<u8>, HostError> {
+        let _call = HostCall::begin();
         self.check("request_body")?;
         let state = self.0.borrow();
         let body = state.bodies.get(&state.context).cloned().unwrap_or_default();
@@ -220,11 +230,13 @@ impl Host for FakeHost {
     }
 
     fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, HostError> {
+        let _call = HostCall::begin();
         self.check("property")?;
         Ok(self.0.borrow().properties.get(&path.join(".")).cloned())
     }
 
     fn set_filter_state(&self, name: &str, value: &str) -> Result<(), HostError> {
+        let _call = HostCall::begin();
         self.does(
             "set_filter_state",
             Effect::FilterState(name.to_owned(), value.to_owned()),
@@ -232,6 +244,7 @@ impl Host for FakeHost {
     }
 
     fn answer(&self, answer: &Answer, details: &str) -> Result<(), HostError> {
+        let _call = HostCall::begin();
         let is_problem =
             |(name, value): &(&str, String)| *name == "content-type" && value == "application/problem+json";
         assert_eq!(
@@ -251,10 +264,12 @@ impl Host for FakeHost {
     }
 
     fn continue_request(&self) -> Result<(), HostError> {
+        let _call = HostCall::begin();
         self.does("continue_request", Effect::Continued)
     }
 
     fn open_stream(&self, _cluster: &str, _service: &str, method: &str) -> Result<GrpcToken, HostError> {
+        let _call = HostCall::begin();
         self.check("open_stream")?;
         let token = {
             let mut state = self.0.borrow_mut();
@@ -267,20 +282,24 @@ impl Host for FakeHost {
     }
 
     fn send(&self, token: GrpcToken, message: &[u8]) -> Result<(), HostError> {
+        let _call = HostCall::begin();
         self.check("send")?;
         self.0.borrow_mut().sent.push((token, message.to_vec()));
         Ok(())
     }
 
     fn cancel(&self, token: GrpcToken) -> Result<(), HostError> {
+        let _call = HostCall::begin();
         self.does("cancel", Effect::Cancelled(token))
     }
 
     fn close(&self, token: GrpcToken) -> Result<(), HostError> {
+        let _call = HostCall::begin();
         self.does("close", Effect::Closed(token))
     }
 
     fn done(&self, root: RootId) -> Result<(), HostError> {
+        let _call = HostCall::begin();
         self.does("done", Effect::Done(root))
     }
 
@@ -295,6 +314,7 @@ impl Host for FakeHost {
 
 impl SharedStore for FakeHost {
     fn read(&mut self, key: &str) -> Result<Option<(Vec<u8>, Version)>, StoreFailure> {
+        let _call = HostCall::begin();
         self.check("read").map_err(|_| StoreFailure)?;
         let state = self.0.borrow();
         Ok(state
@@ -304,6 +324,7 @@ impl SharedStore for FakeHost {
     }
 
     fn write(&mut self, key: &str, value: &[u8], expected: Option<Version>) -> Result<bool, StoreFailure> {
+        let _call = HostCall::begin();
         self.check("write").map_err(|_| StoreFailure)?;
         let mut state = self.0.borrow_mut();
         let version = state.store.get(key).map(|(_, version)| Version(*version));
@@ -320,6 +341,7 @@ impl MetricSink for FakeHost {
     type Error = HostError;
 
     fn define(&mut self, _kind: MetricKind, name: &str) -> Result<u32, HostError> {
+        let _call = HostCall::begin();
         self.check("define")?;
         let mut state = self.0.borrow_mut();
         state.metrics.push(name.to_owned());
@@ -327,6 +349,7 @@ impl MetricSink for FakeHost {
     }
 
     fn increment(&mut self, id: u32, by: i64) -> Result<(), HostError> {
+        let _call = HostCall::begin();
         let mut state = self.0.borrow_mut();
         let name = state.metrics[id as usize].clone();
         *state.counted.entry(name).or_default() += by;
@@ -334,6 +357,7 @@ impl MetricSink for FakeHost {
     }
 
     fn record(&mut self, _id: u32, _value: u64) -> Result<(), HostError> {
+        let _call = HostCall::begin();
         Ok(())
     }
 }

@@ -23,4 +23,6 @@ pub(crate) use vm::Vm;
 #[cfg(test)]
 mod fake_host;
 #[cfg(test)]
+mod meter;
+#[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! The effects of decisions, as seen by a client, a service, an operator or the control plane.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use credence_delegation::json::Json;
@@ -11,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Vm;
 use super::fake_host::{Effect, FakeHost, START};
+use super::meter::{self, Work};
 use crate::host::{Flow, GrpcToken, LogLevel, Plugin as _, RootId, StreamId};
 
 const ROOT: RootId = RootId(1);
@@ -579,4 +581,45 @@ fn a_replaced_configuration_ends_once_it_holds_nothing() {
     scene.tick();
     assert!(scene.host.effects().contains(&(ROOT.0, Effect::Done(ROOT))));
     assert!(scene.vm.on_drain(ROOT), "the request has ended");
+}
+
+/// The most that a request may cost, from its headers to its end. `make lint` checks the rest of the file.
+#[derive(serde::Deserialize)]
+struct Footprint {
+    requests: BTreeMap<String, Work>,
+}
+
+#[test]
+fn a_request_stays_within_its_footprint() {
+    let known = delegation();
+    let delegation: &[(&str, &str)] = &[("delegation", &known)];
+    let always_decides = r#", "limits": {"repeat_entries": 0}"#;
+    let cases = [
+        ("public", "", "/health", &[][..]),
+        ("repeat", "", "/pay", delegation),
+        ("hot", always_decides, "/pay", delegation),
+        ("denied", "", "/pay", &[]),
+    ];
+    let mut found = BTreeMap::new();
+    for (name, more, path, headers) in cases {
+        let mut scene = Scene::ready(more);
+        let mut request = || {
+            scene.streams += 1;
+            let stream = StreamId(scene.streams);
+            let usual = [(":method", "POST"), (":authority", "payments.example"), (":path", path)];
+            scene.host.set_headers(stream, &[&usual, headers].concat());
+            scene.host.enter(stream.0);
+            meter::measure(|| {
+                scene.vm.on_request_headers(ROOT, stream, true);
+                scene.vm.on_stream_end(ROOT, stream);
+            })
+        };
+        // The first ones fill caches.
+        for _ in 0..10 {
+            request();
+        }
+        found.insert(name.to_owned(), request());
+    }
+    let Footprint { requests: most } = serde_json::from_str(include_str!("../../footprint.json")).unwrap();
+    assert_eq!(found, most, "if this is less, lower filter/footprint.json");
 }
