@@ -189,7 +189,6 @@ fn the_module_exports_what_envoy_needs_and_no_way_to_trap_it() {
         "proxy_abi_version_0_2_1",
         "proxy_on_configure",
         "proxy_on_context_create",
-        "proxy_on_delete",
         "proxy_on_done",
         "proxy_on_grpc_close",
         "proxy_on_grpc_receive",
