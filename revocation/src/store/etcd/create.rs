@@ -13,7 +13,7 @@ use super::layout::{
     BEGINNING_KEY, CHUNKS, HEAD_KEY, LAYOUT, LAYOUT_KEY, NO_HEAD, NOTES_KEY, REPLICAS, SETTINGS_KEY, Settings,
     StoredBeginning, StoredHead, damaged, group_key, pair, pairs, reads,
 };
-use super::{COMMIT_TIMEOUT, READ_TIMEOUT};
+use super::timeouts::{COMMIT_TIMEOUT, READ_TIMEOUT};
 use crate::digest::{Digest, Head};
 use crate::limits::InitOptions;
 use crate::log_id::LogId;

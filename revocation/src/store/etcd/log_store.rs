@@ -11,7 +11,8 @@ use super::layout::{
     BEGINNING_KEY, CHUNKS, GROUPS, HEAD_KEY, NO_BEGINNING, NO_HEAD, NOTES_KEY, StoredBeginning, StoredHead, after_key,
     damaged, group_key, pair, pairs, reads, revision_of, seq_in,
 };
-use super::{EtcdStore, HEAD_TIMEOUT, PAGE, READ_TIMEOUT};
+use super::timeouts::{HEAD_TIMEOUT, READ_TIMEOUT};
+use super::{EtcdStore, PAGE};
 use crate::clock::Forgotten;
 use crate::digest::Head;
 use crate::log_id::LogId;

@@ -24,6 +24,7 @@ mod known;
 mod layout;
 mod log_store;
 mod replicas;
+mod timeouts;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -42,6 +43,7 @@ use self::layout::{
     BEGINNING_KEY, HEAD_KEY, LAYOUT, LAYOUT_KEY, NO_BEGINNING, NO_HEAD, NOTES_KEY, REPLICAS, SOURCES, StoredBeginning,
     StoredHead, after_key, damaged, pair, pairs, reads, revision_of,
 };
+use self::timeouts::{COMMIT_TIMEOUT, READ_TIMEOUT};
 use super::{Notes, StoreError};
 use crate::log_id::LogId;
 
@@ -293,11 +295,6 @@ impl EtcdStore {
     }
 }
 
-/// Until another attempt to read the head, in which two members can be asked.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(1);
-/// Until a commit's outcome is unknown: longer than an election.
-const COMMIT_TIMEOUT: Duration = Duration::from_secs(3);
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
 const RELOAD_AGAIN: Duration = Duration::from_millis(500);
 const WATCH_AGAIN: Duration = Duration::from_millis(20);
 /// Pairs of one read. Each has at most 1.5 MiB, etcd's limit, and mostly far less.

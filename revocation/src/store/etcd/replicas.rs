@@ -8,11 +8,12 @@ use credence_etcd::api::TxnRequest;
 use credence_etcd::{delete_range, has_revision, is_empty, prefix_end, put, put_leased, read};
 use prost::Message as _;
 
+use super::EtcdStore;
 use super::layout::{
     HEAD_KEY, NO_HEAD, NOTES_KEY, REPLICAS, SETTINGS_KEY, SOURCES, Settings, StoredHead, damaged, pair, reads,
     revision_of,
 };
-use super::{COMMIT_TIMEOUT, EtcdStore, HEAD_TIMEOUT};
+use super::timeouts::{COMMIT_TIMEOUT, HEAD_TIMEOUT};
 use crate::digest::Head;
 use crate::store::{Notes, StoreError};
 
