@@ -341,6 +341,7 @@ impl LeaseTable {
         let over_at = Some(now + self.lasts);
         for (name, id) in &self.replicas {
             if name != FOLLOWING
+                && name != EARLIER
                 && !replicas.contains_key(name)
                 && let Some(lease) = self.leases.get_mut(id)
             {
@@ -383,7 +384,9 @@ impl LeaseTable {
     fn settle(&mut self, now: Instant) {
         let lasts = self.lasts;
         while let Some((seq, _)) = self.unsettled.pop_front_if(|(_, published)| *published + lasts <= now) {
-            let replicas: Vec<_> = self.replicas.values().copied().collect();
+            // An earlier process may have promised more than a lease of ours.
+            let lasting_so = self.replicas.iter().filter(|(name, _)| *name != EARLIER);
+            let replicas: Vec<_> = lasting_so.map(|(_, id)| *id).collect();
             for id in replicas {
                 self.apply(id, seq);
             }
@@ -652,13 +655,14 @@ impl LeaseTable {
         let mut unknown = 0;
         let mut left = Duration::ZERO;
         let mut unattributed = self.replicas.len();
-        for (_, lease) in self.laggards(seq) {
+        for (id, lease) in self.laggards(seq) {
             match lease.client {
                 Some(_) => unknown += 1,
                 None if lease.is_replica => {}
                 None => unattributed += 1,
             }
-            let settles_at = lease.is_replica.then(|| self.settles_at(seq)).flatten();
+            let is_settled = lease.is_replica && self.replicas.get(EARLIER) != Some(&id);
+            let settles_at = is_settled.then(|| self.settles_at(seq)).flatten();
             let over_at = lease.over_at.into_iter().chain(settles_at).min().unwrap_or(now);
             // A lease that is over is ended a moment later, and only then is the revocation confirmed.
             left = left.max(over_at.saturating_duration_since(now).max(EXPIRE_INTERVAL));

@@ -671,3 +671,18 @@ fn the_filters_of_earlier_replicas_hold_up_our_revocations_but_not_those_of_othe
     scene.pass(LEASE - Duration::from_secs(1) + EXPIRE_INTERVAL);
     assert!(scene.is_confirmed(seq));
 }
+
+/// Of an embedded log that was imported, with a promise for its planned stop.
+#[test]
+fn what_an_earlier_process_promised_is_waited_for_even_if_it_is_longer_than_a_lease() {
+    let mut scene = Scene::new();
+    scene.leases.follow_earlier_replicas(scene.now + 2 * LEASE);
+    scene.leases.follow_replicas(HEAD, &replicas(&[]), scene.now);
+    let seq = scene.publish();
+    scene.leases.follow_replicas(seq, &replicas(&[]), scene.now);
+    assert_eq!(scene.progress(seq).left, 2 * LEASE);
+    scene.pass(2 * LEASE - MOMENT);
+    assert!(!scene.is_confirmed(seq));
+    scene.pass(MOMENT + EXPIRE_INTERVAL);
+    assert!(scene.is_confirmed(seq));
+}
