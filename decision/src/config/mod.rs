@@ -2,6 +2,9 @@
 //!
 //! [`Policy::parse`] is the only way in, for the filter and for `credence config check`. A configuration with any error
 //! does not load. docs/reference/configuration.md describes every field.
+//!
+//! Large functions are kept apart (`inline(never)`): V8 compiles the whole filter before its first request, and the
+//! memory for that, which the proxy keeps, grows with the largest function.
 
 mod arguments;
 mod checks;
