@@ -105,7 +105,7 @@ pub(super) enum Buffer {
 extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
     match Layout::array::<u8>(size) {
         // SAFETY: the size is not zero.
-        Ok(layout) if size > 0 => unsafe { std::alloc::alloc(layout) },
+        Ok(layout) if size > 0 => unsafe { std::alloc::alloc_zeroed(layout) },
         Ok(_) | Err(_) => null_mut(),
     }
 }
