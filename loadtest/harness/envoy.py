@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -32,10 +33,18 @@ class Answers:
 
 
 class Envoy:
-    """Runs from `with` to its end. The kernel chooses the ports, so that two runs never collide."""
+    """Runs from `with` to its end, `under` another program if given. The kernel chooses the ports, so that two runs
+    never collide."""
 
-    def __init__(self, binary: str, cases: list[Case], scratch: Path, cores: str = ENVOY_CORE):
-        self._binary = binary
+    def __init__(
+        self,
+        binary: str,
+        cases: list[Case],
+        scratch: Path,
+        cores: str = ENVOY_CORE,
+        under: Sequence[str | Path] = (),
+    ):
+        self._command = [*under, binary]
         self._cases = [case for case in cases if case.at is None]
         self._scratch = scratch
         self._cores = cores
@@ -48,7 +57,7 @@ class Envoy:
         self._log = self._scratch / "envoy.log"
         self._process = subprocess.Popen(
             # Its own base id, so that it can run beside another Envoy.
-            ["taskset", "-c", self._cores, self._binary, "-c", configuration]
+            ["taskset", "-c", self._cores, *self._command, "-c", configuration]
             # A worker for each core.
             + ["--concurrency", str(self._cores.count(",") + 1)]
             + ["--use-dynamic-base-id", "--log-level", "warning", "--log-path", self._log]
@@ -130,7 +139,7 @@ class Envoy:
 
     @property
     def admin_port(self) -> int:
-        return int(self._admin_address.read_text().rsplit(":", 1)[1])
+        return int(self._admin_address.read_text().rpartition(":")[2])
 
     def check(self, case: Case) -> None:
         """Fails unless the case answers 200, and the stated status without its headers."""
