@@ -159,17 +159,17 @@ impl ChainCache {
     /// The keys of the beginnings of a presented chain, one token fewer each time: first without its leaf, last only
     /// the root. Empty for a root, and for a text with more than `most` beginnings: it is too long to be a chain, and
     /// costs nothing.
-    pub fn keys_of_beginnings(&self, presented: &[u8], most: usize) -> Vec<CacheKey> {
+    pub fn keys_of_beginnings(&self, presented: &str, most: usize) -> Vec<CacheKey> {
         let mut hasher = SipHasher24::new_with_key(&self.secret);
         let mut keys: Vec<CacheKey> = Vec::new();
-        let mut tokens = presented.split(|byte| *byte == b'~');
+        let mut tokens = presented.split('~');
         // The leaf ends no beginning.
         tokens.next_back();
         for token in tokens {
             if keys.len() >= most {
                 return Vec::new();
             }
-            hasher.write(token);
+            hasher.write(token.as_bytes());
             keys.push(CacheKey(hasher.finish128().as_u128()));
             hasher.write(b"~");
         }
@@ -471,18 +471,18 @@ mod tests {
     #[test]
     fn a_beginning_has_the_key_of_the_same_chain_alone() {
         let cache = cache(1, 1);
-        let keys = cache.keys_of_beginnings(b"root~child~leaf", 2);
+        let keys = cache.keys_of_beginnings("root~child~leaf", 2);
         assert_eq!(keys, [cache.key(b"root~child"), cache.key(b"root")]);
-        assert_eq!(cache.keys_of_beginnings(b"root", 2), []);
-        assert_eq!(cache.keys_of_beginnings(b"~", 2), [cache.key(b"")]);
+        assert_eq!(cache.keys_of_beginnings("root", 2), []);
+        assert_eq!(cache.keys_of_beginnings("~", 2), [cache.key(b"")]);
     }
 
     #[test]
     fn a_text_too_long_for_a_chain_has_no_beginnings() {
         let cache = cache(1, 1);
-        assert_eq!(cache.keys_of_beginnings(b"root~child~leaf", 1), []);
-        assert_eq!(cache.keys_of_beginnings(&[b'~'; 32_768], 8), []);
-        assert_eq!(cache.keys_of_beginnings(b"root~leaf", 0), []);
+        assert_eq!(cache.keys_of_beginnings("root~child~leaf", 1), []);
+        assert_eq!(cache.keys_of_beginnings(&"~".repeat(32_768), 8), []);
+        assert_eq!(cache.keys_of_beginnings("root~leaf", 0), []);
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl ChainLookup<'_> {
     ) -> Result<Unverified<'r>, Denial> {
         let depth = self.policy.limits.verification.delegation_depth as usize;
         let cache = &mut self.memories.cache;
-        let beginnings = cache.keys_of_beginnings(text.as_bytes(), depth);
+        let beginnings = cache.keys_of_beginnings(text, depth);
         let known = beginnings.iter().find_map(|beginning| cache.find(*beginning, self.now));
         let revision = revision_of(world);
         let refused = &self.memories.refused;
