@@ -208,7 +208,9 @@ bench-needs-filter: build wasm envoy
 	@scripts/build-wasm.sh calls
 	@scripts/setup-bench.sh
 
-bench-needs-instructions: bench-needs-filter
+bench-needs-instructions: build wasm envoy
+	@scripts/build-wasm.sh calls
+	@scripts/setup-bench.sh valgrind
 
 bench-needs-cluster: build wasm envoy etcd
 	@cargo build --locked --release -p credence-control-plane --example log-load

@@ -12,7 +12,7 @@ thread_local! {
     static PLUGIN: Cell<Option<Box<dyn Plugin>>> = const { Cell::new(None) };
     /// Requests that ended while the plugin was in use.
     static ENDED: Cell<Vec<(RootId, StreamId)>> = const { Cell::new(Vec::new()) };
-    /// Requests that were refused since the last tick because the plugin was in use.
+    /// Requests that were refused since the last tick because the plugin was in use, or because their context is unknown.
     static UNDECIDED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn on_tick(root: RootId) {
     with_plugin(|plugin| plugin.on_tick(root, UNDECIDED.take()));
 }
 
-/// A request was refused because the plugin was in use.
+/// A request was refused because the plugin was in use, or because its context is unknown.
 pub(crate) fn note_undecided() {
     UNDECIDED.set(UNDECIDED.get().saturating_add(1));
 }

@@ -54,6 +54,7 @@ class Envoy:
         configuration = self._scratch / "envoy.json"
         configuration.write_text(json.dumps(bootstrap(self._cases)))
         self._admin_address = self._scratch / "admin-address"
+        self._admin_address.unlink(missing_ok=True)  # an earlier Envoy's
         self._log = self._scratch / "envoy.log"
         self._process = subprocess.Popen(
             # Its own base id, so that it can run beside another Envoy.

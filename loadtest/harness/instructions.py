@@ -1,6 +1,6 @@
 """The instructions of an Envoy for a request, counted by Valgrind.
 
-Unlike CPU time, the same case again has the same count within a percent, whatever else the machine does. The kernel's
+Unlike CPU time, the same case again has the same count within a percent, on a busy machine too. The kernel's
 instructions are not counted, and one may take longer than another: use it to find what changed, not how long it takes.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from .case import Case
 from .envoy import Envoy
 
-# Before the count: caches fill, and V8 compiles again what runs often.
+# Before the count: caches fill.
 WARM_UP = 500
 # Envoy's own timers and the filter's ticks, which are not a request's.
 IDLE_SECONDS = 4
@@ -36,7 +36,7 @@ def per_request(binary: str, case: Case, requests: int, scratch: Path) -> int:
 
 
 class Timed:
-    """The instructions of a while."""
+    """A count of instructions, and the time that it took."""
 
     def __init__(self, instructions: int, seconds: float):
         self.instructions = instructions
@@ -83,9 +83,9 @@ class Counter:
         raise SystemExit(f"error: valgrind wrote no count:\n{self._log.read_text(errors='replace')}")
 
     def _control(self, command: str) -> None:
-        said = subprocess.run(["callgrind_control", command, str(self._pid)], check=False, capture_output=True, text=True)
-        if said.returncode != 0:
-            raise SystemExit(f"error: callgrind_control {command} failed:\n{said.stdout}{said.stderr}")
+        outcome = subprocess.run(["callgrind_control", command, str(self._pid)], check=False, capture_output=True, text=True)
+        if outcome.returncode != 0:
+            raise SystemExit(f"error: callgrind_control {command} failed:\n{outcome.stdout}{outcome.stderr}")
 
 
 class Client:

@@ -10,9 +10,11 @@ from pathlib import Path
 PACKAGES = {"wrk": "wrk", "taskset": "util-linux", "openssl": "openssl"}
 
 
-def check() -> None:
-    """Ends with an error that names what is missing and how to get it."""
-    missing = [package for command, package in PACKAGES.items() if shutil.which(command) is None]
+def check(*more: str) -> None:
+    """Ends with an error that names what is missing and how to get it. `more` are commands whose packages have the same
+    names."""
+    needed = PACKAGES | {command: command for command in more}
+    missing = [package for command, package in needed.items() if shutil.which(command) is None]
     if missing:
         packages = " ".join(missing)
         raise SystemExit(f"error: missing: {packages}\n       On Debian or Ubuntu:  sudo apt-get install {packages}")

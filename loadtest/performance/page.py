@@ -148,7 +148,7 @@ def two_workers(results: Results) -> str:
         ]
         for name, what in called.items()
     ]
-    heads = ["", "no filter, µs", "a filter that does nothing adds", "one that only crosses adds", "hot adds", "hot, requests/s"]
+    heads = ["", "no filter, µs", "a filter that does nothing adds", "host calls alone add", "hot adds", "hot, requests/s"]
     return table(heads, rows)
 
 

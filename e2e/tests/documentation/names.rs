@@ -105,6 +105,24 @@ fn the_benchmarks_that_the_pages_name_exist() {
     }
 }
 
+#[test]
+fn the_source_files_that_the_pages_name_exist() {
+    let mut named = 0;
+    for page in Page::all() {
+        let files = page
+            .text
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|word| word.contains('/') && word.ends_with(".rs"));
+        for file in files {
+            assert!(repository().join(file).exists(), "{}: there is no {file}", page.path);
+            named += 1;
+        }
+    }
+    assert!(named > 50, "{named}");
+}
+
 /// In docs/operate/scale.md, the last column of a table names the command, or says "the same", and then the members of
 /// its output.
 #[test]

@@ -1,7 +1,7 @@
 //! What Envoy calls: the functions that the module exports (proxy-wasm ABI 0.2.1).
 //!
-//! Envoy never calls from two threads, but it may call while a call of ours is under way: a request can end while it is
-//! answered.
+//! Envoy never calls from two threads, but it may call during the filter's own call to Envoy: answering a request can end
+//! it.
 #![allow(unsafe_code, reason = "the functions are exported under the ABI's names")]
 
 use std::cell::RefCell;

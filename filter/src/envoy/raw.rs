@@ -100,7 +100,7 @@ pub(super) enum Buffer {
     PluginConfiguration = 7,
 }
 
-/// Envoy allocates memory for the result of a call.
+/// Envoy allocates memory for the result of a call. Null if there is none: that fails the call, and not the whole VM.
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_memory_allocate(size: usize) -> *mut u8 {
     match Layout::array::<u8>(size) {
@@ -156,7 +156,7 @@ pub(super) fn done() -> Result<(), u32> {
 
 pub(super) fn header_map(map: HeaderMap) -> Result<Vec<u8>, u32> {
     // SAFETY: see above.
-    answer(|data, size| unsafe { import::proxy_get_header_map_pairs(map as u32, data, size) })
+    allocated(|data, size| unsafe { import::proxy_get_header_map_pairs(map as u32, data, size) })
 }
 
 pub(super) fn set_header(map: HeaderMap, name: &str, value: &str) -> Result<(), u32> {
@@ -173,14 +173,14 @@ pub(super) fn remove_header(map: HeaderMap, name: &[u8]) -> Result<(), u32> {
 
 pub(super) fn buffer(buffer: Buffer, max_size: usize) -> Result<Vec<u8>, u32> {
     // SAFETY: see above.
-    answer(|data, size| unsafe { import::proxy_get_buffer_bytes(buffer as u32, 0, max_size, data, size) })
+    allocated(|data, size| unsafe { import::proxy_get_buffer_bytes(buffer as u32, 0, max_size, data, size) })
 }
 
 /// An attribute; `None` if it has no value, or an empty one.
 pub(super) fn property(path: &[&str]) -> Result<Option<Vec<u8>>, u32> {
     let path = path.join("\0");
     // SAFETY: see above.
-    let found = answer(|data, size| unsafe { import::proxy_get_property(path.as_ptr(), path.len(), data, size) });
+    let found = allocated(|data, size| unsafe { import::proxy_get_property(path.as_ptr(), path.len(), data, size) });
     Ok(found_or_none(found)?.filter(|value| !value.is_empty()))
 }
 
@@ -254,7 +254,7 @@ pub(super) fn close(token: u32) -> Result<(), u32> {
 pub(super) fn shared_data(key: &str) -> Result<Option<(Vec<u8>, u32)>, u32> {
     let mut version = 0;
     // SAFETY: see above.
-    let found = answer(|data, size| unsafe {
+    let found = allocated(|data, size| unsafe {
         import::proxy_get_shared_data(key.as_ptr(), key.len(), data, size, &mut version)
     });
     Ok(found_or_none(found)?.map(|value| (value, version)))
@@ -295,9 +295,9 @@ pub(super) fn record_metric(id: u32, value: u64) -> Result<(), u32> {
     check(unsafe { import::proxy_record_metric(id, value) })
 }
 
-fn answer(ask: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8>, u32> {
+fn allocated(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8>, u32> {
     let (mut data, mut size) = (null_mut(), 0);
-    check(ask(&mut data, &mut size))?;
+    check(call(&mut data, &mut size))?;
     if data.is_null() {
         return Ok(Vec::new());
     }

@@ -8,6 +8,7 @@
 //! | `recorder` | counts, records and reports decisions |
 //! | `control_stream` | a gRPC stream to the control plane |
 //! | `request_world` | the engine's view of the host |
+//! | `fake_host`, `meter` | for tests: a host, and a count of its calls and of allocations |
 
 mod control_stream;
 mod effects;

@@ -1,5 +1,5 @@
-//! The calls between Envoy and a filter for a request on Credence's hot path, without any other work: they show the
-//! platform's part of the cost.
+//! The calls between Envoy and a filter for a request on Credence's hot path (the case `hot` of BENCH=filter), without any
+//! other work: they show the platform's part of the cost.
 //!
 //! Envoy calls the filter three times (start of a context, headers, end of the context), and once more for memory. The
 //! filter calls Envoy four times: all headers, the clock, one header removed, one set.
