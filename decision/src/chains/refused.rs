@@ -83,7 +83,10 @@ impl RefusedChains {
     }
 
     fn put(&mut self, key: CacheKey, refusal: Refusal) {
-        self.places.resize(self.entries, None);
+        // Without memory for it, nothing is remembered.
+        if self.places.is_empty() && self.places.try_reserve_exact(self.entries).is_ok() {
+            self.places.resize(self.entries, None);
+        }
         if let Some(place) = self.place(key).and_then(|place| self.places.get_mut(place)) {
             *place = Some((key, refusal));
         }

@@ -1,5 +1,5 @@
-//! The metrics that a tick reports for one configuration: caches, held requests, the ring, and the streams to the
-//! control plane.
+//! The metrics that a tick reports: of a configuration (caches, held requests, the ring, its stream to the control plane),
+//! and of a revocation view, which configurations share.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -8,14 +8,25 @@ use std::time::Duration;
 use super::registry::MetricKind::{Counter, Gauge, Histogram, Level};
 use super::registry::{Metric, MetricKind, Metrics, VmMetrics};
 use crate::audit::SourceFigures;
+use crate::clock::Monotonic;
 use crate::engine::Engine;
 use crate::revocation::Watch;
 
 /// The metrics of a configuration, other than its decisions.
 #[derive(Debug)]
-pub struct Gauges {
-    told: BTreeMap<&'static str, Told>,
+pub struct Gauges(Reported);
+
+/// The metrics of a revocation view and its stream. Configurations that share them count nothing twice.
+#[derive(Debug)]
+pub struct WatchGauges {
+    reported: Reported,
     round_trip_us: Metric,
+}
+
+/// Metrics, and what was last reported of each.
+#[derive(Debug)]
+struct Reported {
+    told: BTreeMap<&'static str, Told>,
     metrics: VmMetrics,
 }
 
@@ -27,17 +38,13 @@ struct Told {
     value: u64,
 }
 
-/// The values to report at a tick.
+/// The values of a configuration to report at a tick.
 #[derive(Debug)]
 pub struct Observed<'a> {
     /// The engine, with its caches.
     pub engine: &'a Engine,
     /// The evidence; `None` if none is recorded.
     pub source: Option<SourceFigures>,
-    /// The revocation view and its stream.
-    pub watch: &'a Watch,
-    /// Age of the view's last complete update; `None` if there was none.
-    pub lease_age: Option<Duration>,
     /// Held requests.
     pub held: usize,
     /// The VM's memory.
@@ -47,21 +54,14 @@ pub struct Observed<'a> {
 impl Gauges {
     /// Nothing is reported yet.
     pub fn new(metrics: &VmMetrics) -> Self {
-        let define = |kind, name| metrics.borrow_mut().define(kind, name);
-        // Not every tick has a value for these.
-        for name in [AUDIT_LAG, REVISION, SUBJECTS] {
-            define(Gauge, name);
-        }
-        Self {
-            told: BTreeMap::new(),
-            round_trip_us: define(Histogram, "credence_revocation_round_trip_us"),
-            metrics: Rc::clone(metrics),
-        }
+        // Not every tick has a value for it.
+        metrics.borrow_mut().define(Gauge, AUDIT_LAG);
+        Self(Reported::new(metrics))
     }
 
     /// Reports the values of a tick.
     pub fn report(&mut self, observed: &Observed<'_>) {
-        let mut tell = |kind, name, value| self.tell(kind, name, value);
+        let mut tell = |kind, name, value| self.0.tell(kind, name, value);
         tell(Level, "credence_held", observed.held as u64);
         tell(Gauge, "credence_memory_bytes", observed.memory_bytes);
 
@@ -88,17 +88,60 @@ impl Gauges {
         if observed.source.is_some() {
             tell(Gauge, AUDIT_LAG, milliseconds(source.lag));
         }
+    }
 
-        let stream = observed.watch.counters;
-        tell(Counter, "credence_revocation_streams", stream.opened);
-        tell(Counter, "credence_revocation_violations", stream.violations);
-        tell(Counter, "credence_revocation_forgotten", stream.forgotten);
-        if let Some(view) = observed.watch.view() {
+    /// The configuration has ended: subtracts its part from the process-wide levels.
+    pub fn withdraw(&mut self) {
+        let mut metrics = self.0.metrics.borrow_mut();
+        // Otherwise the lag of an ended VM would stay.
+        let ends = |name, told: &Told| told.kind == Level || name == AUDIT_LAG;
+        for (_, told) in self.0.told.iter_mut().filter(|(name, told)| ends(**name, told)) {
+            told.is_now(0, &mut metrics);
+        }
+    }
+}
+
+impl WatchGauges {
+    /// Nothing is reported yet.
+    pub fn new(metrics: &VmMetrics) -> Self {
+        let define = |kind, name| metrics.borrow_mut().define(kind, name);
+        // Not every tick has a value for these.
+        for name in [REVISION, SUBJECTS] {
+            define(Gauge, name);
+        }
+        Self {
+            round_trip_us: define(Histogram, "credence_revocation_round_trip_us"),
+            reported: Reported::new(metrics),
+        }
+    }
+
+    /// Reports the values of a tick.
+    pub fn report(&mut self, watch: &Watch, now: Monotonic) {
+        let mut tell = |kind, name, value| self.reported.tell(kind, name, value);
+        tell(Counter, "credence_revocation_streams", watch.counters.opened);
+        tell(Counter, "credence_revocation_violations", watch.counters.violations);
+        tell(Counter, "credence_revocation_forgotten", watch.counters.forgotten);
+        if let Some(view) = watch.view() {
             tell(Gauge, REVISION, view.revision());
             tell(Gauge, SUBJECTS, view.len() as u64);
         }
-        let lease_age = observed.lease_age.map_or(u64::MAX, milliseconds);
+        let lease_age = watch.lease_age(now).map_or(u64::MAX, milliseconds);
         tell(Gauge, "credence_lease_age_ms", lease_age);
+    }
+
+    /// Reports the time of an echo, which comes after every earlier revocation.
+    pub fn observe_round_trip(&self, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.reported.metrics.borrow_mut().observe(self.round_trip_us, micros);
+    }
+}
+
+impl Reported {
+    fn new(metrics: &VmMetrics) -> Self {
+        Self {
+            told: BTreeMap::new(),
+            metrics: Rc::clone(metrics),
+        }
     }
 
     fn tell(&mut self, kind: MetricKind, name: &'static str, value: u64) {
@@ -109,22 +152,6 @@ impl Gauges {
             value: 0,
         });
         told.is_now(value, &mut metrics);
-    }
-
-    /// Reports the time of an echo, which comes after every earlier revocation.
-    pub fn observe_round_trip(&self, took: Duration) {
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.metrics.borrow_mut().observe(self.round_trip_us, micros);
-    }
-
-    /// The configuration has ended: subtracts its part from the process-wide levels.
-    pub fn withdraw(&mut self) {
-        let mut metrics = self.metrics.borrow_mut();
-        // Otherwise the lag of an ended VM would stay.
-        let ends = |name, told: &Told| told.kind == Level || name == AUDIT_LAG;
-        for (_, told) in self.told.iter_mut().filter(|(name, told)| ends(**name, told)) {
-            told.is_now(0, &mut metrics);
-        }
     }
 }
 

@@ -11,5 +11,5 @@ mod gauges;
 mod registry;
 
 pub use decisions::DecisionFigures;
-pub use gauges::{Gauges, Observed};
+pub use gauges::{Gauges, Observed, WatchGauges};
 pub use registry::*;

@@ -25,6 +25,10 @@ extern "C" fn proxy_abi_version_0_2_1() {}
 
 #[unsafe(no_mangle)]
 extern "C" fn _initialize() {
+    // Without it, the log has only numbers of functions.
+    std::panic::set_hook(Box::new(|panic| {
+        Envoy.log_error(format_args!("the filter stops: {panic}"))
+    }));
     dispatch::install(Box::new(Vm::new(Envoy)));
 }
 
@@ -43,7 +47,7 @@ extern "C" fn proxy_on_vm_start(_root: u32, _configuration_size: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_configure(root: u32, size: usize) -> u32 {
-    calls::enter(root);
+    let _entered = calls::enter(root);
     let accepted = match calls::buffer(Buffer::PluginConfiguration, size) {
         Ok(configuration) => with_plugin(|plugin| plugin.on_configure(RootId(root), &configuration)).unwrap_or(false),
         Err(error) => {
@@ -56,7 +60,7 @@ extern "C" fn proxy_on_configure(root: u32, size: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_tick(root: u32) {
-    calls::enter(root);
+    let _entered = calls::enter(root);
     dispatch::on_tick(RootId(root));
 }
 
@@ -81,7 +85,7 @@ extern "C" fn proxy_on_request_trailers(context: u32, _trailers: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_grpc_receive(root: u32, token: u32, size: usize) {
-    calls::enter(root);
+    let _entered = calls::enter(root);
     // One byte more than the longest message, so that a larger one is refused without using more memory here.
     match calls::buffer(Buffer::GrpcMessage, size.min(MAX_MESSAGE_BYTES.saturating_add(1))) {
         Ok(message) => {
@@ -97,14 +101,14 @@ extern "C" fn proxy_on_grpc_receive(root: u32, token: u32, size: usize) {
 
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_grpc_close(root: u32, token: u32, status: u32) {
-    calls::enter(root);
+    let _entered = calls::enter(root);
     with_plugin(|plugin| plugin.on_grpc_close(GrpcToken(token), status));
 }
 
 /// A request, or a root context, is about to end. Envoy calls it for requests that were reset, too.
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_done(context: u32) -> u32 {
-    calls::enter(context);
+    let _entered = calls::enter(context);
     let may_end = match contexts(|contexts| contexts.remove(StreamId(context))) {
         Some(request) => {
             dispatch::on_stream_end(request.root, StreamId(context));
@@ -118,7 +122,7 @@ extern "C" fn proxy_on_done(context: u32) -> u32 {
 fn decide(context: u32, decide: impl FnOnce(&mut dyn Plugin, RootId, StreamId) -> Flow) -> u32 {
     const CONTINUE: u32 = 0;
     const PAUSE: u32 = 1;
-    calls::enter(context);
+    let _entered = calls::enter(context);
     let id = StreamId(context);
     let flow = match contexts(|contexts| contexts.get(id)) {
         Some(request) if !request.is_refused => with_plugin(|plugin| decide(plugin, request.root, id)),

@@ -147,9 +147,21 @@ pub(super) fn buffer(buffer: Buffer, max_size: usize) -> Result<Vec<u8>, HostErr
     raw::buffer(buffer, max_size).map_err(failed("proxy_get_buffer_bytes"))
 }
 
-/// Sets the context of the following calls.
-pub(super) fn enter(context: u32) {
-    CURRENT.set(context);
+/// A callback's context, which the host's calls concern until this is dropped. A callback may come during another one.
+pub(super) struct Entered {
+    previous: u32,
+}
+
+pub(super) fn enter(context: u32) -> Entered {
+    Entered {
+        previous: CURRENT.replace(context),
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.set(self.previous);
+    }
 }
 
 thread_local! {

@@ -31,6 +31,7 @@ pub(super) enum Effect {
     Cancelled(GrpcToken),
     Closed(GrpcToken),
     Done(RootId),
+    TickPeriod(u32),
     Logged(LogLevel, String),
 }
 
@@ -186,9 +187,8 @@ impl Host for FakeHost {
         1 << 20
     }
 
-    fn set_tick_period(&self, _milliseconds: u32) -> Result<(), HostError> {
-        let _call = HostCall::begin();
-        self.check("set_tick_period")
+    fn set_tick_period(&self, milliseconds: u32) -> Result<(), HostError> {
+        self.does("set_tick_period", Effect::TickPeriod(milliseconds))
     }
 
     fn header_map(&self, map: HeaderMap) -> Result<Vec<u8>, HostError> {

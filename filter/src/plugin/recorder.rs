@@ -137,7 +137,9 @@ impl<H: Host> Recorder<H> {
         if let Some(source) = &mut self.source
             && source.is_pending(stream)
         {
-            source.complete(stream, response_status(&self.host), self.wall_clock.latest());
+            // An end that waited for another call is reported in that call's context. 0 if the request is gone by then.
+            let status = self.host.in_stream(stream, || response_status(&self.host));
+            source.complete(stream, status.unwrap_or(0), self.wall_clock.latest());
         }
     }
 

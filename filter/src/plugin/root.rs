@@ -201,23 +201,24 @@ impl<H: Host> Root<H> {
     // === Requests that wait for the first snapshot ===
 
     /// Decides requests that wait for the VM's first snapshot, if it has arrived, and requests whose wait is over: a
-    /// limited number now, the rest at the next ticks.
+    /// limited number in this callback (counted in `settled`), the rest at the next ticks.
     #[inline(never)]
-    pub(super) fn settle_unready(&mut self, now: Monotonic, watch: &Watch) {
+    pub(super) fn settle_unready(&mut self, now: Monotonic, watch: &Watch, settled: &mut usize) {
         if self.held.is_empty() {
             return;
         }
         let is_ready = watch.freshness(now) != Freshness::NeverSynced;
         let host = self.host.clone();
-        for _ in 0..MAX_SETTLED {
+        while *settled < MAX_SETTLED {
             let Some((stream, waits)) = self.held.next_settled(is_ready, now) else {
                 return;
             };
-            let settled = host.in_stream(stream, || match self.settle(stream, waits, None, watch) {
+            *settled = settled.saturating_add(1);
+            let outcome = host.in_stream(stream, || match self.settle(stream, waits, None, watch) {
                 Flow::Continue => host.continue_request(),
                 Flow::Wait | Flow::Stop => Ok(()),
             });
-            match settled {
+            match outcome {
                 Ok(Ok(())) => {}
                 // The request is held, and ends with its timeout.
                 Ok(Err(error)) => host.log_error(format_args!("a held request could not continue: {error}")),
@@ -273,6 +274,13 @@ impl<H: Host> Root<H> {
         self.effects.recorder.on_tick(now, wall, random) && self.is_draining() && self.holds_none()
     }
 
+    /// Whether it should have finished long ago. Envoy ends a replaced configuration without a word if an equal one is
+    /// replaced while the first still drains; its ticks then stop.
+    pub(super) fn is_overdue(&self, now: Monotonic) -> bool {
+        self.draining_since
+            .is_some_and(|since| now.since(since) >= HELD_LIMIT.saturating_add(DRAIN_LIMIT.saturating_mul(2)))
+    }
+
     /// The configuration was replaced. Its held requests are still decided, and its evidence is still sent.
     pub(super) fn drain(&mut self, now: Monotonic) {
         self.draining_since.get_or_insert(now);
@@ -287,12 +295,10 @@ impl<H: Host> Root<H> {
     }
 
     #[inline(never)]
-    pub(super) fn report_gauges(&mut self, watch: &Watch, now: Monotonic) {
+    pub(super) fn report_gauges(&mut self, now: Monotonic) {
         let observed = Observed {
             engine: &self.engine,
             source: self.effects.recorder.source.as_ref().map(|source| source.figures(now)),
-            watch,
-            lease_age: watch.lease_age(now),
             held: self.held.len(),
             memory_bytes: self.host.memory_bytes(),
         };
@@ -306,7 +312,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 /// How long requests that wait for their bodies keep a replaced configuration.
 const HELD_LIMIT: Duration = Duration::from_secs(30);
 
-/// Held requests to settle in one callback. Envoy answers them at the end of the callback, each one nested in the end
+/// Held requests to settle in one callback, of all configurations together. Envoy answers them at the end of the callback, each one nested in the end
 /// of the previous one. About 300 at once exhausted the VM's stack (Envoy 1.40), which ends the VM and leaves the rest
 /// held.
 const MAX_SETTLED: usize = 64;

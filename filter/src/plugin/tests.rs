@@ -72,9 +72,13 @@ impl Scene {
     }
 
     fn tick(&mut self) {
+        self.tick_of(ROOT);
+    }
+
+    fn tick_of(&mut self, root: RootId) {
         self.host.wait(Duration::from_millis(50));
-        self.host.enter(ROOT.0);
-        self.vm.on_tick(ROOT, 0);
+        self.host.enter(root.0);
+        self.vm.on_tick(root, 0);
     }
 
     /// The control plane welcomes the revocation stream with an empty log.
@@ -138,12 +142,16 @@ impl Scene {
     }
 
     fn request(&mut self, path: &str, more: &[(&str, &str)], end_of_stream: bool) -> (StreamId, Flow) {
+        self.request_to(ROOT, path, more, end_of_stream)
+    }
+
+    fn request_to(&mut self, root: RootId, path: &str, more: &[(&str, &str)], end_of_stream: bool) -> (StreamId, Flow) {
         self.streams += 1;
         let stream = StreamId(self.streams);
         let usual = [(":method", "POST"), (":authority", "payments.example"), (":path", path)];
         self.host.set_headers(stream, &[&usual, more].concat());
         self.host.enter(stream.0);
-        let flow = self.vm.on_request_headers(ROOT, stream, end_of_stream);
+        let flow = self.vm.on_request_headers(root, stream, end_of_stream);
         (stream, flow)
     }
 
@@ -397,6 +405,36 @@ fn a_request_waits_for_the_first_snapshot_and_goes_on_in_its_own_context() {
     assert!(effects.contains(&set("x-delegation-subject", "ada")));
 }
 
+/// Each answer is nested in the one before it, so too many exhaust the VM's stack.
+#[test]
+fn one_callback_settles_a_limited_number_of_requests_of_all_configurations() {
+    let mut scene = Scene::new("");
+    let roots = [ROOT, RootId(2), RootId(3)];
+    assert!(roots.iter().skip(1).all(|root| scene.configure(*root, "")));
+    for number in 0..150_u32 {
+        scene
+            .host
+            .set_property(&["connection", "id"], &u64::from(number).to_le_bytes());
+        let root = roots[number as usize % roots.len()];
+        let (_, flow) = scene.request_to(root, "/pay", &[("delegation", &delegation())], true);
+        assert_eq!(flow, Flow::Wait);
+    }
+    let continued = |scene: &Scene| {
+        let effects = scene.host.effects().into_iter();
+        effects.filter(|(_, effect)| *effect == Effect::Continued).count()
+    };
+    scene.connect();
+    assert_eq!(continued(&scene), 64);
+    let later: Vec<usize> = roots
+        .into_iter()
+        .map(|root| {
+            scene.tick_of(root);
+            continued(&scene)
+        })
+        .collect();
+    assert_eq!(later, [0, 36, 50]);
+}
+
 #[test]
 fn a_request_does_not_wait_for_the_first_snapshot_for_ever() {
     let mut scene = Scene::new("");
@@ -579,8 +617,59 @@ fn a_replaced_configuration_ends_once_it_holds_nothing() {
     scene.host.set_body(stream, br#"{"amount": 5}"#);
     assert_eq!(scene.vm.on_request_body(ROOT, stream, 13, true), Flow::Continue);
     scene.tick();
-    assert!(scene.host.effects().contains(&(ROOT.0, Effect::Done(ROOT))));
+    let effects = scene.host.effects();
+    assert!(effects.contains(&(ROOT.0, Effect::Done(ROOT))));
+    assert!(
+        effects.contains(&(ROOT.0, Effect::TickPeriod(0))),
+        "it is not woken again"
+    );
     assert!(scene.vm.on_drain(ROOT), "the request has ended");
+}
+
+#[test]
+fn a_replaced_configuration_whose_ticks_stop_is_ended_by_the_next_one() {
+    let mut scene = Scene::ready("");
+    let headers = [("delegation", &*delegation()), ("content-type", "application/json")];
+    assert_eq!(scene.request("/order", &headers, false).1, Flow::Wait);
+    scene.host.enter(ROOT.0);
+    assert!(!scene.vm.on_drain(ROOT), "a request is held");
+    let next = RootId(2);
+    assert!(scene.configure(next, ""));
+    scene.tick_of(next);
+    scene.tick_of(next);
+    assert_eq!(scene.host.counted("credence_held"), 1);
+    scene.host.wait(Duration::from_secs(60));
+    // Its evidence has to be given up as well.
+    for _ in 0..2 {
+        scene.tick_of(next);
+        scene.host.wait(Duration::from_secs(60));
+    }
+    scene.tick_of(next);
+    assert_eq!(scene.host.counted("credence_held"), 0);
+    scene.host.enter(ROOT.0);
+    assert!(scene.vm.on_drain(ROOT), "it has ended");
+}
+
+#[test]
+fn a_root_context_gets_one_configuration() {
+    let mut scene = Scene::ready("");
+    assert!(!scene.configure(ROOT, ""));
+    assert_eq!(scene.get("/pay", &[("delegation", &delegation())]), Flow::Continue);
+}
+
+#[test]
+fn configurations_that_share_a_view_count_its_streams_once() {
+    let mut scene = Scene::new("");
+    let token = scene.open_watch();
+    scene.vm.on_grpc_close(token, 14);
+    scene.host.wait(Duration::from_secs(10));
+    scene.open_watch();
+    for root in [RootId(2), RootId(3)] {
+        assert!(scene.configure(root, ""));
+        scene.tick_of(root);
+    }
+    scene.tick();
+    assert_eq!(scene.host.counted("credence_revocation_streams"), 2);
 }
 
 /// What a request costs, from its headers to its end. `make lint-footprint` and `make bench BENCH=instructions` check the

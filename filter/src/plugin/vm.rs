@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use credence_decision::clock::Monotonic;
 use credence_decision::config::{self, ControlPlane, Policy};
-use credence_decision::metrics::VmMetrics;
+use credence_decision::metrics::{VmMetrics, WatchGauges};
 use credence_decision::revocation::Watch;
 use credence_decision::stream::StreamHandler as _;
 
@@ -46,12 +46,18 @@ struct SharedWatch<H> {
     control_plane: ControlPlane,
     watch: Watch,
     stream: ControlStream<H>,
+    gauges: WatchGauges,
 }
 
 impl<H: Host> Plugin for Vm<H> {
     fn on_configure(&mut self, id: RootId, configuration: &[u8]) -> bool {
         let policy = Policy::parse(&config::as_json(configuration))
             .map_err(|error| format!("the plugin configuration is refused: {error}"));
+        if self.configurations.contains_key(&id) {
+            self.host
+                .log_error("a plugin configuration is refused: this root context already has one");
+            return false;
+        }
         let added = policy.and_then(|policy| {
             self.add_configuration(id, policy)
                 .map_err(|error| format!("the plugin cannot start: {error}"))
@@ -65,7 +71,7 @@ impl<H: Host> Plugin for Vm<H> {
             true => self.host.done(id),
             false => Ok(()),
         });
-        if let Err(error) = outcome {
+        if let Err(error) = outcome.and_then(|()| self.end_overdue()) {
             self.host.log_error(format_args!("a tick was cut short: {error}"));
         }
     }
@@ -92,19 +98,19 @@ impl<H: Host> Plugin for Vm<H> {
 
     fn on_grpc_message(&mut self, token: GrpcToken, message: &[u8]) {
         let Ok((now, random)) = self.instant() else { return };
-        if let Some((id, SharedWatch { watch, stream, .. })) =
-            self.watches.iter_mut().find(|(_, watch)| watch.stream.is(token))
-        {
+        if let Some((id, shared)) = self.watches.iter_mut().find(|(_, watch)| watch.stream.is(token)) {
+            let SharedWatch {
+                watch, stream, gauges, ..
+            } = shared;
             let actions = watch.on_message(now, message, random);
             stream.carry_out(watch, actions, now, random);
-            let mut round_trip = watch.take_round_trip();
+            if let Some(took) = watch.take_round_trip() {
+                gauges.observe_round_trip(took);
+            }
+            let mut settled = 0;
             let sharing = self.configurations.values_mut();
             for Configuration { root, .. } in sharing.filter(|configuration| configuration.watch == *id) {
-                // Once, even if several configurations share the watch.
-                if let Some(took) = round_trip.take() {
-                    root.gauges.observe_round_trip(took);
-                }
-                root.settle_unready(now, watch);
+                root.settle_unready(now, watch, &mut settled);
             }
         } else if let Some(root) = self.root_with_stream(token) {
             root.effects.recorder.on_message(message, now, random);
@@ -203,6 +209,7 @@ impl<H: Host> Vm<H> {
             control_plane: control_plane.clone(),
             watch: Watch::new(control_plane.clone(), node, host.random()?),
             stream: ControlStream::new(host, &control_plane.cluster, "credence.v1.RevocationService", "Watch"),
+            gauges: WatchGauges::new(&self.metrics),
         };
         self.watches.insert(id, watch);
         Ok(id)
@@ -239,26 +246,35 @@ impl<H: Host> Vm<H> {
         let Some(Configuration { root, watch }) = self.configurations.get_mut(&id) else {
             return Ok(false);
         };
-        let undecided = std::mem::take(&mut self.undecided);
-        if undecided > 0 {
-            root.effects.recorder.record_undecided(undecided);
+        // A configuration that drains may have closed its ring.
+        if self.undecided > 0 && !root.is_draining() {
+            root.effects
+                .recorder
+                .record_undecided(std::mem::take(&mut self.undecided));
         }
-        if let Some(SharedWatch { watch, stream, .. }) = self.watches.get_mut(watch) {
+        if let Some(shared) = self.watches.get_mut(watch) {
+            let SharedWatch {
+                watch, stream, gauges, ..
+            } = shared;
             if !root.is_draining() && *stream.root.get_or_insert(id) == id {
                 let actions = watch.on_tick(now, wall, random);
                 stream.carry_out(watch, actions, now, random);
             }
-            root.settle_unready(now, watch);
+            root.settle_unready(now, watch, &mut 0);
             root.share_chains(watch, wall);
-            root.report_gauges(watch, now);
+            gauges.report(watch, now);
         }
+        root.report_gauges(now);
         let is_finished = root.on_tick(now, wall, random);
         if is_finished {
             root.gauges.withdraw();
-        }
-        self.metrics.borrow_mut().flush(&mut self.host)?;
-        if is_finished {
             self.configurations.remove(&id);
+            // Envoy would wake this root context forever.
+            let stopped = self.host.in_root(id, || self.host.set_tick_period(0));
+            if let Ok(Err(error)) = stopped {
+                self.host
+                    .log_error(format_args!("ticks of an ended configuration go on: {error}"));
+            }
             // The view may be large, and no configuration uses it.
             let configurations = &self.configurations;
             self.watches.retain(|watch, _| {
@@ -267,7 +283,20 @@ impl<H: Host> Vm<H> {
                     .any(|configuration| configuration.watch == *watch)
             });
         }
+        self.metrics.borrow_mut().flush(&mut self.host)?;
         Ok(is_finished)
+    }
+
+    /// Ends configurations whose own ticks have stopped.
+    fn end_overdue(&mut self) -> Result<(), HostError> {
+        if self.configurations.len() < 2 {
+            return Ok(());
+        }
+        let now = self.host.monotonic()?;
+        let configurations = self.configurations.iter();
+        let overdue = configurations.filter(|(_, configuration)| configuration.root.is_overdue(now));
+        let overdue: Vec<RootId> = overdue.map(|(id, _)| *id).collect();
+        overdue.into_iter().try_for_each(|id| self.tick(id).map(|_| ()))
     }
 
     /// The present time, and a random number for the backoff of a stream.
