@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, Once, PoisonError};
+use std::time::Duration;
 use std::{fs, panic, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -176,3 +177,36 @@ fn tail(log: &Path) -> String {
 }
 
 const TAIL_LINES: usize = 30;
+
+/// The resident memory of a process.
+///
+/// # Errors
+/// If it does not run.
+pub fn resident_mib(process: u32) -> Result<f64, Failure> {
+    let status = read(Path::new(&format!("/proc/{process}/status")))?;
+    let kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix(" kB"));
+    let kib: Option<f64> = kib.and_then(|kib| kib.trim().parse().ok());
+    Ok(kib.ok_or_else(|| Failure::new(format!("process {process} has no resident memory")))? / 1024.0)
+}
+
+/// The CPU time that all threads of a process have used.
+///
+/// # Errors
+/// If it does not run.
+pub fn cpu_time(process: u32) -> Result<Duration, Failure> {
+    let threads = format!("/proc/{process}/task");
+    let mut used = Duration::ZERO;
+    for thread in fs::read_dir(&threads).map_err(Failure::of(&threads))? {
+        let thread = thread.map_err(Failure::of(&threads))?;
+        let times = read(&thread.path().join("schedstat"))?;
+        let nanoseconds = times.split(' ').next().and_then(|first| first.parse().ok());
+        used += Duration::from_nanos(nanoseconds.ok_or_else(|| Failure::new("schedstat has no CPU time"))?);
+    }
+    Ok(used)
+}
+
+fn read(file: &Path) -> Result<String, Failure> {
+    fs::read_to_string(file).map_err(Failure::of(format_args!("reading {}", file.display())))
+}

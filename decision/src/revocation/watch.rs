@@ -531,6 +531,14 @@ impl Watch {
         }
     }
 
+    /// The stream's owner is about to end. That is no failure of the control plane: another owner opens the next stream
+    /// at once.
+    pub fn hand_over(&mut self, now: Monotonic) {
+        if matches!(self.phase, Phase::Open { .. }) {
+            self.close(now, Duration::ZERO);
+        }
+    }
+
     /// The promise counts from its sending. That was after the last answered ping was sent, which is the latest certain
     /// time. Counting from the arrival would extend the promise by its transit time.
     fn on_drain(&mut self, drain: &v1::Drain) {

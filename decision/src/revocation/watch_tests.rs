@@ -807,6 +807,17 @@ fn streams_are_opened_again_from_a_tick_after_the_back_off() {
 }
 
 #[test]
+fn another_owner_opens_the_stream_at_once_however_often_it_is_handed_over() {
+    let mut scene = Scene::with_log(0);
+    assert_eq!(scene.tick(), [Action::Open]);
+    for _ in 0..20 {
+        scene.watch.on_open(scene.now);
+        scene.watch.hand_over(scene.now);
+        assert_eq!(scene.tick(), [Action::Open]);
+    }
+}
+
+#[test]
 fn a_refused_log_is_reported_with_its_fix_and_rarely_retried() {
     let mut scene = Scene::in_step(1);
     let actions = scene.watch.on_close(scene.now, FAILED_PRECONDITION, 0);

@@ -1,12 +1,11 @@
 //! Streams whose client does not read.
 
-use std::fs;
 use std::thread;
 use std::time::Instant;
 
 use credence_e2e::operator::Operator;
 use credence_e2e::subscriber::{Position, Said, Subscriber};
-use credence_e2e::{Stack, StackOptions, waiting};
+use credence_e2e::{Stack, StackOptions, process, waiting};
 
 use super::load_of;
 
@@ -24,11 +23,11 @@ fn stalled_streams_delay_no_other_are_cut_and_resume() {
     // Each has read this much. From now on, none reads.
     let read: Vec<Position> = stalled.iter_mut().map(next_update).collect();
 
-    let before = resident_mib(control_plane.id());
+    let before = process::resident_mib(control_plane.id()).unwrap();
     flood(&stack);
     let bob = operator.raise("bob").unwrap();
     load.go_on_beyond(bob.at, "bob").unwrap();
-    let grown = resident_mib(control_plane.id()) - before;
+    let grown = process::resident_mib(control_plane.id()).unwrap() - before;
     assert!(grown < MEMORY_MIB, "{grown} MiB for {STALLED} streams that stall");
     load.finish().unwrap().assert_no_late_allows("bob", bob.at);
 
@@ -74,12 +73,6 @@ fn flood(stack: &Stack) {
         "{UPDATES} raises took {:?}",
         begun.elapsed()
     );
-}
-
-fn resident_mib(process: u32) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
 }
 
 const STALLED: usize = 50;

@@ -3,11 +3,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use credence_e2e::audit::{Kind, Record};
 use credence_e2e::configuration::{Replacement, Watching};
 use credence_e2e::grants::READ;
-use credence_e2e::{Client, Failure, Http2, Request, Stack, StackOptions, waiting};
+use credence_e2e::{Client, Failure, Http2, Request, Stack, StackOptions, process, waiting};
 
 /// The rule for the catalogue asks for another tool, a denied path is open, and the open path is gone.
 fn other_rules() -> Vec<Replacement> {
@@ -189,6 +190,48 @@ fn each_request_is_decided_by_one_configuration_when_the_listener_is_replaced() 
     });
     assert_all_is_on_record(&stack);
 }
+
+/// Each one in a root context of its own, whose memory, streams and timers have to go with it.
+#[test]
+#[ignore = "takes minutes"]
+fn a_thousand_reconfigurations_leave_nothing_behind() {
+    let stack = reconfigurable(Watching::Filter);
+    let reader = stack.mint("alice", &["--tool", READ]).unwrap();
+    let mut clients = stack.envoy.connection_to_every_worker().unwrap();
+    let mut replace = |times: usize| {
+        for number in 0..times {
+            let path = format!("/alive-{number}");
+            let health = format!("match: {{path: {path}}}");
+            let change = Replacement::once("match: {path: /healthz}", &health);
+            stack.reconfigure(&[change]).unwrap();
+            for client in &mut clients {
+                waiting::until(format_args!("{path} to be open"), || {
+                    Ok((client.send(&Request::get(&path))?.status == 200).then_some(()))
+                })
+                .unwrap();
+                let book = Request::get("/v1/catalog/book").delegation(&reader);
+                assert_eq!(client.send(&book).unwrap().status, 200);
+            }
+            // The view stays fresh as long as a configuration lives for one answer of the control plane.
+            thread::sleep(Duration::from_millis(50));
+        }
+        // The last one that was replaced delivers its evidence.
+        thread::sleep(Duration::from_secs(2));
+        let cpu = process::cpu_time(stack.envoy.id()).unwrap();
+        thread::sleep(Duration::from_secs(2));
+        let at_rest = process::cpu_time(stack.envoy.id()).unwrap() - cpu;
+        let held_by_vms = stack.envoy.stat("wasmcustom.credence_memory_bytes").unwrap() / MIB;
+        (held_by_vms, process::resident_mib(stack.envoy.id()).unwrap(), at_rest)
+    };
+    let few = replace(100);
+    let many = replace(1_000);
+    eprintln!("VM MiB, resident MiB, CPU in 2 s at rest: {few:?}, {many:?}");
+    assert!(many.0 <= few.0 + 1, "{few:?} {many:?}");
+    assert!(many.1 <= few.1 + 8.0, "{few:?} {many:?}");
+    assert!(many.2 <= few.2 * 2, "{few:?} {many:?}");
+}
+
+const MIB: u64 = 1 << 20;
 
 /// Events and counts of both configurations add up to the requests, and the old one has said bye.
 #[track_caller]

@@ -45,13 +45,10 @@ impl<H: Host> ControlStream<H> {
         self.carry_out(handler, actions, now, random);
     }
 
-    /// The stream's root context is about to end: closes the stream, so that another context can open one.
-    pub(super) fn hang_up(&mut self, handler: &mut impl StreamHandler, now: Monotonic, random: u64) {
-        if self.token.is_some() {
-            let actions = handler.on_close(now, CANCELLED, random);
-            self.cancel();
-            self.carry_out(handler, actions, now, random);
-        }
+    /// The stream's root context is about to end: closes the stream, so that another context can open one. The handler
+    /// is not told.
+    pub(super) fn hang_up(&mut self) {
+        self.cancel();
         self.root = None;
     }
 
@@ -122,6 +119,5 @@ impl<H: Host> ControlStream<H> {
     }
 }
 
-/// gRPC statuses from the filter, not from the control plane.
-const CANCELLED: u32 = 1;
+/// A gRPC status from the filter, not from the control plane.
 const UNAVAILABLE: u32 = 14;

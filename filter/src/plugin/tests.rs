@@ -627,6 +627,23 @@ fn a_replaced_configuration_ends_once_it_holds_nothing() {
 }
 
 #[test]
+fn the_next_configuration_takes_over_the_revocation_stream_at_once() {
+    let mut scene = Scene::ready("");
+    let next = RootId(2);
+    assert!(scene.configure(next, ""));
+    scene.host.effects();
+    scene.host.enter(ROOT.0);
+    scene.vm.on_drain(ROOT);
+    let effects = scene.host.effects();
+    let opened = |(context, effect): &(u32, Effect)| *context == next.0 && matches!(effect, Effect::Opened("Watch", _));
+    assert!(effects.iter().any(opened), "{effects:?}");
+    assert!(
+        effects.contains(&(ROOT.0, Effect::Cancelled(GrpcToken(1)))),
+        "{effects:?}"
+    );
+}
+
+#[test]
 fn a_replaced_configuration_whose_ticks_stop_is_ended_by_the_next_one() {
     let mut scene = Scene::ready("");
     let headers = [("delegation", &*delegation()), ("content-type", "application/json")];

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use credence_decision::clock::Monotonic;
+use credence_decision::clock::{Monotonic, UnixNanos};
 use credence_decision::config::{self, ControlPlane, Policy};
 use credence_decision::metrics::{VmMetrics, WatchGauges};
 use credence_decision::revocation::Watch;
@@ -137,7 +137,8 @@ impl<H: Host> Plugin for Vm<H> {
 
     fn on_drain(&mut self, id: RootId) -> bool {
         let Ok((now, random)) = self.instant() else { return true };
-        self.hand_streams_over(id, now, random);
+        let Ok(wall) = self.host.unix_time() else { return true };
+        self.hand_streams_over(id, now, wall, random);
         let Some(Configuration { root, .. }) = self.configurations.get_mut(&id) else {
             return true;
         };
@@ -216,14 +217,13 @@ impl<H: Host> Vm<H> {
     }
 
     /// Closes the revocation streams that belong to this root context, which is about to end. A stream ends with its
-    /// root context; the next tick of another configuration opens a new one.
+    /// root context; another configuration opens a new one at once.
     #[inline(never)]
-    fn hand_streams_over(&mut self, id: RootId, now: Monotonic, random: u64) {
+    fn hand_streams_over(&mut self, id: RootId, now: Monotonic, wall: UnixNanos, random: u64) {
         let configurations = &self.configurations;
-        let is_shared = |watch: WatchId| {
-            configurations
-                .iter()
-                .any(|(other, configuration)| *other != id && configuration.watch == watch)
+        let sharing = |watch: WatchId| {
+            let others = configurations.iter().filter(move |(other, _)| **other != id);
+            others.filter(move |(_, configuration)| configuration.watch == watch)
         };
         let holds_none = configurations.get(&id).is_none_or(|own| own.root.holds_none());
         for (watch_id, SharedWatch { watch, stream, .. }) in &mut self.watches {
@@ -231,11 +231,17 @@ impl<H: Host> Vm<H> {
                 continue;
             }
             // Held requests are still decided, with the present state.
-            if holds_none && !is_shared(*watch_id) {
+            if holds_none && sharing(*watch_id).next().is_none() {
                 let actions = watch.leave();
                 stream.carry_out(watch, actions, now, random);
             }
-            stream.hang_up(watch, now, random);
+            watch.hand_over(now);
+            stream.hang_up();
+            if let Some((next, _)) = sharing(*watch_id).find(|(_, other)| !other.root.is_draining()) {
+                stream.root = Some(*next);
+                let actions = watch.on_tick(now, wall, random);
+                stream.carry_out(watch, actions, now, random);
+            }
         }
     }
 
