@@ -129,6 +129,8 @@ pub(crate) fn verified(joined: &str) -> VerifiedChain {
         key_id: None,
         algorithms: Algorithms::default(),
         asserts_subjects: true,
+        delegations: true,
+        access_tokens: None,
     }]);
     let limits = Limits::default();
     let context = VerificationContext {

@@ -7,7 +7,7 @@
 use std::hash::Hasher;
 use std::num::NonZeroU32;
 
-use credence_delegation::{Principal, Thumbprint};
+use credence_delegation::Principal;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 /// A number of entries, and their bytes.
@@ -186,7 +186,7 @@ impl UserKey {
 
 impl Sharers {
     /// The users of a delegation. `secret` is random and stays in this VM.
-    pub fn new(secret: &[u8; 16], principal: &Principal, holder: &Thumbprint) -> Self {
+    pub fn new(secret: &[u8; 16], principal: &Principal, holder: &[u8]) -> Self {
         let mut hasher = SipHasher24::new_with_key(secret);
         // The length first, so that no two principals give the same text.
         hasher.write_usize(principal.issuer.len());
@@ -196,7 +196,7 @@ impl Sharers {
             hasher.write(subject.as_bytes());
         }
         let principal = UserKey::new(hasher.finish128().h1);
-        hasher.write(holder.as_bytes());
+        hasher.write(holder);
         Self {
             principal,
             holder: UserKey::new(hasher.finish128().h1),
@@ -250,7 +250,7 @@ mod tests {
             issuer: "https://id.example".to_owned(),
             subject: subject.map(str::to_owned),
         };
-        let of = |subject, number| Sharers::new(&[3; 16], &principal(subject), &holder(number));
+        let of = |subject, number| Sharers::new(&[3; 16], &principal(subject), holder(number).as_bytes());
         assert_eq!(of(Some("ada"), 1), of(Some("ada"), 1));
         assert_eq!(of(Some("ada"), 1).principal, of(Some("ada"), 2).principal);
         assert_ne!(of(Some("ada"), 1).holder, of(Some("ada"), 2).holder);

@@ -77,6 +77,8 @@ fn anchors() -> TrustAnchors {
         key_id: None,
         algorithms: Algorithms::default(),
         asserts_subjects: true,
+        delegations: true,
+        access_tokens: None,
     }])
 }
 

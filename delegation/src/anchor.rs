@@ -1,11 +1,16 @@
 //! Trust anchors: the issuers of root tokens, and their keys.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use crate::access_token::AccessTokens;
 use crate::denial::{Cause, Denial, Step};
+use crate::jws::TokenType;
 use crate::key::{Algorithm, Algorithms, PublicKey};
 use crate::sort::sort;
+use crate::token;
 
 /// A public key, bound to the issuer whose root tokens it signs (draft section 2).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +27,10 @@ pub struct TrustAnchor {
     /// Whether the issuer has several principals, so that a root token's `sub` names the principal. If not, the issuer
     /// is the principal and `sub` is ignored.
     pub asserts_subjects: bool,
+    /// Whether root tokens of delegations count (`aat+jwt`).
+    pub delegations: bool,
+    /// What the issuer's access tokens grant; `None` if they do not count.
+    pub access_tokens: Option<Arc<AccessTokens>>,
 }
 
 /// The configured trust anchors. An issuer may have several keys.
@@ -33,8 +42,30 @@ impl TrustAnchor {
         let thumbprint = self.key.thumbprint().to_string();
         let algorithms = Algorithm::ALL.map(|algorithm| self.algorithms.allow(algorithm));
         // JSON separates the parts: no two anchors have the same text.
-        let anchor = json!([self.issuer, self.key_id, thumbprint, algorithms, self.asserts_subjects]);
+        let anchor = match &self.access_tokens {
+            None => json!([self.issuer, self.key_id, thumbprint, algorithms, self.asserts_subjects]),
+            // Derived Debug names every field.
+            Some(tokens) => json!([
+                self.issuer,
+                self.key_id,
+                thumbprint,
+                algorithms,
+                self.asserts_subjects,
+                self.delegations,
+                format!("{tokens:?}")
+            ]),
+        };
         Sha256::digest(anchor.to_string()).into()
+    }
+
+    /// Whether a token of this type counts.
+    fn accepts(&self, token_type: TokenType) -> bool {
+        match token_type {
+            TokenType::Delegation => self.delegations,
+            TokenType::AccessToken | TokenType::Untyped => {
+                self.access_tokens.as_ref().is_some_and(|tokens| tokens.accept(token_type))
+            }
+        }
     }
 
     /// Whether this anchor may have made a signature by `algorithm`.
@@ -68,14 +99,21 @@ impl TrustAnchors {
     pub(crate) fn candidates(
         &self,
         issuer: Option<&str>,
+        token_type: TokenType,
         algorithm: Algorithm,
         key_id: Option<&str>,
     ) -> Result<Vec<&TrustAnchor>, Denial> {
         let mut candidates: Vec<_> = issuer
             .map(|issuer| self.of_issuer(issuer).collect())
             .unwrap_or_default();
+        let is_known = !candidates.is_empty();
+        candidates.retain(|anchor| anchor.accepts(token_type));
         if candidates.is_empty() {
-            return Err(Step::S3k.deny(Cause::IssuerUnknown));
+            return Err(if is_known || token_type != TokenType::Delegation {
+                Step::S3a.deny(Cause::WrongType { expected: token::TYP })
+            } else {
+                Step::S3k.deny(Cause::IssuerUnknown)
+            });
         }
         candidates.retain(|anchor| anchor.allows(algorithm));
         if candidates.is_empty() {
@@ -138,6 +176,8 @@ mod tests {
             key_id: (!unnamed.contains(&number)).then(|| number.to_string()),
             algorithms: Algorithms::all(),
             asserts_subjects: false,
+            delegations: true,
+            access_tokens: None,
         }))
     }
 

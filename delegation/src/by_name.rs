@@ -42,6 +42,15 @@ impl<V> ByName<V> {
     }
 }
 
+impl<V> IntoIterator for ByName<V> {
+    type Item = (Box<str>, V);
+    type IntoIter = std::vec::IntoIter<Self::Item>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_vec().into_iter()
+    }
+}
+
 impl<V> FromIterator<(Box<str>, V)> for ByName<V> {
     /// Of several values with the same name, the last one counts.
     fn from_iter<I: IntoIterator<Item = (Box<str>, V)>>(values: I) -> Self {

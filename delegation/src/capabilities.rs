@@ -9,7 +9,15 @@ use crate::value::Arguments;
 /// The tools that a token grants. Tool names are compared as exact strings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Capabilities {
-    tools: ByName<ConstraintMap>,
+    tools: ByName<ToolGrant>,
+}
+
+/// The constraints under which a tool is granted: a delegation has one map of them. An access token can have several,
+/// from its scopes, and each suffices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolGrant {
+    first: ConstraintMap,
+    others: Vec<ConstraintMap>,
 }
 
 /// The constraints on one tool's arguments.
@@ -29,7 +37,7 @@ struct Entry {
 impl Capabilities {
     /// Reads the `tools` member of an `attenuating_agent_token` entry. `shape` and `constraints` are the steps of its
     /// errors.
-    fn parse(tools: &Object<'_>, shape: Step, constraints: Step) -> Result<Self, Denial> {
+    pub(crate) fn parse(tools: &Object<'_>, shape: Step, constraints: Step) -> Result<Self, Denial> {
         // Shape before contents, because the draft has a step for each.
         let maps = tools
             .iter()
@@ -38,15 +46,29 @@ impl Capabilities {
             .ok_or_else(|| malformed(shape))?;
         let tools = maps.into_iter().map(|(tool, map)| {
             let map = ConstraintMap::parse(tool, map).map_err(|error| constraints.deny(Cause::Constraint(error)))?;
-            Ok((tool.into(), map))
+            Ok((tool.into(), ToolGrant::from(map)))
         });
         Ok(Self {
             tools: tools.collect::<Result<_, _>>()?,
         })
     }
 
+    /// All of these together. What any of them grants is granted.
+    pub(crate) fn any_of(all: impl IntoIterator<Item = Self>) -> Self {
+        let mut tools: Vec<(Box<str>, ToolGrant)> = Vec::new();
+        for (tool, grant) in all.into_iter().flat_map(|capabilities| capabilities.tools) {
+            match tools.iter_mut().find(|(name, _)| *name == tool) {
+                Some((_, earlier)) => earlier.extend(grant),
+                None => tools.push((tool, grant)),
+            }
+        }
+        Self {
+            tools: tools.into_iter().collect(),
+        }
+    }
+
     /// The constraints on `tool`'s arguments, if it is granted.
-    pub fn tool(&self, tool: &str) -> Option<&ConstraintMap> {
+    pub fn tool(&self, tool: &str) -> Option<&ToolGrant> {
         self.tools.get(tool)
     }
 
@@ -57,21 +79,22 @@ impl Capabilities {
 
     /// Checks that `child` grants no more than this (draft section 8, step 4p).
     pub(crate) fn check_attenuation(&self, child: &Self) -> Result<(), Denial> {
+        let mut budget = Budget::PER_TOKEN;
         let mut pairs = Vec::with_capacity(child.tools.len());
-        for (tool, map) in child.tools.iter() {
+        for (tool, grant) in child.tools.iter() {
+            let map = &grant.first;
             let parent = self.tools.get(tool).ok_or_else(|| {
                 Step::S4p1.deny(Cause::Attenuation(format!(
                     "the parent does not grant the tool \"{tool}\""
                 )))
             })?;
-            pairs.push((tool, parent, map));
+            pairs.push((tool, parent.map_for(tool, map, &mut budget), map));
         }
         for check in [ConstraintMap::check_names, ConstraintMap::check_presence] {
             for &(tool, parent, map) in &pairs {
                 check(parent, tool, map)?;
             }
         }
-        let mut budget = Budget::PER_TOKEN;
         for (tool, parent, map) in pairs {
             parent.check_constraints(tool, map, &mut budget)?;
         }
@@ -82,8 +105,52 @@ impl Capabilities {
     pub(crate) fn heap_bytes(&self) -> usize {
         let tools = self.tools.iter();
         tools
-            .map(|(_, map)| map.heap_bytes())
+            .map(|(_, grant)| grant.heap_bytes())
             .fold(self.tools.heap_bytes(), usize::saturating_add)
+    }
+}
+
+impl ToolGrant {
+    /// Checks an invocation's arguments in closed world (draft section 8, step 6b).
+    pub(crate) fn permits(&self, arguments: &Arguments) -> Result<(), Cause> {
+        self.first.permits(arguments).or_else(|cause| {
+            let is_permitted = self.others.iter().any(|map| map.permits(arguments).is_ok());
+            if is_permitted { Ok(()) } else { Err(cause) }
+        })
+    }
+
+    fn extend(&mut self, other: Self) {
+        for map in std::iter::once(other.first).chain(other.others) {
+            if self.first != map && !self.others.contains(&map) {
+                self.others.push(map);
+            }
+        }
+    }
+
+    /// The map under which a child may have `child`, or any of the maps.
+    fn map_for(&self, tool: &str, child: &ConstraintMap, budget: &mut Budget) -> &ConstraintMap {
+        let mut covers = |map: &&ConstraintMap| {
+            map.check_names(tool, child).is_ok()
+                && map.check_presence(tool, child).is_ok()
+                && map.check_constraints(tool, child, budget).is_ok()
+        };
+        self.others.iter().find(&mut covers).unwrap_or(&self.first)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let others = self.others.iter();
+        others
+            .map(|map| size_of::<ConstraintMap>().saturating_add(map.heap_bytes()))
+            .fold(self.first.heap_bytes(), usize::saturating_add)
+    }
+}
+
+impl From<ConstraintMap> for ToolGrant {
+    fn from(map: ConstraintMap) -> Self {
+        Self {
+            first: map,
+            others: Vec::new(),
+        }
     }
 }
 

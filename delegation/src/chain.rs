@@ -4,12 +4,13 @@ use std::sync::{Arc, OnceLock};
 
 use sha2::{Digest, Sha256};
 
+use crate::access_token::Users;
 use crate::anchor::{TrustAnchor, TrustAnchors};
 use crate::base64url;
 use crate::batch::Batch;
 use crate::denial::{Cause, Denial, Step};
 use crate::json::Json;
-use crate::jws::{self, Header, Jws};
+use crate::jws::{self, Header, Jws, TokenType};
 use crate::key::{Algorithms, HotKeys, KeyType, PublicKey, Thumbprint};
 use crate::limits::Limits;
 use crate::time::UnixTime;
@@ -82,7 +83,7 @@ struct Known<'a>(&'a VerifiedChain);
 #[derive(Debug)]
 struct Token<'a> {
     jws: Jws<'a>,
-    header: Result<Header, Cause>,
+    header: Result<(Header, TokenType), Cause>,
     payload: Vec<u8>,
     unverified: UnverifiedClaims,
     /// The result of [`Jws::hash_and_digest`], once computed: a hash over the whole token.
@@ -191,7 +192,13 @@ impl<'a> Chain<'a> {
     /// The step that failed, the same as in [`Chain::verify`].
     pub fn check_before_signatures(&self, context: &VerificationContext<'_>) -> Result<(), Denial> {
         match &self.head {
-            Head::Root(root) => _ = root.header(Step::S3a)?,
+            Head::Root(root) => {
+                let (_, token_type) = root.typed_header(Step::S3a)?;
+                // Whether the type of an access token is accepted depends on its issuer.
+                if token_type != TokenType::Delegation {
+                    root.candidates(context)?;
+                }
+            }
             Head::Known(known) => known.check_algorithms(context)?,
         }
         for token in &self.derived {
@@ -336,7 +343,12 @@ impl Known<'_> {
         let (origin, root) = (&self.0.origin, &self.0.root);
         context
             .anchors
-            .candidates(Some(&origin.principal.issuer), root.algorithm, origin.key_id.as_deref())?
+            .candidates(
+                Some(&origin.principal.issuer),
+                origin.token_type,
+                root.algorithm,
+                origin.key_id.as_deref(),
+            )?
             .into_iter()
             .find(|anchor| anchor.key.thumbprint() == origin.anchor)
             .ok_or_else(|| Step::S3b.deny(Cause::SignatureInvalid))
@@ -372,7 +384,7 @@ impl<'a> Token<'a> {
         let jws = Jws::parse(compact).map_err(deny)?;
         let payload = jws.payload().map_err(deny)?;
         Ok(Self {
-            header: jws.header(token::TYP),
+            header: jws.header_of_token(),
             jws,
             unverified: UnverifiedClaims::of(&payload).map_err(|error| Step::S2c.deny(error))?,
             payload,
@@ -396,8 +408,20 @@ impl<'a> Token<'a> {
         }
     }
 
+    /// The header of a token that may begin a chain.
+    fn typed_header(&self, step: Step) -> Result<(&Header, TokenType), Denial> {
+        match &self.header {
+            Ok((header, token_type)) => Ok((header, *token_type)),
+            Err(cause) => Err(step.deny(cause.clone())),
+        }
+    }
+
+    /// The header of a derived token.
     fn header(&self, step: Step) -> Result<&Header, Denial> {
-        self.header.as_ref().map_err(|cause| step.deny(cause.clone()))
+        let (header, token_type) = self.typed_header(step)?;
+        let is_delegation = token_type == TokenType::Delegation;
+        step.ensure(is_delegation, Cause::WrongType { expected: token::TYP })?;
+        Ok(header)
     }
 
     fn claims_json(&self, step: Step) -> Result<Json<'_>, Denial> {
@@ -406,11 +430,11 @@ impl<'a> Token<'a> {
 
     /// The trust anchors that may have signed this root.
     fn candidates<'c>(&self, context: &VerificationContext<'c>) -> Result<Vec<&'c TrustAnchor>, Denial> {
-        let header = self.header(Step::S3a)?;
+        let (header, token_type) = self.typed_header(Step::S3a)?;
         let issuer = self.unverified.issuer.as_deref();
         context
             .anchors
-            .candidates(issuer, header.algorithm, header.key_id.as_deref())
+            .candidates(issuer, token_type, header.algorithm, header.key_id.as_deref())
     }
 
     /// Steps 3a to 3n: the signature of one of the issuer's anchors, or of the vouched one, then the claims.
@@ -419,7 +443,7 @@ impl<'a> Token<'a> {
         signatures: &mut Signatures<'_>,
         context: &VerificationContext<'_>,
     ) -> Result<VerifiedChain, Denial> {
-        let header = self.header(Step::S3a)?;
+        let (header, token_type) = self.typed_header(Step::S3a)?;
         let mut candidates = self.candidates(context)?.into_iter();
         let anchor = match signatures {
             Signatures::Vouched { anchor: vouched, .. } => {
@@ -436,7 +460,13 @@ impl<'a> Token<'a> {
         let json = self.claims_json(Step::S3b)?;
         let object = jws::claims(&json).map_err(|cause| Step::S3b.deny(cause))?;
         let (hash, digest) = self.names().clone();
-        let claims = Claims::parse_root(object, hash, context.now, context.limits, context.hot_keys)?;
+        let (now, limits, hot_keys) = (context.now, context.limits, context.hot_keys);
+        let (claims, users) = match &anchor.access_tokens {
+            Some(access_tokens) if token_type != TokenType::Delegation => {
+                access_tokens.read(token_type, object, hash, now, limits, hot_keys)?
+            }
+            _ => (Claims::parse_root(object, hash, now, limits, hot_keys)?, Users::default()),
+        };
         Step::S3k.ensure(token::issuer(object)? == anchor.issuer, Cause::IssuerUnknown)?;
         let subject_claim = token::subject(object);
         Ok(VerifiedChain {
@@ -445,7 +475,9 @@ impl<'a> Token<'a> {
                 root_epoch: token::epoch(object)?,
                 anchor: anchor.key.thumbprint(),
                 asserts_subjects: anchor.asserts_subjects,
+                token_type,
                 key_id: header.key_id.clone(),
+                users,
                 subject_claim,
             }),
             root: VerifiedToken {
@@ -467,7 +499,7 @@ impl<'a> Token<'a> {
         context: &VerificationContext<'_>,
     ) -> Result<VerifiedToken, Denial> {
         let header = self.header(Step::S4a)?;
-        let key = &parent.holder.key;
+        let key = parent.holder.key().ok_or_else(|| Step::S4b.deny(Cause::HolderUnknown))?;
         Step::S4a.ensure(key.fits(header.algorithm), Cause::AlgorithmNotAllowed)?;
         let is_answered_for = match signatures {
             Signatures::Vouched { tokens, .. } if place < *tokens => true,

@@ -76,6 +76,9 @@ pub enum Cause {
         /// How many may be tried.
         limit: usize,
     },
+    /// The token names no key of its holder, so nobody can sign as its holder.
+    #[error("the token names no key of its holder")]
+    HolderUnknown,
     /// No trust anchor is configured for the issuer.
     #[error("the issuer is not a configured trust anchor")]
     IssuerUnknown,

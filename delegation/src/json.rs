@@ -155,6 +155,15 @@ impl<'a> Object<'a> {
     }
 }
 
+impl<'a> FromIterator<(String, Json<'a>)> for Object<'a> {
+    /// The names must differ.
+    fn from_iter<I: IntoIterator<Item = (String, Json<'a>)>>(members: I) -> Self {
+        Self {
+            members: members.into_iter().map(|(name, json)| (Cow::Owned(name), json)).collect(),
+        }
+    }
+}
+
 struct Parser<'a> {
     text: &'a str,
     /// Always at a character boundary.

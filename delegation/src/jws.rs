@@ -7,6 +7,7 @@ use crate::batch::{Batch, Signed};
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
 use crate::key::{Algorithm, Algorithms, HotKeys, PublicKey, SigningKey};
+use crate::token;
 
 /// Verifies a JWS that is neither a token nor a proof with a known key, and returns its payload.
 ///
@@ -52,6 +53,31 @@ pub(crate) struct Header {
     pub(crate) key_id: Option<String>,
 }
 
+/// What the media type of a header says about a token that may begin a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TokenType {
+    /// `aat+jwt` (draft section 3.5).
+    Delegation,
+    /// `at+jwt` (RFC 9068, section 2.1).
+    AccessToken,
+    /// `JWT`, or none: what some issuers write for access tokens, and for other tokens too.
+    Untyped,
+}
+
+impl TokenType {
+    /// Media types ignore case, and may leave out `application/` (RFC 7515, section 4.1.9); the draft's does neither.
+    fn of(typ: Option<&str>) -> Option<Self> {
+        match typ {
+            Some(token::TYP) => Some(Self::Delegation),
+            Some(typ) if typ.eq_ignore_ascii_case("at+jwt") => Some(Self::AccessToken),
+            Some(typ) if typ.eq_ignore_ascii_case("application/at+jwt") => Some(Self::AccessToken),
+            Some(typ) if typ.eq_ignore_ascii_case("JWT") => Some(Self::Untyped),
+            None => Some(Self::Untyped),
+            Some(_) => None,
+        }
+    }
+}
+
 impl<'a> Jws<'a> {
     /// Splits the three parts of the compact form.
     pub(crate) fn parse(compact: &'a str) -> Result<Self, Cause> {
@@ -95,7 +121,35 @@ impl<'a> Jws<'a> {
         self.header_of(Some(typ))
     }
 
+    /// Reads the protected header of a token that may begin a chain: a delegation or an access token.
+    pub(crate) fn header_of_token(&self) -> Result<(Header, TokenType), Cause> {
+        self.read_header(|header| {
+            TokenType::of(header.text("typ")).ok_or(Cause::WrongType { expected: token::TYP })
+        })
+    }
+
+    /// Reads the protected header of a DPoP proof, and the public key in it (RFC 9449, section 4.2).
+    pub(crate) fn header_with_key(
+        &self,
+        typ: &'static str,
+        hot_keys: Option<&HotKeys>,
+    ) -> Result<(Header, PublicKey), Cause> {
+        self.read_header(|header| {
+            check_type(header, Some(typ))?;
+            let jwk = header.member("jwk").ok_or_else(|| malformed("JWS header: no jwk"))?;
+            Ok(match hot_keys {
+                Some(hot_keys) => PublicKey::from_jwk_by(jwk, |bytes| hot_keys.decode(bytes))?,
+                None => PublicKey::from_jwk(jwk)?,
+            })
+        })
+    }
+
     fn header_of(&self, typ: Option<&'static str>) -> Result<Header, Cause> {
+        self.read_header(|header| check_type(header, typ)).map(|(header, ())| header)
+    }
+
+    /// Reads the protected header, and what else `read` takes from it.
+    fn read_header<R>(&self, read: impl FnOnce(&Object<'_>) -> Result<R, Cause>) -> Result<(Header, R), Cause> {
         let malformed = |what: &str| Cause::Malformed(format!("JWS header: {what}"));
         if self.header.len() > HEADER_BYTES {
             let (size, limit) = (self.header.len(), HEADER_BYTES);
@@ -108,11 +162,7 @@ impl<'a> Jws<'a> {
         let bytes = self.decoded_header().ok_or_else(|| malformed("not base64url"))?;
         let json = Json::parse(&bytes).map_err(|e| malformed(&e.to_string()))?;
         let header = json.as_object().ok_or_else(|| malformed("not a JSON object"))?;
-        if let Some(expected) = typ
-            && header.text("typ") != typ
-        {
-            return Err(Cause::WrongType { expected });
-        }
+        let more = read(header)?;
         if header.member("crit").is_some() {
             // No extension in `crit` is implemented, and RFC 7515, section 4.1.11, forbids an empty list.
             return Err(Cause::CriticalHeader);
@@ -124,7 +174,7 @@ impl<'a> Jws<'a> {
             Some(Json::String(key_id)) => Some(key_id.clone().into_owned()),
             Some(_) => return Err(malformed("kid is not a string (RFC 7515, section 4.1.4)")),
         };
-        Ok(Header { algorithm, key_id })
+        Ok((Header { algorithm, key_id }, more))
     }
 
     /// The hash that names a token: base64url(SHA-256(JWS Signing Input)) (draft section 4.6).
@@ -188,6 +238,13 @@ pub(crate) mod checks {
     /// The number since the last call of this function.
     pub(crate) fn take() -> usize {
         CHECKS.take()
+    }
+}
+
+fn check_type(header: &Object<'_>, typ: Option<&'static str>) -> Result<(), Cause> {
+    match typ {
+        Some(expected) if header.text("typ") != typ => Err(Cause::WrongType { expected }),
+        Some(_) | None => Ok(()),
     }
 }
 

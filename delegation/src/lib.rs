@@ -32,7 +32,10 @@
     )
 )]
 
+mod access_token;
+mod access_token_settings;
 mod anchor;
+mod authorization_details;
 mod base64url;
 pub mod batch;
 mod by_name;
@@ -41,6 +44,7 @@ mod capabilities;
 mod chain;
 pub mod constraint;
 mod denial;
+mod dpop;
 pub mod evidence;
 mod findings;
 pub mod inspect;
@@ -60,13 +64,16 @@ mod time;
 mod token;
 pub mod trust;
 mod unverified_claims;
+mod uri;
 mod value;
 mod verified;
 
+pub use access_token::{AccessTokens, ScopeClaim};
 pub use anchor::{TrustAnchor, TrustAnchors};
-pub use capabilities::{Capabilities, ConstraintMap};
+pub use capabilities::{Capabilities, ConstraintMap, ToolGrant};
 pub use chain::{Beginning, Chain, VerificationContext};
 pub use denial::{Cause, Denial, Step};
+pub use dpop::{DpopContext, DpopProof, VerifiedDpop};
 pub use findings::{Findings, Location, MAX_PROBLEMS, Remark};
 pub use key::{
     Algorithm, Algorithms, DidKeyError, HotKeys, IdentifiedKey, JwkSet, JwkSetError, KeyError, KeyType, PublicKey,
@@ -78,6 +85,7 @@ pub use presented::{PresentedChain, PresentedToken};
 pub use proof::{NoncePolicy, Proof, ProofContext, VerifiedProof};
 pub use statement::{Revocation, RevocationOrder, Statement, StatementContext, StatementError, VerifiedStatement};
 pub use time::UnixTime;
-pub use token::VerifiedToken;
+pub use token::{Holder, VerifiedToken};
+pub use uri::HttpUri;
 pub use value::{Arguments, InadmissibleNumber, Members, Value, canonicalize};
 pub use verified::{AudiencePolicy, Principal, VerifiedChain, chain_digest};

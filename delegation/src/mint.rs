@@ -256,12 +256,12 @@ fn read_claims<R>(
 }
 
 fn check_holder(token: &Claims, key: &SigningKey) -> Result<(), MintError> {
-    let (holder, key) = (token.holder.key.thumbprint(), key.public().thumbprint());
-    if holder == key {
+    let (holder, key) = (token.holder.thumbprint(), key.public().thumbprint());
+    if holder == Some(key) {
         Ok(())
     } else {
         Err(MintError::NotTheHolder {
-            holder: holder.to_string(),
+            holder: holder.map(|holder| holder.to_string()).unwrap_or_default(),
             key: key.to_string(),
         })
     }

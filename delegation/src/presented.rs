@@ -4,11 +4,11 @@ use crate::anchor::TrustAnchors;
 use crate::denial::{Cause, Denial, Step};
 use crate::json::Object;
 use crate::jws::Jws;
-use crate::key::{PublicKey, Thumbprint};
+use crate::key::Thumbprint;
 use crate::limits::Limits;
 use crate::revocation::{Facts, NamedToken, RevocationReason, RevocationView, check_facts};
 use crate::time::UnixTime;
-use crate::token;
+use crate::token::{self, Holder};
 
 /// The facts by which a presented chain may be revoked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl PresentedChain {
             Step::S2b.ensure(tokens <= limit, Cause::TooLong { tokens, limit })?;
             let (token, holder) = parse(derived)?.read_claims(Step::S2c, PresentedToken::read)?;
             read.tokens.push(token);
-            read.keys.push(holder);
+            read.keys.extend(holder);
         }
         Ok(read)
     }
@@ -81,13 +81,13 @@ impl PresentedChain {
 
     fn read_root(root: &str, anchors: &TrustAnchors) -> Result<Self, Denial> {
         let jws = parse(root)?;
-        let header = jws.header(token::TYP).map_err(|cause| Step::S3a.deny(cause))?;
+        let (header, token_type) = jws.header_of_token().map_err(|cause| Step::S3a.deny(cause))?;
         jws.read_claims(Step::S2c, |claims| {
             let (token, holder) = PresentedToken::read(claims)?;
             let issuer = token::issuer(claims)?;
             let subject = token::subject(claims)?;
             let root_epoch = token::epoch(claims)?;
-            let candidates = anchors.candidates(Some(issuer), header.algorithm, header.key_id.as_deref())?;
+            let candidates = anchors.candidates(Some(issuer), token_type, header.algorithm, header.key_id.as_deref())?;
             let asserts_subjects = candidates.iter().any(|anchor| anchor.asserts_subjects);
             let of_anchors = candidates.iter().map(|anchor| anchor.key.thumbprint());
             Ok(Self {
@@ -96,7 +96,7 @@ impl PresentedChain {
                 asserts_subjects,
                 root_epoch,
                 issued_at: token::time(claims, "iat", Step::S2c)?,
-                keys: of_anchors.chain([holder]).collect(),
+                keys: of_anchors.chain(holder).collect(),
                 tokens: vec![token],
             })
         })
@@ -105,11 +105,8 @@ impl PresentedChain {
 
 impl PresentedToken {
     /// One token, and its holder.
-    fn read(claims: &Object<'_>) -> Result<(Self, Thumbprint), Denial> {
-        let holder = claims
-            .at(&["cnf", "jwk"])
-            .ok_or_else(|| Step::S2c.malformed("a token has no cnf.jwk"))?;
-        let holder = PublicKey::from_jwk(holder).map_err(|error| Step::S2c.deny(error))?;
+    fn read(claims: &Object<'_>) -> Result<(Self, Option<Thumbprint>), Denial> {
+        let holder = Holder::confirmed(claims, Step::S2c, None)?;
         let id = token::id(claims, Step::S2c)?;
         let issued_at = token::time(claims, "iat", Step::S2c)?;
         let expires_at = token::time(claims, "exp", Step::S2c)?;

@@ -86,9 +86,10 @@ impl<'a> Proof<'a> {
     pub fn verify(&self, chain: &VerifiedChain, context: &ProofContext<'_>) -> Result<VerifiedProof, Denial> {
         let leaf = chain.leaf();
         let algorithm = self.header.algorithm;
-        let is_allowed = context.holder_algorithms.allow(algorithm) && leaf.holder().fits(algorithm);
+        let key = leaf.holder().key().ok_or_else(|| Step::S7b.deny(Cause::HolderUnknown))?;
+        let is_allowed = context.holder_algorithms.allow(algorithm) && key.fits(algorithm);
         Step::S7a.ensure(is_allowed, Cause::AlgorithmNotAllowed)?;
-        let is_signed = self.jws.verifies(leaf.holder(), context.hot_keys);
+        let is_signed = self.jws.verifies(key, context.hot_keys);
         Step::S7b.ensure(is_signed, Cause::SignatureInvalid)?;
         let json = Json::parse(&self.payload).map_err(|error| Step::S7b.deny(error))?;
         let claims = jws::claims(&json).map_err(|cause| Step::S7b.deny(cause))?;

@@ -132,7 +132,7 @@ pub fn check_revocation(chain: &VerifiedChain, view: &impl RevocationView, skew:
         root_epoch: chain.root_epoch(),
         issued_at: chain.root().issued_at(),
     };
-    let holders = chain.tokens().map(|token| token.holder().thumbprint());
+    let holders = chain.tokens().filter_map(|token| token.holder().thumbprint());
     let tokens = chain.tokens().map(|token| NamedToken {
         id: token.id(),
         span: Some((token.issued_at(), token.expires_at())),

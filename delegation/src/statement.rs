@@ -31,7 +31,7 @@ use std::ops::Deref;
 use crate::anchor::{TrustAnchor, TrustAnchors};
 use crate::denial::Cause;
 use crate::json::{Json, Object};
-use crate::jws::{self, Header, Jws};
+use crate::jws::{self, Header, Jws, TokenType};
 use crate::key::Thumbprint;
 use crate::limits::{EPOCH_LIMIT, Limits};
 use crate::time::UnixTime;
@@ -169,7 +169,12 @@ impl<'a> Statement<'a> {
         let Header { algorithm, key_id } = &self.header;
         let anchor = context
             .anchors
-            .candidates(self.unverified.issuer.as_deref(), *algorithm, key_id.as_deref())
+            .candidates(
+                self.unverified.issuer.as_deref(),
+                TokenType::Delegation,
+                *algorithm,
+                key_id.as_deref(),
+            )
             .map_err(|denial| StatementError::Untrusted(denial.cause))?
             .into_iter()
             .find(|anchor| self.jws.verifies(&anchor.key, None))

@@ -7,7 +7,7 @@ use crate::base64url;
 use crate::capabilities::{self, Capabilities, ONE_ENTRY};
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
-use crate::key::{Algorithm, HotKeys, PublicKey};
+use crate::key::{Algorithm, HotKeys, PublicKey, Thumbprint};
 use crate::limits::{EPOCH_LIMIT, Limits};
 use crate::spiffe;
 use crate::time::UnixTime;
@@ -43,14 +43,15 @@ pub(crate) struct Claims {
     pub(crate) hash: String,
 }
 
-/// The holder of a token (RFC 7800).
-#[derive(Debug, Clone)]
-pub(crate) struct Holder {
-    pub(crate) key: PublicKey,
-    /// `x5t#S256` (RFC 8705, section 3.1): the SHA-256 digest of the holder's certificate for mutual TLS.
-    pub(crate) certificate: Option<[u8; 32]>,
-    /// `spiffe`: the SPIFFE ID in the holder's certificate. Not part of the draft.
-    pub(crate) spiffe_id: Option<Box<str>>,
+/// The holder of a token (`cnf`; RFC 7800). That of a delegation has a key; an access token may name only the key's
+/// thumbprint, a certificate, or nobody.
+#[derive(Debug, Clone, Default)]
+pub struct Holder {
+    key: Option<PublicKey>,
+    /// `jkt` (RFC 9449, section 6.1), if there is no key.
+    thumbprint: Option<Thumbprint>,
+    certificate: Option<[u8; 32]>,
+    spiffe_id: Option<Box<str>>,
 }
 
 /// A derived token's claims, not compared with its parent yet.
@@ -80,19 +81,9 @@ impl VerifiedToken {
         self.claims.expires_at
     }
 
-    /// The holder's key, `cnf.jwk`.
-    pub fn holder(&self) -> &PublicKey {
-        &self.claims.holder.key
-    }
-
-    /// The digest of the holder's certificate, `cnf["x5t#S256"]` (RFC 8705), if the token names one.
-    pub fn holder_certificate(&self) -> Option<&[u8; 32]> {
-        self.claims.holder.certificate.as_ref()
-    }
-
-    /// The holder's SPIFFE ID, `cnf["spiffe"]`, if the token names one. Its syntax has been checked.
-    pub fn holder_spiffe_id(&self) -> Option<&str> {
-        self.claims.holder.spiffe_id.as_deref()
+    /// The token's holder.
+    pub fn holder(&self) -> &Holder {
+        &self.claims.holder
     }
 
     /// The memory of the token, shared or not, in bytes.
@@ -125,10 +116,7 @@ impl Claims {
         if claims.member("par_hash").is_some() {
             return Err(Step::S3d.claim("par_hash", "absent in a root token"));
         }
-        check_not_expired(expires_at, now, Step::S3e)?;
-        check_not_from_future(issued_at, now, limits, Step::S3f)?;
-        check_lifetime(issued_at, expires_at, Step::S3g)?;
-        check_lifetime_limit(issued_at, expires_at, limits)?;
+        check_root_times(issued_at, expires_at, now, limits)?;
         let max_depth = depth(claims, "del_max_depth");
         let max_depth = check_depth_limit(max_depth, limits)?;
         let id = id(claims, Step::S3j)?;
@@ -252,7 +240,7 @@ impl<'a> DerivedClaims<'a> {
     fn check_link(&self, parent: &Claims, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
         let claims = &self.claims;
         let ensure = |step: Step, holds, what| step.ensure(holds, Cause::Linkage(what));
-        let is_by_holder = self.issuer == parent.holder.key.thumbprint().uri();
+        let is_by_holder = parent.holder.key().is_some_and(|key| self.issuer == key.thumbprint().uri());
         let by_holder = "iss is not the thumbprint URI of the parent's holder key";
         ensure(Step::S4c, is_by_holder, by_holder)?;
         let is_next = Some(claims.depth) == parent.depth.checked_add(1);
@@ -275,6 +263,50 @@ impl<'a> DerivedClaims<'a> {
 }
 
 impl Holder {
+    /// The holder's key, `cnf.jwk`.
+    pub fn key(&self) -> Option<&PublicKey> {
+        self.key.as_ref()
+    }
+
+    /// The thumbprint of the holder's key, whether the token has the key or only this.
+    pub fn thumbprint(&self) -> Option<Thumbprint> {
+        self.key.as_ref().map(PublicKey::thumbprint).or(self.thumbprint)
+    }
+
+    /// The SHA-256 digest of the holder's certificate for mutual TLS, `cnf["x5t#S256"]` (RFC 8705, section 3.1).
+    pub fn certificate(&self) -> Option<&[u8; 32]> {
+        self.certificate.as_ref()
+    }
+
+    /// The SPIFFE ID in the holder's certificate, `cnf["spiffe"]`; not part of the draft. Its syntax has been checked.
+    pub fn spiffe_id(&self) -> Option<&str> {
+        self.spiffe_id.as_deref()
+    }
+
+    /// Reads the holder of an access token. A `cnf` that names nobody in a way known here is refused: its bearer must not
+    /// count as the holder.
+    pub(crate) fn confirmed(claims: &Object<'_>, step: Step, hot_keys: Option<&HotKeys>) -> Result<Self, Denial> {
+        let Some(cnf) = claims.member("cnf") else {
+            return Ok(Self::default());
+        };
+        let unknown = || step.claim("cnf", "an object with \"jkt\", \"jwk\" or \"x5t#S256\"");
+        let names = |name| cnf.as_object().is_some_and(|cnf| cnf.member(name).is_some());
+        if names("jwk") {
+            return Self::parse(claims, step, hot_keys);
+        }
+        let text = |name| cnf.as_object().and_then(|cnf| cnf.text(name)).and_then(base64url::decode_array);
+        let read = |name| if names(name) { text(name).map(Some).ok_or_else(unknown) } else { Ok(None) };
+        let holder = Self {
+            thumbprint: read("jkt")?.map(Thumbprint::from_bytes),
+            certificate: read("x5t#S256")?,
+            ..Self::default()
+        };
+        if holder.thumbprint.is_none() && holder.certificate.is_none() {
+            return Err(unknown());
+        }
+        Ok(holder)
+    }
+
     fn parse(claims: &Object<'_>, step: Step, hot_keys: Option<&HotKeys>) -> Result<Self, Denial> {
         let cnf = claims
             .object("cnf")
@@ -306,7 +338,8 @@ impl Holder {
             })
             .transpose()?;
         Ok(Self {
-            key,
+            key: Some(key),
+            thumbprint: None,
             certificate,
             spiffe_id,
         })
@@ -400,6 +433,19 @@ pub(crate) fn audience(claims: &Object<'_>) -> Option<Vec<String>> {
 
 pub(crate) fn check_not_expired(expires_at: UnixTime, now: UnixTime, step: Step) -> Result<(), Denial> {
     step.ensure(expires_at > now, Cause::Expired)
+}
+
+/// Steps 3e to 3h.
+pub(crate) fn check_root_times(
+    issued_at: UnixTime,
+    expires_at: UnixTime,
+    now: UnixTime,
+    limits: &Limits,
+) -> Result<(), Denial> {
+    check_not_expired(expires_at, now, Step::S3e)?;
+    check_not_from_future(issued_at, now, limits, Step::S3f)?;
+    check_lifetime(issued_at, expires_at, Step::S3g)?;
+    check_lifetime_limit(issued_at, expires_at, limits)
 }
 
 fn check_not_from_future(issued_at: UnixTime, now: UnixTime, limits: &Limits, step: Step) -> Result<(), Denial> {

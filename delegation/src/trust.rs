@@ -2,9 +2,11 @@
 //! statements) use this, so that they trust the same issuers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use crate::access_token_settings;
 use crate::anchor::{TrustAnchor, TrustAnchors};
 use crate::findings::Location;
 use crate::key::{Algorithm, Algorithms, JwkSet, KeyType, PublicKey, WellKnown};
@@ -23,6 +25,10 @@ pub struct Entry {
     pub algorithms: Option<Vec<String>>,
     /// Whether the issuer has several principals.
     pub asserts_subjects: bool,
+    /// What the issuer's access tokens grant; if not set, they do not count.
+    pub access_tokens: Option<Box<RawValue>>,
+    /// Whether the issuer signs delegations. Default: unless it has `access_tokens`.
+    pub delegations: Option<bool>,
 }
 
 /// Converts the entries of the field `trust_anchors`: each key becomes an anchor.
@@ -99,6 +105,13 @@ fn read_entry<'f>(place: &Location<'f>, entry: Entry, issuers: &mut BTreeMap<Str
         ));
     }
     let keys = keys(place, &entry);
+    let access_tokens = entry.access_tokens.as_deref();
+    let access_tokens = access_tokens.and_then(|text| access_token_settings::read(&place.field("access_tokens"), text));
+    let delegations = entry.delegations.unwrap_or(entry.access_tokens.is_none());
+    let access_tokens = access_tokens.map(Arc::new);
+    if !delegations && entry.access_tokens.is_none() {
+        place.field("delegations").report("neither delegations nor access tokens of this issuer count; add `access_tokens`");
+    }
     let algorithms = algorithms(&place.field("algorithms"), entry.algorithms);
     check_fit(&keys, &algorithms);
     for key in &keys {
@@ -128,6 +141,8 @@ fn read_entry<'f>(place: &Location<'f>, entry: Entry, issuers: &mut BTreeMap<Str
             key_id: id,
             algorithms: algorithms.clone(),
             asserts_subjects: entry.asserts_subjects,
+            delegations,
+            access_tokens: access_tokens.clone(),
         };
         issuer.add(place, anchor);
     }

@@ -1,13 +1,15 @@
 //! A verified delegation: its grants, its holder, and its principal (draft section 8, step 6).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::capabilities::ConstraintMap;
+use crate::capabilities::ToolGrant;
+use crate::access_token::Users;
 use crate::denial::{Cause, Denial, Step};
-use crate::jws;
+use crate::jws::{self, TokenType};
 use crate::key::Thumbprint;
 use crate::time::UnixTime;
 use crate::token::VerifiedToken;
@@ -35,8 +37,12 @@ pub(crate) struct Origin {
     pub(crate) root_epoch: Option<u64>,
     pub(crate) anchor: Thumbprint,
     pub(crate) asserts_subjects: bool,
+    /// The type of the root.
+    pub(crate) token_type: TokenType,
     /// The `kid` of the root's header.
     pub(crate) key_id: Option<String>,
+    /// Who used the root, if it is an access token.
+    pub(crate) users: Users,
     /// The root's `sub` claim, even if the anchor may not assert it.
     pub(crate) subject_claim: Result<Option<String>, Denial>,
 }
@@ -73,6 +79,35 @@ impl VerifiedChain {
     /// The key of the trust anchor that signed the root.
     pub fn anchor(&self) -> Thumbprint {
         self.origin.anchor
+    }
+
+    /// Who uses the leaf, for shares of limits: its holder, or else the root's client.
+    pub fn user(&self) -> Cow<'_, [u8]> {
+        let holder = self.leaf().holder();
+        match (holder.thumbprint(), holder.certificate(), self.client()) {
+            (Some(thumbprint), ..) => Cow::Owned(thumbprint.as_bytes().to_vec()),
+            (None, Some(certificate), _) => Cow::Borrowed(certificate),
+            (None, None, Some(client)) => Cow::Borrowed(client.as_bytes()),
+            (None, None, None) => Cow::Borrowed(b""),
+        }
+    }
+
+    /// Whether the leaf is an access token that only its holder may use (RFC 9449, section 7.1; RFC 8705, section 3).
+    #[must_use]
+    pub fn is_bound_access_token(&self) -> bool {
+        let holder = self.leaf().holder();
+        let is_bound = holder.thumbprint().is_some() || holder.certificate().is_some();
+        self.derived.is_empty() && self.origin.token_type != TokenType::Delegation && is_bound
+    }
+
+    /// The OAuth client that the root was issued to, if it is an access token that names it (`client_id`).
+    pub fn client(&self) -> Option<&str> {
+        self.origin.users.client.as_deref()
+    }
+
+    /// The actors of the root, if it is an access token that names them (`act`), the present one first.
+    pub fn actors(&self) -> &[String] {
+        &self.origin.users.actors
     }
 
     /// Whether that anchor has several principals.
@@ -127,13 +162,16 @@ impl VerifiedChain {
     pub fn bytes(&self) -> usize {
         let Principal { issuer, subject } = self.principal();
         let claimed = self.origin.subject_claim.as_ref().ok().and_then(Option::as_ref);
-        let texts = [Some(issuer), subject.as_ref(), claimed, self.origin.key_id.as_ref()];
+        let Users { client, actors } = &self.origin.users;
+        let texts = [Some(issuer), subject.as_ref(), claimed, self.origin.key_id.as_ref(), client.as_ref()];
+        let actors = actors.iter().map(|actor| size_of::<String>().saturating_add(actor.capacity()));
         let fixed = size_of::<Self>()
             .saturating_add(size_of::<Origin>())
             .saturating_add(ALLOCATOR_BYTES);
         self.tokens()
             .map(VerifiedToken::bytes)
             .chain(texts.into_iter().flatten().map(String::capacity))
+            .chain(actors)
             .chain([fixed])
             .fold(0, usize::saturating_add)
     }
@@ -170,7 +208,7 @@ impl VerifiedChain {
             .map_err(|cause| Step::S6b.deny(cause))
     }
 
-    fn constraints(&self, tool: &str) -> Result<&ConstraintMap, Denial> {
+    fn constraints(&self, tool: &str) -> Result<&ToolGrant, Denial> {
         let capabilities = self
             .leaf()
             .capabilities()

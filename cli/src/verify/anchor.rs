@@ -26,6 +26,8 @@ pub(super) fn anchors(
         key_id: id,
         algorithms: algorithms.clone(),
         asserts_subjects: false,
+        delegations: true,
+        access_tokens: None,
     });
     Ok(anchors.collect())
 }

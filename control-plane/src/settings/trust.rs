@@ -34,6 +34,13 @@ pub struct TrustAnchorSettings {
     /// Whether `sub` names the principal.
     #[serde(default)]
     pub asserts_subjects: bool,
+    /// What the issuer's JWT access tokens grant.
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(extend("type" = "object"))]
+    pub access_tokens: Option<Box<RawValue>>,
+    /// Whether the issuer signs delegations. Default: unless it has `access_tokens`.
+    #[serde(default)]
+    pub delegations: Option<bool>,
 }
 
 /// The anchors of the entries.
@@ -57,6 +64,8 @@ fn trust(entries: &[TrustAnchorSettings]) -> (TrustAnchors, Findings) {
         jwks: entry.jwks.clone(),
         algorithms: entry.algorithms.clone(),
         asserts_subjects: entry.asserts_subjects,
+        access_tokens: entry.access_tokens.clone(),
+        delegations: entry.delegations,
     });
     let findings = RefCell::default();
     let anchors = trust::trust(&Location::root(&findings).field("trust_anchors"), entries.collect());

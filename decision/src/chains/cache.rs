@@ -188,7 +188,7 @@ impl ChainCache {
     pub fn prepare(&self, chain: VerifiedChain, now: UnixTime) -> Rc<CachedChain> {
         Rc::new(CachedChain {
             digest: chain.digest(),
-            sharers: Sharers::new(&self.secret, chain.principal(), &chain.leaf().holder().thumbprint()),
+            sharers: Sharers::new(&self.secret, chain.principal(), &chain.user()),
             chain,
             unrevoked_at: Cell::new(None),
             reported: Cell::new(Reported::Not),

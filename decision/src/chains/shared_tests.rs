@@ -24,6 +24,8 @@ fn anchor() -> TrustAnchor {
         key_id: None,
         algorithms: Algorithms::default(),
         asserts_subjects: true,
+        delegations: true,
+        access_tokens: None,
     }
 }
 

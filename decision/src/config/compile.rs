@@ -134,6 +134,8 @@ fn trust_anchors(at: &Location<'_>, entries: &[file::TrustAnchor]) -> TrustAncho
         jwks: entry.jwks.clone(),
         algorithms: entry.algorithms.clone(),
         asserts_subjects: entry.asserts_subjects,
+        access_tokens: entry.access_tokens.clone(),
+        delegations: entry.delegations,
     });
     trust::trust(at, entries.collect())
 }

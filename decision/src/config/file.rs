@@ -111,6 +111,11 @@ pub(super) struct TrustAnchor {
     /// Whether `sub` names the principal. Equal in all entries of an issuer.
     #[serde(default)]
     pub(super) asserts_subjects: bool,
+    /// What the issuer's JWT access tokens grant. Default: they do not count.
+    #[cfg_attr(feature = "tools", schemars(extend("type" = "object")))]
+    pub(super) access_tokens: Option<Box<RawValue>>,
+    /// Whether the issuer signs delegations. Default: unless it has `access_tokens`.
+    pub(super) delegations: Option<bool>,
 }
 
 #[derive(Debug, serde::Deserialize)]

@@ -80,8 +80,11 @@ impl<'r> Attempt<'_, 'r> {
                 self.check_certificate(leaf, &certificate, world)?;
                 Agent::Certificate(certificate)
             }
-            None if proof.is_some() => Agent::Key(leaf.holder().thumbprint()),
-            None => Agent::Bearer,
+            None => match leaf.holder().thumbprint() {
+                Some(key) if proof.is_some() => Agent::Key(key),
+                Some(_) | None if chain.chain.is_bound_access_token() => return Err(Reason::ProofMissing.into()),
+                Some(_) | None => Agent::Bearer,
+            },
         };
         // The signer of a proof requested what the proof says. Whether that is this request is not known yet.
         if proof.is_none() {
@@ -264,7 +267,7 @@ impl<'r> Attempt<'_, 'r> {
         certificate: &[u8; 32],
         world: &impl World,
     ) -> Result<(), Denial> {
-        let (digest, spiffe_id) = (leaf.holder_certificate(), leaf.holder_spiffe_id());
+        let (digest, spiffe_id) = (leaf.holder().certificate(), leaf.holder().spiffe_id());
         let is_named = digest.is_some() || (spiffe_id.is_some() && self.requirement.peer_validated);
         let is_the_one = digest.is_none_or(|digest| digest == certificate)
             && spiffe_id.is_none_or(|id| world.client_uri().is_some_and(|uri| uri == id.as_bytes()));
@@ -307,7 +310,7 @@ impl<'r> Attempt<'_, 'r> {
         now: UnixTime,
         world: &mut impl World,
     ) -> Result<(), Denial> {
-        let holder = cached.chain.leaf().holder().thumbprint();
+        let holder = cached.chain.leaf().holder().thumbprint().ok_or(Reason::ProofSignatureInvalid)?;
         let used = UsedProof {
             holder: &holder,
             id: proof.id(),

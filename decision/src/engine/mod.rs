@@ -229,7 +229,7 @@ impl Held {
     /// The key that signed its proof, and the proof's id, if there is one.
     pub fn proof(&self) -> Option<(Thumbprint, &str)> {
         let Established { chain, proof, .. } = &self.established;
-        let holder = chain.chain.leaf().holder().thumbprint();
+        let holder = chain.chain.leaf().holder().thumbprint()?;
         proof.as_ref().map(|proof| (holder, proof.id()))
     }
 }

@@ -17,7 +17,7 @@ fn a_valid_root_and_a_valid_derived_token_verify() {
         chain.tokens().map(|token| token.id()).collect::<Vec<_>>(),
         ["root", "child"]
     );
-    assert_eq!(chain.leaf().holder(), &bob().public());
+    assert_eq!(chain.leaf().holder().key(), Some(&bob().public()));
     assert_eq!(chain.expires_at(), UnixTime(NOW + 1800));
     assert_eq!(verify(&[&root]).unwrap().leaf().id(), "root", "a prefix is a chain");
 }
@@ -90,6 +90,8 @@ fn an_anchor_may_allow_the_older_name_of_its_algorithm() {
         key_id: None,
         algorithms: Algorithms::new([Algorithm::Ed25519, Algorithm::EdDsa]),
         asserts_subjects: false,
+        delegations: true,
+        access_tokens: None,
     }]);
     let limits = Limits::default();
     let context = VerificationContext {
@@ -514,6 +516,8 @@ fn a_subject_counts_only_where_the_anchor_asserts_it() {
         key_id: None,
         algorithms: Algorithms::default(),
         asserts_subjects: false,
+        delegations: true,
+        access_tokens: None,
     }]);
     let limits = Limits::default();
     let context = VerificationContext {

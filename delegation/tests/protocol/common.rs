@@ -138,6 +138,8 @@ pub(crate) fn anchors() -> TrustAnchors {
         key_id: None,
         algorithms: Algorithms::default(),
         asserts_subjects: true,
+        delegations: true,
+        access_tokens: None,
     }])
 }
 

@@ -420,6 +420,8 @@ fn an_anchor(key: PublicKey) -> TrustAnchor {
         key_id: None,
         algorithms: Algorithms::default(),
         asserts_subjects: true,
+        delegations: true,
+        access_tokens: None,
     }
 }
 

@@ -159,6 +159,8 @@ fn device(key: PublicKey, algorithms: Algorithms) -> TrustAnchor {
         key_id: None,
         algorithms,
         asserts_subjects: false,
+        delegations: true,
+        access_tokens: None,
     }
 }
 

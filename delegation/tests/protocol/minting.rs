@@ -47,9 +47,9 @@ fn a_minted_chain_verifies_and_its_proof_does() {
         (chain.principal().subject.as_deref(), chain.root_epoch()),
         (Some("ada"), Some(41))
     );
-    assert_eq!(chain.leaf().holder_certificate(), Some(&[5; 32]));
+    assert_eq!(chain.leaf().holder().certificate(), Some(&[5; 32]));
     assert_eq!(
-        chain.leaf().holder_spiffe_id(),
+        chain.leaf().holder().spiffe_id(),
         Some("spiffe://mesh.example/ns/pay/sa/agent")
     );
     let args = arguments(r#"{"account":"a1","amount":7}"#);

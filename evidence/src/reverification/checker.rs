@@ -419,6 +419,8 @@ mod tests {
             key_id: None,
             algorithms: Algorithms::default(),
             asserts_subjects: true,
+            delegations: true,
+            access_tokens: None,
         }])
     }
 

@@ -313,6 +313,8 @@ mod tests {
             key_id: None,
             algorithms: Algorithms::default(),
             asserts_subjects: true,
+            delegations: true,
+            access_tokens: None,
         }]);
         let limits = &Limits::default();
         let context = VerificationContext {
@@ -374,7 +376,7 @@ mod tests {
                 let chain = verify(&mint, delegation.chain.as_deref().unwrap()).unwrap();
                 let parts = delegation.proof.unwrap();
                 let key = SigningKey::from_jwk_text(parts.key.get().as_bytes()).unwrap();
-                assert_eq!(key.public() == *chain.leaf().holder(), is_holder);
+                assert_eq!(Some(&key.public()) == chain.leaf().holder().key(), is_holder);
                 assert_eq!(parts.id, chain.leaf().id());
             }
         }
