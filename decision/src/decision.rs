@@ -320,7 +320,9 @@ impl Reason {
             | Cause::Key(_)
             | Cause::Constraint(_) => either(Self::DelegationMalformed, Self::ProofMalformed),
             Cause::AlgorithmNotAllowed => either(Self::AlgorithmNotAllowed, Self::ProofAlgorithmNotAllowed),
-            Cause::SignatureInvalid | Cause::HolderUnknown => either(Self::SignatureInvalid, Self::ProofSignatureInvalid),
+            Cause::SignatureInvalid | Cause::HolderUnknown => {
+                either(Self::SignatureInvalid, Self::ProofSignatureInvalid)
+            }
             Cause::IssuerUnknown => Self::IssuerUnknown,
             Cause::KeyUnknown | Cause::KeyNotNamed { .. } => Self::KeyUnknown,
             Cause::Expired => either(Self::Expired, Self::ProofOutsideWindow),

@@ -256,7 +256,7 @@ mod tests {
         assert_ne!(of(Some("ada"), 1).holder, of(Some("ada"), 2).holder);
         assert_ne!(of(Some("ada"), 1).principal, of(Some("bob"), 1).principal);
         assert_ne!(of(None, 1).principal, of(Some(""), 1).principal);
-        let elsewhere = Sharers::new(&[4; 16], &principal(None), &holder(1));
+        let elsewhere = Sharers::new(&[4; 16], &principal(None), holder(1).as_bytes());
         assert_ne!(of(None, 1).principal, elsewhere.principal, "another VM");
     }
 }

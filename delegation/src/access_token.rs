@@ -102,7 +102,9 @@ impl AccessTokens {
             None if !is_typed => hash.clone(),
             _ => token::id(claims, Step::S3j)?,
         };
-        let client = ["client_id", "azp", "cid"].into_iter().find_map(|name| claims.text(name));
+        let client = ["client_id", "azp", "cid"]
+            .into_iter()
+            .find_map(|name| claims.text(name));
         if is_typed && (claims.text("client_id").is_none() || claims.text("sub").is_none()) {
             return Err(Step::S3b.claim("client_id", "a string, as sub is (RFC 9068, section 2.2)"));
         }
@@ -149,7 +151,11 @@ impl AccessTokens {
         let mut scopes: Vec<&str> = match claims.member(name) {
             None => Vec::new(),
             Some(Json::String(names)) => names.split(' ').filter(|name| !name.is_empty()).collect(),
-            Some(Json::Array(names)) => names.iter().map(Json::as_str).collect::<Option<_>>().ok_or_else(wrong)?,
+            Some(Json::Array(names)) => names
+                .iter()
+                .map(Json::as_str)
+                .collect::<Option<_>>()
+                .ok_or_else(wrong)?,
             Some(_) => return Err(wrong()),
         };
         scopes.sort_unstable();
@@ -169,7 +175,9 @@ fn check_is_no_other_token(claims: &Object<'_>) -> Result<(), Denial> {
     }
     let is_one_of = |claim: &str, names: &[&str]| match claims.member(claim) {
         None => true,
-        Some(json) => json.as_str().is_some_and(|found| names.iter().any(|name| found.eq_ignore_ascii_case(name))),
+        Some(json) => json
+            .as_str()
+            .is_some_and(|found| names.iter().any(|name| found.eq_ignore_ascii_case(name))),
     };
     if !is_one_of("typ", &["Bearer", "DPoP"]) {
         return no_access_token("typ");
@@ -186,8 +194,17 @@ fn actors(claims: &Object<'_>) -> Result<Vec<String>, Denial> {
     let mut next = claims.member("act");
     while let Some(json) = next {
         let wrong = || Step::S3b.claim("act", "an object with a string \"sub\", nested at most 8 times");
-        let actor = json.as_object().filter(|_| actors.len() < MAX_ACTORS).ok_or_else(wrong)?;
-        actors.push(actor.text("sub").filter(|name| !name.is_empty()).ok_or_else(wrong)?.to_owned());
+        let actor = json
+            .as_object()
+            .filter(|_| actors.len() < MAX_ACTORS)
+            .ok_or_else(wrong)?;
+        actors.push(
+            actor
+                .text("sub")
+                .filter(|name| !name.is_empty())
+                .ok_or_else(wrong)?
+                .to_owned(),
+        );
         next = actor.member("act");
     }
     Ok(actors)

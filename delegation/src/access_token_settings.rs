@@ -15,7 +15,17 @@ use crate::json::{Json, Object};
 pub(crate) fn read(place: &Location<'_>, text: &RawValue) -> Option<AccessTokens> {
     let json = place.take(Json::parse(text.get().as_bytes()))?;
     let settings = object(place, &json)?;
-    only(place, settings, &["typ", "scope_claim", "scopes", "authorization_details", "delegation_depth"]);
+    only(
+        place,
+        settings,
+        &[
+            "typ",
+            "scope_claim",
+            "scopes",
+            "authorization_details",
+            "delegation_depth",
+        ],
+    );
     let tokens = AccessTokens {
         untyped: match named(place, settings, "typ", &["at+jwt", "JWT"]) {
             Some(name) => name == "JWT",
@@ -24,9 +34,7 @@ pub(crate) fn read(place: &Location<'_>, text: &RawValue) -> Option<AccessTokens
         scope_claim: named(place, settings, "scope_claim", &ScopeClaim::ALL.map(ScopeClaim::name))
             .and_then(|name| ScopeClaim::ALL.into_iter().find(|claim| claim.name() == name))
             .unwrap_or_default(),
-        scopes: members(place, settings, "scopes", MAX_SCOPES, |place, json| {
-            tools(place, json)
-        }),
+        scopes: members(place, settings, "scopes", MAX_SCOPES, |place, json| tools(place, json)),
         details: DetailTypes::new(members(
             place,
             settings,
@@ -37,7 +45,8 @@ pub(crate) fn read(place: &Location<'_>, text: &RawValue) -> Option<AccessTokens
         delegation_depth: depth(place, settings),
     };
     if settings.member("scopes").is_none() && settings.member("authorization_details").is_none() {
-        place.note("neither `scopes` nor `authorization_details`: only entries of type `attenuating_agent_token` grant");
+        place
+            .note("neither `scopes` nor `authorization_details`: only entries of type `attenuating_agent_token` grant");
     }
     Some(tokens)
 }
@@ -74,12 +83,17 @@ fn detail_type(place: &Location<'_>, json: &Json<'_>) -> Option<DetailType> {
             Vec::new()
         }
     };
-    let pointers = requires.iter().map(|(pointer, _)| &**pointer).chain(ignored.iter().copied());
+    let pointers = requires
+        .iter()
+        .map(|(pointer, _)| &**pointer)
+        .chain(ignored.iter().copied());
     for pointer in pointers.filter(|pointer| !pointer.starts_with('/')) {
         place.report(format!("`{pointer}` is no JSON pointer (RFC 6901); it starts with `/`"));
     }
     let built = DetailType::new(tools, requires, &ignored);
-    place.field("tools").take(built.map_err(|denial| denial.cause.to_string()))
+    place
+        .field("tools")
+        .take(built.map_err(|denial| denial.cause.to_string()))
 }
 
 fn depth(place: &Location<'_>, settings: &Object<'_>) -> u32 {
@@ -89,7 +103,9 @@ fn depth(place: &Location<'_>, settings: &Object<'_>) -> u32 {
     let depth = json.as_integer().and_then(|depth| u32::try_from(depth).ok());
     let depth = depth.filter(|depth| *depth <= MAX_DEPTH);
     depth.unwrap_or_else(|| {
-        place.field("delegation_depth").report(format!("a number from 0 to {MAX_DEPTH} is needed"));
+        place
+            .field("delegation_depth")
+            .report(format!("a number from 0 to {MAX_DEPTH} is needed"));
         0
     })
 }
@@ -110,7 +126,9 @@ fn members<'f, V>(
     if !place.at_most(most, &all) {
         return ByName::default();
     }
-    let read = all.into_iter().filter_map(|(name, json)| Some((name.into(), read(&place.field(name), json)?)));
+    let read = all
+        .into_iter()
+        .filter_map(|(name, json)| Some((name.into(), read(&place.field(name), json)?)));
     read.collect()
 }
 
@@ -118,7 +136,9 @@ fn named<'s>(place: &Location<'_>, settings: &'s Object<'_>, name: &str, known: 
     let json = settings.member(name)?;
     let found = json.as_str().filter(|found| known.contains(found));
     if found.is_none() {
-        place.field(name).report(format!("one of {} is needed", known.join(", ")));
+        place
+            .field(name)
+            .report(format!("one of {} is needed", known.join(", ")));
     }
     found
 }

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::access_token::AccessTokens;
 use crate::denial::{Cause, Denial, Step};
 use crate::jws::TokenType;
-use crate::key::{Algorithm, Algorithms, PublicKey};
+use crate::key::{Algorithm, Algorithms, KeyType, PublicKey};
 use crate::sort::sort;
 use crate::token;
 
@@ -62,9 +62,10 @@ impl TrustAnchor {
     fn accepts(&self, token_type: TokenType) -> bool {
         match token_type {
             TokenType::Delegation => self.delegations,
-            TokenType::AccessToken | TokenType::Untyped => {
-                self.access_tokens.as_ref().is_some_and(|tokens| tokens.accept(token_type))
-            }
+            TokenType::AccessToken | TokenType::Untyped => self
+                .access_tokens
+                .as_ref()
+                .is_some_and(|tokens| tokens.accept(token_type)),
         }
     }
 
@@ -115,7 +116,9 @@ impl TrustAnchors {
                 Step::S3k.deny(Cause::IssuerUnknown)
             });
         }
-        candidates.retain(|anchor| anchor.allows(algorithm));
+        let is_for_access_tokens = algorithm.key_type() == KeyType::Rsa;
+        let fits = token_type != TokenType::Delegation || !is_for_access_tokens;
+        candidates.retain(|anchor| fits && anchor.allows(algorithm));
         if candidates.is_empty() {
             return Err(Step::S3a.deny(Cause::AlgorithmNotAllowed));
         }

@@ -62,8 +62,14 @@ impl DetailType {
         ignored: &[&str],
     ) -> Result<Self, Denial> {
         let template = Json::Object(tools.clone());
-        let text = Value::from_json(&template).map_err(|error| Step::S3n.deny(error))?.canonical();
-        let mut known: BTreeSet<Box<str>> = ignored.iter().chain(&["/type"]).map(|pointer| (*pointer).into()).collect();
+        let text = Value::from_json(&template)
+            .map_err(|error| Step::S3n.deny(error))?
+            .canonical();
+        let mut known: BTreeSet<Box<str>> = ignored
+            .iter()
+            .chain(&["/type"])
+            .map(|pointer| (*pointer).into())
+            .collect();
         known.extend(requires.iter().map(|(pointer, _)| pointer.clone()));
         collect_pointers(&template, &mut known);
         Ok(Self {
@@ -86,7 +92,9 @@ impl DetailType {
         let Some(filled) = filled(&template, entry) else {
             return Ok(None);
         };
-        let tools = filled.as_object().ok_or_else(|| Step::S3n.malformed("a template is an object"))?;
+        let tools = filled
+            .as_object()
+            .ok_or_else(|| Step::S3n.malformed("a template is an object"))?;
         Capabilities::parse(tools, Step::S3m, Step::S3n).map(Some)
     }
 
@@ -106,7 +114,9 @@ fn filled<'a>(template: &Json<'a>, entry: &'a Object<'a>) -> Option<Json<'a>> {
             Some(Reference::Value(pointer)) => at(entry, pointer)?.clone(),
             Some(Reference::Number(pointer)) => Json::Number(Number::parse(at(entry, pointer)?.as_str()?)?),
             None => {
-                let members = object.iter().map(|(name, json)| Some((name.to_owned(), filled(json, entry)?)));
+                let members = object
+                    .iter()
+                    .map(|(name, json)| Some((name.to_owned(), filled(json, entry)?)));
                 Json::Object(members.collect::<Option<Object<'_>>>()?)
             }
         },

@@ -402,6 +402,10 @@ impl<'a> Token<'a> {
     fn is_signed_by(&self, key: &PublicKey, hot_keys: Option<&HotKeys>) -> bool {
         match key.key_type() {
             KeyType::Ed25519 => self.jws.verifies(key, hot_keys),
+            KeyType::Rsa => {
+                let algorithm = self.header.as_ref().map(|(header, _)| header.algorithm);
+                algorithm.is_ok_and(|algorithm| self.jws.verifies_by(key, algorithm))
+            }
             KeyType::P256 | KeyType::Secp256k1 => {
                 base64url::decode_array(&self.names().0).is_some_and(|hash| self.jws.verifies_hash_with(key, &hash))
             }
@@ -465,7 +469,10 @@ impl<'a> Token<'a> {
             Some(access_tokens) if token_type != TokenType::Delegation => {
                 access_tokens.read(token_type, object, hash, now, limits, hot_keys)?
             }
-            _ => (Claims::parse_root(object, hash, now, limits, hot_keys)?, Users::default()),
+            _ => (
+                Claims::parse_root(object, hash, now, limits, hot_keys)?,
+                Users::default(),
+            ),
         };
         Step::S3k.ensure(token::issuer(object)? == anchor.issuer, Cause::IssuerUnknown)?;
         let subject_claim = token::subject(object);
@@ -499,7 +506,10 @@ impl<'a> Token<'a> {
         context: &VerificationContext<'_>,
     ) -> Result<VerifiedToken, Denial> {
         let header = self.header(Step::S4a)?;
-        let key = parent.holder.key().ok_or_else(|| Step::S4b.deny(Cause::HolderUnknown))?;
+        let key = parent
+            .holder
+            .key()
+            .ok_or_else(|| Step::S4b.deny(Cause::HolderUnknown))?;
         Step::S4a.ensure(key.fits(header.algorithm), Cause::AlgorithmNotAllowed)?;
         let is_answered_for = match signatures {
             Signatures::Vouched { tokens, .. } if place < *tokens => true,

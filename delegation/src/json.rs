@@ -159,7 +159,10 @@ impl<'a> FromIterator<(String, Json<'a>)> for Object<'a> {
     /// The names must differ.
     fn from_iter<I: IntoIterator<Item = (String, Json<'a>)>>(members: I) -> Self {
         Self {
-            members: members.into_iter().map(|(name, json)| (Cow::Owned(name), json)).collect(),
+            members: members
+                .into_iter()
+                .map(|(name, json)| (Cow::Owned(name), json))
+                .collect(),
         }
     }
 }

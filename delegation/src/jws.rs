@@ -123,9 +123,7 @@ impl<'a> Jws<'a> {
 
     /// Reads the protected header of a token that may begin a chain: a delegation or an access token.
     pub(crate) fn header_of_token(&self) -> Result<(Header, TokenType), Cause> {
-        self.read_header(|header| {
-            TokenType::of(header.text("typ")).ok_or(Cause::WrongType { expected: token::TYP })
-        })
+        self.read_header(|header| TokenType::of(header.text("typ")).ok_or(Cause::WrongType { expected: token::TYP }))
     }
 
     /// Reads the protected header of a DPoP proof, and the public key in it (RFC 9449, section 4.2).
@@ -145,7 +143,8 @@ impl<'a> Jws<'a> {
     }
 
     fn header_of(&self, typ: Option<&'static str>) -> Result<Header, Cause> {
-        self.read_header(|header| check_type(header, typ)).map(|(header, ())| header)
+        self.read_header(|header| check_type(header, typ))
+            .map(|(header, ())| header)
     }
 
     /// Reads the protected header, and what else `read` takes from it.
@@ -208,6 +207,14 @@ impl<'a> Jws<'a> {
         #[cfg(test)]
         checks::count();
         base64url::decode(self.signature).is_some_and(|signature| key.verifies_sha256(hash, &signature))
+    }
+
+    /// Whether `key` made the signature by this algorithm.
+    pub(crate) fn verifies_by(&self, key: &PublicKey, algorithm: Algorithm) -> bool {
+        #[cfg(test)]
+        checks::count();
+        let message = self.signing_input.as_bytes();
+        base64url::decode(self.signature).is_some_and(|signature| key.verifies_by(algorithm, message, &signature))
     }
 
     /// Adds the signature to the batch. False if it is not even a well-formed signature.

@@ -87,7 +87,8 @@ impl PresentedChain {
             let issuer = token::issuer(claims)?;
             let subject = token::subject(claims)?;
             let root_epoch = token::epoch(claims)?;
-            let candidates = anchors.candidates(Some(issuer), token_type, header.algorithm, header.key_id.as_deref())?;
+            let candidates =
+                anchors.candidates(Some(issuer), token_type, header.algorithm, header.key_id.as_deref())?;
             let asserts_subjects = candidates.iter().any(|anchor| anchor.asserts_subjects);
             let of_anchors = candidates.iter().map(|anchor| anchor.key.thumbprint());
             Ok(Self {

@@ -86,7 +86,10 @@ impl<'a> Proof<'a> {
     pub fn verify(&self, chain: &VerifiedChain, context: &ProofContext<'_>) -> Result<VerifiedProof, Denial> {
         let leaf = chain.leaf();
         let algorithm = self.header.algorithm;
-        let key = leaf.holder().key().ok_or_else(|| Step::S7b.deny(Cause::HolderUnknown))?;
+        let key = leaf
+            .holder()
+            .key()
+            .ok_or_else(|| Step::S7b.deny(Cause::HolderUnknown))?;
         let is_allowed = context.holder_algorithms.allow(algorithm) && key.fits(algorithm);
         Step::S7a.ensure(is_allowed, Cause::AlgorithmNotAllowed)?;
         let is_signed = self.jws.verifies(key, context.hot_keys);

@@ -240,7 +240,10 @@ impl<'a> DerivedClaims<'a> {
     fn check_link(&self, parent: &Claims, now: UnixTime, limits: &Limits) -> Result<(), Denial> {
         let claims = &self.claims;
         let ensure = |step: Step, holds, what| step.ensure(holds, Cause::Linkage(what));
-        let is_by_holder = parent.holder.key().is_some_and(|key| self.issuer == key.thumbprint().uri());
+        let is_by_holder = parent
+            .holder
+            .key()
+            .is_some_and(|key| self.issuer == key.thumbprint().uri());
         let by_holder = "iss is not the thumbprint URI of the parent's holder key";
         ensure(Step::S4c, is_by_holder, by_holder)?;
         let is_next = Some(claims.depth) == parent.depth.checked_add(1);
@@ -294,8 +297,18 @@ impl Holder {
         if names("jwk") {
             return Self::parse(claims, step, hot_keys);
         }
-        let text = |name| cnf.as_object().and_then(|cnf| cnf.text(name)).and_then(base64url::decode_array);
-        let read = |name| if names(name) { text(name).map(Some).ok_or_else(unknown) } else { Ok(None) };
+        let text = |name| {
+            cnf.as_object()
+                .and_then(|cnf| cnf.text(name))
+                .and_then(base64url::decode_array)
+        };
+        let read = |name| {
+            if names(name) {
+                text(name).map(Some).ok_or_else(unknown)
+            } else {
+                Ok(None)
+            }
+        };
         let holder = Self {
             thumbprint: read("jkt")?.map(Thumbprint::from_bytes),
             certificate: read("x5t#S256")?,

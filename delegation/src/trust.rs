@@ -9,7 +9,8 @@ use serde_json::value::RawValue;
 use crate::access_token_settings;
 use crate::anchor::{TrustAnchor, TrustAnchors};
 use crate::findings::Location;
-use crate::key::{Algorithm, Algorithms, JwkSet, KeyType, PublicKey, WellKnown};
+use crate::json::Json;
+use crate::key::{Algorithm, Algorithms, JwkSet, KeyError, KeyType, PublicKey, WellKnown};
 use crate::token::has_scheme;
 
 /// One entry of a list of trust anchors, as configured.
@@ -51,8 +52,8 @@ pub fn trust(place: &Location<'_>, entries: Vec<Entry>) -> TrustAnchors {
     TrustAnchors::new(anchors.into_iter().map(|(_, anchor)| anchor))
 }
 
-/// Reads a list of algorithms. Default: Ed25519.
-pub fn algorithms(place: &Location<'_>, names: Option<Vec<String>>) -> Algorithms {
+/// Reads a list of algorithms, each one of `known`. Default: Ed25519.
+pub fn algorithms(place: &Location<'_>, names: Option<Vec<String>>, known: &[Algorithm]) -> Algorithms {
     let Some(names) = names else {
         return Algorithms::default();
     };
@@ -62,13 +63,14 @@ pub fn algorithms(place: &Location<'_>, names: Option<Vec<String>>) -> Algorithm
     let mut compiled: Vec<Algorithm> = Vec::new();
     for (index, name) in names.iter().enumerate() {
         let place = place.element(index);
-        match Algorithm::from_name(name) {
+        match Algorithm::from_name(name).filter(|algorithm| known.contains(algorithm)) {
             Some(algorithm) if compiled.contains(&algorithm) => {
                 place.report(format!("`{name}` is listed twice; remove one"));
             }
             Some(algorithm) => compiled.push(algorithm),
             None => {
-                let known = Algorithm::ALL.map(Algorithm::name).join(", ");
+                let known: Vec<_> = known.iter().map(|algorithm| algorithm.name()).collect();
+                let known = known.join(", ");
                 place.report(format!("`{name}` is not supported; write one of: {known}"));
             }
         }
@@ -110,9 +112,15 @@ fn read_entry<'f>(place: &Location<'f>, entry: Entry, issuers: &mut BTreeMap<Str
     let delegations = entry.delegations.unwrap_or(entry.access_tokens.is_none());
     let access_tokens = access_tokens.map(Arc::new);
     if !delegations && entry.access_tokens.is_none() {
-        place.field("delegations").report("neither delegations nor access tokens of this issuer count; add `access_tokens`");
+        place
+            .field("delegations")
+            .report("neither delegations nor access tokens of this issuer count; add `access_tokens`");
     }
-    let algorithms = algorithms(&place.field("algorithms"), entry.algorithms);
+    let known = match entry.access_tokens {
+        Some(_) => &Algorithm::OF_ACCESS_TOKENS[..],
+        None => &Algorithm::ALL[..],
+    };
+    let algorithms = algorithms(&place.field("algorithms"), entry.algorithms, known);
     check_fit(&keys, &algorithms);
     for key in &keys {
         key.judge();
@@ -155,8 +163,10 @@ fn keys<'f>(place: &Location<'f>, entry: &Entry) -> Vec<Key<'f>> {
         return did_key(place, entry).into_iter().collect();
     }
     match (&entry.jwk, &entry.jwks) {
-        (Some(jwk), None) => jwk_alone(place, jwk).into_iter().collect(),
-        (None, Some(jwks)) => jwk_set(&place.field("jwks"), jwks),
+        (Some(jwk), None) => jwk_alone(place, jwk, entry.access_tokens.is_some())
+            .into_iter()
+            .collect(),
+        (None, Some(jwks)) => jwk_set(&place.field("jwks"), jwks, entry.access_tokens.is_some()),
         (None, None) => {
             place.report(
                 "no key; add `jwk`, or `jwks` if the issuer has a JWK set (only a did:key issuer needs neither)",
@@ -171,8 +181,13 @@ fn keys<'f>(place: &Location<'f>, entry: &Entry) -> Vec<Key<'f>> {
 }
 
 #[inline(never)]
-fn jwk_set<'f>(place: &Location<'f>, jwks: &RawValue) -> Vec<Key<'f>> {
-    let Some(set) = place.take(JwkSet::parse(jwks.get().as_bytes())) else {
+fn jwk_set<'f>(place: &Location<'f>, jwks: &RawValue, is_of_access_tokens: bool) -> Vec<Key<'f>> {
+    let text = jwks.get().as_bytes();
+    let set = match is_of_access_tokens {
+        true => JwkSet::parse_of_issuer(text),
+        false => JwkSet::parse(text),
+    };
+    let Some(set) = place.take(set) else {
         return Vec::new();
     };
     let keys = place.field("keys");
@@ -286,7 +301,7 @@ fn did_key<'f>(place: &Location<'f>, entry: &Entry) -> Option<Key<'f>> {
         key: place.field("issuer").take(in_name)?,
     };
     if let Some(jwk) = &entry.jwk {
-        let jwk = jwk_alone(place, jwk)?;
+        let jwk = jwk_alone(place, jwk, false)?;
         if jwk.key != key.key {
             jwk.place.report(format!(
                 "not the key in the issuer's name, but that of {}; leave `jwk` out",
@@ -299,9 +314,13 @@ fn did_key<'f>(place: &Location<'f>, entry: &Entry) -> Option<Key<'f>> {
 }
 
 /// A single key. Its `kid` is ignored, because there is nothing to select.
-fn jwk_alone<'f>(entry: &Location<'f>, jwk: &RawValue) -> Option<Key<'f>> {
+fn jwk_alone<'f>(entry: &Location<'f>, jwk: &RawValue, is_of_access_tokens: bool) -> Option<Key<'f>> {
     let place = entry.field("jwk");
-    let key = place.take(PublicKey::from_jwk_text(jwk.get().as_bytes()))?;
+    let json = place.take(Json::parse(jwk.get().as_bytes()).map_err(KeyError::from))?;
+    let key = place.take(match is_of_access_tokens {
+        true => PublicKey::from_issuer_jwk(&json),
+        false => PublicKey::from_jwk(&json),
+    })?;
     Some(Key { place, id: None, key })
 }
 
@@ -329,6 +348,7 @@ fn needed(keys: &[Key<'_>], listed: &Algorithms) -> String {
     let is_there = |kind: &KeyType| keys.iter().any(|key| key.key.key_type() == *kind);
     let names: Vec<_> = KeyType::ALL
         .into_iter()
+        .chain([KeyType::Rsa])
         .filter(is_there)
         .flat_map(|kind| {
             let mut fitting: Vec<_> = listed.iter().filter(|algorithm| algorithm.key_type() == kind).collect();

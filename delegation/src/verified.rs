@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::capabilities::ToolGrant;
 use crate::access_token::Users;
+use crate::capabilities::ToolGrant;
 use crate::denial::{Cause, Denial, Step};
 use crate::jws::{self, TokenType};
 use crate::key::Thumbprint;
@@ -163,8 +163,16 @@ impl VerifiedChain {
         let Principal { issuer, subject } = self.principal();
         let claimed = self.origin.subject_claim.as_ref().ok().and_then(Option::as_ref);
         let Users { client, actors } = &self.origin.users;
-        let texts = [Some(issuer), subject.as_ref(), claimed, self.origin.key_id.as_ref(), client.as_ref()];
-        let actors = actors.iter().map(|actor| size_of::<String>().saturating_add(actor.capacity()));
+        let texts = [
+            Some(issuer),
+            subject.as_ref(),
+            claimed,
+            self.origin.key_id.as_ref(),
+            client.as_ref(),
+        ];
+        let actors = actors
+            .iter()
+            .map(|actor| size_of::<String>().saturating_add(actor.capacity()));
         let fixed = size_of::<Self>()
             .saturating_add(size_of::<Origin>())
             .saturating_add(ALLOCATOR_BYTES);

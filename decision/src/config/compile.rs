@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use credence_delegation::trust::{self, Entry};
-use credence_delegation::{Findings, Location, TrustAnchors};
+use credence_delegation::{Algorithm, Findings, Location, TrustAnchors};
 
 use super::arguments::arguments;
 use super::checks::{MAX_NAME_BYTES, count, each_once, header_name, listed_once, seconds, time};
@@ -44,7 +44,11 @@ pub(super) fn compile(file: &file::File) -> Result<Policy, ConfigError> {
 fn policy(at: &Location<'_>, file: &file::File) -> Policy {
     let audience = audience(&at.field("audience"), &file.audience);
     let trust_anchors = trust_anchors(&at.field("trust_anchors"), &file.trust_anchors);
-    let holder_algorithms = trust::algorithms(&at.field("holder_algorithms"), file.holder_algorithms.clone());
+    let holder_algorithms = trust::algorithms(
+        &at.field("holder_algorithms"),
+        file.holder_algorithms.clone(),
+        &Algorithm::ALL,
+    );
     let wait_for_snapshot = time(
         &at.field("control_plane").field("wait_for_snapshot"),
         file.control_plane.wait_for_snapshot.as_deref(),

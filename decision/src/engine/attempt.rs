@@ -310,7 +310,12 @@ impl<'r> Attempt<'_, 'r> {
         now: UnixTime,
         world: &mut impl World,
     ) -> Result<(), Denial> {
-        let holder = cached.chain.leaf().holder().thumbprint().ok_or(Reason::ProofSignatureInvalid)?;
+        let holder = cached
+            .chain
+            .leaf()
+            .holder()
+            .thumbprint()
+            .ok_or(Reason::ProofSignatureInvalid)?;
         let used = UsedProof {
             holder: &holder,
             id: proof.id(),

@@ -159,7 +159,7 @@ mod tests {
         let chain = samples::chain_for(principal);
         let thumbprint = samples::key(holder).public().thumbprint();
         Claim {
-            sharers: Some(Sharers::new(&[1; 16], chain.principal(), &thumbprint)),
+            sharers: Some(Sharers::new(&[1; 16], chain.principal(), thumbprint.as_bytes())),
             connection: Some(connection),
             ..Claim::default()
         }

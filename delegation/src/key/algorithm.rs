@@ -16,15 +16,23 @@ pub enum Algorithm {
     Es256,
     /// `ES256K` (RFC 8812, section 3.2): ECDSA with secp256k1 and SHA-256.
     Es256k,
+    /// `RS256` (RFC 7518, section 3.3): RSASSA-PKCS1-v1_5 with SHA-256. For access tokens only.
+    Rs256,
+    /// `PS256` (RFC 7518, section 3.5): RSASSA-PSS with SHA-256. For access tokens only.
+    Ps256,
 }
 
 impl Algorithm {
-    /// Every algorithm that a configuration can name.
+    /// The algorithms of delegations and their proofs.
     pub const ALL: [Self; 4] = [Self::Ed25519, Self::EdDsa, Self::Es256, Self::Es256k];
+
+    /// The algorithms of access tokens.
+    pub const OF_ACCESS_TOKENS: [Self; 5] = [Self::Ed25519, Self::EdDsa, Self::Es256, Self::Rs256, Self::Ps256];
 
     /// The algorithm of a JWS header. Names are exact; `none` and MAC algorithms are unknown here.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+        let mut known = Self::ALL.into_iter().chain(Self::OF_ACCESS_TOKENS);
+        known.find(|algorithm| algorithm.name() == name)
     }
 
     /// The JWS `alg` value.
@@ -34,6 +42,8 @@ impl Algorithm {
             Self::EdDsa => "EdDSA",
             Self::Es256 => "ES256",
             Self::Es256k => "ES256K",
+            Self::Rs256 => "RS256",
+            Self::Ps256 => "PS256",
         }
     }
 
@@ -43,6 +53,7 @@ impl Algorithm {
             Self::Ed25519 | Self::EdDsa => KeyType::Ed25519,
             Self::Es256 => KeyType::P256,
             Self::Es256k => KeyType::Secp256k1,
+            Self::Rs256 | Self::Ps256 => KeyType::Rsa,
         }
     }
 }
@@ -62,10 +73,12 @@ pub enum KeyType {
     P256,
     /// `EC`, `secp256k1` (RFC 8812, section 3.1).
     Secp256k1,
+    /// `RSA` (RFC 7518, section 6.3), for access tokens only.
+    Rsa,
 }
 
 impl KeyType {
-    /// Every implemented kind of key.
+    /// The kinds of keys of delegations and their proofs.
     pub const ALL: [Self; 3] = [Self::Ed25519, Self::P256, Self::Secp256k1];
 
     /// The JWK's `kty`.
@@ -73,15 +86,17 @@ impl KeyType {
         match self {
             Self::Ed25519 => "OKP",
             Self::P256 | Self::Secp256k1 => "EC",
+            Self::Rsa => "RSA",
         }
     }
 
-    /// The JWK's `crv`.
+    /// The JWK's `crv`; empty for RSA.
     pub fn crv(self) -> &'static str {
         match self {
             Self::Ed25519 => "Ed25519",
             Self::P256 => "P-256",
             Self::Secp256k1 => "secp256k1",
+            Self::Rsa => "",
         }
     }
 
@@ -91,6 +106,7 @@ impl KeyType {
             Self::Ed25519 => Algorithm::Ed25519,
             Self::P256 => Algorithm::Es256,
             Self::Secp256k1 => Algorithm::Es256k,
+            Self::Rsa => Algorithm::Rs256,
         }
     }
 
@@ -101,7 +117,7 @@ impl KeyType {
     pub const fn most_tried(self) -> usize {
         match self {
             Self::Ed25519 => 2,
-            Self::Secp256k1 | Self::P256 => 1,
+            Self::Secp256k1 | Self::P256 | Self::Rsa => 1,
         }
     }
 
@@ -114,7 +130,10 @@ impl KeyType {
 
 impl fmt::Display for KeyType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.crv())
+        f.write_str(match self {
+            Self::Rsa => self.kty(),
+            Self::Ed25519 | Self::P256 | Self::Secp256k1 => self.crv(),
+        })
     }
 }
 

@@ -50,7 +50,7 @@ impl PublicKey {
             }
             // Compressed points only (SEC 1, section 2.3.3).
             (KeyType::P256 | KeyType::Secp256k1, [2 | 3, x @ ..]) if x.len() == 32 => Self::from_sec1(kind, key)?,
-            (KeyType::P256 | KeyType::Secp256k1, _) => return Err(DidKeyError::Unsupported),
+            (KeyType::P256 | KeyType::Secp256k1 | KeyType::Rsa, _) => return Err(DidKeyError::Unsupported),
         };
         Ok(key)
     }
@@ -62,6 +62,7 @@ impl PublicKey {
             Point::Ed25519(key) => bytes.extend_from_slice(key.as_bytes()),
             Point::P256(key) => bytes.extend_from_slice(key.as_library().to_sec1_point(true).as_bytes()),
             Point::Secp256k1(key) => bytes.extend_from_slice(key.to_sec1_point(true).as_bytes()),
+            Point::Rsa(key) => bytes.extend_from_slice(&key.to_pkcs1_der()),
         }
         format!("{PREFIX}{}", bs58::encode(bytes).into_string())
     }
@@ -73,12 +74,13 @@ const PREFIX: &str = "did:key:z";
 /// Characters of the longest supported `did:key`, rounded up: 9 before at most 48 of base58.
 const MAX_LENGTH: usize = 64;
 
-/// The multicodec of a public key, as an unsigned varint: `ed25519-pub`, `p256-pub`, `secp256k1-pub`.
+/// The multicodec of a public key, as an unsigned varint: `ed25519-pub`, `p256-pub`, `secp256k1-pub`, `rsa-pub`.
 fn multicodec(kind: KeyType) -> [u8; 2] {
     match kind {
         KeyType::Ed25519 => [0xed, 0x01],
         KeyType::P256 => [0x80, 0x24],
         KeyType::Secp256k1 => [0xe7, 0x01],
+        KeyType::Rsa => [0x85, 0x24],
     }
 }
 

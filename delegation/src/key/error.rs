@@ -31,6 +31,9 @@ pub enum KeyError {
     /// A coordinate or a secret has the wrong encoding or length.
     #[error("\"{0}\" must be 32 bytes in base64url without padding (43 characters)")]
     Encoding(&'static str),
+    /// A number of an RSA key has the wrong encoding.
+    #[error("\"{0}\" must be a number in base64url without padding (RFC 7518, section 6.3.1)")]
+    RsaEncoding(&'static str),
     /// Not a point of the curve, a point for which anyone can make signatures, or not a secret of the curve.
     #[error("it is not a usable {0} key")]
     Unusable(KeyType),

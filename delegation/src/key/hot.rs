@@ -253,7 +253,7 @@ mod tests {
     fn ed25519(key: &SigningKey) -> [u8; 32] {
         match key.public().point {
             Point::Ed25519(point) => point.to_bytes(),
-            Point::P256(_) | Point::Secp256k1(_) => panic!("of another kind"),
+            Point::P256(_) | Point::Secp256k1(_) | Point::Rsa(_) => panic!("of another kind"),
         }
     }
 

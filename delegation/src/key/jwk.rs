@@ -36,6 +36,23 @@ impl PublicKey {
         Ok(key)
     }
 
+    /// Reads the JWK of an issuer of access tokens: as [`PublicKey::from_jwk`], or RSA (RFC 7518, section 6.3).
+    ///
+    /// # Errors
+    /// See [`KeyError`].
+    pub fn from_issuer_jwk(jwk: &Json<'_>) -> Result<Self, KeyError> {
+        let Some(rsa) = jwk.as_object().filter(|jwk| jwk.text("kty") == Some("RSA")) else {
+            return Self::from_jwk(jwk);
+        };
+        if let Some(name) = rsa.iter().find_map(|(name, _)| private_member(name)) {
+            return Err(KeyError::Private(name));
+        }
+        let number = |name| base64url::decode(string_member(rsa, name)?).ok_or(KeyError::RsaEncoding(name));
+        let key = Self::from_rsa(&number("n")?, &number("e")?)?;
+        check_purpose(rsa, &key)?;
+        Ok(key)
+    }
+
     /// The public JWK, in canonical form (RFC 8785) and with only the required members.
     pub fn to_jwk(&self) -> String {
         self.point.to_jwk("")
@@ -66,6 +83,7 @@ fn public_half_by(
     let x = coordinate(jwk, "x")?;
     match kind {
         KeyType::Ed25519 => decode_ed25519(&x),
+        KeyType::Rsa => Err(KeyError::Unusable(kind)),
         KeyType::P256 | KeyType::Secp256k1 => {
             let y = coordinate(jwk, "y")?;
             // SEC 1, section 2.3.3: 4, then both coordinates.
@@ -109,6 +127,7 @@ fn check_purpose(jwk: &Object<'_>, key: &PublicKey) -> Result<(), KeyError> {
                 KeyType::Ed25519 => "\"Ed25519\" or \"EdDSA\"",
                 KeyType::P256 => "\"ES256\"",
                 KeyType::Secp256k1 => "\"ES256K\"",
+                KeyType::Rsa => "\"RS256\" or \"PS256\"",
             },
         );
     }

@@ -10,6 +10,7 @@
 //!   of most libraries have a high one: both are accepted, and low ones are made. An attacker gains nothing by turning
 //!   one into the other, since no token or proof is identified by its signature: `par_hash`, `aat_hash`, revocation and
 //!   replay detection use the signed bytes.
+//! - RSA (RFC 7518, sections 3.3 and 3.5) only for access tokens of identity providers: 2048 to 4096 bits, e = 65537.
 
 mod algorithm;
 mod did;
@@ -18,6 +19,7 @@ mod hot;
 mod jwk;
 mod p256_key;
 mod point;
+mod rsa_key;
 mod set;
 mod signing;
 mod thumbprint;
@@ -34,6 +36,7 @@ pub use error::KeyError;
 pub use hot::HotKeys;
 use p256_key::P256Key;
 use point::Point;
+use rsa_key::RsaKey;
 pub use set::{IdentifiedKey, JwkSet, JwkSetError, SkippedKey};
 pub use signing::SigningKey;
 pub use thumbprint::Thumbprint;
@@ -72,9 +75,14 @@ impl PublicKey {
             KeyType::Secp256k1 => k256::ecdsa::VerifyingKey::from_sec1_bytes(bytes)
                 .map(Point::Secp256k1)
                 .map_err(unusable),
-            KeyType::Ed25519 => Err(KeyError::Unusable(kind)),
+            KeyType::Ed25519 | KeyType::Rsa => Err(KeyError::Unusable(kind)),
         }
         .map(Self::new)
+    }
+
+    /// The RSA key of this modulus and exponent, big-endian.
+    fn from_rsa(modulus: &[u8], exponent: &[u8]) -> Result<Self, KeyError> {
+        RsaKey::new(modulus, exponent).map(|key| Self::new(Point::Rsa(key)))
     }
 
     fn new(point: Point) -> Self {
@@ -90,6 +98,7 @@ impl PublicKey {
             Point::Ed25519(_) => KeyType::Ed25519,
             Point::P256(_) => KeyType::P256,
             Point::Secp256k1(_) => KeyType::Secp256k1,
+            Point::Rsa(_) => KeyType::Rsa,
         }
     }
 
@@ -112,10 +121,21 @@ impl PublicKey {
         }
     }
 
-    /// Whether this key made `signature` over `message`, by the rule of the key's kind (see the module).
+    /// Whether this key made `signature` over `message` by this algorithm. The kind of the other keys implies theirs.
+    #[must_use]
+    pub fn verifies_by(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
+        match &self.point {
+            Point::Rsa(key) => key.verifies(algorithm, &Sha256::digest(message).into(), signature),
+            Point::Ed25519(_) | Point::P256(_) | Point::Secp256k1(_) => self.verifies(message, signature),
+        }
+    }
+
+    /// Whether this key made `signature` over `message`, by the rule of the key's kind (see the module). False for RSA,
+    /// whose keys have several algorithms.
     #[must_use]
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         match &self.point {
+            Point::Rsa(_) => false,
             Point::Ed25519(key) => verify_strict(key, message, signature),
             Point::P256(_) | Point::Secp256k1(_) => self.verifies_sha256(&Sha256::digest(message).into(), signature),
         }
@@ -125,7 +145,7 @@ impl PublicKey {
     pub(crate) fn verifies_sha256(&self, digest: &[u8; 32], signature: &[u8]) -> bool {
         use k256::ecdsa::signature::hazmat::PrehashVerifier as _;
         match &self.point {
-            Point::Ed25519(_) => false,
+            Point::Ed25519(_) | Point::Rsa(_) => false,
             Point::P256(key) => {
                 p256::ecdsa::Signature::from_slice(signature).is_ok_and(|signature| key.verifies(digest, &signature))
             }
@@ -139,7 +159,7 @@ impl PublicKey {
     pub(crate) fn ed25519(&self) -> Option<&ed25519_dalek::VerifyingKey> {
         match &self.point {
             Point::Ed25519(key) => Some(key),
-            Point::P256(_) | Point::Secp256k1(_) => None,
+            Point::P256(_) | Point::Secp256k1(_) | Point::Rsa(_) => None,
         }
     }
 }

@@ -1,15 +1,17 @@
-//! The points of keys, and their JWKs.
+//! The points and moduli of keys, and their JWKs.
 
 use super::KeyType;
 use super::p256_key::P256Key;
+use super::rsa_key::RsaKey;
 use crate::base64url;
 
-/// A point of its curve that is a valid key.
+/// A point of its curve, or an RSA modulus, that is a valid key.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Point {
     Ed25519(ed25519_dalek::VerifyingKey),
     P256(P256Key),
     Secp256k1(k256::ecdsa::VerifyingKey),
+    Rsa(RsaKey),
 }
 
 impl Point {
@@ -22,6 +24,10 @@ impl Point {
                 format!(r#"{{"crv":"Ed25519",{d}"kty":"OKP","x":"{x}"}}"#)
             }
             Self::P256(key) => elliptic(KeyType::P256, key.as_library().to_sec1_point(false).as_bytes(), d),
+            Self::Rsa(key) => {
+                let (e, n) = (base64url::encode(key.exponent()), base64url::encode(key.modulus()));
+                format!(r#"{{{d}"e":"{e}","kty":"RSA","n":"{n}"}}"#)
+            }
             Self::Secp256k1(key) => elliptic(KeyType::Secp256k1, key.to_sec1_point(false).as_bytes(), d),
         }
     }

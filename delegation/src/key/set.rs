@@ -60,7 +60,7 @@ pub enum JwkSetError {
     /// Every key was skipped.
     #[error(
         "none of its {skipped} keys can be used here: it needs an Ed25519, P-256 or secp256k1 key for verifying \
-         signatures"
+         signatures, or for access tokens an RSA key"
     )]
     Empty {
         /// Keys skipped.
@@ -80,11 +80,23 @@ impl JwkSet {
         Self::from_json(&Json::parse(text)?)
     }
 
+    /// Reads the JWK set of an issuer of access tokens, whose RSA keys count too.
+    ///
+    /// # Errors
+    /// See [`JwkSetError`].
+    pub fn parse_of_issuer(text: &[u8]) -> Result<Self, JwkSetError> {
+        Self::read(&Json::parse(text)?, PublicKey::from_issuer_jwk)
+    }
+
     /// Reads a JWK set.
     ///
     /// # Errors
     /// See [`JwkSetError`].
     pub fn from_json(json: &Json<'_>) -> Result<Self, JwkSetError> {
+        Self::read(json, PublicKey::from_jwk)
+    }
+
+    fn read(json: &Json<'_>, read_key: impl Fn(&Json<'_>) -> Result<PublicKey, KeyError>) -> Result<Self, JwkSetError> {
         let members = json
             .as_object()
             .and_then(|set| set.member("keys"))
@@ -92,7 +104,7 @@ impl JwkSet {
             .ok_or(JwkSetError::Shape)?;
         let (mut keys, mut skipped) = (Vec::<IdentifiedKey>::new(), Vec::new());
         for (index, jwk) in members.iter().enumerate() {
-            let key = match PublicKey::from_jwk(jwk) {
+            let key = match read_key(jwk) {
                 Ok(key) => key,
                 Err(why @ (KeyError::Unsupported { .. } | KeyError::Purpose { .. })) => {
                     skipped.push(SkippedKey { index, why });

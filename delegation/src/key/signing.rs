@@ -40,6 +40,7 @@ impl SigningKey {
     pub fn from_secret(kind: KeyType, secret: &[u8; 32]) -> Result<Self, KeyError> {
         let (secret, point) = match kind {
             KeyType::Ed25519 => return Ok(Self::from_seed(secret)),
+            KeyType::Rsa => return Err(KeyError::Unusable(kind)),
             KeyType::P256 => {
                 let key = p256::ecdsa::SigningKey::from_slice(secret).map_err(|_| KeyError::Unusable(kind))?;
                 let point = Point::P256(P256Key::new(*key.verifying_key()));

@@ -324,6 +324,8 @@ fn only_the_present_configuration_decides() {
                             key_id: key_id.map(str::to_owned),
                             algorithms: Algorithms::new([algorithm]),
                             asserts_subjects,
+                            delegations: true,
+                            access_tokens: None,
                         });
                     }
                 }

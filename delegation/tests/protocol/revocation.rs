@@ -63,6 +63,8 @@ fn joined(epoch: Option<&str>, asserts_subjects: bool) -> (String, TrustAnchors)
         key_id: None,
         algorithms: Algorithms::default(),
         asserts_subjects,
+        delegations: true,
+        access_tokens: None,
     }]);
     (joined, anchors)
 }

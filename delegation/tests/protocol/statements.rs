@@ -341,6 +341,8 @@ fn an_anchor(key: credence_delegation::PublicKey, asserts_subjects: bool) -> Tru
         key_id: None,
         algorithms: Algorithms::default(),
         asserts_subjects,
+        delegations: true,
+        access_tokens: None,
     }
 }
 

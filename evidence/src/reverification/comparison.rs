@@ -127,7 +127,11 @@ impl Facts {
             issuer: chain.principal().issuer.clone(),
             subject: chain.principal().subject.clone(),
             delegation_ids: chain.tokens().map(|token| token.id().to_owned()).collect(),
-            holder: leaf.holder().thumbprint().to_string(),
+            holder: leaf
+                .holder()
+                .thumbprint()
+                .map(|key| key.to_string())
+                .unwrap_or_default(),
             issued_at: chain.issued_at(),
             expires_at: chain.expires_at(),
             tools: tools.unwrap_or_default(),

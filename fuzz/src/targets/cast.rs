@@ -71,6 +71,8 @@ impl World {
             key_id: key_id.map(str::to_owned),
             algorithms: Algorithms::new(Algorithm::ALL),
             asserts_subjects: issuer == ISSUER,
+            delegations: true,
+            access_tokens: None,
         };
         Self {
             anchors: TrustAnchors::new([

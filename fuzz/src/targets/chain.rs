@@ -261,7 +261,10 @@ fn check_links(compact: &[String], verified: &VerifiedChain) {
                 .and_then(Json::as_str)
         };
         assert_eq!(claim("par_hash"), Some(pair[0].hash.as_str()));
-        assert_eq!(claim("iss"), tokens[place].holder().thumbprint().map(|key| key.uri()).as_deref());
+        assert_eq!(
+            claim("iss"),
+            tokens[place].holder().thumbprint().map(|key| key.uri()).as_deref()
+        );
     }
     for (place, pair) in tokens.windows(2).enumerate() {
         let (parent, child) = (pair[0], pair[1]);

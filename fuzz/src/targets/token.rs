@@ -93,7 +93,7 @@ fn check_against_claims(verified: &VerifiedChain, claims: &Object<'_>) {
         .and_then(|cnf| cnf.member("jwk"));
     assert_eq!(
         PublicKey::from_jwk(holder.expect("a holder")).as_ref(),
-        Ok(token.holder())
+        Ok(token.holder().key().expect("a key"))
     );
 
     let details = claims
