@@ -12,6 +12,7 @@ use crate::json::{Json, Object};
 use crate::jws::TokenType;
 use crate::key::HotKeys;
 use crate::limits::Limits;
+use crate::sort::sort;
 use crate::time::UnixTime;
 use crate::token::{self, Claims, Holder};
 
@@ -158,7 +159,7 @@ impl AccessTokens {
                 .ok_or_else(wrong)?,
             Some(_) => return Err(wrong()),
         };
-        scopes.sort_unstable();
+        sort(&mut scopes);
         scopes.dedup();
         Ok(scopes)
     }

@@ -8,7 +8,6 @@
 //! because that member may be a limit.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 
 use crate::by_name::ByName;
 use crate::capabilities::{self, Capabilities};
@@ -16,6 +15,7 @@ use crate::constraint::Constraint;
 use crate::denial::{Denial, Step};
 use crate::json::{Json, Object};
 use crate::number::Number;
+use crate::sort::sort;
 use crate::value::Value;
 
 /// The types of entries, by their names.
@@ -29,8 +29,8 @@ pub(crate) struct DetailType {
     tools: Box<str>,
     /// What the values at these pointers must be, or the entry grants nothing.
     requires: Vec<(Box<str>, Constraint)>,
-    /// Pointers to all members that are read or ignored.
-    known: BTreeSet<Box<str>>,
+    /// Pointers to all members that are read or ignored, sorted.
+    known: Vec<Box<str>>,
 }
 
 impl DetailTypes {
@@ -65,13 +65,14 @@ impl DetailType {
         let text = Value::from_json(&template)
             .map_err(|error| Step::S3n.deny(error))?
             .canonical();
-        let mut known: BTreeSet<Box<str>> = ignored
+        let mut known: Vec<Box<str>> = ignored
             .iter()
             .chain(&["/type"])
             .map(|pointer| (*pointer).into())
             .collect();
         known.extend(requires.iter().map(|(pointer, _)| pointer.clone()));
         collect_pointers(&template, &mut known);
+        sort(&mut known);
         Ok(Self {
             tools: text.into(),
             requires,
@@ -102,7 +103,8 @@ impl DetailType {
     fn knows(&self, object: &Object<'_>, pointer: &str) -> bool {
         object.iter().all(|(name, json)| {
             let pointer = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
-            self.known.contains(&*pointer) || json.as_object().is_some_and(|inner| self.knows(inner, &pointer))
+            self.known.binary_search_by(|known| (**known).cmp(&*pointer)).is_ok()
+                || json.as_object().is_some_and(|inner| self.knows(inner, &pointer))
         })
     }
 }
@@ -144,10 +146,10 @@ fn reference<'t>(object: &'t Object<'_>) -> Option<Reference<'t>> {
     }
 }
 
-fn collect_pointers(template: &Json<'_>, pointers: &mut BTreeSet<Box<str>>) {
+fn collect_pointers(template: &Json<'_>, pointers: &mut Vec<Box<str>>) {
     match template {
         Json::Object(object) => match reference(object) {
-            Some(Reference::Value(pointer) | Reference::Number(pointer)) => _ = pointers.insert(pointer.into()),
+            Some(Reference::Value(pointer) | Reference::Number(pointer)) => pointers.push(pointer.into()),
             None => object.iter().for_each(|(_, json)| collect_pointers(json, pointers)),
         },
         Json::Array(elements) => elements.iter().for_each(|json| collect_pointers(json, pointers)),
