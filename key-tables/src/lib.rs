@@ -45,6 +45,8 @@ mod edwards;
 mod field;
 mod fixed_base;
 mod p256;
+mod rsa;
 
 pub use ed25519::{Ed25519Table, is_of_small_order, verify_strict};
 pub use p256::P256Table;
+pub use rsa::RsaKey;
