@@ -66,14 +66,20 @@ pub(crate) enum TokenType {
 
 impl TokenType {
     /// Media types ignore case, and may leave out `application/` (RFC 7515, section 4.1.9); the draft's does neither.
-    fn of(typ: Option<&str>) -> Option<Self> {
-        match typ {
-            Some(token::TYP) => Some(Self::Delegation),
-            Some(typ) if typ.eq_ignore_ascii_case("at+jwt") => Some(Self::AccessToken),
-            Some(typ) if typ.eq_ignore_ascii_case("application/at+jwt") => Some(Self::AccessToken),
-            Some(typ) if typ.eq_ignore_ascii_case("JWT") => Some(Self::Untyped),
-            None => Some(Self::Untyped),
-            Some(_) => None,
+    fn of(typ: Option<&Json<'_>>) -> Option<Self> {
+        let Some(typ) = typ else {
+            return Some(Self::Untyped);
+        };
+        match typ.as_str()? {
+            token::TYP => Some(Self::Delegation),
+            typ if ["at+jwt", "application/at+jwt"]
+                .iter()
+                .any(|known| typ.eq_ignore_ascii_case(known)) =>
+            {
+                Some(Self::AccessToken)
+            }
+            typ if typ.eq_ignore_ascii_case("JWT") => Some(Self::Untyped),
+            _ => None,
         }
     }
 }
@@ -123,7 +129,7 @@ impl<'a> Jws<'a> {
 
     /// Reads the protected header of a token that may begin a chain: a delegation or an access token.
     pub(crate) fn header_of_token(&self) -> Result<(Header, TokenType), Cause> {
-        self.read_header(|header| TokenType::of(header.text("typ")).ok_or(Cause::WrongType { expected: token::TYP }))
+        self.read_header(|header| TokenType::of(header.member("typ")).ok_or(Cause::WrongType { expected: token::TYP }))
     }
 
     /// Reads the protected header of a DPoP proof, and the public key in it (RFC 9449, section 4.2).

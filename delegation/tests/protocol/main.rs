@@ -1,7 +1,9 @@
 //! The protocol, step by step.
 
+mod access_tokens;
 mod chains;
 mod common;
+mod dpop;
 mod forgeries;
 mod invocations;
 mod keys;
