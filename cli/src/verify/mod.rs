@@ -201,7 +201,10 @@ fn issuer_and_jwk(anchor: &str) -> Option<(&str, &str)> {
 }
 
 fn algorithm(name: &str) -> Result<Algorithm, String> {
-    Algorithm::from_name(name).ok_or_else(|| format!("write one of {}", Algorithm::ALL.map(Algorithm::name).join(", ")))
+    Algorithm::ALL
+        .into_iter()
+        .find(|algorithm| algorithm.name() == name)
+        .ok_or_else(|| format!("write one of {}", Algorithm::ALL.map(Algorithm::name).join(", ")))
 }
 
 #[cfg(test)]

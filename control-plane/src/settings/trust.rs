@@ -34,11 +34,11 @@ pub struct TrustAnchorSettings {
     /// Whether `sub` names the principal.
     #[serde(default)]
     pub asserts_subjects: bool,
-    /// What the issuer's JWT access tokens grant.
+    /// What its JWT access tokens grant.
     #[serde(default, deserialize_with = "present")]
     #[schemars(extend("type" = "object"))]
     pub access_tokens: Option<Box<RawValue>>,
-    /// Whether the issuer signs delegations. Default: unless it has `access_tokens`.
+    /// Whether it signs delegations. Default: without `access_tokens`.
     #[serde(default)]
     pub delegations: Option<bool>,
 }

@@ -111,10 +111,10 @@ pub(super) struct TrustAnchor {
     /// Whether `sub` names the principal. Equal in all entries of an issuer.
     #[serde(default)]
     pub(super) asserts_subjects: bool,
-    /// What the issuer's JWT access tokens grant. Default: they do not count.
+    /// What its JWT access tokens grant.
     #[cfg_attr(feature = "tools", schemars(extend("type" = "object")))]
     pub(super) access_tokens: Option<Box<RawValue>>,
-    /// Whether the issuer signs delegations. Default: unless it has `access_tokens`.
+    /// Whether it signs delegations. Default: without `access_tokens`.
     pub(super) delegations: Option<bool>,
 }
 
