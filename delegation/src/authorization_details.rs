@@ -104,7 +104,9 @@ impl DetailType {
         object.iter().all(|(name, json)| {
             let pointer = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
             self.known.binary_search_by(|known| (**known).cmp(&*pointer)).is_ok()
-                || json.as_object().is_some_and(|inner| self.knows(inner, &pointer))
+                || json
+                    .as_object()
+                    .is_some_and(|inner| !inner.is_empty() && self.knows(inner, &pointer))
         })
     }
 }

@@ -76,7 +76,7 @@ pub enum Cause {
         /// How many may be tried.
         limit: usize,
     },
-    /// The token names no key of its holder, so nobody can sign as its holder.
+    /// The token names no key of its holder, so no signature can be its holder's.
     #[error("the token names no key of its holder")]
     HolderUnknown,
     /// No trust anchor is configured for the issuer.

@@ -127,8 +127,9 @@ fn details_grant_by_their_template_only_what_is_wholly_understood() {
     assert!(!permits(&detail(""), r#"{"amount": 1, "account": "DE03"}"#));
     assert!(
         !permits(&detail(r#","currency":"EUR""#), wanted),
-        "a member that nobody reads"
+        "a member that is not read"
     );
+    assert!(!permits(&detail(r#","limits":{}"#), wanted), "an empty one too");
     assert!(
         !permits(&detail("").replace("\"DE02\"", "\"DE02\",\"bic\":\"X\""), wanted),
         "a nested one"
@@ -248,7 +249,7 @@ fn a_holder_is_a_key_a_thumbprint_or_a_certificate() {
         Some(thumbprint.as_bytes())
     );
     for bound in [by_key, by_thumbprint, by_certificate] {
-        assert!(bound.is_bound_access_token(), "nobody else may use it");
+        assert!(bound.is_bound_access_token(), "no one else may use it");
     }
     assert!(!verify(&claims()).unwrap().is_bound_access_token());
 }
