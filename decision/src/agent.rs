@@ -7,6 +7,8 @@ use credence_delegation::Thumbprint;
 pub enum Agent {
     /// The holder of this key signed the request's proof.
     Key(Thumbprint),
+    /// The holder of this key signed the request's DPoP proof.
+    DpopKey(Thumbprint),
     /// The connection's client certificate, by its SHA-256.
     Certificate([u8; 32]),
     /// Any bearer: there was no proof.

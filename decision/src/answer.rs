@@ -2,8 +2,11 @@
 
 use serde::Serialize;
 
+use crate::config::Authorization;
 use crate::decision::{Class, Denial};
-use crate::request::Request;
+use crate::engine::Verdict;
+use crate::oauth::Needed;
+use crate::request::{Header, Request};
 
 /// A complete response, for the host to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,24 +22,73 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer to a denied request; `None` if its headers could not be read.
-    ///
-    /// `nonce` is for the next proof, if the rule requires one.
-    pub fn for_denial(denial: &Denial, nonce: Option<&str>, request: Option<&Request<'_>>) -> Self {
+    /// The answer to a request that was denied without a rule's requirement. Without `request`, its headers could not be
+    /// read.
+    pub fn for_denial(denial: &Denial, request: Option<&Request<'_>>) -> Self {
+        Self::with_challenge(denial, request, &Invitation::default())
+    }
+
+    /// The answer to a denied request with this verdict.
+    pub fn for_verdict(verdict: &Verdict<'_>, denial: &Denial, request: &Request<'_>) -> Self {
+        let requirement = verdict.rule.and_then(|rule| rule.requirement.as_ref());
+        let invitation = Invitation {
+            nonce: verdict.nonce.as_deref(),
+            authorization: requirement.and_then(|requirement| requirement.authorization.as_ref()),
+            needed: verdict.findings.needed.as_ref(),
+        };
+        Self::with_challenge(denial, Some(request), &invitation)
+    }
+
+    /// The answer with the metadata of a protected resource. Any web page may read it, as clients in browsers must.
+    pub fn with_metadata(document: &str, request: &Request<'_>) -> Self {
+        let is_preflight = request.method == b"OPTIONS";
+        let mut headers = vec![
+            ("access-control-allow-origin", "*".to_owned()),
+            ("cache-control", format!("max-age={METADATA_AGE_SECONDS}")),
+        ];
+        if is_preflight {
+            headers.push(("access-control-allow-methods", "GET".to_owned()));
+            headers.push(("access-control-allow-headers", "*".to_owned()));
+        } else {
+            headers.push(("content-type", "application/json".to_owned()));
+        }
+        Self {
+            status: if is_preflight { 204 } else { 200 },
+            headers,
+            body: if is_preflight { Vec::new() } else { document.into() },
+            grpc_status: None,
+        }
+    }
+
+    fn with_challenge(denial: &Denial, request: Option<&Request<'_>>, invitation: &Invitation<'_>) -> Self {
         let is_grpc = request.is_some_and(Request::is_grpc);
         let request_id = request.and_then(|request| request.request_id).and_then(readable_id);
         let shown = denial.reason.shown();
         let class = shown.class();
         let mut headers = vec![("cache-control", "no-store".to_owned())];
-        if let Some(error) = class.challenge() {
+        let presents_token = invitation.presents_token(request);
+        if let Some(authorization) = invitation.authorization
+            && !invitation.presents_delegation(request)
+            && let Some(challenge) = authorization
+                .challenge
+                .header(denial.reason, invitation.needed, presents_token)
+        {
+            headers.push(("www-authenticate", challenge));
+        }
+        if let Some(error) = class.challenge().filter(|_| !presents_token) {
             let challenge = format!(r#"Delegation error="{error}", error_description="{}""#, shown.title());
             headers.push(("www-authenticate", challenge));
         }
         if class == Class::Unavailable {
             headers.push(("retry-after", RETRY_AFTER_SECONDS.to_string()));
         }
-        if let Some(nonce) = nonce {
-            headers.push(("delegation-nonce", nonce.to_owned()));
+        if let Some(nonce) = invitation.nonce {
+            let name = if presents_token {
+                "dpop-nonce"
+            } else {
+                "delegation-nonce"
+            };
+            headers.push((name, nonce.to_owned()));
         }
         let body = if is_grpc {
             let argument = denial.argument.as_ref().map(|argument| format!(" ({argument})"));
@@ -52,6 +104,7 @@ impl Answer {
                 status: class.status(),
                 reason: shown.code(),
                 argument: denial.argument.as_deref(),
+                needed: invitation.needed,
                 request_id,
             };
             // Strings and numbers always serialise. An empty body would still be a denial.
@@ -66,6 +119,26 @@ impl Answer {
     }
 }
 
+/// What a denied client learns about better credentials.
+#[derive(Clone, Copy, Default)]
+struct Invitation<'a> {
+    nonce: Option<&'a str>,
+    authorization: Option<&'a Authorization>,
+    needed: Option<&'a Needed>,
+}
+
+impl Invitation<'_> {
+    /// Whether the request has an access token that its rule reads.
+    fn presents_token(&self, request: Option<&Request<'_>>) -> bool {
+        let has_one = |request: &Request<'_>| request.authorization != Header::Absent;
+        self.authorization.is_some() && request.is_some_and(has_one) && !self.presents_delegation(request)
+    }
+
+    fn presents_delegation(&self, request: Option<&Request<'_>>) -> bool {
+        request.is_some_and(|request| request.delegation != Header::Absent)
+    }
+}
+
 /// The id by which the request is found in Envoy's access log. A caller may have chosen it: one that is long, or no
 /// visible ASCII, is left out.
 fn readable_id(id: &[u8]) -> Option<&str> {
@@ -73,7 +146,7 @@ fn readable_id(id: &[u8]) -> Option<&str> {
     std::str::from_utf8(id).ok().filter(|_| is_readable)
 }
 
-/// A problem document (RFC 9457) with three additional members.
+/// A problem document (RFC 9457) with four additional members.
 #[derive(Serialize)]
 struct Problem<'a> {
     /// Identifies the kind of problem; not a URL to fetch.
@@ -85,11 +158,16 @@ struct Problem<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     argument: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    needed: Option<&'a Needed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<&'a str>,
 }
 
 /// Envoy's own ids have 36 bytes.
 const MAX_REQUEST_ID_BYTES: usize = 128;
+
+/// How long a client may keep a resource's metadata.
+const METADATA_AGE_SECONDS: u32 = 300;
 
 /// Seconds until a retry after a 503. The missing state usually arrives within a second.
 const RETRY_AFTER_SECONDS: u32 = 1;
@@ -102,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_denial_is_a_problem_document() {
-        let answer = Answer::for_denial(&Reason::Expired.into(), None, None);
+        let answer = Answer::for_denial(&Reason::Expired.into(), None);
         assert_eq!(answer.status, 401);
         assert_eq!(answer.grpc_status, None);
         assert_eq!(header(&answer, "content-type"), Some("application/problem+json"));
@@ -127,7 +205,6 @@ mod tests {
                 step: None,
             },
             None,
-            None,
         );
         assert!(
             body(&answer).ends_with(r#""reason":"argument_unknown","argument":"a\"}\n"}"#),
@@ -140,18 +217,18 @@ mod tests {
     #[test]
     fn every_signature_failure_looks_the_same_to_the_client() {
         let answers = [Reason::SignatureInvalid, Reason::IssuerUnknown, Reason::LinkageInvalid]
-            .map(|reason| Answer::for_denial(&reason.into(), None, None));
+            .map(|reason| Answer::for_denial(&reason.into(), None));
         assert!(answers.windows(2).all(|pair| pair[0] == pair[1]));
         assert!(body(&answers[0]).contains(r#""reason":"delegation_invalid""#));
     }
 
     #[test]
     fn only_a_503_has_retry_after_and_no_challenge() {
-        let unavailable = Answer::for_denial(&Reason::Stale.into(), None, None);
+        let unavailable = Answer::for_denial(&Reason::Stale.into(), None);
         assert_eq!(unavailable.status, 503);
         assert_eq!(header(&unavailable, "retry-after"), Some("1"));
         assert_eq!(header(&unavailable, "www-authenticate"), None);
-        let forbidden = Answer::for_denial(&Reason::ToolNotGranted.into(), None, None);
+        let forbidden = Answer::for_denial(&Reason::ToolNotGranted.into(), None);
         assert_eq!(header(&forbidden, "retry-after"), None);
     }
 
@@ -189,7 +266,7 @@ mod tests {
         };
         let serialized = serialize_headers(headers);
         let request = Request::parse(&serialized, &names, false).unwrap();
-        Answer::for_denial(denial, None, Some(&request))
+        Answer::for_denial(denial, Some(&request))
     }
 
     fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {

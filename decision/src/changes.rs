@@ -49,6 +49,14 @@ pub fn make<E>(
     if !rule.requirement.as_ref().is_some_and(forwards) && request.delegation != Header::Absent {
         change(Change::Remove(policy.headers.delegation.as_bytes()))?;
     }
+    if let Some(requirement) = rule.requirement.as_ref().filter(|read| read.authorization.is_some()) {
+        if request.header("dpop") != Header::Absent {
+            change(Change::Remove(b"dpop"))?;
+        }
+        if !requirement.forward && request.authorization != Header::Absent {
+            change(Change::Remove(b"authorization"))?;
+        }
+    }
     let Allowance::Delegated(grant) = allowance else {
         return Ok(());
     };

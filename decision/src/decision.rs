@@ -1,5 +1,7 @@
 //! The decision about a request, and its reason.
 
+use std::rc::Rc;
+
 use credence_delegation::revocation::RevocationReason;
 use credence_delegation::{Cause, Step};
 
@@ -26,6 +28,8 @@ pub enum Allowance<G> {
     Public,
     /// No rule matched, and the configuration has `default: allow`.
     Unmatched,
+    /// The filter answers it, with this metadata of a protected resource (RFC 9728).
+    ResourceMetadata(Rc<str>),
 }
 
 impl<G> Allowance<G> {
@@ -35,6 +39,7 @@ impl<G> Allowance<G> {
             Self::Delegated(_) => "delegated",
             Self::Public => "public",
             Self::Unmatched => "unmatched",
+            Self::ResourceMetadata(_) => "resource_metadata",
         }
     }
 }
@@ -220,6 +225,8 @@ reasons! {
     ClusterMismatch "cluster_mismatch" Closed "The proxy routes this request elsewhere than its rule expects.",
     UpgradeDenied "upgrade_denied" Closed "CONNECT and upgrades are not allowed here.",
     DelegationMissing "delegation_missing" Missing "The request carries no delegation.",
+    CredentialsAmbiguous "credentials_ambiguous" Request "The request carries both a delegation and an access token.",
+    AuthorizationScheme "authorization_scheme" Delegation "The access token must be presented with another scheme.",
     DelegationRepeated "delegation_repeated" Delegation "The delegation header occurs more than once.",
     DelegationTooLarge "delegation_too_large" Delegation "The delegation is larger than allowed.",
     DelegationTooDeep "delegation_too_deep" Delegation "The delegation has been handed on more often than allowed.",

@@ -46,10 +46,13 @@ impl Grant {
     pub fn bytes(chain: &VerifiedChain) -> usize {
         let principal = chain.principal();
         let subject = principal.subject.as_deref().unwrap_or_default();
+        let client = chain.client().unwrap_or_default();
+        let actor = chain.actors().first().map(String::as_str).unwrap_or_default();
         let ids = chain.tokens().map(|token| token.id().len());
-        let in_the_event = ids.chain([principal.issuer.len(), subject.len()]);
+        let users = chain.actors().iter().map(String::len).chain([client.len()]);
+        let in_the_event = ids.chain(users).chain([principal.issuer.len(), subject.len()]);
         // Encoded, once in the headers and once in their joint form. Each is at most as long as an identity's value.
-        let in_headers = [&principal.issuer, subject, chain.leaf().id()]
+        let in_headers = [&principal.issuer, subject, client, actor, chain.leaf().id()]
             .map(|text| Identity::value_bytes(text).min(MAX_VALUE_BYTES).saturating_mul(2));
         in_the_event.chain(in_headers).fold(FIXED_BYTES, usize::saturating_add)
     }

@@ -21,8 +21,12 @@ pub enum Part {
     Subject,
     /// The proven agent: its key's thumbprint, or its certificate's digest; empty for a bearer.
     Agent,
-    /// The kind of proof: `pop`, `mtls` or `none`.
+    /// The kind of proof: `pop`, `dpop`, `mtls` or `none`.
     Proof,
+    /// The OAuth client of an access token (`client_id`).
+    Client,
+    /// The present actor of an access token (`act`; RFC 8693, section 4.1).
+    Actor,
     /// The tool.
     Tool,
     /// The id of the delegation's last token.
@@ -47,6 +51,8 @@ impl Part {
             Self::Subject => ("subject", "x-delegation-subject", "credence_subject"),
             Self::Agent => ("agent", "x-delegation-agent", "credence_agent"),
             Self::Proof => ("proof", "x-delegation-proof", "credence_proof"),
+            Self::Client => ("client", "x-delegation-client", "credence_client"),
+            Self::Actor => ("actor", "x-delegation-actor", "credence_actor"),
             Self::Tool => ("tool", "x-delegation-tool", "credence_tool"),
             Self::Id => ("id", "x-delegation-id", "credence_id"),
         }
@@ -58,7 +64,8 @@ impl Part {
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "lowercase")]
 pub enum IdentityHeaders {
-    /// A header for each part: `x-delegation-issuer`, `-subject`, `-agent`, `-proof`, `-tool` and `-id`.
+    /// A header for each part: `x-delegation-issuer`, `-subject`, `-agent`, `-proof`, `-client`, `-actor`, `-tool` and
+    /// `-id`.
     #[default]
     Separate,
     /// One header, `x-delegation-identity`, an RFC 9651 Dictionary with a member for each part.
@@ -83,7 +90,7 @@ impl Identity {
     /// identity.
     pub fn new(chain: &VerifiedChain, agent: Agent, tool: &str, headers: IdentityHeaders) -> Result<Self, Denial> {
         let principal = chain.principal();
-        let mut parts = Vec::with_capacity(6);
+        let mut parts = Vec::with_capacity(8);
         let mut set = |part, value: &str| {
             let value = percent_encode(value);
             if value.len() > MAX_VALUE_BYTES {
@@ -101,11 +108,21 @@ impl Identity {
                 set(Part::Agent, &thumbprint.to_string())?;
                 set(Part::Proof, "pop")?;
             }
+            Agent::DpopKey(thumbprint) => {
+                set(Part::Agent, &thumbprint.to_string())?;
+                set(Part::Proof, "dpop")?;
+            }
             Agent::Certificate(digest) => {
                 set(Part::Agent, &base16ct::lower::encode_string(&digest))?;
                 set(Part::Proof, "mtls")?;
             }
             Agent::Bearer => set(Part::Proof, "none")?,
+        }
+        if let Some(client) = chain.client() {
+            set(Part::Client, client)?;
+        }
+        if let Some(actor) = chain.actors().first() {
+            set(Part::Actor, actor)?;
         }
         set(Part::Tool, tool)?;
         set(Part::Id, chain.leaf().id())?;
@@ -149,7 +166,9 @@ fn dictionary(parts: &[(Part, String)]) -> String {
         // Writing to a String cannot fail.
         let _ = match part {
             Part::Proof => write!(text, "{key}={value}"),
-            Part::Issuer | Part::Subject | Part::Agent | Part::Tool | Part::Id => write!(text, "{key}=\"{value}\""),
+            Part::Issuer | Part::Subject | Part::Agent | Part::Client | Part::Actor | Part::Tool | Part::Id => {
+                write!(text, "{key}=\"{value}\"")
+            }
         };
     }
     text

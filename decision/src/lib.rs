@@ -13,6 +13,7 @@
 //! | [`agent`], [`identity_headers`], [`grant`] | the proven agent, the identity for the service, the grant of a request |
 //! | [`held`] | requests that are held for their bodies or for the first snapshot, and how many may be |
 //! | [`proofs`], [`chains`] | used proofs, and known chains |
+//! | [`credential`], [`oauth`] | what a request presents, and what an OAuth client learns |
 //! | [`config`] | the plugin configuration, parsed into a policy that cannot be wrong |
 //! | [`engine`], [`changes`] | the decision, and what it changes about the request |
 //! | [`audit`] | the evidence of decisions, and its way to the ledger |
@@ -38,12 +39,14 @@ pub mod chains;
 pub mod changes;
 pub mod clock;
 pub mod config;
+pub mod credential;
 pub mod decision;
 pub mod engine;
 pub mod grant;
 pub mod held;
 pub mod identity_headers;
 pub mod metrics;
+pub mod oauth;
 pub mod proofs;
 pub mod request;
 pub mod revocation;

@@ -15,6 +15,7 @@ use crate::limits::Limits;
 use crate::sort::sort;
 use crate::time::UnixTime;
 use crate::token::{self, Claims, Holder};
+use crate::value::Arguments;
 
 /// What the access tokens of an issuer grant.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -68,6 +69,31 @@ impl ScopeClaim {
 }
 
 impl AccessTokens {
+    /// The first scope that grants this tool with these arguments, or at all if they are not known.
+    pub fn scope_for(&self, tool: &str, arguments: Option<&Arguments>) -> Option<&str> {
+        let mut scopes = self.scopes.iter();
+        let grants = |capabilities: &Capabilities| {
+            let grant = capabilities.tool(tool);
+            grant.is_some_and(|grant| arguments.is_none_or(|arguments| grant.permits(arguments).is_ok()))
+        };
+        scopes
+            .find(|(_, capabilities)| grants(capabilities))
+            .map(|(scope, _)| scope)
+    }
+
+    /// The scopes that grant this tool, sorted.
+    pub fn scopes_of_tool(&self, tool: &str) -> impl Iterator<Item = &str> {
+        let scopes = self.scopes.iter();
+        scopes
+            .filter(move |(_, capabilities)| capabilities.tool(tool).is_some())
+            .map(|(scope, _)| scope)
+    }
+
+    /// The types of authorization details that can grant this tool, sorted.
+    pub fn details_of_tool(&self, tool: &str) -> impl Iterator<Item = &str> {
+        self.details.of_tool(tool)
+    }
+
     /// Whether tokens of this type count as access tokens here.
     pub(crate) fn accept(&self, token_type: TokenType) -> bool {
         match token_type {

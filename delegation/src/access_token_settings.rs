@@ -77,23 +77,20 @@ fn detail_type(place: &Location<'_>, json: &Json<'_>) -> Option<DetailType> {
     let ignore = place.field("ignore");
     let ignored = match settings.member("ignore") {
         None => Vec::new(),
-        Some(Json::Array(pointers)) => pointers.iter().filter_map(Json::as_str).collect(),
+        Some(Json::Array(pointers)) if pointers.iter().all(|pointer| pointer.as_str().is_some()) => {
+            pointers.iter().filter_map(Json::as_str).collect()
+        }
         Some(_) => {
             ignore.report("a list of JSON pointers is needed, such as `[/creditorName]`");
             Vec::new()
         }
     };
-    let pointers = requires
-        .iter()
-        .map(|(pointer, _)| &**pointer)
-        .chain(ignored.iter().copied());
-    for pointer in pointers.filter(|pointer| !pointer.starts_with('/')) {
+    let built = DetailType::new(tools, requires, &ignored).map_err(|denial| denial.cause.to_string());
+    let built = place.field("tools").take(built)?;
+    for pointer in built.pointers().filter(|pointer| !pointer.starts_with('/')) {
         place.report(format!("`{pointer}` is no JSON pointer (RFC 6901); it starts with `/`"));
     }
-    let built = DetailType::new(tools, requires, &ignored);
-    place
-        .field("tools")
-        .take(built.map_err(|denial| denial.cause.to_string()))
+    Some(built)
 }
 
 fn depth(place: &Location<'_>, settings: &Object<'_>) -> u32 {

@@ -38,6 +38,18 @@ impl DetailTypes {
         Self(types.into_iter().collect())
     }
 
+    /// The types whose template names this tool.
+    pub(crate) fn of_tool(&self, tool: &str) -> impl Iterator<Item = &str> {
+        let names_tool = move |detail_type: &DetailType| {
+            let template = Json::parse(detail_type.tools.as_bytes());
+            template.is_ok_and(|template| template.as_object().is_some_and(|tools| tools.member(tool).is_some()))
+        };
+        let types = self.0.iter();
+        types
+            .filter(move |(_, detail_type)| names_tool(detail_type))
+            .map(|(name, _)| name)
+    }
+
     /// What the entries grant.
     pub(crate) fn read(&self, details: &[Json<'_>]) -> Result<Vec<Capabilities>, Denial> {
         let mut granted = Vec::new();
@@ -78,6 +90,11 @@ impl DetailType {
             requires,
             known,
         })
+    }
+
+    /// The pointers that it reads or ignores.
+    pub(crate) fn pointers(&self) -> impl Iterator<Item = &str> {
+        self.known.iter().map(|pointer| &**pointer)
     }
 
     /// What an entry of this type grants; `None` if nothing.

@@ -97,7 +97,13 @@ impl VerifiedChain {
     pub fn is_bound_access_token(&self) -> bool {
         let holder = self.leaf().holder();
         let is_bound = holder.thumbprint().is_some() || holder.certificate().is_some();
-        self.derived.is_empty() && self.origin.token_type != TokenType::Delegation && is_bound
+        self.is_access_token() && is_bound
+    }
+
+    /// Whether the chain is one access token.
+    #[must_use]
+    pub fn is_access_token(&self) -> bool {
+        self.derived.is_empty() && self.origin.token_type != TokenType::Delegation
     }
 
     /// The OAuth client that the root was issued to, if it is an access token that names it (`client_id`).

@@ -64,6 +64,9 @@ pub struct EventView<'a> {
     pub chain_digest: &'a [u8],
     pub arguments: &'a [u8],
     pub response_status: u32,
+    pub client: &'a str,
+    actors: [&'a str; MAX_ACTORS],
+    acting: usize,
 }
 
 /// `credence.v1.Principal`.
@@ -245,6 +248,14 @@ impl<'a> EventView<'a> {
                     event.arguments = value.at_most(MAX_ARGUMENTS_BYTES, "has arguments of more than 4096 bytes")?;
                 }
                 23 => event.response_status = value.varint()? as u32,
+                24 => event.client = value.name("has a client of more than 256 bytes")?,
+                25 => {
+                    let Some(next) = event.actors.get_mut(event.acting) else {
+                        return Err(EntryError::Refused("names more than 8 actors"));
+                    };
+                    *next = value.name("has an actor of more than 256 bytes")?;
+                    event.acting += 1;
+                }
                 _ => {}
             }
         }
@@ -254,6 +265,11 @@ impl<'a> EventView<'a> {
     /// The `jti` of every token of the chain, root first.
     pub fn delegation_ids(&self) -> &[&'a str] {
         self.delegation_ids.get(..self.delegations).unwrap_or_default()
+    }
+
+    /// The actors of the access token, the present one first.
+    pub fn actors(&self) -> &[&'a str] {
+        self.actors.get(..self.acting).unwrap_or_default()
     }
 
     /// The decision; unspecified if this version does not know it.
@@ -464,6 +480,9 @@ pub const MAX_CHAIN_ENTRY_BYTES: usize = 62_000;
 pub const MAX_CHAIN_BYTES: usize = 60_000;
 /// A root and eight derivations.
 pub const MAX_DELEGATION_IDS: usize = 9;
+
+/// Actors of an access token.
+const MAX_ACTORS: usize = 8;
 /// Limit for delegation ids and subjects, as in tokens.
 const MAX_NAME_BYTES: usize = 256;
 const MAX_TEXT_BYTES: usize = 1 << 10;
@@ -506,6 +525,8 @@ mod tests {
                 chain_digest: event.chain_digest.to_vec(),
                 arguments: event.arguments.to_vec(),
                 response_status: event.response_status,
+                client: event.client.to_owned(),
+                actors: event.actors().iter().map(|name| (*name).to_owned()).collect(),
             }),
             EntryKind::Aggregate(aggregate) => Kind::Aggregate(v1::Aggregate {
                 second: aggregate.second,
@@ -557,7 +578,7 @@ mod tests {
     }
 
     fn events() -> impl Strategy<Value = Kind> {
-        let texts = prop::collection::vec(".{0,20}", 10);
+        let texts = prop::collection::vec(".{0,20}", 11);
         let digests = prop_oneof![Just(0), Just(32)].prop_flat_map(|length| prop::collection::vec(any::<u8>(), length));
         let bytes = (prop::collection::vec(any::<u8>(), 0..80), digests);
         let numbers = (
@@ -568,8 +589,9 @@ mod tests {
             any::<Option<u64>>(),
         );
         let ids = prop::collection::vec(".{0,20}", 0..=9);
-        (texts, principals(), ids, bytes, numbers).prop_map(
-            |(texts, principal, delegation_ids, (arguments, chain_digest), numbers)| {
+        let actors = prop::collection::vec(".{0,20}", 0..=8);
+        (texts, principals(), (ids, actors), bytes, numbers).prop_map(
+            |(texts, principal, (delegation_ids, actors), (arguments, chain_digest), numbers)| {
                 let mut texts = texts.into_iter();
                 let mut text = || texts.next().unwrap();
                 let (wide, enumeration, signed, narrow, stale_ms) = numbers;
@@ -597,6 +619,8 @@ mod tests {
                     chain_digest,
                     arguments,
                     response_status: narrow,
+                    client: text(),
+                    actors,
                 })
             },
         )

@@ -74,6 +74,8 @@ pub const FIELDS: &[Field] = &[
     field("principal_subject", FieldKind::Text, "credence.principal.subject"),
     field("agent", FieldKind::Text, "credence.agent"),
     field("proof", FieldKind::Text, "credence.proof"),
+    field("client", FieldKind::Text, "credence.client"),
+    field("actors", FieldKind::Texts, "credence.actors"),
     field("delegation_ids", FieldKind::Texts, "credence.delegation.ids"),
     field("chain_digest", FieldKind::Text, "credence.chain.digest"),
     field("expires_at", FieldKind::Time, "credence.delegation.expires_at"),
@@ -197,6 +199,12 @@ impl<'a> Values<'a> {
         self.text("agent", event.agent);
         let proof = v1::ProofKind::try_from(event.proof).unwrap_or_default();
         self.push("proof", last_word(proof.as_str_name()));
+        if !event.client.is_empty() {
+            self.text("client", event.client);
+        }
+        if !event.actors().is_empty() {
+            self.push("actors", Value::Texts(event.actors().to_vec()));
+        }
         self.push("delegation_ids", Value::Texts(event.delegation_ids().to_vec()));
         if event.expires_at != 0 {
             self.push("expires_at", Value::Seconds(event.expires_at));

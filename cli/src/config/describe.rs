@@ -1,13 +1,16 @@
 //! `credence config describe`
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use credence_decision::arguments::ArgumentKind;
 use credence_decision::config::{
-    ArgumentDescription, Asked, Description, Mode, Place, ProofKind, RuleDescription, Unmatched,
+    ArgumentDescription, Asked, AskedOfToken, Description, Mode, Place, ProofKind, RuleDescription, Unmatched,
 };
 use credence_decision::route::{HeaderTest, QueryTest};
+
+use serde_json::value::RawValue;
 
 use super::check::Report;
 use super::documents;
@@ -25,11 +28,24 @@ pub(crate) struct Describe {
     /// Print JSON: a list with one element for each filter (docs/reference/configuration.md documents it).
     #[arg(long)]
     json: bool,
+    /// Print the metadata of the protected resources that the filters serve (RFC 9728): a JSON object with a member for
+    /// each URL.
+    #[arg(long, conflicts_with = "json")]
+    resource_metadata: bool,
 }
 
 impl Describe {
     pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let descriptions = self.descriptions()?;
+        if self.resource_metadata {
+            let resources = descriptions.iter().flat_map(|description| &description.resources);
+            let members = resources.map(|(url, metadata)| (url, RawValue::from_string(metadata.clone()).ok()));
+            let members: BTreeMap<_, _> = members.collect();
+            let json = serde_json::to_string_pretty(&members)
+                .map_err(|error| Failure::operation(format!("the metadata cannot be written as JSON: {error}")))?;
+            writeln!(out, "{json}")?;
+            return Ok(Outcome::Done);
+        }
         if self.json {
             let json = serde_json::to_string_pretty(&descriptions)
                 .map_err(|error| Failure::operation(format!("the description cannot be written as JSON: {error}")))?;
@@ -77,6 +93,7 @@ fn print(description: &Description, out: &mut impl Write) -> io::Result<()> {
         proof_window_seconds,
         holder_algorithms,
         rules,
+        resources: _,
     } = description;
     writeln!(
         out,
@@ -135,10 +152,13 @@ fn rows(rule: &RuleDescription) -> Vec<[String; 2]> {
                     "the certificate has the SPIFFE ID that the delegation names".to_owned(),
                 );
             }
+            if let Some(token) = &asked.authorization {
+                row("or token", token_in_words(token));
+            }
             if asked.nonce {
                 row(
                     "nonce",
-                    "the proof carries the nonce of a denial's delegation-nonce header".to_owned(),
+                    "the proof carries the nonce of a denial's delegation-nonce or dpop-nonce header".to_owned(),
                 );
             }
             row("audience", asked.audience.join(" or "));
@@ -199,9 +219,21 @@ fn argument_in_words(argument: &ArgumentDescription) -> String {
 fn proof_in_words(proof: ProofKind) -> &'static str {
     match proof {
         ProofKind::Pop => "pop: each request is signed with the key that the delegation names",
+        ProofKind::Dpop => "dpop: each request is signed with the key that the token names (RFC 9449)",
         ProofKind::Mtls => "mtls: the client certificate is the one that the delegation names",
         ProofKind::None => "none: any client that has the delegation may use it",
     }
+}
+
+fn token_in_words(token: &AskedOfToken) -> String {
+    let scope = token.scope.as_ref().map(|scope| format!(", with the scope {scope}"));
+    let scope = scope.unwrap_or_default();
+    let proof = match token.proof {
+        ProofKind::Dpop => "Authorization: DPoP, and a proof in the header DPoP (RFC 9449)",
+        ProofKind::Mtls => "Authorization: Bearer, with the client certificate that the token names (RFC 8705)",
+        ProofKind::Pop | ProofKind::None => "Authorization: Bearer (RFC 6750)",
+    };
+    format!("{proof}{scope}")
 }
 
 fn ignored_in_words(asked: &Asked) -> String {

@@ -14,9 +14,10 @@ use crate::agent::Agent;
 use crate::chains::{CachedChain, Reported};
 use crate::clock::UnixNanos;
 use crate::config::{Audit, Mode, RecordedArguments, Rule};
+use crate::credential::Credential;
 use crate::decision::{Allowance, Class, Decision, Reason};
 use crate::engine::{Findings, Lookup, Verdict};
-use crate::request::{Header, Request};
+use crate::request::Request;
 
 /// A decision that is recorded as an event: one on a verified chain.
 #[derive(Debug, PartialEq)]
@@ -80,7 +81,7 @@ impl Recorder {
             Decision::Allow(_) => (Trust::Verified, true),
             Decision::Deny(denial) => {
                 let denied = self.denied(chain, &verdict.findings, denial.reason, second)?;
-                let with_chain = self.sends_chain(chain, denied, request, second);
+                let with_chain = self.sends_chain(chain, denied, rule, request, second);
                 (trust(&verdict.findings, denial.reason), with_chain)
             }
         };
@@ -169,8 +170,15 @@ impl Recorder {
     }
 
     /// Whether a recorded denial sends its chain, if the control plane does not have it.
-    fn sends_chain(&mut self, chain: &CachedChain, denied: Denied, request: &Request<'_>, second: i64) -> bool {
-        let Header::Once(presented) = request.delegation else {
+    fn sends_chain(
+        &mut self,
+        chain: &CachedChain,
+        denied: Denied,
+        rule: &Rule,
+        request: &Request<'_>,
+        second: i64,
+    ) -> bool {
+        let Some(presented) = presented_tokens(rule, request) else {
             return false;
         };
         chain.reported.get() != (Reported::Sent { ledger: self.ledger })
@@ -208,6 +216,12 @@ impl Recorder {
     }
 }
 
+/// The tokens of a request under this rule.
+pub(super) fn presented_tokens<'r>(rule: &Rule, request: &Request<'r>) -> Option<&'r [u8]> {
+    let credential = Credential::of(request, rule.requirement.as_ref()?).ok()?;
+    Some(credential.tokens)
+}
+
 /// The kind under which a decision is counted.
 pub fn kind<'v>(verdict: &Verdict<'v>) -> Kind<'v> {
     let (decision, reason) = match &verdict.decision {
@@ -227,7 +241,10 @@ pub fn kind<'v>(verdict: &Verdict<'v>) -> Kind<'v> {
 
 /// Whether the caller has proven possession of the holder key.
 fn is_proven(findings: &Findings) -> bool {
-    matches!(findings.agent, Some(Agent::Key(_) | Agent::Certificate(_)))
+    matches!(
+        findings.agent,
+        Some(Agent::Key(_) | Agent::DpopKey(_) | Agent::Certificate(_))
+    )
 }
 
 /// The trust of a denial's event.
@@ -258,6 +275,7 @@ impl Constant<'_> {
         } = kind(self.verdict);
         let (proof, agent) = match self.verdict.findings.agent {
             Some(Agent::Key(thumbprint)) => (v1::ProofKind::Pop, thumbprint.to_string()),
+            Some(Agent::DpopKey(thumbprint)) => (v1::ProofKind::Dpop, thumbprint.to_string()),
             Some(Agent::Certificate(digest)) => (v1::ProofKind::Mtls, base16ct::lower::encode_string(&digest)),
             Some(Agent::Bearer) => (v1::ProofKind::None, String::new()),
             None => (v1::ProofKind::Unspecified, String::new()),
@@ -277,6 +295,14 @@ impl Constant<'_> {
         put_number(event, field::EXPIRES_AT, expires_at.filter(|seconds| *seconds != 0));
         put_bytes(event, field::PATH_TEMPLATE, self.rule.path_template.as_bytes());
         put_bytes(event, field::CHAIN_DIGEST, &self.chain.digest);
+        put_bytes(
+            event,
+            field::CLIENT,
+            self.chain.chain.client().unwrap_or_default().as_bytes(),
+        );
+        for actor in self.chain.chain.actors() {
+            put_present_bytes(event, field::ACTORS, actor.as_bytes());
+        }
     }
 }
 
@@ -333,6 +359,8 @@ mod field {
     pub(super) const EXPIRES_AT: u32 = 20;
     pub(super) const CHAIN_DIGEST: u32 = 21;
     pub(super) const ARGUMENTS: u32 = 22;
+    pub(super) const CLIENT: u32 = 24;
+    pub(super) const ACTORS: u32 = 25;
     /// In `PresentedChain`.
     pub(super) const CHAIN: u32 = 1;
     pub(super) const CHAIN_PRINCIPAL: u32 = 2;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use credence_wire::v1;
 
 use super::counts::Kind;
-use super::events::{Record, Recorder, kind};
+use super::events::{Record, Recorder, kind, presented_tokens};
 use super::pending::Pending;
 use super::reporter::{Counters, Reporter};
 use super::ring::{Ring, RingError, Shed};
@@ -13,7 +13,7 @@ use crate::chains::{CachedChain, Reported};
 use crate::clock::{Monotonic, UnixNanos};
 use crate::config::{self, Overflow};
 use crate::engine::Verdict;
-use crate::request::{Header, Request};
+use crate::request::Request;
 use crate::usage_sketch::Amount;
 
 /// Records decisions and reports them to the control plane. `K` names a request.
@@ -81,7 +81,7 @@ impl<K: Ord + Copy> Source<K> {
                 if with_chain
                     && let Some(chain) = &verdict.findings.chain
                     && chain.reported.get() != (Reported::Sent { ledger })
-                    && let Header::Once(presented) = request.delegation
+                    && let Some(presented) = verdict.rule.and_then(|rule| presented_tokens(rule, request))
                 {
                     report_chain(&mut self.reporter, chain, presented, wall);
                 }

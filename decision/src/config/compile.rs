@@ -9,6 +9,7 @@ use credence_delegation::trust::{self, Entry};
 use credence_delegation::{Algorithm, Findings, Location, TrustAnchors};
 
 use super::arguments::arguments;
+use super::authorization::AccessTokenRules;
 use super::checks::{MAX_NAME_BYTES, count, each_once, header_name, listed_once, seconds, time};
 use super::error::ConfigError;
 use super::file::{self, Audit, Mode, Overflow, ProofKind, RecordedDecisions};
@@ -60,7 +61,12 @@ fn policy(at: &Location<'_>, file: &file::File) -> Policy {
     let paths = matching::tolerated(&at.field("paths"), &file.paths);
     let hosts = matching::tolerated_hosts(&at.field("hosts"), &file.hosts);
     let host_counts = file.rules.iter().any(host_counts);
+    let access_tokens = AccessTokenRules {
+        anchors: &trust_anchors,
+        algorithms: &holder_algorithms,
+    };
     let routes = RuleCompiler {
+        access_tokens: &access_tokens,
         audience: &audience,
         headers: &headers,
         paths,
@@ -68,6 +74,7 @@ fn policy(at: &Location<'_>, file: &file::File) -> Policy {
         max_staleness: control_plane.max_staleness,
     }
     .rules(&at.field("rules"), &file.rules);
+    let resources = access_tokens.resources(&routes);
     let removed_trailers = removed_trailers(file.mode, &headers, &routes);
     each_once(&at.field("identity").field("filter_state"), &file.identity.filter_state);
     let limits = limits(at, file);
@@ -81,6 +88,7 @@ fn policy(at: &Location<'_>, file: &file::File) -> Policy {
         mode: file.mode,
         paths,
         hosts,
+        resources,
         routes,
         host_counts,
         removed_trailers,
@@ -103,6 +111,10 @@ fn removed_trailers(mode: Mode, headers: &HeaderNames, routes: &Routes<Rule>) ->
     for rule in routes.iter() {
         if let Some(requirement) = &rule.requirement {
             requirement.arguments.add_headers_to(&mut read);
+            if requirement.authorization.is_some() {
+                read.add("authorization");
+                read.add("dpop");
+            }
         }
     }
     RemovedTrailers::new(headers.clone(), read)
@@ -193,6 +205,12 @@ fn header_names(at: &Location<'_>, names: &file::Headers) -> HeaderNames {
     };
     header_name(&at.field("delegation"), &compiled.delegation);
     header_name(&at.field("proof"), &compiled.proof);
+    for (field, name) in [("delegation", &compiled.delegation), ("proof", &compiled.proof)] {
+        if matches!(name.as_str(), "authorization" | "dpop") {
+            at.field(field)
+                .report(format!("`{name}` is the header of access tokens; write another name"));
+        }
+    }
     if folds_to(compiled.delegation.as_bytes(), compiled.proof.as_bytes()) {
         at.field("proof").report(format!(
             "`{}` is already the delegation's header; write another name",
@@ -205,6 +223,7 @@ fn header_names(at: &Location<'_>, names: &file::Headers) -> HeaderNames {
 // === Rules ===
 
 struct RuleCompiler<'a> {
+    access_tokens: &'a AccessTokenRules<'a>,
     audience: &'a [String],
     headers: &'a HeaderNames,
     paths: Tolerated,
@@ -286,7 +305,13 @@ impl RuleCompiler<'_> {
             None => self.audience.to_vec(),
         };
         let proof = rule.proof.unwrap_or_default();
-        if rule.nonce == Some(true) && proof != ProofKind::Pop {
+        let tool = rule.tool.clone().unwrap_or_default();
+        let authorization = rule.authorization.as_ref().map(|written| {
+            self.access_tokens
+                .compile(&at.field("authorization"), written, &tool, &audience)
+        });
+        let is_dpop = authorization.as_ref().is_some_and(|read| read.proof == ProofKind::Dpop);
+        if rule.nonce == Some(true) && proof != ProofKind::Pop && !is_dpop {
             at.field("nonce")
                 .report("only a signed proof carries a nonce; write `proof: pop`, or remove `nonce`");
         }
@@ -296,10 +321,11 @@ impl RuleCompiler<'_> {
             );
         }
         Requirement {
-            tool: rule.tool.clone().unwrap_or_default(),
+            tool,
             arguments,
             audience,
             proof,
+            authorization,
             nonce: rule.nonce.unwrap_or_default(),
             peer_validated: rule.peer_validated.unwrap_or_default(),
             stale_limit: rule.on_stale.as_ref().map(|on_stale| self.stale_limit(at, on_stale)),

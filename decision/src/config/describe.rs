@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::compile::compile;
 use super::error::ConfigError;
 use super::file::{self, Mode, Place, ProofKind, Unmatched};
+use super::policy::Rule;
 use super::read::read;
 use crate::arguments::ArgumentKind;
 use crate::route::{HeaderTest, QueryTest};
@@ -25,6 +26,9 @@ pub struct Description {
     pub holder_algorithms: Vec<&'static str>,
     /// In the order they are tried; the first that matches decides.
     pub rules: Vec<RuleDescription>,
+    /// The URLs of the metadata of its protected resources (RFC 9728), and the metadata as JSON.
+    #[serde(skip)]
+    pub resources: Vec<(String, String)>,
 }
 
 /// One rule.
@@ -80,7 +84,10 @@ pub struct Asked {
     pub arguments: Vec<ArgumentDescription>,
     /// Proof of possession: a signature, a client certificate, or none.
     pub proof: ProofKind,
-    /// Whether the proof must carry the nonce from the `delegation-nonce` header of a denied request.
+    /// How to present an access token instead, if the rule reads them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authorization: Option<AskedOfToken>,
+    /// Whether the proof must carry the nonce from the `delegation-nonce` (or `dpop-nonce`) header of a denied request.
     pub nonce: bool,
     /// Whether the delegation may name the agent's SPIFFE ID instead of one certificate; only for `mtls`.
     pub peer_validated: bool,
@@ -90,6 +97,18 @@ pub struct Asked {
     pub ignored: Ignored,
     /// Whether the service receives the delegation.
     pub forward: bool,
+}
+
+/// How to present an access token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AskedOfToken {
+    /// DPoP, a client certificate, or none.
+    pub proof: ProofKind,
+    /// A scope that grants the tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Where `htu` may place the service; where Envoy routes to if empty.
+    pub origins: Vec<String>,
 }
 
 /// One argument of a tool.
@@ -126,7 +145,10 @@ impl Description {
         let file = read(json)?;
         let policy = compile(&file)?;
         let audience = file.audience;
+        let resources = policy.resources.iter();
+        let resources = resources.map(|resource| (resource.metadata_url(), resource.document.to_string()));
         Ok(Self {
+            resources: resources.collect(),
             default: policy.unmatched,
             delegation_header: policy.headers.delegation,
             proof_header: policy.headers.proof,
@@ -139,14 +161,15 @@ impl Description {
             rules: file
                 .rules
                 .into_iter()
-                .map(|written| rule(written, &audience, policy.mode))
+                .zip(policy.routes.iter())
+                .map(|(written, compiled)| rule(written, compiled, &audience, policy.mode))
                 .collect(),
         })
     }
 }
 
 /// Names every field here, so that a new one cannot be forgotten.
-fn rule(written: file::Rule, plugin_audience: &[String], plugin_mode: Mode) -> RuleDescription {
+fn rule(written: file::Rule, compiled: &Rule, plugin_audience: &[String], plugin_mode: Mode) -> RuleDescription {
     let file::Rule {
         name,
         matches,
@@ -157,6 +180,8 @@ fn rule(written: file::Rule, plugin_audience: &[String], plugin_mode: Mode) -> R
         ignore_members,
         audience,
         proof,
+        // In the compiled rule.
+        authorization: _,
         forward,
         nonce,
         peer_validated,
@@ -168,7 +193,14 @@ fn rule(written: file::Rule, plugin_audience: &[String], plugin_mode: Mode) -> R
         upgrade,
     } = written;
     let arguments = args.map(|members| members.0).unwrap_or_default();
+    let authorization = compiled.requirement.as_ref();
+    let authorization = authorization.and_then(|requirement| requirement.authorization.as_ref());
     let asks = Asked {
+        authorization: authorization.map(|read| AskedOfToken {
+            proof: read.proof,
+            scope: read.challenge.scope.clone(),
+            origins: read.origins.clone(),
+        }),
         tool: tool.unwrap_or_default(),
         arguments: arguments.into_iter().filter_map(argument).collect(),
         proof: proof.unwrap_or_default(),

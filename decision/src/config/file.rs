@@ -191,6 +191,8 @@ pub(super) struct Rule {
     /// Proof of possession: a signature, a client certificate, or none.
     #[cfg_attr(feature = "tools", schemars(extend("default" = "pop")))]
     pub(super) proof: Option<ProofKind>,
+    /// Whether to read access tokens in `Authorization`, too.
+    pub(super) authorization: Option<Authorization>,
     /// Whether a proof needs a nonce from this Envoy process.
     #[cfg_attr(feature = "tools", schemars(extend("default" = false)))]
     pub(super) nonce: Option<bool>,
@@ -218,7 +220,7 @@ pub(super) struct Rule {
 
 impl Rule {
     /// Fields about delegations, which a public rule may not have: their names, and whether they are set.
-    pub(super) fn of_delegations(&self) -> [(&'static str, bool); 12] {
+    pub(super) fn of_delegations(&self) -> [(&'static str, bool); 13] {
         [
             ("tool", self.tool.is_some()),
             ("args", self.args.is_some()),
@@ -227,6 +229,7 @@ impl Rule {
             ("ignore_members", self.ignore_members.is_some()),
             ("audience", self.audience.is_some()),
             ("proof", self.proof.is_some()),
+            ("authorization", self.authorization.is_some()),
             ("forward", self.forward.is_some()),
             ("nonce", self.nonce.is_some()),
             ("peer_validated", self.peer_validated.is_some()),
@@ -473,9 +476,37 @@ pub enum ProofKind {
     /// A signed proof with each request.
     #[default]
     Pop,
+    /// A DPoP proof (RFC 9449) with each request: for access tokens.
+    #[serde(skip_deserializing)]
+    Dpop,
     /// The client certificate that the proxy verified.
     Mtls,
     /// Nothing: any client that has the delegation can use it. Only for hops that are authenticated otherwise.
+    None,
+}
+
+/// How a rule reads access tokens.
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Authorization {
+    /// What binds an access token to its client: a DPoP proof, a client certificate, or nothing.
+    pub(super) proof: TokenProof,
+    /// Where clients call this service, such as `https://api.example`: for `htu`. Default: as Envoy routes.
+    #[cfg_attr(feature = "tools", schemars(length(min = 1, max = 16), inner(regex(pattern = ORIGIN))))]
+    pub(super) origins: Option<Vec<String>>,
+}
+
+/// What binds an access token to its client.
+#[derive(Clone, Copy, Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub(super) enum TokenProof {
+    /// A DPoP proof with each request (RFC 9449).
+    Dpop,
+    /// The client's certificate (RFC 8705).
+    Mtls,
+    /// Nothing: any client that has the token may use it (RFC 6750).
     None,
 }
 

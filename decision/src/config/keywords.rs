@@ -20,6 +20,9 @@ pub(super) const OUR_HEADER: &str = "^x[-_]delegation[-_]";
 /// A place in a JSON body (RFC 6901, section 3).
 pub(super) const POINTER: &str = "^(/([^~/]|~[01])*)*$";
 
+/// An origin (RFC 6454).
+pub(super) const ORIGIN: &str = r"^https?://[^/?#@\s]+$";
+
 /// A duration. Its range is in its description, since a pattern cannot express it.
 pub(super) const DURATION: &str = "^[0-9]+(ms|s|m|h|d)$";
 

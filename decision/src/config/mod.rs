@@ -7,6 +7,7 @@
 //! memory for that, which the proxy keeps, grows with the largest function.
 
 mod arguments;
+mod authorization;
 mod checks;
 mod compile;
 #[cfg(feature = "tools")]
@@ -27,11 +28,13 @@ mod schema;
 
 pub use credence_delegation::MAX_PROBLEMS;
 #[cfg(feature = "tools")]
-pub use describe::{ArgumentDescription, Asked, Condition, Description, Ignored, MatchDescription, RuleDescription};
+pub use describe::{
+    ArgumentDescription, Asked, AskedOfToken, Condition, Description, Ignored, MatchDescription, RuleDescription,
+};
 pub use envelope::as_json;
 pub use error::ConfigError;
 pub use file::{Audit, Count, Mode, Overflow, Place, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};
-pub use policy::{ControlPlane, Limits, Policy, Requirement, Rule};
+pub use policy::{Authorization, ControlPlane, Limits, Policy, Requirement, Rule};
 pub use read::MAX_CONFIG_BYTES;
 #[cfg(feature = "tools")]
 pub use schema::json_schema;

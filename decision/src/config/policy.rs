@@ -8,6 +8,7 @@ use credence_delegation::{Algorithms, TrustAnchors};
 use super::file::{Audit, Mode, ProofKind, Unmatched};
 use crate::arguments::ArgumentMapping;
 use crate::identity_headers::{IdentityHeaders, Part};
+use crate::oauth::{Challenge, Resource};
 use crate::request::target::{Tolerated, ToleratedHosts};
 use crate::request::{HeaderNames, RemovedTrailers};
 use crate::route::Routes;
@@ -30,6 +31,8 @@ pub struct Policy {
     pub paths: Tolerated,
     /// Host spellings to accept although Envoy may have routed them differently.
     pub hosts: ToleratedHosts,
+    /// The resources whose metadata the filter serves.
+    pub resources: Vec<Resource>,
     /// The rules, in order; at least one.
     pub routes: Routes<Rule>,
     /// Whether the host matters for a rule, by its conditions or as an argument, so that no header may name another
@@ -98,6 +101,8 @@ pub struct Requirement {
     pub audience: Vec<String>,
     /// Proof of possession: a signature, a client certificate, or none.
     pub proof: ProofKind,
+    /// How access tokens in `Authorization` are read, if they are.
+    pub authorization: Option<Authorization>,
     /// Whether a proof must carry a nonce from this process.
     pub nonce: bool,
     /// Whether Envoy validates client certificates here, so that a SPIFFE ID in them counts.
@@ -108,6 +113,17 @@ pub struct Requirement {
     pub ignore_body: bool,
     /// Whether the service receives the delegation (never the proof).
     pub forward: bool,
+}
+
+/// How a rule reads access tokens in `Authorization`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authorization {
+    /// DPoP, mTLS or none.
+    pub proof: ProofKind,
+    /// Where clients call this service; where Envoy routes to if empty.
+    pub origins: Vec<String>,
+    /// What its challenges say.
+    pub challenge: Challenge,
 }
 
 impl Requirement {

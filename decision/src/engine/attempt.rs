@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
-use credence_delegation::{AudiencePolicy, NoncePolicy, Proof, ProofContext, UnixTime, VerifiedProof, VerifiedToken};
+use credence_delegation::{Arguments, AudiencePolicy, UnixTime, VerifiedChain};
 
 use super::memories::Memories;
+use super::possession::SignedProof;
 use super::routing::Routed;
 use super::verdict::Findings;
 use super::verification::{ChainLookup, Presented, check_still_valid};
@@ -12,10 +13,12 @@ use super::world::World;
 use crate::agent::Agent;
 use crate::arguments::{Arrived, body};
 use crate::chains::CachedChain;
-use crate::config::{Mode, Policy, ProofKind, Requirement};
+use crate::config::{Mode, Policy, Requirement};
+use crate::credential::Credential;
 use crate::decision::{Denial, Reason};
 use crate::grant::Grant;
 use crate::identity_headers::Identity;
+use crate::oauth::Needed;
 use crate::proofs::UsedProof;
 use crate::request::{Header, Request, is_joined};
 use crate::revocation::Freshness;
@@ -34,7 +37,7 @@ pub(super) struct Attempt<'a, 'r> {
 #[derive(Debug)]
 pub(super) struct Established {
     pub(super) chain: Rc<CachedChain>,
-    pub(super) proof: Option<VerifiedProof>,
+    pub(super) proof: Option<SignedProof>,
     pub(super) agent: Agent,
 }
 
@@ -44,9 +47,9 @@ impl<'r> Attempt<'_, 'r> {
         let now = UnixTime(world.now().second());
 
         // Cheap checks first: are all parts present, and does the filter's own state permit a decision?
-        let presented = self.presented(now)?;
-        let proof = self.proof()?;
-        let certificate = self.certificate(world)?;
+        let credential = Credential::of(self.request, self.requirement)?;
+        let presented = self.presented(credential, now)?;
+        let proof = self.presented_proof(credential.proof(self.requirement)?, world)?;
         let takes_a_body = self.requirement.ignore_body || self.requirement.reads_body() || self.request.leaves_http;
         if self.request.has_body && !takes_a_body {
             return Err(Reason::BodyUnmapped.into());
@@ -71,23 +74,15 @@ impl<'r> Attempt<'_, 'r> {
             identifiers: &self.requirement.audience,
             require_chain_audience: false,
         })?;
-        chain.chain.grants(&self.requirement.tool)?;
-        let proof = proof.map(|proof| self.verify_proof(&proof, &chain, now)).transpose()?;
+        if credential.is_access_token() && !chain.chain.is_access_token() {
+            return Err(Reason::DelegationMalformed.into());
+        }
+        let granted = chain.chain.grants(&self.requirement.tool);
+        granted.inspect_err(|_| self.find_needed(&chain.chain, None))?;
+        let (agent, proof) = self.verify_proof(&proof, &chain, credential.tokens, now, world)?;
         self.findings.verified |= proof.is_some();
-        let leaf = chain.chain.leaf();
-        let agent = match certificate {
-            Some(certificate) => {
-                self.check_certificate(leaf, &certificate, world)?;
-                Agent::Certificate(certificate)
-            }
-            None => match leaf.holder().thumbprint() {
-                Some(key) if proof.is_some() => Agent::Key(key),
-                Some(_) | None if chain.chain.is_bound_access_token() => return Err(Reason::ProofMissing.into()),
-                Some(_) | None => Agent::Bearer,
-            },
-        };
         // The signer of a proof requested what the proof says. Whether that is this request is not known yet.
-        if proof.is_none() {
+        if !matches!(proof, Some(SignedProof::Pop(_))) {
             self.findings.agent = Some(agent);
         }
         if self.awaits_body() {
@@ -148,13 +143,14 @@ impl<'r> Attempt<'_, 'r> {
             self.findings.arguments = Some(arguments.canonical().into());
         }
         let covered = match proof {
-            Some(proof) => proof.covers(&chain.chain, tool, &arguments),
-            None => Ok(()),
+            Some(SignedProof::Pop(proof)) => proof.covers(&chain.chain, tool, &arguments),
+            Some(SignedProof::Dpop(_)) | None => Ok(()),
         };
         if covered.is_ok() {
             self.findings.agent = Some(*agent);
         }
-        chain.chain.permits(tool, &arguments)?;
+        let permitted = chain.chain.permits(tool, &arguments);
+        permitted.inspect_err(|_| self.find_needed(&chain.chain, Some(&arguments)))?;
         covered?;
         let grant = chain.grant(routed.index, *agent, || {
             let identity = Identity::new(&chain.chain, *agent, tool, self.policy.identity_headers)?;
@@ -207,12 +203,8 @@ impl<'r> Attempt<'_, 'r> {
 
     /// The presented delegation, and whether it is known. A known one needs no further check: it passed them when it
     /// was new.
-    fn presented(&self, now: UnixTime) -> Result<Presented<'r>, Denial> {
-        let presented = match self.request.delegation {
-            Header::Absent => return Err(Reason::DelegationMissing.into()),
-            Header::Repeated => return Err(Reason::DelegationRepeated.into()),
-            Header::Once(value) => value,
-        };
+    fn presented(&self, credential: Credential<'r>, now: UnixTime) -> Result<Presented<'r>, Denial> {
+        let presented = credential.tokens;
         if presented.len() > self.policy.limits.verification.chain_bytes {
             return Err(Reason::DelegationTooLarge.into());
         }
@@ -227,85 +219,17 @@ impl<'r> Attempt<'_, 'r> {
         Ok(Presented::New { text, key })
     }
 
-    /// The proof, if the rule requires one. Nothing in it is verified yet.
-    fn proof(&self) -> Result<Option<Proof<'r>>, Denial> {
-        if self.requirement.proof != ProofKind::Pop {
-            return Ok(None);
+    /// Notes what another access token of this issuer would need, for the challenge.
+    fn find_needed(&mut self, chain: &VerifiedChain, arguments: Option<&Arguments>) {
+        if self.requirement.authorization.is_some() && chain.is_access_token() {
+            let (anchors, issuer) = (&self.policy.trust_anchors, Some(&*chain.principal().issuer));
+            self.findings.needed = Needed::find(anchors, issuer, &self.requirement.tool, arguments);
         }
-        let presented = match self.request.proof {
-            Header::Absent => return Err(Reason::ProofMissing.into()),
-            Header::Repeated => return Err(Reason::ProofRepeated.into()),
-            Header::Once(value) => value,
-        };
-        if presented.len() > self.policy.limits.proof_bytes {
-            return Err(Reason::ProofTooLarge.into());
-        }
-        if is_joined(presented) {
-            return Err(Reason::ProofRepeated.into());
-        }
-        let presented = std::str::from_utf8(presented).map_err(|_| Reason::ProofMalformed)?;
-        Ok(Some(Proof::parse(presented, &self.policy.limits.verification)?))
-    }
-
-    /// The client's certificate, if the rule requires one.
-    fn certificate(&self, world: &impl World) -> Result<Option<[u8; 32]>, Denial> {
-        if self.requirement.proof != ProofKind::Mtls {
-            return Ok(None);
-        }
-        world
-            .client_certificate()
-            .map(Some)
-            .ok_or_else(|| Reason::CertificateMissing.into())
-    }
-
-    /// Checks the client's certificate against the leaf's `cnf`: by its digest, by its SPIFFE ID, or by both. A digest
-    /// names one certificate, and TLS has proven its key. An ID is only as trustworthy as the authority that signed it,
-    /// so it suffices only if Envoy has validated the certificate.
-    fn check_certificate(
-        &self,
-        leaf: &VerifiedToken,
-        certificate: &[u8; 32],
-        world: &impl World,
-    ) -> Result<(), Denial> {
-        let (digest, spiffe_id) = (leaf.holder().certificate(), leaf.holder().spiffe_id());
-        let is_named = digest.is_some() || (spiffe_id.is_some() && self.requirement.peer_validated);
-        let is_the_one = digest.is_none_or(|digest| digest == certificate)
-            && spiffe_id.is_none_or(|id| world.client_uri().is_some_and(|uri| uri == id.as_bytes()));
-        if is_named && is_the_one {
-            Ok(())
-        } else {
-            Err(Reason::CertificateMismatch.into())
-        }
-    }
-
-    fn verify_proof(&self, proof: &Proof<'_>, cached: &CachedChain, now: UnixTime) -> Result<VerifiedProof, Denial> {
-        let context = ProofContext {
-            holder_algorithms: &self.policy.holder_algorithms,
-            audience: &self.requirement.audience,
-            require_audience: true,
-            nonce: NoncePolicy::NotRequired,
-            limits: &self.policy.limits.verification,
-            now,
-            hot_keys: Some(&self.memories.hot_keys),
-        };
-        let proof = proof.verify(&cached.chain, &context)?;
-        if self.requirement.nonce
-            && !proof
-                .nonce()
-                .is_some_and(|nonce| self.memories.nonces.accept(nonce, now))
-        {
-            return Err(Reason::NonceRequired.into());
-        }
-        // The replay memory relies on this: a proof that was used before a restart must not look fresh after it.
-        if proof.issued_at() > now.plus(self.policy.limits.proof_clock_skew) {
-            return Err(Reason::ProofOutsideWindow.into());
-        }
-        Ok(proof)
     }
 
     fn remember(
         &self,
-        proof: &VerifiedProof,
+        proof: &SignedProof,
         cached: &CachedChain,
         now: UnixTime,
         world: &mut impl World,

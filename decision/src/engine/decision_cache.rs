@@ -30,6 +30,7 @@ pub struct DecisionCache {
 pub struct CachedDecision {
     /// The request's texts.
     texts: [Box<[u8]>; 4],
+    carriers: Carriers,
     chain: Weak<CachedChain>,
     /// Its grant.
     pub grant: Rc<Grant>,
@@ -44,8 +45,12 @@ pub struct CachedDecision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestFingerprint<'r> {
     texts: [&'r [u8]; 4],
+    carriers: Carriers,
     hash: u64,
 }
+
+/// The headers with a credential: whether a delegation, and whether an `Authorization`, is there.
+type Carriers = (bool, bool);
 
 #[derive(Debug, Default)]
 struct Place {
@@ -115,6 +120,7 @@ impl DecisionCache {
         }
         place.decision = Some(Rc::new(CachedDecision {
             texts: fingerprint.texts.map(Box::from),
+            carriers: fingerprint.carriers,
             chain: Rc::downgrade(chain),
             grant: Rc::clone(grant),
             rule_index,
@@ -145,7 +151,7 @@ impl CachedDecision {
 
     fn is_like(&self, fingerprint: &RequestFingerprint<'_>) -> bool {
         let mut texts = self.texts.iter().zip(fingerprint.texts);
-        texts.all(|(own, text)| is_equal(own, text))
+        self.carriers == fingerprint.carriers && texts.all(|(own, text)| is_equal(own, text))
     }
 }
 
@@ -155,24 +161,29 @@ impl<'r> RequestFingerprint<'r> {
     /// The fingerprint of a request, if a decision about it depends only on these texts, apart from a rule's conditions
     /// on other headers or on the holder.
     pub fn of(request: &Request<'r>) -> Option<Self> {
-        let Header::Once(delegation) = request.delegation else {
-            return None;
+        let credential = match (request.delegation, request.authorization) {
+            (Header::Once(credential), _) | (Header::Absent, Header::Once(credential)) => credential,
+            (Header::Absent | Header::Repeated, _) => return None,
         };
         if request.has_body || request.leaves_http {
             return None;
         }
         // The text that differs most often first: the comparison stops at the first difference.
-        let texts = [request.path, delegation, request.method, request.authority];
-        // A delegation ends with its signature, which no two share by chance.
-        let tail = delegation
+        let texts = [request.path, credential, request.method, request.authority];
+        // A credential ends with a signature, which no two share by chance.
+        let tail = credential
             .len()
             .checked_sub(TAIL_BYTES)
-            .and_then(|start| delegation.get(start..))
+            .and_then(|start| credential.get(start..))
             .unwrap_or_default();
         let hash = [request.path, tail, request.method]
             .into_iter()
             .fold(request.authority.len() as u64, mix);
-        Some(Self { texts, hash })
+        let carriers = (
+            request.delegation != Header::Absent,
+            request.authorization != Header::Absent,
+        );
+        Some(Self { texts, carriers, hash })
     }
 }
 

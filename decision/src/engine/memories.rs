@@ -6,8 +6,9 @@ use credence_delegation::HotKeys;
 
 use super::decision_cache::{DecisionCache, RequestFingerprint};
 use super::verdict::{Findings, Lookup};
+use crate::agent::Agent;
 use crate::chains::{ChainCache, RefusedChains, SealContext, SharedChains};
-use crate::config::{Policy, ProofKind, Requirement};
+use crate::config::{Policy, Requirement};
 use crate::grant::Grant;
 use crate::proofs::{Nonces, ReplayMemory};
 
@@ -50,7 +51,7 @@ impl Memories {
     }
 
     /// Caches an allowed request: an equal one will be allowed too, unless one of the conditions that are always
-    /// checked has changed. That requires a rule without a proof, which would differ each time, and without other
+    /// checked has changed. That requires a request without a proof, which would differ each time, and without other
     /// headers.
     pub(super) fn remember(
         &mut self,
@@ -60,7 +61,7 @@ impl Memories {
         grant: &Rc<Grant>,
         rule_index: usize,
     ) {
-        let is_all_there_is = requirement.proof == ProofKind::None && !requirement.arguments.read_headers();
+        let is_all_there_is = findings.agent == Some(Agent::Bearer) && !requirement.arguments.read_headers();
         if let Some(chain) = &findings.chain
             && is_all_there_is
             && findings.lookup == Some(Lookup::Hit)

@@ -6,6 +6,7 @@
 //! | `verdict` | a decision, and the findings on the way to it |
 //! | `routing` | the rule that a request matches |
 //! | `attempt` | one request under one rule that requires a delegation |
+//! | `possession` | what proves that a client holds its credential's key |
 //! | `verification` | the verified chain of a request, from a cache or by verifying it |
 //! | `memories` | the caches and memories that earlier requests have filled |
 //! | `decision_cache` | requests equal to one that was allowed before |
@@ -13,6 +14,7 @@
 mod attempt;
 pub mod decision_cache;
 mod memories;
+mod possession;
 mod routing;
 mod verdict;
 mod verification;
@@ -107,6 +109,9 @@ impl Engine {
         if let Some(fingerprint) = &fingerprint
             && let Some(verdict) = from_cache(policy, memories, fingerprint, world)
         {
+            return Outcome::Decided(verdict);
+        }
+        if let Some(verdict) = metadata(policy, request) {
             return Outcome::Decided(verdict);
         }
         let mut findings = Findings::default();
@@ -232,6 +237,16 @@ impl Held {
         let holder = chain.chain.leaf().holder().thumbprint()?;
         proof.as_ref().map(|proof| (holder, proof.id()))
     }
+}
+
+/// A request for the metadata of a resource.
+fn metadata<'p>(policy: &'p Policy, request: &Request<'_>) -> Option<Verdict<'p>> {
+    let resource = policy
+        .resources
+        .iter()
+        .find(|resource| resource.is_enforced && resource.is_asked_for(request))?;
+    let document = Allowance::ResourceMetadata(Rc::clone(&resource.document));
+    Some(Verdict::without_rule(Mode::Enforce, Decision::Allow(document)))
 }
 
 /// Allows a request that equals an allowed one, if all changeable conditions still hold. Any other request takes the

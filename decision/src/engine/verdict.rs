@@ -9,6 +9,7 @@ use crate::chains::CachedChain;
 use crate::config::{Mode, Rule};
 use crate::decision::{Class, Decision};
 use crate::grant::Grant;
+use crate::oauth::Needed;
 
 /// A decision with its findings.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub struct Findings {
     pub arguments: Option<Rc<str>>,
     /// The equal request that was allowed before, if it decided this one.
     pub cached_decision: Option<Rc<CachedDecision>>,
+    /// What another access token would need, if this one does not grant the request.
+    pub needed: Option<Needed>,
     /// The age of the revocation state, if it was too old and the rule accepted that.
     pub stale: Option<Duration>,
 }

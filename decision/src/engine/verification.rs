@@ -80,8 +80,10 @@ impl ChainLookup<'_> {
         let unverified = self.look_up_beginnings(text, key, world)?;
         let (chain, vouched) = self.verify_signatures(&unverified, world)?;
         self.findings.verified = self.findings.lookup != Some(Lookup::Shared);
-        let subject = chain.principal().subject.as_deref().unwrap_or_default();
-        if chain.tokens().any(|token| token.id().len() > MAX_ID_BYTES) || subject.len() > MAX_ID_BYTES {
+        let ids = chain.tokens().map(|token| token.id());
+        let names = chain.principal().subject.as_deref().into_iter().chain(chain.client());
+        let actors = chain.actors().iter().map(String::as_str);
+        if ids.chain(names).chain(actors).any(|name| name.len() > MAX_ID_BYTES) {
             let reason = Reason::DelegationTooLarge;
             self.memories.refused.remember_verified(key, reason, None);
             return Err(reason.into());
@@ -272,6 +274,6 @@ fn check_revocation(policy: &Policy, cached: &CachedChain, world: &impl World) -
     Ok(())
 }
 
-/// Bytes of a token's `jti` and of a root's `sub`. The audit event contains all of them, and the client that mints or
-/// derives a token chooses them: even the longest chain's event must fit.
+/// Bytes of a token's `jti`, and of a root's `sub`, `client_id` and actors. The audit event contains all of them, and the
+/// client that mints or derives a token chooses them: even the longest chain's event must fit.
 pub const MAX_ID_BYTES: usize = 256;

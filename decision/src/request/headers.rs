@@ -23,6 +23,8 @@ pub struct Request<'a> {
     pub delegation: Header<'a>,
     /// The header that carries the proof.
     pub proof: Header<'a>,
+    /// `authorization`.
+    pub authorization: Header<'a>,
     /// `content-type`, the first if there are several.
     pub content_type: Option<&'a [u8]>,
     /// `x-request-id`, the first if there are several.
@@ -60,6 +62,7 @@ impl<'a> Request<'a> {
             path: b"",
             delegation: Header::Absent,
             proof: Header::Absent,
+            authorization: Header::Absent,
             content_type: None,
             request_id: None,
             traceparent: None,
@@ -83,6 +86,7 @@ impl<'a> Request<'a> {
                 b"traceparent" => _ = request.traceparent.get_or_insert(value),
                 _ if name == names.delegation.as_bytes() => request.delegation.add(value),
                 _ if name == names.proof.as_bytes() => request.proof.add(value),
+                b"authorization" => request.authorization.add(value),
                 _ if is_ours(name) => request.forged.push(name),
                 // Another spelling of a name, which some service may treat as the name itself.
                 _ if folds_to(name, names.delegation.as_bytes()) => {

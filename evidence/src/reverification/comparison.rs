@@ -13,6 +13,8 @@ pub(crate) struct Facts {
     issuer: String,
     subject: Option<String>,
     delegation_ids: Vec<String>,
+    client: String,
+    actors: Vec<String>,
     /// The thumbprint of the leaf holder's key, as in events.
     holder: String,
     issued_at: UnixTime,
@@ -78,9 +80,14 @@ impl Verdict {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Verified(facts) => {
-                let texts = facts.delegation_ids.iter().chain(&facts.tools);
+                let texts = facts.delegation_ids.iter().chain(&facts.actors).chain(&facts.tools);
                 let texts = texts.map(|text| text.len() + TEXT_BYTES).sum::<usize>();
-                size_of::<Facts>() + facts.issuer.len() + facts.subject.as_ref().map_or(0, String::len) + texts + 64
+                size_of::<Facts>()
+                    + facts.issuer.len()
+                    + facts.client.len()
+                    + facts.subject.as_ref().map_or(0, String::len)
+                    + texts
+                    + 64
             }
             Self::Refused(refusal) => size_of::<Difference>() + refusal.reason.len(),
         }
@@ -132,6 +139,8 @@ impl Facts {
                 .thumbprint()
                 .map(|key| key.to_string())
                 .unwrap_or_default(),
+            client: chain.client().unwrap_or_default().to_owned(),
+            actors: chain.actors().to_vec(),
             issued_at: chain.issued_at(),
             expires_at: chain.expires_at(),
             tools: tools.unwrap_or_default(),
@@ -166,6 +175,10 @@ impl Facts {
             );
             return differs(DifferenceKind::Agent, "7b", reason);
         }
+        if event.client != self.client || event.actors() != self.actors {
+            let reason = "the event names another client, or other actors, than the access token";
+            return differs(DifferenceKind::Agent, "3b", reason.to_owned());
+        }
         if event.expires_at != self.expires_at.0 {
             let reason = format!(
                 "the event has the expiry {}, but the chain expires at {}",
@@ -195,7 +208,7 @@ impl Facts {
     /// For mutual TLS the chain binds a certificate or a SPIFFE ID, which only the proxy has seen.
     fn is_agent(&self, event: &EventView<'_>) -> bool {
         match v1::ProofKind::try_from(event.proof) {
-            Ok(v1::ProofKind::Pop) => event.agent == self.holder,
+            Ok(v1::ProofKind::Pop | v1::ProofKind::Dpop) => event.agent == self.holder,
             Ok(v1::ProofKind::None) => event.agent.is_empty(),
             Ok(v1::ProofKind::Mtls | v1::ProofKind::Unspecified) | Err(_) => true,
         }

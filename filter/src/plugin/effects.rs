@@ -6,7 +6,7 @@ use credence_decision::answer::Answer;
 use credence_decision::changes::{self, Change};
 use credence_decision::clock::Began;
 use credence_decision::config::{Mode, Policy};
-use credence_decision::decision::{Decision, Denial, Reason};
+use credence_decision::decision::{Allowance, Decision, Denial, Reason};
 use credence_decision::engine::Verdict;
 use credence_decision::request::{HeaderMapError, Request};
 
@@ -43,9 +43,14 @@ impl<H: Host> Effects<H> {
         }
         self.recorder.record(&verdict, request, stream, began);
         let flow = match (&verdict.decision, verdict.mode) {
+            (Decision::Allow(Allowance::ResourceMetadata(document)), _) => {
+                let answer = Answer::with_metadata(document, request);
+                answer_with(&self.host, &answer, "credence_resource_metadata")
+            }
             (Decision::Allow(_), _) | (Decision::Deny(_), Mode::Shadow) => Flow::Continue,
             (Decision::Deny(denial), Mode::Enforce) => {
-                deny(&self.host, denial, verdict.nonce.as_deref(), Some(request))
+                let answer = Answer::for_verdict(&verdict, denial, request);
+                deny(&self.host, denial, &answer)
             }
         };
         self.recorder.flush_if_due(began.monotonic);
@@ -71,7 +76,7 @@ impl<H: Host> Effects<H> {
     /// Refuses a request whose headers cannot be read.
     pub(super) fn refuse_unreadable(&mut self, denial: &Denial, began: Began) -> Flow {
         self.recorder.record_unreadable(denial, began);
-        deny(&self.host, denial, None, None)
+        deny(&self.host, denial, &Answer::for_denial(denial, None))
     }
 
     /// Refuses a request after a failed call to the host.
@@ -107,17 +112,18 @@ impl<H: Host> Effects<H> {
 
 /// Refuses a request that cannot be decided.
 pub(crate) fn refuse(host: &impl Host) -> Flow {
-    deny(host, &Reason::HostFailure.into(), None, None)
+    let denial = Reason::HostFailure.into();
+    deny(host, &denial, &Answer::for_denial(&denial, None))
 }
 
-/// Answers a denied request. If that fails, the request is held until its timeout: it does not pass.
-pub(super) fn deny(host: &impl Host, denial: &Denial, nonce: Option<&str>, request: Option<&Request<'_>>) -> Flow {
-    let answer = Answer::for_denial(denial, nonce, request);
-    let answered = host.answer(&answer, &format!("credence_{}", denial.reason.code()));
-    if let Err(error) = answered {
-        host.log_error(format_args!(
-            "a denied request could not be answered, and is held: {error}"
-        ));
+fn deny(host: &impl Host, denial: &Denial, answer: &Answer) -> Flow {
+    answer_with(host, answer, &format!("credence_{}", denial.reason.code()))
+}
+
+/// Answers a request. If that fails, the request is held until its timeout: it does not pass.
+fn answer_with(host: &impl Host, answer: &Answer, details: &str) -> Flow {
+    if let Err(error) = host.answer(answer, details) {
+        host.log_error(format_args!("a request could not be answered, and is held: {error}"));
     }
     Flow::Stop
 }

@@ -747,7 +747,7 @@ pub struct Event {
     pub mode: i32,
     #[prost(message, optional, tag = "9")]
     pub principal: ::core::option::Option<Principal>,
-    /// The proven agent: the thumbprint of the holder key for pop, of the certificate for mtls, empty for none.
+    /// The proven agent: the thumbprint of the holder key for pop and dpop, of the certificate for mtls, empty for none.
     #[prost(string, tag = "10")]
     pub agent: ::prost::alloc::string::String,
     /// Unspecified if the decision was made before any proof.
@@ -788,6 +788,11 @@ pub struct Event {
     /// response or recording is off.
     #[prost(uint32, tag = "23")]
     pub response_status: u32,
+    /// The OAuth client of an access token (client_id), and its actors (act; RFC 8693, section 4.1), the present one first.
+    #[prost(string, tag = "24")]
+    pub client: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "25")]
+    pub actors: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// A chain that the client verified, for the control plane to verify again. Sent before the first event that refers to
 /// it, and stored once under its chain_digest.
@@ -905,6 +910,7 @@ pub enum ProofKind {
     None = 1,
     Pop = 2,
     Mtls = 3,
+    Dpop = 4,
 }
 impl ProofKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -917,6 +923,7 @@ impl ProofKind {
             Self::None => "PROOF_KIND_NONE",
             Self::Pop => "PROOF_KIND_POP",
             Self::Mtls => "PROOF_KIND_MTLS",
+            Self::Dpop => "PROOF_KIND_DPOP",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -926,6 +933,7 @@ impl ProofKind {
             "PROOF_KIND_NONE" => Some(Self::None),
             "PROOF_KIND_POP" => Some(Self::Pop),
             "PROOF_KIND_MTLS" => Some(Self::Mtls),
+            "PROOF_KIND_DPOP" => Some(Self::Dpop),
             _ => None,
         }
     }

@@ -1,0 +1,100 @@
+//! `authorization` of a rule, and the protected resources that the rules with it make up.
+
+use credence_delegation::{Algorithms, HttpUri, Location, TrustAnchors};
+
+use super::checks::elements;
+use super::file::{self, Mode, ProofKind, TokenProof};
+use super::policy::{Authorization, Rule};
+use crate::oauth::{Binding, Challenge, Resource, ResourceUrl, ToolOfResource};
+use crate::route::Routes;
+
+/// What the access tokens of a configuration have in common.
+pub(super) struct AccessTokenRules<'a> {
+    pub(super) anchors: &'a TrustAnchors,
+    /// The algorithms of proofs.
+    pub(super) algorithms: &'a Algorithms,
+}
+
+impl AccessTokenRules<'_> {
+    /// Compiles the field of a rule for `tool`.
+    #[inline(never)]
+    pub(super) fn compile(
+        &self,
+        at: &Location<'_>,
+        written: &file::Authorization,
+        tool: &str,
+        audience: &[String],
+    ) -> Authorization {
+        if self.anchors.iter().all(|anchor| anchor.access_tokens.is_none()) {
+            at.report(
+                "no trust anchor has `access_tokens`, so none would ever be valid; add it to the issuer's anchor",
+            );
+        }
+        let origins = written.origins.as_deref().unwrap_or_default();
+        for (at, origin) in elements(&at.field("origins"), MAX_ORIGINS, origins) {
+            let is_origin = !origin.ends_with('/') && origin.matches('/').count() == 2;
+            if !is_origin || HttpUri::parse(origin).is_none() {
+                at.report(format!(
+                    "`{origin}` is not an origin; write scheme and host without a path, such as `https://api.example`"
+                ));
+            }
+        }
+        let proof = match written.proof {
+            TokenProof::Dpop => ProofKind::Dpop,
+            TokenProof::Mtls => ProofKind::Mtls,
+            TokenProof::None => ProofKind::None,
+        };
+        if !origins.is_empty() && proof != ProofKind::Dpop {
+            at.field("origins")
+                .report("only a DPoP proof names its URI; write `proof: dpop`, or remove `origins`");
+        }
+        let resource = ResourceUrl::of(audience);
+        if resource.is_none() {
+            at.note(
+                "no audience is an https URL, so clients are not told where to get a token (RFC 9728); add the URL of \
+                 this service to `audience`",
+            );
+        }
+        let algorithms = Some(self.algorithms).filter(|_| proof == ProofKind::Dpop);
+        Authorization {
+            proof,
+            origins: origins.to_vec(),
+            challenge: Challenge::new(self.anchors, tool, algorithms, resource.as_ref()),
+        }
+    }
+
+    /// The resources of these rules: of each that reads `Authorization`, the first of its audiences that identifies one.
+    #[inline(never)]
+    pub(super) fn resources(&self, routes: &Routes<Rule>) -> Vec<Resource> {
+        let mut resources: Vec<(ResourceUrl, Vec<ToolOfResource<'_>>)> = Vec::new();
+        for rule in routes.iter() {
+            let Some(requirement) = &rule.requirement else { continue };
+            let Some(authorization) = &requirement.authorization else {
+                continue;
+            };
+            let Some(url) = ResourceUrl::of(&requirement.audience) else {
+                continue;
+            };
+            let tool = ToolOfResource {
+                tool: &requirement.tool,
+                binding: match authorization.proof {
+                    ProofKind::Dpop => Binding::Dpop,
+                    ProofKind::Mtls => Binding::Certificate,
+                    ProofKind::Pop | ProofKind::None => Binding::None,
+                },
+                is_enforced: rule.mode == Mode::Enforce,
+            };
+            match resources.iter_mut().find(|(earlier, _)| *earlier == url) {
+                Some((_, tools)) => tools.push(tool),
+                None => resources.push((url, vec![tool])),
+            }
+        }
+        let resources = resources.iter();
+        resources
+            .map(|(url, tools)| Resource::new(url, tools, self.anchors, self.algorithms))
+            .collect()
+    }
+}
+
+/// Origins of one rule.
+const MAX_ORIGINS: usize = 16;

@@ -1,0 +1,133 @@
+//! Challenges to OAuth clients (RFC 6750, section 3; RFC 9449, section 7.1).
+
+use credence_delegation::{Algorithm, Algorithms, Arguments, TrustAnchor, TrustAnchors};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::resource::ResourceUrl;
+use crate::decision::{Class, Reason};
+
+/// What an access token needs for a request: any one of these.
+#[derive(Clone, Debug, Serialize)]
+pub struct Needed {
+    /// A scope of the issuer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Authorization details (RFC 9396), by their types.
+    pub authorization_details: Vec<Box<RawValue>>,
+}
+
+/// The unchanging part of a rule's challenges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Challenge {
+    /// A scope that grants the rule's tool.
+    pub scope: Option<String>,
+    /// The algorithms of DPoP proofs, separated by spaces. Without them, the scheme is `Bearer`.
+    pub algorithms: Option<String>,
+    /// The URL of the resource's metadata.
+    pub resource_metadata: Option<String>,
+}
+
+// === impl Needed ===
+
+impl Needed {
+    /// What would permit the tool, with these arguments if they are known: for tokens of this issuer, or of any.
+    /// `None` if it has no access tokens.
+    pub fn find(
+        anchors: &TrustAnchors,
+        issuer: Option<&str>,
+        tool: &str,
+        arguments: Option<&Arguments>,
+    ) -> Option<Self> {
+        let is_asked = |anchor: &&TrustAnchor| issuer.is_none_or(|issuer| anchor.issuer == issuer);
+        let mut tokens = anchors
+            .iter()
+            .filter(is_asked)
+            .filter_map(|anchor| anchor.access_tokens.as_deref())
+            .peekable();
+        let first = *tokens.peek()?;
+        let granting = tokens.find(|tokens| tokens.scope_for(tool, arguments).is_some());
+        let tokens = granting.unwrap_or(first);
+        let details = tokens
+            .details_of_tool(tool)
+            .map(|name| format!(r#"{{"type":{}}}"#, json_text(name)));
+        let own = format!(
+            r#"{{"type":"attenuating_agent_token","tools":{{{}:{{}}}}}}"#,
+            json_text(tool)
+        );
+        let details = details.chain([own]).filter_map(|json| RawValue::from_string(json).ok());
+        Some(Self {
+            scope: tokens.scope_for(tool, arguments).map(str::to_owned),
+            authorization_details: details.collect(),
+        })
+    }
+}
+
+// === impl Challenge ===
+
+impl Challenge {
+    /// The challenge of a rule for `tool`; `algorithms` are those of DPoP proofs, if it requires them.
+    pub fn new(
+        anchors: &TrustAnchors,
+        tool: &str,
+        algorithms: Option<&Algorithms>,
+        resource: Option<&ResourceUrl>,
+    ) -> Self {
+        Self {
+            scope: Needed::find(anchors, None, tool, None).and_then(|needed| needed.scope),
+            algorithms: algorithms.map(|algorithms| dpop_algorithms(algorithms).join(" ")),
+            resource_metadata: resource.map(ResourceUrl::metadata_url),
+        }
+    }
+
+    /// The value of `WWW-Authenticate`; `None` if no other access token, and no other proof, would help. `is_presented`
+    /// says whether the request had an access token: without one, there is no error (RFC 6750, section 3.1).
+    pub fn header(&self, reason: Reason, needed: Option<&Needed>, is_presented: bool) -> Option<String> {
+        let error = match reason.class() {
+            Class::Missing => None,
+            Class::Delegation => Some("invalid_token"),
+            Class::Proof => Some(match reason {
+                Reason::NonceRequired => "use_dpop_nonce",
+                Reason::CertificateMissing | Reason::CertificateMismatch => "invalid_token",
+                _ if self.algorithms.is_none() => "invalid_token",
+                _ => "invalid_dpop_proof",
+            }),
+            Class::Scope => {
+                needed?;
+                Some("insufficient_scope")
+            }
+            Class::Request | Class::TooLarge | Class::Closed | Class::Unavailable => return None,
+        };
+        let scope = match needed {
+            Some(needed) => needed.scope.as_ref(),
+            None => self.scope.as_ref(),
+        };
+        let error = error.filter(|_| is_presented);
+        let parameters = [
+            ("error", error),
+            ("error_description", error.map(|_| reason.shown().title())),
+            ("algs", self.algorithms.as_deref()),
+            ("scope", scope.map(String::as_str)),
+            ("resource_metadata", self.resource_metadata.as_deref()),
+        ];
+        let mut header = if self.algorithms.is_some() { "DPoP" } else { "Bearer" }.to_owned();
+        let mut separator = " ";
+        for (name, value) in parameters {
+            let Some(value) = value else { continue };
+            header.extend([separator, name, "=\"", value, "\""]);
+            separator = ", ";
+        }
+        Some(header)
+    }
+}
+
+/// RFC 9449 asks for names that clients know: `EdDSA` is the one that most of them write for Ed25519.
+pub(super) fn dpop_algorithms(allowed: &Algorithms) -> Vec<&'static str> {
+    let registered = allowed.iter().filter(|algorithm| *algorithm != Algorithm::Es256k);
+    registered.map(Algorithm::name).collect()
+}
+
+fn json_text(text: &str) -> String {
+    // Texts always serialise.
+    serde_json::to_string(text).unwrap_or_default()
+}

@@ -1,0 +1,12 @@
+//! What an OAuth client learns from the filter.
+//!
+//! | file | task |
+//! |---|---|
+//! | `challenge` | what a denied client needs (RFC 6750, RFC 9449) |
+//! | `resource` | where to get it (RFC 9728) |
+
+mod challenge;
+mod resource;
+
+pub use challenge::{Challenge, Needed};
+pub use resource::{Binding, Resource, ResourceUrl, ToolOfResource};

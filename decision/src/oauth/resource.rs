@@ -1,0 +1,203 @@
+//! The metadata of protected resources (RFC 9728).
+
+use std::rc::Rc;
+
+use credence_delegation::{Algorithms, TrustAnchors};
+use serde::Serialize;
+
+use super::challenge::dpop_algorithms;
+use crate::request::Request;
+
+/// A protected resource, whose metadata the filter serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    url: ResourceUrl,
+    /// The metadata, as JSON.
+    pub document: Rc<str>,
+    /// Whether the filter answers: if one of its rules is enforced.
+    pub is_enforced: bool,
+}
+
+/// A rule of a resource.
+#[derive(Clone, Copy, Debug)]
+pub struct ToolOfResource<'a> {
+    /// Its tool.
+    pub tool: &'a str,
+    /// What binds its access tokens.
+    pub binding: Binding,
+    /// Whether it is enforced.
+    pub is_enforced: bool,
+}
+
+/// What binds an access token to its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// A DPoP proof (RFC 9449).
+    Dpop,
+    /// A client certificate (RFC 8705).
+    Certificate,
+    /// Nothing (RFC 6750).
+    None,
+}
+
+/// A resource identifier (RFC 9728, section 1.2), taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceUrl {
+    identifier: String,
+    scheme: &'static str,
+    /// Without the scheme's own port.
+    authority: String,
+    /// The path of its metadata (section 3.1).
+    metadata_path: String,
+}
+
+/// Metadata of a protected resource (RFC 9728, section 2).
+#[derive(Serialize)]
+struct Metadata<'a> {
+    resource: &'a str,
+    authorization_servers: Vec<&'a str>,
+    scopes_supported: Vec<&'a str>,
+    bearer_methods_supported: [&'static str; 1],
+    authorization_details_types_supported: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    dpop_signing_alg_values_supported: Vec<&'static str>,
+    dpop_bound_access_tokens_required: bool,
+    tls_client_certificate_bound_access_tokens: bool,
+}
+
+// === impl Resource ===
+
+impl Resource {
+    /// A resource with these rules.
+    pub fn new(
+        url: &ResourceUrl,
+        tools: &[ToolOfResource<'_>],
+        anchors: &TrustAnchors,
+        algorithms: &Algorithms,
+    ) -> Self {
+        Self {
+            document: Metadata::new(url, tools, anchors, algorithms).json(),
+            is_enforced: tools.iter().any(|tool| tool.is_enforced),
+            url: url.clone(),
+        }
+    }
+
+    /// The URL of its metadata.
+    pub fn metadata_url(&self) -> String {
+        self.url.metadata_url()
+    }
+
+    /// Whether the request is for its metadata.
+    pub fn is_asked_for(&self, request: &Request<'_>) -> bool {
+        let path = request.path.split(|byte| *byte == b'?').next().unwrap_or_default();
+        let is_read = matches!(request.method, b"GET" | b"HEAD" | b"OPTIONS");
+        let authority = std::str::from_utf8(request.authority).unwrap_or_default();
+        let own_port = if self.url.scheme == "https" { ":443" } else { ":80" };
+        let authority = authority.strip_suffix(own_port).unwrap_or(authority);
+        is_read && path == self.url.metadata_path.as_bytes() && authority.eq_ignore_ascii_case(&self.url.authority)
+    }
+}
+
+// === impl ResourceUrl ===
+
+impl ResourceUrl {
+    /// The first of these names that is a resource identifier.
+    pub fn of(audience: &[String]) -> Option<Self> {
+        audience.iter().find_map(|name| Self::parse(name))
+    }
+
+    /// An `https` URL without query and fragment; `http` only for the machine itself.
+    fn parse(identifier: &str) -> Option<Self> {
+        let (scheme, own_port, rest) = match identifier.split_once("://")? {
+            ("https", rest) => ("https", ":443", rest),
+            ("http", rest) => ("http", ":80", rest),
+            _ => return None,
+        };
+        let end = rest.find('/').unwrap_or(rest.len());
+        let (authority, path) = rest.split_at_checked(end)?;
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'@' | b'"' | b'\\');
+        if authority.is_empty() || !rest.bytes().all(is_plain) {
+            return None;
+        }
+        let authority = authority
+            .strip_suffix(own_port)
+            .unwrap_or(authority)
+            .to_ascii_lowercase();
+        let is_loopback = LOOPBACK.iter().any(|host| {
+            let port = authority.strip_prefix(host);
+            port.is_some_and(|port| port.is_empty() || port.starts_with(':'))
+        });
+        if scheme == "http" && !is_loopback {
+            return None;
+        }
+        Some(Self {
+            identifier: identifier.to_owned(),
+            scheme,
+            authority,
+            metadata_path: format!("{WELL_KNOWN}{}", if path == "/" { "" } else { path }),
+        })
+    }
+
+    /// The URL of the resource's metadata.
+    pub fn metadata_url(&self) -> String {
+        format!("{}://{}{}", self.scheme, self.authority, self.metadata_path)
+    }
+}
+
+// === impl Metadata ===
+
+impl<'a> Metadata<'a> {
+    fn new(
+        url: &'a ResourceUrl,
+        tools: &[ToolOfResource<'_>],
+        anchors: &'a TrustAnchors,
+        algorithms: &Algorithms,
+    ) -> Self {
+        let issuers = || anchors.iter().filter(|anchor| anchor.access_tokens.is_some());
+        let binds = |binding| tools.iter().any(|tool| tool.binding == binding);
+        let mut metadata = Self {
+            resource: &url.identifier,
+            authorization_servers: Vec::new(),
+            scopes_supported: Vec::new(),
+            bearer_methods_supported: ["header"],
+            authorization_details_types_supported: vec!["attenuating_agent_token"],
+            dpop_signing_alg_values_supported: Vec::new(),
+            dpop_bound_access_tokens_required: tools.iter().all(|tool| tool.binding == Binding::Dpop),
+            tls_client_certificate_bound_access_tokens: binds(Binding::Certificate),
+        };
+        if binds(Binding::Dpop) {
+            metadata.dpop_signing_alg_values_supported = dpop_algorithms(algorithms);
+        }
+        for anchor in issuers() {
+            add_once(&mut metadata.authorization_servers, &anchor.issuer);
+        }
+        for tool in tools {
+            for tokens in issuers().filter_map(|anchor| anchor.access_tokens.as_deref()) {
+                for scope in tokens.scopes_of_tool(tool.tool) {
+                    add_once(&mut metadata.scopes_supported, scope);
+                }
+                for name in tokens.details_of_tool(tool.tool) {
+                    add_once(&mut metadata.authorization_details_types_supported, name);
+                }
+            }
+        }
+        metadata
+    }
+
+    fn json(&self) -> Rc<str> {
+        // Texts and flags always serialise.
+        serde_json::to_string(self).unwrap_or_default().into()
+    }
+}
+
+fn add_once<'a>(list: &mut Vec<&'a str>, name: &'a str) {
+    if !list.contains(&name) {
+        list.push(name);
+    }
+}
+
+/// RFC 9728, section 3.
+const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+
+/// Hosts without TLS: for development only.
+const LOOPBACK: [&str; 3] = ["127.0.0.1", "[::1]", "localhost"];
