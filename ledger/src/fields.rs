@@ -357,6 +357,8 @@ mod tests {
             chain_digest: vec![1; 32],
             arguments: vec![b'x'],
             response_status: 200,
+            client: "shop".to_owned(),
+            actors: vec!["planner".to_owned()],
             stale_ms: Some(1),
             principal: principal(),
             ..v1::Event::default()

@@ -31,7 +31,9 @@ impl AccessTokenRules<'_> {
             );
         }
         let origins = written.origins.as_deref().unwrap_or_default();
-        for (at, origin) in elements(&at.field("origins"), MAX_ORIGINS, origins) {
+        let place = at.field("origins");
+        let listed = written.origins.iter();
+        for (at, origin) in listed.flat_map(|list| elements(&place, MAX_ORIGINS, list)) {
             let is_origin = !origin.ends_with('/') && origin.matches('/').count() == 2;
             if !is_origin || HttpUri::parse(origin).is_none() {
                 at.report(format!(

@@ -1543,6 +1543,8 @@ mod a_chain_that_workers_share {
     }
 }
 
+#[path = "authorization_tests.rs"]
+mod authorization_tests;
 #[path = "decision_cache_tests.rs"]
 mod repeats;
 

@@ -119,6 +119,10 @@ struct Decision {
     chain_digest: Vec<u8>,
     #[serde(default, deserialize_with = "status")]
     response_status: u32,
+    #[serde(default)]
+    client: String,
+    #[serde(default)]
+    actors: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -196,6 +200,7 @@ enum ProofName {
     None,
     Pop,
     Mtls,
+    Dpop,
 }
 
 #[derive(Deserialize)]
