@@ -118,6 +118,7 @@ impl From<RevocationReason> for Denial {
             RevocationReason::PrincipalRevoked => Reason::RevokedPrincipal,
             RevocationReason::IssuerRevoked => Reason::RevokedIssuer,
             RevocationReason::KeyRevoked => Reason::RevokedKey,
+            RevocationReason::KeyWithdrawn => Reason::KeyWithdrawn,
             RevocationReason::DelegationRevoked => Reason::RevokedDelegation,
             RevocationReason::BeyondMemory => Reason::LifetimeNotAllowed,
         }
@@ -246,6 +247,7 @@ reasons! {
     DisabledPrincipal "disabled_principal" Delegation "The principal is disabled.",
     RevokedIssuer "revoked_issuer" Delegation "What this issuer signed up to some time is revoked.",
     RevokedKey "revoked_key" Delegation "A key of the delegation is revoked.",
+    KeyWithdrawn "key_withdrawn" Delegation "The issuer has withdrawn the key that signed the delegation.",
     RevokedDelegation "revoked_delegation" Delegation "The delegation, or one it was derived from, is revoked.",
     ProofMissing "proof_missing" Proof "The request carries no proof of possession.",
     ProofRepeated "proof_repeated" Proof "The proof header occurs more than once.",
@@ -275,6 +277,7 @@ reasons! {
     ArgumentMalformed "argument_malformed" Scope "An argument is not of its type.",
     ArgumentAmbiguous "argument_ambiguous" Scope "An argument can be read in more than one way.",
     Stale "stale" Unavailable "The revocation state is too old to decide.",
+    KeysUnavailable "keys_unavailable" Unavailable "The keys of the issuer are not known, or too old.",
     NotReady "not_ready" Unavailable "The revocation state has not arrived yet.",
     ReplayMemoryFull "replay_memory_full" Unavailable "The memory of used proofs has no room.",
     TooManyHeld "too_many_held" Unavailable "Too many requests are held for their bodies.",
@@ -306,6 +309,7 @@ impl Reason {
                 | Self::DisabledPrincipal
                 | Self::RevokedIssuer
                 | Self::RevokedKey
+                | Self::KeyWithdrawn
                 | Self::RevokedDelegation
         )
     }
@@ -331,6 +335,7 @@ impl Reason {
                 either(Self::SignatureInvalid, Self::ProofSignatureInvalid)
             }
             Cause::IssuerUnknown => Self::IssuerUnknown,
+            Cause::KeysUnavailable => Self::KeysUnavailable,
             Cause::KeyUnknown | Cause::KeyNotNamed { .. } => Self::KeyUnknown,
             Cause::Expired => either(Self::Expired, Self::ProofOutsideWindow),
             Cause::IssuedInFuture => either(Self::IssuedInFuture, Self::ProofOutsideWindow),

@@ -131,6 +131,8 @@ pub(crate) fn verified(joined: &str) -> VerifiedChain {
         asserts_subjects: true,
         delegations: true,
         access_tokens: None,
+        same_principals: Vec::new(),
+        is_fetched: false,
     }]);
     let limits = Limits::default();
     let context = VerificationContext {

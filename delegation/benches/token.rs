@@ -79,6 +79,8 @@ fn anchors() -> TrustAnchors {
         asserts_subjects: true,
         delegations: true,
         access_tokens: None,
+        same_principals: Vec::new(),
+        is_fetched: false,
     }])
 }
 

@@ -7,8 +7,9 @@ use sha2::{Digest, Sha256};
 
 use crate::access_token::AccessTokens;
 use crate::denial::{Cause, Denial, Step};
+use crate::issuer_keys::IssuerKeys;
 use crate::jws::TokenType;
-use crate::key::{Algorithm, Algorithms, KeyType, PublicKey};
+use crate::key::{Algorithm, Algorithms, IdentifiedKey, KeyType, PublicKey};
 use crate::sort::sort;
 use crate::token;
 
@@ -31,31 +32,59 @@ pub struct TrustAnchor {
     pub delegations: bool,
     /// What the issuer's access tokens grant; `None` if they do not count.
     pub access_tokens: Option<Arc<AccessTokens>>,
+    /// Other issuers, such as a broker's identity provider: the same `sub` names the same principal there, and what
+    /// revokes that principal revokes this one.
+    pub same_principals: Vec<String>,
+    /// Whether the key was fetched from the issuer: it counts only while the revocation log has it.
+    pub is_fetched: bool,
+}
+
+/// A trust anchor whose keys the control plane fetches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchedAnchor {
+    /// The issuer's URI.
+    pub issuer: String,
+    /// See [`TrustAnchor::algorithms`].
+    pub algorithms: Algorithms,
+    /// See [`TrustAnchor::asserts_subjects`].
+    pub asserts_subjects: bool,
+    /// See [`TrustAnchor::delegations`].
+    pub delegations: bool,
+    /// See [`TrustAnchor::access_tokens`].
+    pub access_tokens: Option<Arc<AccessTokens>>,
+    /// See [`TrustAnchor::same_principals`].
+    pub same_principals: Vec<String>,
 }
 
 /// The configured trust anchors. An issuer may have several keys.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct TrustAnchors(Vec<TrustAnchor>);
+pub struct TrustAnchors {
+    anchors: Vec<TrustAnchor>,
+    fetched: Vec<FetchedAnchor>,
+}
 
 impl TrustAnchor {
     fn fingerprint(&self) -> [u8; 32] {
         let thumbprint = self.key.thumbprint().to_string();
         let algorithms = Algorithm::ALL.map(|algorithm| self.algorithms.allow(algorithm));
         // JSON separates the parts: no two anchors have the same text.
-        let anchor = match &self.access_tokens {
-            None => json!([self.issuer, self.key_id, thumbprint, algorithms, self.asserts_subjects]),
-            // Derived Debug names every field.
-            Some(tokens) => json!([
-                self.issuer,
-                self.key_id,
-                thumbprint,
-                algorithms,
-                self.asserts_subjects,
-                self.delegations,
-                format!("{tokens:?}")
-            ]),
-        };
-        Sha256::digest(anchor.to_string()).into()
+        let anchor = json!([self.issuer, self.key_id, thumbprint, algorithms, self.asserts_subjects]);
+        match &self.access_tokens {
+            None if self.same_principals.is_empty() => Sha256::digest(anchor.to_string()),
+            _ => Sha256::digest(format!("{anchor}{}", self.without_key().text())),
+        }
+        .into()
+    }
+
+    fn without_key(&self) -> FetchedAnchor {
+        FetchedAnchor {
+            issuer: self.issuer.clone(),
+            algorithms: self.algorithms.clone(),
+            asserts_subjects: self.asserts_subjects,
+            delegations: self.delegations,
+            access_tokens: self.access_tokens.clone(),
+            same_principals: self.same_principals.clone(),
+        }
     }
 
     /// Whether a token of this type counts.
@@ -75,6 +104,28 @@ impl TrustAnchor {
     }
 }
 
+impl FetchedAnchor {
+    fn with(&self, key: &IdentifiedKey) -> TrustAnchor {
+        TrustAnchor {
+            issuer: self.issuer.clone(),
+            key: key.key.clone(),
+            key_id: key.id.clone(),
+            algorithms: self.algorithms.clone(),
+            asserts_subjects: self.asserts_subjects,
+            delegations: self.delegations,
+            access_tokens: self.access_tokens.clone(),
+            same_principals: self.same_principals.clone(),
+            is_fetched: true,
+        }
+    }
+
+    /// All of it.
+    fn text(&self) -> String {
+        // Derived Debug names every field.
+        format!("{self:?}")
+    }
+}
+
 impl TrustAnchors {
     /// These anchors, tried in this order.
     pub fn new(anchors: impl IntoIterator<Item = TrustAnchor>) -> Self {
@@ -82,12 +133,51 @@ impl TrustAnchors {
             anchor.key.prepare();
             anchor
         });
-        Self(prepared.collect())
+        Self {
+            anchors: prepared.collect(),
+            fetched: Vec::new(),
+        }
+    }
+
+    /// These, and anchors whose keys are fetched.
+    #[must_use]
+    pub fn and_fetched(mut self, fetched: Vec<FetchedAnchor>) -> Self {
+        self.fetched = fetched;
+        self
+    }
+
+    /// The issuers whose keys are fetched.
+    pub fn fetched(&self) -> &[FetchedAnchor] {
+        &self.fetched
+    }
+
+    /// The same anchors, with the keys of each issuer that the control plane has fetched and that count now.
+    #[must_use]
+    pub fn with_keys<'k>(&self, keys_of: impl Fn(&str) -> Option<&'k IssuerKeys>) -> Self {
+        let configured = self.anchors.iter().filter(|anchor| !anchor.is_fetched).cloned();
+        let fetched = self.fetched.iter().flat_map(|fetched| {
+            let keys = keys_of(&fetched.issuer).map(IssuerKeys::keys).unwrap_or_default();
+            let fits = |key: &&IdentifiedKey| fetched.algorithms.iter().any(|algorithm| key.key.fits(algorithm));
+            keys.iter().filter(fits).map(|key| fetched.with(key))
+        });
+        Self::new(configured.chain(fetched)).and_fetched(self.fetched.clone())
+    }
+
+    /// What the access tokens of each issuer grant.
+    pub fn access_tokens(&self) -> impl Iterator<Item = (&str, &AccessTokens)> {
+        let configured = self.anchors.iter().filter(|anchor| !anchor.is_fetched);
+        let configured = configured.map(|anchor| (&anchor.issuer, &anchor.access_tokens));
+        let fetched = self
+            .fetched
+            .iter()
+            .map(|fetched| (&fetched.issuer, &fetched.access_tokens));
+        let all = configured.chain(fetched);
+        all.filter_map(|(issuer, tokens)| Some((issuer.as_str(), tokens.as_deref()?)))
     }
 
     /// The anchors of one issuer.
     pub fn of_issuer(&self, issuer: &str) -> impl Iterator<Item = &TrustAnchor> {
-        self.0.iter().filter(move |anchor| anchor.issuer == issuer)
+        self.anchors.iter().filter(move |anchor| anchor.issuer == issuer)
     }
 
     /// The anchors of this issuer whose key may have signed a token with this algorithm and `kid` in its header. They
@@ -108,6 +198,9 @@ impl TrustAnchors {
             .map(|issuer| self.of_issuer(issuer).collect())
             .unwrap_or_default();
         let is_known = !candidates.is_empty();
+        if !is_known && self.fetched.iter().any(|fetched| Some(&*fetched.issuer) == issuer) {
+            return Err(Step::S3b.deny(Cause::KeysUnavailable));
+        }
         candidates.retain(|anchor| anchor.accepts(token_type));
         if candidates.is_empty() {
             return Err(if is_known || token_type != TokenType::Delegation {
@@ -135,18 +228,20 @@ impl TrustAnchors {
         }
     }
 
-    /// A digest of the anchors, independent of their order: SHA-256 over each anchor's issuer, key thumbprint, key id,
-    /// algorithms and whether it asserts subjects.
+    /// A digest of the configured anchors, independent of their order: SHA-256 over all that is configured of each. Keys
+    /// that were fetched are not part of it.
     pub fn digest(&self) -> [u8; 32] {
-        let mut anchors: Vec<_> = self.0.iter().map(TrustAnchor::fingerprint).collect();
+        let configured = self.anchors.iter().filter(|anchor| !anchor.is_fetched);
+        let fetched = self.fetched.iter().map(|fetched| Sha256::digest(fetched.text()).into());
+        let mut anchors: Vec<[u8; 32]> = configured.map(TrustAnchor::fingerprint).chain(fetched).collect();
         sort(&mut anchors);
         anchors.dedup();
         Sha256::digest(anchors.as_flattened()).into()
     }
 
-    /// All anchors.
+    /// All anchors that have a key.
     pub fn iter(&self) -> impl Iterator<Item = &TrustAnchor> {
-        self.0.iter()
+        self.anchors.iter()
     }
 }
 
@@ -181,6 +276,8 @@ mod tests {
             asserts_subjects: false,
             delegations: true,
             access_tokens: None,
+            same_principals: Vec::new(),
+            is_fetched: false,
         }))
     }
 
@@ -282,7 +379,7 @@ mod tests {
     fn keys_of_other_kinds_do_not_count() {
         let of_every_kind = KeyType::ALL
             .into_iter()
-            .flat_map(|kind| anchors(kind, 1, 0..1).0)
+            .flat_map(|kind| anchors(kind, 1, 0..1).anchors)
             .collect::<Vec<_>>();
         let anchors = TrustAnchors::new(of_every_kind);
         for kind in KeyType::ALL {

@@ -482,6 +482,8 @@ impl<'a> Token<'a> {
                 root_epoch: token::epoch(object)?,
                 anchor: anchor.key.thumbprint(),
                 asserts_subjects: anchor.asserts_subjects,
+                same_principals: anchor.same_principals.clone(),
+                is_fetched: anchor.is_fetched,
                 token_type,
                 key_id: header.key_id.clone(),
                 users,

@@ -68,6 +68,9 @@ pub enum Cause {
     /// The header's `kid` names none of the keys that are configured for the issuer.
     #[error("the kid header names none of the issuer's configured keys")]
     KeyUnknown,
+    /// The keys of the issuer were not fetched yet, or too long ago.
+    #[error("the issuer's keys are not known, or are too old")]
+    KeysUnavailable,
     /// The header's `kid` does not select one of the issuer's keys, and they are too many to try all.
     #[error("the header names none of the issuer's {keys} keys by kid; at most {limit} of this kind are tried")]
     KeyNotNamed {

@@ -48,6 +48,7 @@ mod dpop;
 pub mod evidence;
 mod findings;
 pub mod inspect;
+mod issuer_keys;
 pub mod json;
 pub mod jws;
 mod key;
@@ -69,12 +70,13 @@ mod value;
 mod verified;
 
 pub use access_token::{AccessTokens, ScopeClaim};
-pub use anchor::{TrustAnchor, TrustAnchors};
+pub use anchor::{FetchedAnchor, TrustAnchor, TrustAnchors};
 pub use capabilities::{Capabilities, ConstraintMap, ToolGrant};
 pub use chain::{Beginning, Chain, VerificationContext};
 pub use denial::{Cause, Denial, Step};
 pub use dpop::{DpopContext, DpopProof, VerifiedDpop};
 pub use findings::{Findings, Location, MAX_PROBLEMS, Remark};
+pub use issuer_keys::IssuerKeys;
 pub use key::{
     Algorithm, Algorithms, DidKeyError, HotKeys, IdentifiedKey, JwkSet, JwkSetError, KeyError, KeyType, PublicKey,
     SigningKey, SkippedKey, Thumbprint,

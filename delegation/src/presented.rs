@@ -19,6 +19,8 @@ pub struct PresentedChain {
     pub subject: Option<String>,
     /// Whether it has several principals.
     pub asserts_subjects: bool,
+    /// Other issuers where the same subject is the same principal.
+    pub same_principals: Vec<String>,
     /// The root's `rev_epoch`.
     pub root_epoch: Option<u64>,
     /// The root's `iat`.
@@ -69,6 +71,7 @@ impl PresentedChain {
             issuer: &self.issuer,
             subject: self.subject.as_deref(),
             asserts_subjects: self.asserts_subjects,
+            same_principals: &self.same_principals,
             root_epoch: self.root_epoch,
             issued_at: self.issued_at,
         };
@@ -95,6 +98,10 @@ impl PresentedChain {
                 issuer: issuer.to_owned(),
                 subject: subject.filter(|_| asserts_subjects),
                 asserts_subjects,
+                same_principals: candidates
+                    .first()
+                    .map(|anchor| anchor.same_principals.clone())
+                    .unwrap_or_default(),
                 root_epoch,
                 issued_at: token::time(claims, "iat", Step::S2c)?,
                 keys: of_anchors.chain(holder).collect(),

@@ -4,6 +4,7 @@
 //! its principal at the time of minting (`rev_epoch`), and raising the epoch revokes everything granted under earlier
 //! ones at once. Keys, issuers and single delegations can be revoked too.
 
+use crate::issuer_keys::IssuerKeys;
 use crate::key::Thumbprint;
 pub use crate::limits::EPOCH_LIMIT;
 use crate::time::UnixTime;
@@ -21,6 +22,10 @@ pub trait RevocationView {
     fn log_floor(&self) -> Option<UnixTime>;
     /// Whether a token of a chain of this principal is revoked: by its id, or by its id under these other ids.
     fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, token: DelegationPath<'_>) -> bool;
+    /// The keys that the control plane has fetched from this issuer.
+    fn issuer_keys(&self, _issuer: &str) -> Option<&IssuerKeys> {
+        None
+    }
     /// Which tokens the log's memory covers. Default: all.
     fn memory(&self) -> Memory {
         Memory::default()
@@ -73,6 +78,9 @@ pub enum RevocationReason {
     /// A key in the chain is revoked.
     #[error("a key in the chain is revoked")]
     KeyRevoked,
+    /// The key that signed the root was fetched from the issuer, which does not publish it any more.
+    #[error("the issuer has withdrawn the key that signed the root")]
+    KeyWithdrawn,
     /// A token of the chain is revoked by its id.
     #[error("a delegation in the chain is revoked")]
     DelegationRevoked,
@@ -90,6 +98,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) subject: Option<&'a str>,
     /// Whether it has several principals.
     pub(crate) asserts_subjects: bool,
+    /// Issuers where the same subject is the same principal.
+    pub(crate) same_principals: &'a [String],
     /// The root's `rev_epoch`.
     pub(crate) root_epoch: Option<u64>,
     /// The root's `iat`.
@@ -113,6 +123,7 @@ impl RevocationReason {
             Self::PrincipalRevoked => "revoked_principal",
             Self::IssuerRevoked => "revoked_issuer",
             Self::KeyRevoked => "revoked_key",
+            Self::KeyWithdrawn => "key_withdrawn",
             Self::DelegationRevoked => "revoked_delegation",
             Self::BeyondMemory => "lifetime_not_allowed",
         }
@@ -129,9 +140,17 @@ pub fn check_revocation(chain: &VerifiedChain, view: &impl RevocationView, skew:
         issuer: principal.issuer.as_str(),
         subject: principal.subject.as_deref(),
         asserts_subjects: chain.asserts_subjects(),
+        same_principals: &chain.origin.same_principals,
         root_epoch: chain.root_epoch(),
         issued_at: chain.root().issued_at(),
     };
+    let withdrawn = || {
+        let keys = view.issuer_keys(&principal.issuer);
+        keys.is_none_or(|keys| !keys.contain(&chain.anchor()))
+    };
+    if chain.has_fetched_anchor() && withdrawn() {
+        return Err(RevocationReason::KeyWithdrawn);
+    }
     let holders = chain.tokens().filter_map(|token| token.holder().thumbprint());
     let tokens = chain.tokens().map(|token| NamedToken {
         id: token.id(),
@@ -176,6 +195,19 @@ pub(crate) fn check_facts<'a>(
     };
     if !granted_in_this_epoch {
         return Err(RevocationReason::PrincipalRevoked);
+    }
+    for other in facts.same_principals {
+        let state = view.principal(other, subject);
+        if state.disabled {
+            return Err(RevocationReason::PrincipalDisabled);
+        }
+        // Its epoch means nothing for roots of this issuer; only the time of the last raise does.
+        if state
+            .raised_at
+            .is_some_and(|raised_at| issued_at <= raised_at.plus(skew))
+        {
+            return Err(RevocationReason::PrincipalRevoked);
+        }
     }
     let floor = view.issuer_floor(issuer).max(view.log_floor());
     if floor.is_some_and(|floor| issued_at <= floor.plus(skew)) {

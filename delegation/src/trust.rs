@@ -7,10 +7,11 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use crate::access_token_settings;
-use crate::anchor::{TrustAnchor, TrustAnchors};
+use crate::anchor::{FetchedAnchor, TrustAnchor, TrustAnchors};
 use crate::findings::Location;
 use crate::json::Json;
 use crate::key::{Algorithm, Algorithms, JwkSet, KeyError, KeyType, PublicKey, WellKnown};
+use crate::sort::sort;
 use crate::token::has_scheme;
 
 /// One entry of a list of trust anchors, as configured.
@@ -22,6 +23,10 @@ pub struct Entry {
     pub jwk: Option<Box<RawValue>>,
     /// Several keys. A root token's `kid` selects one.
     pub jwks: Option<Box<RawValue>>,
+    /// Where the keys come from, if not from here: `control_plane`.
+    pub keys: Option<String>,
+    /// Other issuers where the same `sub` names the same principal.
+    pub same_principals_as: Option<Vec<String>>,
     /// The allowed `alg` of their signatures. Default: Ed25519.
     pub algorithms: Option<Vec<String>>,
     /// Whether the issuer has several principals.
@@ -42,6 +47,8 @@ pub fn trust(place: &Location<'_>, entries: Vec<Entry>) -> TrustAnchors {
     for (name, issuer) in &issuers {
         issuer.check_choice(name);
     }
+    share_principals(place, &mut issuers);
+    let fetched = issuers.values_mut().flat_map(|issuer| issuer.fetched.take()).collect();
     let anchors: Vec<_> = issuers.into_values().flat_map(|issuer| issuer.anchors).collect();
     let keys = anchors.len();
     if few_entries && keys > MAX_TRUST_ANCHORS {
@@ -49,7 +56,54 @@ pub fn trust(place: &Location<'_>, entries: Vec<Entry>) -> TrustAnchors {
             "{keys} keys, counting those in JWK sets; at most {MAX_TRUST_ANCHORS} are accepted"
         ));
     }
-    TrustAnchors::new(anchors.into_iter().map(|(_, anchor)| anchor))
+    TrustAnchors::new(anchors.into_iter().map(|(_, anchor)| anchor)).and_fetched(fetched)
+}
+
+/// Issuers with the same principals know of each other, whichever entry names the other one.
+#[inline(never)]
+fn share_principals(place: &Location<'_>, issuers: &mut BTreeMap<String, Issuer<'_>>) {
+    let named: Vec<_> = issuers
+        .iter()
+        .flat_map(|(name, issuer)| {
+            issuer
+                .same_principals_as
+                .iter()
+                .map(move |other| (name.clone(), other.clone()))
+        })
+        .collect();
+    // Until no pair joins two groups any more, every issuer has the group of its others.
+    let mut groups: Vec<Vec<String>> = Vec::new();
+    for (name, other) in named {
+        let (mut joined, others): (Vec<_>, Vec<_>) = groups
+            .into_iter()
+            .partition(|group: &Vec<String>| group.contains(&name) || group.contains(&other));
+        let mut group: Vec<String> = joined.drain(..).flatten().collect();
+        group.extend([name, other]);
+        sort(&mut group);
+        group.dedup();
+        groups = others;
+        groups.push(group);
+    }
+    for group in groups {
+        if group.len() > MAX_SAME_PRINCIPALS {
+            place.report(format!(
+                "{} issuers have the same principals, by `same_principals_as`; at most {MAX_SAME_PRINCIPALS} are accepted",
+                group.len()
+            ));
+            continue;
+        }
+        for name in &group {
+            let others: Vec<_> = group.iter().filter(|other| *other != name).cloned().collect();
+            if let Some(issuer) = issuers.get_mut(name) {
+                for (_, anchor) in &mut issuer.anchors {
+                    anchor.same_principals.clone_from(&others);
+                }
+                if let Some(fetched) = &mut issuer.fetched {
+                    fetched.same_principals.clone_from(&others);
+                }
+            }
+        }
+    }
 }
 
 /// Reads a list of algorithms, each one of `known`. Default: Ed25519.
@@ -86,6 +140,9 @@ struct Issuer<'f> {
     first: Location<'f>,
     /// Its keys as anchors, with their places.
     anchors: Vec<(Location<'f>, TrustAnchor)>,
+    /// Its entry whose keys are fetched.
+    fetched: Option<FetchedAnchor>,
+    same_principals_as: Vec<String>,
     has_too_many: bool,
 }
 
@@ -121,7 +178,17 @@ fn read_entry<'f>(place: &Location<'f>, entry: Entry, issuers: &mut BTreeMap<Str
         None => &Algorithm::ALL[..],
     };
     let algorithms = algorithms(&place.field("algorithms"), entry.algorithms, known);
-    check_fit(&keys, &algorithms);
+    let fetched = entry.keys.is_some().then(|| FetchedAnchor {
+        issuer: entry.issuer.clone(),
+        algorithms: algorithms.clone(),
+        asserts_subjects: entry.asserts_subjects,
+        delegations,
+        access_tokens: access_tokens.clone(),
+        same_principals: Vec::new(),
+    });
+    if fetched.is_none() {
+        check_fit(&keys, &algorithms);
+    }
     for key in &keys {
         key.judge();
     }
@@ -130,8 +197,11 @@ fn read_entry<'f>(place: &Location<'f>, entry: Entry, issuers: &mut BTreeMap<Str
         asserts_subjects: entry.asserts_subjects,
         first: place.clone(),
         anchors: Vec::new(),
+        fetched: None,
+        same_principals_as: Vec::new(),
         has_too_many: false,
     });
+    issuer.add_same_principals(place, entry.asserts_subjects, &entry.issuer, entry.same_principals_as);
     if issuer.asserts_subjects != entry.asserts_subjects {
         place.field("asserts_subjects").report(format!(
             "{} here, but {} at {}, so the principal would depend on which of the issuer's keys signed; write the same \
@@ -142,6 +212,13 @@ fn read_entry<'f>(place: &Location<'f>, entry: Entry, issuers: &mut BTreeMap<Str
             entry.issuer
         ));
     }
+    if let Some(fetched) = fetched
+        && issuer.fetched.replace(fetched).is_some()
+    {
+        place
+            .field("keys")
+            .report("an earlier entry of this issuer has the keys of the control plane already; remove one");
+    }
     for Key { place, id, key } in keys {
         let anchor = TrustAnchor {
             issuer: entry.issuer.clone(),
@@ -151,6 +228,8 @@ fn read_entry<'f>(place: &Location<'f>, entry: Entry, issuers: &mut BTreeMap<Str
             asserts_subjects: entry.asserts_subjects,
             delegations,
             access_tokens: access_tokens.clone(),
+            same_principals: Vec::new(),
+            is_fetched: false,
         };
         issuer.add(place, anchor);
     }
@@ -159,8 +238,18 @@ fn read_entry<'f>(place: &Location<'f>, entry: Entry, issuers: &mut BTreeMap<Str
 /// The keys of an entry: from `jwk`, from `jwks`, or from the issuer's own name.
 #[inline(never)]
 fn keys<'f>(place: &Location<'f>, entry: &Entry) -> Vec<Key<'f>> {
-    if entry.issuer.starts_with(DID_KEY) {
+    if entry.issuer.starts_with(DID_KEY) && entry.keys.is_none() {
         return did_key(place, entry).into_iter().collect();
+    }
+    if let Some(keys) = &entry.keys {
+        let is_alone = entry.jwk.is_none() && entry.jwks.is_none();
+        if keys != FROM_CONTROL_PLANE || !is_alone {
+            place.field("keys").report(format!(
+                "`keys: {FROM_CONTROL_PLANE}` is the only value, and goes without `jwk` and `jwks`; give static keys an \
+                 entry of their own"
+            ));
+        }
+        return Vec::new();
     }
     match (&entry.jwk, &entry.jwks) {
         (Some(jwk), None) => jwk_alone(place, jwk, entry.access_tokens.is_some())
@@ -169,7 +258,8 @@ fn keys<'f>(place: &Location<'f>, entry: &Entry) -> Vec<Key<'f>> {
         (None, Some(jwks)) => jwk_set(&place.field("jwks"), jwks, entry.access_tokens.is_some()),
         (None, None) => {
             place.report(
-                "no key; add `jwk`, or `jwks` if the issuer has a JWK set (only a did:key issuer needs neither)",
+                "no key; add `jwk`, or `jwks` if the issuer has a JWK set, or `keys: control_plane` (only a did:key \
+                 issuer needs none)",
             );
             Vec::new()
         }
@@ -225,6 +315,27 @@ impl Key<'_> {
 }
 
 impl<'f> Issuer<'f> {
+    fn add_same_principals(
+        &mut self,
+        place: &Location<'f>,
+        asserts_subjects: bool,
+        own: &str,
+        issuers: Option<Vec<String>>,
+    ) {
+        let place = place.field("same_principals_as");
+        if issuers.is_some() && !asserts_subjects {
+            place.report("without `asserts_subjects: true`, the issuer itself is the principal; add it");
+        }
+        for (index, issuer) in issuers.into_iter().flatten().enumerate() {
+            if !has_scheme(&issuer) || issuer == own {
+                place
+                    .element(index)
+                    .report(format!("`{issuer}` is not another issuer; write its `iss`"));
+            }
+            self.same_principals_as.push(issuer);
+        }
+    }
+
     /// Adds a key, or reports why the issuer cannot have it.
     fn add(&mut self, place: Location<'f>, anchor: TrustAnchor) {
         let name = &anchor.issuer;
@@ -370,3 +481,9 @@ const MAX_TRUST_ANCHORS: usize = 256;
 
 /// Keys of one issuer in all its entries. [`KeyType::most_tried`] limits how many of them are tried for one token.
 pub const MAX_KEYS_PER_ISSUER: usize = 16;
+
+/// Issuers with the same principals. Each costs a look-up for each of their chains.
+const MAX_SAME_PRINCIPALS: usize = 8;
+
+/// The value of `keys`.
+const FROM_CONTROL_PLANE: &str = "control_plane";

@@ -37,6 +37,10 @@ pub(crate) struct Origin {
     pub(crate) root_epoch: Option<u64>,
     pub(crate) anchor: Thumbprint,
     pub(crate) asserts_subjects: bool,
+    /// Issuers where the same `sub` names the same principal.
+    pub(crate) same_principals: Vec<String>,
+    /// Whether the anchor's key was fetched from its issuer.
+    pub(crate) is_fetched: bool,
     /// The type of the root.
     pub(crate) token_type: TokenType,
     /// The `kid` of the root's header.
@@ -79,6 +83,12 @@ impl VerifiedChain {
     /// The key of the trust anchor that signed the root.
     pub fn anchor(&self) -> Thumbprint {
         self.origin.anchor
+    }
+
+    /// Whether that key was fetched from the issuer, so that it counts only while the revocation log has it.
+    #[must_use]
+    pub fn has_fetched_anchor(&self) -> bool {
+        self.origin.is_fetched
     }
 
     /// Who uses the leaf, for shares of limits: its holder, or else the root's client.
@@ -186,6 +196,7 @@ impl VerifiedChain {
             .map(VerifiedToken::bytes)
             .chain(texts.into_iter().flatten().map(String::capacity))
             .chain(actors)
+            .chain(self.origin.same_principals.iter().map(String::capacity))
             .chain([fixed])
             .fold(0, usize::saturating_add)
     }

@@ -28,6 +28,8 @@ pub(super) fn anchors(
         asserts_subjects: false,
         delegations: true,
         access_tokens: None,
+        same_principals: Vec::new(),
+        is_fetched: false,
     });
     Ok(anchors.collect())
 }

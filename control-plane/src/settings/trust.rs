@@ -27,6 +27,10 @@ pub struct TrustAnchorSettings {
     #[serde(default, deserialize_with = "present")]
     #[schemars(schema_with = "jwk_set")]
     pub jwks: Option<Box<RawValue>>,
+    /// `control_plane`: the keys that it fetches from the issuer.
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(extend("const" = "control_plane"))]
+    pub keys: Option<String>,
     /// Accepted `alg`.
     #[serde(default, deserialize_with = "present")]
     #[schemars(transform = algorithms)]
@@ -41,6 +45,10 @@ pub struct TrustAnchorSettings {
     /// Whether it signs delegations. Default: without `access_tokens`.
     #[serde(default)]
     pub delegations: Option<bool>,
+    /// Other issuers whose `sub` names the same principals.
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(length(min = 1, max = 7))]
+    pub same_principals_as: Option<Vec<String>>,
 }
 
 /// The anchors of the entries.
@@ -62,6 +70,8 @@ fn trust(entries: &[TrustAnchorSettings]) -> (TrustAnchors, Findings) {
         issuer: entry.issuer.clone(),
         jwk: entry.jwk.clone(),
         jwks: entry.jwks.clone(),
+        keys: entry.keys.clone(),
+        same_principals_as: entry.same_principals_as.clone(),
         algorithms: entry.algorithms.clone(),
         asserts_subjects: entry.asserts_subjects,
         access_tokens: entry.access_tokens.clone(),
@@ -103,7 +113,7 @@ fn one_source_of_keys(anchor: &mut Schema) {
         json!({"properties": {"issuer": {"pattern": "^did:key:"}}}),
     );
     anchor.insert("then".to_owned(), json!({"properties": {"jwks": false}}));
-    let sources = json!({"oneOf": [{"required": ["jwk"]}, {"required": ["jwks"]}]});
+    let sources = json!({"oneOf": [{"required": ["jwk"]}, {"required": ["jwks"]}, {"required": ["keys"]}]});
     anchor.insert("else".to_owned(), sources);
 }
 

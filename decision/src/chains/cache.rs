@@ -49,6 +49,8 @@ pub struct CachedChain {
     pub chain: VerifiedChain,
     /// The revision of the view that does not revoke it; `None` if it was not looked up yet.
     pub unrevoked_at: Cell<Option<u64>>,
+    /// When the key of its issuer stops counting, if that was fetched.
+    pub trusted_until: Cell<UnixTime>,
     /// Its name in the evidence ([`VerifiedChain::digest`]).
     pub digest: [u8; 32],
     /// The principal and holder whose shares it uses.
@@ -191,6 +193,7 @@ impl ChainCache {
             sharers: Sharers::new(&self.secret, chain.principal(), &chain.user()),
             chain,
             unrevoked_at: Cell::new(None),
+            trusted_until: Cell::new(UnixTime(i64::MAX)),
             reported: Cell::new(Reported::Not),
             used: Cell::new(false),
             used_at: Cell::new(now),

@@ -90,6 +90,11 @@ struct Verified {
 }
 
 impl SharedChains {
+    /// From now on, entries count that were made in this context.
+    pub fn set_context(&mut self, context: SealContext) {
+        self.context = context;
+    }
+
     /// Capacity for `entries` chains, rounded up to whole buckets; 0 turns it off. The workers of this process share
     /// `secret` ([`crate::proofs::ReplayMemory::secret`]). It only prevents clients from choosing the bucket of a
     /// chain.

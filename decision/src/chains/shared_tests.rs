@@ -26,6 +26,8 @@ fn anchor() -> TrustAnchor {
         asserts_subjects: true,
         delegations: true,
         access_tokens: None,
+        same_principals: Vec::new(),
+        is_fetched: false,
     }
 }
 

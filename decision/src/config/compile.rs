@@ -148,6 +148,8 @@ fn trust_anchors(at: &Location<'_>, entries: &[file::TrustAnchor]) -> TrustAncho
         issuer: entry.issuer.clone(),
         jwk: entry.jwk.clone(),
         jwks: entry.jwks.clone(),
+        keys: entry.keys.clone(),
+        same_principals_as: entry.same_principals_as.clone(),
         algorithms: entry.algorithms.clone(),
         asserts_subjects: entry.asserts_subjects,
         access_tokens: entry.access_tokens.clone(),

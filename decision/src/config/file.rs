@@ -85,7 +85,7 @@ pub(super) struct File {
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "tools", schemars(extend("if" = {"properties": {"issuer": {"pattern": "^did:key:"}}})))]
 #[cfg_attr(feature = "tools", schemars(extend("then" = {"properties": {"jwks": false}})))]
-#[cfg_attr(feature = "tools", schemars(extend("else" = {"oneOf": [{"required": ["jwk"]}, {"required": ["jwks"]}]})))]
+#[cfg_attr(feature = "tools", schemars(extend("else" = {"oneOf": one_source_of_keys()})))]
 #[serde(deny_unknown_fields)]
 pub(super) struct TrustAnchor {
     /// The `iss` of root tokens, compared exactly.
@@ -103,6 +103,9 @@ pub(super) struct TrustAnchor {
     #[cfg_attr(feature = "tools", schemars(extend("type" = "object", "required" = ["keys"])))]
     #[cfg_attr(feature = "tools", schemars(extend("properties" = {"keys": keys()})))]
     pub(super) jwks: Option<Box<RawValue>>,
+    /// Where the keys come from, instead: the control plane fetches them from the issuer.
+    #[cfg_attr(feature = "tools", schemars(extend("const" = "control_plane")))]
+    pub(super) keys: Option<String>,
     /// Accepted `alg` of root tokens.
     #[cfg_attr(feature = "tools", schemars(length(min = 1)))]
     #[cfg_attr(feature = "tools", schemars(extend("items" = {"enum": algorithms()}, "uniqueItems" = true)))]
@@ -116,6 +119,9 @@ pub(super) struct TrustAnchor {
     pub(super) access_tokens: Option<Box<RawValue>>,
     /// Whether it signs delegations. Default: without `access_tokens`.
     pub(super) delegations: Option<bool>,
+    /// Other issuers whose `sub` names the same principals: what revokes one of them revokes the other.
+    #[cfg_attr(feature = "tools", schemars(length(min = 1, max = 7)))]
+    pub(super) same_principals_as: Option<Vec<String>>,
 }
 
 #[derive(Debug, serde::Deserialize)]

@@ -67,6 +67,11 @@ pub(super) fn key_members() -> Schema {
     })
 }
 
+/// An anchor has its keys, or has them fetched.
+pub(super) fn one_source_of_keys() -> [Schema; 3] {
+    ["jwk", "jwks", "keys"].map(|source| json_schema!({"required": [source]}))
+}
+
 /// The keys of a set.
 pub(super) fn keys() -> Schema {
     json_schema!({"type": "array", "items": {"type": "object", "required": ["kty"]}})

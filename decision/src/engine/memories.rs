@@ -2,10 +2,12 @@
 
 use std::rc::Rc;
 
-use credence_delegation::HotKeys;
+use credence_delegation::{HotKeys, UnixTime};
 
 use super::decision_cache::{DecisionCache, RequestFingerprint};
+use super::trust::Trust;
 use super::verdict::{Findings, Lookup};
+use super::world::World;
 use crate::agent::Agent;
 use crate::chains::{ChainCache, RefusedChains, SealContext, SharedChains};
 use crate::config::{Policy, Requirement};
@@ -15,6 +17,7 @@ use crate::proofs::{Nonces, ReplayMemory};
 /// The caches and memories that earlier requests have filled.
 #[derive(Debug)]
 pub(super) struct Memories {
+    pub(super) trust: Trust,
     pub(super) cache: ChainCache,
     pub(super) refused: RefusedChains,
     pub(super) decisions: DecisionCache,
@@ -28,6 +31,7 @@ impl Memories {
     /// Empty ones. `cache_secret` is random and stays in this VM.
     pub(super) fn new(policy: &Policy, cache_secret: [u8; 16], replay: ReplayMemory) -> Self {
         Self {
+            trust: Trust::new(&policy.trust_anchors),
             cache: ChainCache::new(cache_secret, policy.limits.cache),
             refused: RefusedChains::new(policy.limits.refused_entries),
             // If rules have header conditions, equal fingerprints do not mean equal requests.
@@ -47,6 +51,15 @@ impl Memories {
             ),
             hot_keys: HotKeys::new(policy.limits.hot_keys),
             replay,
+        }
+    }
+
+    /// Follows the keys that the control plane has fetched. Chains that were refused may now be signed by a known key.
+    pub(super) fn follow_keys(&mut self, policy: &Policy, now: UnixTime, world: &impl World) {
+        if self.trust.follow(now, world) {
+            self.refused = RefusedChains::new(policy.limits.refused_entries);
+            let context = SealContext::new(self.trust.anchors(), &policy.holder_algorithms);
+            self.shared.set_context(context);
         }
     }
 

@@ -7,6 +7,7 @@
 //! | `routing` | the rule that a request matches |
 //! | `attempt` | one request under one rule that requires a delegation |
 //! | `possession` | what proves that a client holds its credential's key |
+//! | `trust` | the trust anchors that count now |
 //! | `verification` | the verified chain of a request, from a cache or by verifying it |
 //! | `memories` | the caches and memories that earlier requests have filled |
 //! | `decision_cache` | requests equal to one that was allowed before |
@@ -16,6 +17,7 @@ pub mod decision_cache;
 mod memories;
 mod possession;
 mod routing;
+mod trust;
 mod verdict;
 mod verification;
 mod world;
@@ -265,6 +267,7 @@ fn from_cache<'p>(
         && world.can_record(Some(chain.sharers.principal))
         && world.freshness() == Freshness::Fresh
         && chain.chain.expires_at() > now
+        && chain.trusted_until.get() > now
         && chain.unrevoked_at.get() == Some(revision);
     still_stands.then(|| {
         let rule_index = cached.rule_index;

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use credence_delegation::revocation;
+use credence_delegation::revocation::{self, RevocationView as _};
 use credence_delegation::{Chain, UnixTime, VerificationContext, VerifiedChain};
 
 use super::memories::Memories;
@@ -64,6 +64,7 @@ impl ChainLookup<'_> {
             // Without a fresh state, only chains that were verified in a fresh state are accepted.
             Presented::New { .. } if self.findings.stale.is_some() => return Err(Reason::Stale.into()),
             Presented::New { text, key } => {
+                self.memories.follow_keys(self.policy, self.now, world);
                 if let Some(denial) = self.memories.refused.find(key, revision_of(world)) {
                     self.findings.lookup = Some(Lookup::Refused);
                     return Err(denial);
@@ -153,7 +154,7 @@ impl ChainLookup<'_> {
         } = unverified;
         let limits = &self.policy.limits.verification;
         let context = VerificationContext {
-            anchors: &self.policy.trust_anchors,
+            anchors: self.memories.trust.anchors(),
             holder_algorithms: &self.policy.holder_algorithms,
             limits,
             now: self.now,
@@ -260,7 +261,11 @@ pub(super) fn check_still_valid(
     if chain.chain.expires_at() <= now {
         return Err(Reason::Expired.into());
     }
-    check_revocation(policy, chain, world)
+    check_revocation(policy, chain, world)?;
+    if chain.trusted_until.get() <= now {
+        return Err(Reason::KeysUnavailable.into());
+    }
+    Ok(())
 }
 
 /// Looks up the chain's subjects, unless the view has not changed since they were last found unrevoked.
@@ -269,6 +274,11 @@ fn check_revocation(policy: &Policy, cached: &CachedChain, world: &impl World) -
     if cached.unrevoked_at.get() != Some(revision) {
         let skew = policy.limits.verification.iat_skew;
         revocation::check_revocation(&cached.chain, view, skew).inspect_err(|_| cached.clear_used())?;
+        if cached.chain.has_fetched_anchor()
+            && let Some(keys) = view.issuer_keys(&cached.chain.principal().issuer)
+        {
+            cached.trusted_until.set(keys.trusted_until());
+        }
         cached.unrevoked_at.set(Some(revision));
     }
     Ok(())

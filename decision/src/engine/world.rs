@@ -15,6 +15,10 @@ pub trait World: SharedStore {
     fn freshness(&self) -> Freshness;
     /// The revocation view, and its revision, which increases with every change. `None` before the first snapshot.
     fn revocations(&self) -> Option<(&impl RevocationView, u64)>;
+    /// The revision of the revocation view at which the keys of issuers last changed.
+    fn keys_revision(&self) -> Option<u64> {
+        None
+    }
     /// The keys that seal this node's shared entries; `None` if the control plane has sent none.
     fn cache_keys(&self) -> Option<&CacheKeys>;
     /// SHA-256 of the client's certificate, if there is one.

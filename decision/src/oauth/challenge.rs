@@ -1,6 +1,6 @@
 //! Challenges to OAuth clients (RFC 6750, section 3; RFC 9449, section 7.1).
 
-use credence_delegation::{Algorithm, Algorithms, Arguments, TrustAnchor, TrustAnchors};
+use credence_delegation::{Algorithm, Algorithms, Arguments, TrustAnchors};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -39,11 +39,10 @@ impl Needed {
         tool: &str,
         arguments: Option<&Arguments>,
     ) -> Option<Self> {
-        let is_asked = |anchor: &&TrustAnchor| issuer.is_none_or(|issuer| anchor.issuer == issuer);
+        let is_asked = |name: &str| issuer.is_none_or(|issuer| name == issuer);
         let mut tokens = anchors
-            .iter()
-            .filter(is_asked)
-            .filter_map(|anchor| anchor.access_tokens.as_deref())
+            .access_tokens()
+            .filter_map(|(name, tokens)| is_asked(name).then_some(tokens))
             .peekable();
         let first = *tokens.peek()?;
         let granting = tokens.find(|tokens| tokens.scope_for(tool, arguments).is_some());

@@ -153,7 +153,6 @@ impl<'a> Metadata<'a> {
         anchors: &'a TrustAnchors,
         algorithms: &Algorithms,
     ) -> Self {
-        let issuers = || anchors.iter().filter(|anchor| anchor.access_tokens.is_some());
         let binds = |binding| tools.iter().any(|tool| tool.binding == binding);
         let mut metadata = Self {
             resource: &url.identifier,
@@ -168,11 +167,11 @@ impl<'a> Metadata<'a> {
         if binds(Binding::Dpop) {
             metadata.dpop_signing_alg_values_supported = dpop_algorithms(algorithms);
         }
-        for anchor in issuers() {
-            add_once(&mut metadata.authorization_servers, &anchor.issuer);
+        for (issuer, _) in anchors.access_tokens() {
+            add_once(&mut metadata.authorization_servers, issuer);
         }
         for tool in tools {
-            for tokens in issuers().filter_map(|anchor| anchor.access_tokens.as_deref()) {
+            for (_, tokens) in anchors.access_tokens() {
                 for scope in tokens.scopes_of_tool(tool.tool) {
                     add_once(&mut metadata.scopes_supported, scope);
                 }

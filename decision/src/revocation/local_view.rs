@@ -1,7 +1,9 @@
 //! The state of every subject that was ever revoked, in one VM.
 
+use std::collections::BTreeMap;
+
 use credence_delegation::revocation::{DelegationPath, EPOCH_LIMIT, Memory, PrincipalState, RevocationView};
-use credence_delegation::{Thumbprint, UnixTime};
+use credence_delegation::{IssuerKeys, Thumbprint, UnixTime};
 use credence_wire::v1::{self, record::Subject};
 
 use super::forgetting::{RevokedAt, Sweep};
@@ -18,6 +20,7 @@ use super::subject_table::SubjectTable;
 pub struct View {
     pub(super) subjects: Subjects,
     revision: u64,
+    keys_revision: u64,
     memory: Memory,
     sweep: Sweep,
 }
@@ -41,6 +44,7 @@ pub(super) struct Subjects {
     issuer_floors: SubjectTable<i64>,
     delegations: SubjectTable<RevokedAt>,
     log_floor: Option<i64>,
+    issuer_keys: BTreeMap<Box<str>, IssuerKeys>,
     max_subjects: usize,
 }
 
@@ -53,6 +57,7 @@ impl View {
         Self {
             subjects,
             revision,
+            keys_revision: revision,
             memory: Memory {
                 token_lifetime,
                 forgotten_before: None,
@@ -64,6 +69,11 @@ impl View {
     /// Increases whenever anything in this view may have changed. Local to the VM, not a position in the log.
     pub fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// The revision at which the keys of issuers last changed.
+    pub fn keys_revision(&self) -> u64 {
+        self.keys_revision
     }
 
     /// The number of remembered subjects.
@@ -80,6 +90,9 @@ impl View {
     pub(super) fn apply(&mut self, record: &v1::Record, now: Option<UnixTime>) -> Result<(), Unapplied> {
         self.subjects.apply(record, now)?;
         self.revision = self.revision.saturating_add(1);
+        if matches!(record.subject, Some(Subject::IssuerKeys(_))) {
+            self.keys_revision = self.revision;
+        }
         Ok(())
     }
 
@@ -140,6 +153,10 @@ impl RevocationView for View {
         self.subjects.log_floor.map(UnixTime)
     }
 
+    fn issuer_keys(&self, issuer: &str) -> Option<&IssuerKeys> {
+        self.subjects.issuer_keys.get(issuer)
+    }
+
     fn is_delegation_revoked(&self, issuer: &str, subject: Option<&str>, token: DelegationPath<'_>) -> bool {
         let delegations = &self.subjects.delegations;
         delegations.contains(&self.subjects.hasher.delegation(issuer, subject, token.id))
@@ -167,6 +184,7 @@ impl Subjects {
             issuer_floors: SubjectTable::new(),
             delegations: SubjectTable::new(),
             log_floor: None,
+            issuer_keys: BTreeMap::new(),
             max_subjects,
         }
     }
@@ -231,6 +249,20 @@ impl Subjects {
                 self.log_floor = Some(floor.issued_up_to);
                 Ok(())
             }
+            Subject::IssuerKeys(keys) => {
+                let issuer = parse_issuer(&keys.issuer)?;
+                let is_known = self.issuer_keys.contains_key(issuer);
+                if keys.keys.len() > MAX_KEYS || (!is_known && self.issuer_keys.len() >= MAX_ISSUERS_WITH_KEYS) {
+                    return Err(invalid(format!(
+                        "a record has more than {MAX_KEYS} keys of an issuer, or is of more than \
+                         {MAX_ISSUERS_WITH_KEYS} issuers"
+                    )));
+                }
+                let jwks = keys.keys.iter().map(|key| (key.jwk.as_str(), key.kid.as_str()));
+                let read = IssuerKeys::read(jwks, UnixTime(keys.trusted_until));
+                self.issuer_keys.insert(issuer.into(), read);
+                Ok(())
+            }
         };
         stored.map_err(|_| {
             Unapplied::NoRoom(format!(
@@ -252,6 +284,10 @@ impl Subjects {
         .fold(0, usize::saturating_add)
     }
 }
+
+/// Keys of one issuer, and issuers with keys that the control plane fetches.
+const MAX_KEYS: usize = 16;
+const MAX_ISSUERS_WITH_KEYS: usize = 256;
 
 fn check_room(room: usize, max_subjects: usize, is_known: impl FnOnce() -> bool) -> Result<(), Unapplied> {
     if room > 0 || is_known() {

@@ -33,6 +33,8 @@ const SETTINGS: &str = r#"{
 fn trust_in(settings: &str, algorithms: &[&str]) -> Result<TrustAnchors, Vec<String>> {
     let findings = RefCell::default();
     let entry = Entry {
+        keys: None,
+        same_principals_as: None,
         issuer: ISSUER.to_owned(),
         jwk: Some(RawValue::from_string(anchor().public().to_jwk()).unwrap()),
         jwks: None,

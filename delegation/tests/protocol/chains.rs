@@ -92,6 +92,8 @@ fn an_anchor_may_allow_the_older_name_of_its_algorithm() {
         asserts_subjects: false,
         delegations: true,
         access_tokens: None,
+        same_principals: Vec::new(),
+        is_fetched: false,
     }]);
     let limits = Limits::default();
     let context = VerificationContext {
@@ -518,6 +520,8 @@ fn a_subject_counts_only_where_the_anchor_asserts_it() {
         asserts_subjects: false,
         delegations: true,
         access_tokens: None,
+        same_principals: Vec::new(),
+        is_fetched: false,
     }]);
     let limits = Limits::default();
     let context = VerificationContext {

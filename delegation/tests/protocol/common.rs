@@ -140,6 +140,8 @@ pub(crate) fn anchors() -> TrustAnchors {
         asserts_subjects: true,
         delegations: true,
         access_tokens: None,
+        same_principals: Vec::new(),
+        is_fetched: false,
     }])
 }
 

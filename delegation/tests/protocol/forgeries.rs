@@ -422,6 +422,8 @@ fn an_anchor(key: PublicKey) -> TrustAnchor {
         asserts_subjects: true,
         delegations: true,
         access_tokens: None,
+        same_principals: Vec::new(),
+        is_fetched: false,
     }
 }
 

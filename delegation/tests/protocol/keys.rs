@@ -161,6 +161,8 @@ fn device(key: PublicKey, algorithms: Algorithms) -> TrustAnchor {
         asserts_subjects: false,
         delegations: true,
         access_tokens: None,
+        same_principals: Vec::new(),
+        is_fetched: false,
     }
 }
 

@@ -326,6 +326,8 @@ fn only_the_present_configuration_decides() {
                             asserts_subjects,
                             delegations: true,
                             access_tokens: None,
+                            same_principals: Vec::new(),
+                            is_fetched: false,
                         });
                     }
                 }

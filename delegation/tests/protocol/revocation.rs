@@ -65,6 +65,8 @@ fn joined(epoch: Option<&str>, asserts_subjects: bool) -> (String, TrustAnchors)
         asserts_subjects,
         delegations: true,
         access_tokens: None,
+        same_principals: Vec::new(),
+        is_fetched: false,
     }]);
     (joined, anchors)
 }

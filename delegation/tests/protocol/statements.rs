@@ -343,6 +343,8 @@ fn an_anchor(key: credence_delegation::PublicKey, asserts_subjects: bool) -> Tru
         asserts_subjects,
         delegations: true,
         access_tokens: None,
+        same_principals: Vec::new(),
+        is_fetched: false,
     }
 }
 

@@ -421,6 +421,8 @@ mod tests {
             asserts_subjects: true,
             delegations: true,
             access_tokens: None,
+            same_principals: Vec::new(),
+            is_fetched: false,
         }])
     }
 

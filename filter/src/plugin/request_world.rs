@@ -3,7 +3,7 @@
 use credence_decision::audit::Ring;
 use credence_decision::clock::UnixNanos;
 use credence_decision::engine::World;
-use credence_decision::revocation::{CacheKeys, Freshness, Watch};
+use credence_decision::revocation::{CacheKeys, Freshness, View, Watch};
 use credence_decision::shared_store::{SharedStore, StoreFailure, Version};
 use credence_decision::usage_sketch::UserKey;
 use credence_delegation::revocation::RevocationView;
@@ -31,6 +31,10 @@ impl<H: Host> World for RequestWorld<'_, H> {
 
     fn revocations(&self) -> Option<(&impl RevocationView, u64)> {
         self.watch.view().map(|view| (view, view.revision()))
+    }
+
+    fn keys_revision(&self) -> Option<u64> {
+        self.watch.view().map(View::keys_revision)
     }
 
     fn cache_keys(&self) -> Option<&CacheKeys> {

@@ -73,6 +73,8 @@ impl World {
             asserts_subjects: issuer == ISSUER,
             delegations: true,
             access_tokens: None,
+            same_principals: Vec::new(),
+            is_fetched: false,
         };
         Self {
             anchors: TrustAnchors::new([

@@ -164,7 +164,7 @@ pub struct SnapshotChunk {
     #[prost(message, repeated, tag = "2")]
     pub records: ::prost::alloc::vec::Vec<Record>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Update {
     #[prost(message, optional, tag = "1")]
     pub position: ::core::option::Option<Position>,
@@ -192,14 +192,14 @@ pub struct Drain {
     pub promise_ms: u32,
 }
 /// The new state of one subject. Applying a record twice is the same as applying it once.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Record {
-    #[prost(oneof = "record::Subject", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "record::Subject", tags = "1, 2, 3, 4, 5, 6")]
     pub subject: ::core::option::Option<record::Subject>,
 }
 /// Nested message and enum types in `Record`.
 pub mod record {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Subject {
         #[prost(message, tag = "1")]
         Principal(super::PrincipalState),
@@ -211,6 +211,8 @@ pub mod record {
         Delegation(super::RevokedDelegation),
         #[prost(message, tag = "5")]
         LogFloor(super::LogFloor),
+        #[prost(message, tag = "6")]
+        IssuerKeys(super::IssuerKeys),
     }
 }
 /// The principal whose authority is delegated: root iss and, if present, root sub.
@@ -273,6 +275,34 @@ pub struct RevokedDelegation {
     /// of the principal. So it is for a root, and in records of control planes that do not know `under`.
     #[prost(string, repeated, tag = "4")]
     pub under: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// The public keys of an issuer, as the control plane fetched them. They sign root tokens where a filter's trust anchor
+/// says `keys: control_plane`, and nowhere else. Replaces the keys of an earlier record.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct IssuerKeys {
+    #[prost(string, tag = "1")]
+    pub issuer: ::prost::alloc::string::String,
+    /// At most 16.
+    #[prost(message, repeated, tag = "2")]
+    pub keys: ::prost::alloc::vec::Vec<IssuerKey>,
+    /// Seconds since the Unix epoch.
+    #[prost(int64, tag = "3")]
+    pub fetched_at: i64,
+    /// From this second on, no key of the issuer is trusted, unless a later record says otherwise.
+    #[prost(int64, tag = "4")]
+    pub trusted_until: i64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IssuerKey {
+    /// A public JWK (RFC 7517) with its required members only. A reader ignores one of a kind that it does not know.
+    #[prost(string, tag = "1")]
+    pub jwk: ::prost::alloc::string::String,
+    /// Its `kid`; empty if it has none.
+    #[prost(string, tag = "2")]
+    pub kid: ::prost::alloc::string::String,
+    /// The last fetch was without it. It still counts. The next fetch without it removes it.
+    #[prost(bool, tag = "3")]
+    pub is_missing: bool,
 }
 /// The same for every root token of every issuer. A re-initialised log starts with it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
