@@ -15,6 +15,7 @@ use crate::access::{Access, AccessControl, read_operator_token};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::descriptors;
+use crate::fetched_anchors::FetchedAnchors;
 use crate::grpc;
 use crate::http::{self, Api, Rates};
 use crate::metrics::Metrics;
@@ -140,7 +141,11 @@ impl ControlPlane {
             opened.start(watch_places, timeouts, lifecycle.watch(), &alarm, &metrics.revocation)?;
         let (log, folder) = (started.log, started.folder);
         let source_places = places(SharedLimit::AuditSources, config.evidence.max_sources);
+        let configured = config.settings.anchors().map_err(Unusable::configuration)?;
+        let anchors = FetchedAnchors::new(configured, log.clone());
+        let of_evidence = Arc::clone(&anchors);
         let (evidence, doors, evidence_tasks) = evidence.start(
+            Arc::new(move || of_evidence.ever()),
             source_places,
             &lifecycle.watch(),
             &alarm,
@@ -163,6 +168,7 @@ impl ControlPlane {
             &metrics.provisioning,
         )
         .await?;
+        let key_tasks = credence_issuer_keys::tasks(&config.settings.issuer_keys, &log, &metrics.issuer_keys);
         let calls = limits.max_calls;
         let api = Arc::new(Api {
             log,
@@ -180,7 +186,7 @@ impl ControlPlane {
             limits: limits.clone(),
             evidence: config.evidence,
             timeouts,
-            anchors: config.settings.anchors().map_err(Unusable::configuration)?,
+            anchors,
             audience: config.settings.audience.clone(),
             status: config.settings.status.clone(),
             rates: Rates::new(&config.settings.limits, Instant::now()),
@@ -232,6 +238,7 @@ impl ControlPlane {
             .into_iter()
             .chain(log_tasks)
             .chain(identity.tasks)
+            .chain(key_tasks)
             .chain(evidence_tasks)
             .chain(moves.into_iter().flatten())
         {
@@ -405,7 +412,6 @@ async fn open(config: Config, lock: FolderLock) -> Result<(OpenedLog, OpenedEvid
 fn evidence_options(config: &Config, ledger: LedgerSettings, log: &OpenedLog) -> Result<EvidenceOptions, Unusable> {
     let folder = log.folder();
     let settings = &config.settings;
-    let anchors = settings.anchors().map_err(Unusable::configuration)?;
     Ok(EvidenceOptions {
         ledger_folder: folder.ledger(),
         watch: folder.watch(),
@@ -414,7 +420,7 @@ fn evidence_options(config: &Config, ledger: LedgerSettings, log: &OpenedLog) ->
         is_one_of_several: config.log.store.is_some(),
         settings: ledger,
         otlp: settings.audit.otlp.clone(),
-        anchors: (!settings.trust_anchors.is_empty()).then_some(anchors),
+        verifies_again: !settings.trust_anchors.is_empty(),
         limits: config.evidence,
         credential_share_percent: settings.limits.credential_share_percent,
         timeouts: config.timeouts,

@@ -10,6 +10,7 @@ mod config;
 mod connections;
 mod control_plane;
 mod descriptors;
+mod fetched_anchors;
 mod grpc;
 mod http;
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub(crate) struct Metrics {
     pub(crate) evidence: Arc<credence_evidence::Metrics>,
     pub(crate) otlp: Arc<OtlpMetrics>,
     pub(crate) provisioning: Arc<credence_provisioning::Metrics>,
+    pub(crate) issuer_keys: Arc<credence_issuer_keys::Metrics>,
     pub(crate) shares: ShareMetrics,
     pub(crate) tls: TlsMetrics,
     pub(crate) grpc_refusals: Counters<1>,
@@ -37,6 +38,7 @@ impl Metrics {
         let revocation = Arc::new(credence_revocation::Metrics::new(all));
         let evidence = Arc::new(credence_evidence::Metrics::new(all));
         let otlp = Arc::new(OtlpMetrics::new(all));
+        let issuer_keys = Arc::new(credence_issuer_keys::Metrics::new(all));
         let provisioning = Arc::new(credence_provisioning::Metrics::new(all));
         let (shares, tls) = (ShareMetrics::new(all), TlsMetrics::new(all));
         let mut group = Group::without_prefix(all);
@@ -51,6 +53,7 @@ impl Metrics {
             evidence,
             otlp,
             provisioning,
+            issuer_keys,
             shares,
             tls,
         }

@@ -163,6 +163,16 @@ impl TrustAnchors {
         Self::new(configured.chain(fetched)).and_fetched(self.fetched.clone())
     }
 
+    /// Whether the subjects of a known issuer are principals, and at which other issuers they are the same ones.
+    pub fn principals_of(&self, issuer: &str) -> Option<(bool, &[String])> {
+        let configured = self.of_issuer(issuer).next();
+        let configured = configured.map(|anchor| (anchor.asserts_subjects, anchor.same_principals.as_slice()));
+        configured.or_else(|| {
+            let fetched = self.fetched.iter().find(|fetched| fetched.issuer == issuer)?;
+            Some((fetched.asserts_subjects, fetched.same_principals.as_slice()))
+        })
+    }
+
     /// What the access tokens of each issuer grant.
     pub fn access_tokens(&self) -> impl Iterator<Item = (&str, &AccessTokens)> {
         let configured = self.anchors.iter().filter(|anchor| !anchor.is_fetched);

@@ -45,8 +45,8 @@ pub struct EvidenceOptions {
     pub is_one_of_several: bool,
     pub settings: LedgerSettings,
     pub otlp: Option<OtlpSettings>,
-    /// The trust anchors; absent if allows are not to be verified again.
-    pub anchors: Option<TrustAnchors>,
+    /// Whether allows are verified again.
+    pub verifies_again: bool,
     pub limits: EvidenceLimits,
     /// The percentage of the memory for waiting evidence that one credential may use.
     pub credential_share_percent: u8,
@@ -185,7 +185,7 @@ impl OpenedEvidence {
                 "the ledger is damaged: evidence is refused until it is repaired; revocations continue"
             ),
         }
-        let is_followed = options.otlp.is_some() || options.anchors.is_some();
+        let is_followed = options.otlp.is_some() || options.verifies_again;
         let cursors = is_followed.then(|| Cursors::open(&options.ledger_folder, options.watch.clone()).map(Arc::new));
         Self {
             options,
@@ -199,6 +199,7 @@ impl OpenedEvidence {
     /// sources.
     pub fn start(
         self,
+        anchors: CurrentAnchors,
         source_places: Places,
         phase: &PhaseWatch,
         alarm: &Alarm,
@@ -241,7 +242,15 @@ impl OpenedEvidence {
         }
         metrics.unchecked_records.set(-1);
         let (ledger, threads) = match ledger {
-            Ok(ledger) => start_threads(ledger, &options, cursors.clone(), &reader, &seen, alarm, metrics)?,
+            Ok(ledger) => start_threads(
+                ledger,
+                (anchors, cursors.clone()),
+                &options,
+                &reader,
+                &seen,
+                alarm,
+                metrics,
+            )?,
             Err(damage) => (writer::damaged(&damage, metrics), Vec::new()),
         };
         let exporting = match (&options.otlp, cursors) {
@@ -300,18 +309,21 @@ impl OpenedEvidence {
     }
 }
 
-/// Starts the writer and, if there are trust anchors, the reverification.
+/// The trust anchors by which evidence is verified again. Their keys may change.
+pub type CurrentAnchors = Arc<dyn Fn() -> TrustAnchors + Send + Sync>;
+
+/// Starts the writer and, if configured, the reverification.
 fn start_threads(
     ledger: Ledger,
+    (anchors, cursors): (CurrentAnchors, Option<Arc<Cursors>>),
     options: &EvidenceOptions,
-    cursors: Option<Arc<Cursors>>,
     reader: &LedgerReader,
     seen: &Arc<Seen>,
     alarm: &Alarm,
     metrics: &Arc<Metrics>,
 ) -> Result<(LedgerHandle, Vec<Threads>), EvidenceError> {
     let failed = |part| move |error| EvidenceError::Thread { part, error };
-    let handover = options.anchors.is_some().then(Arc::<Handover>::default);
+    let handover = options.verifies_again.then(Arc::<Handover>::default);
     let (handle, writer) = writer::start(
         ledger,
         options.watch.clone(),
@@ -321,7 +333,7 @@ fn start_threads(
         alarm,
     )
     .map_err(failed("the ledger's writer"))?;
-    let reverification = options.anchors.clone().zip(handover).map(|(anchors, handover)| {
+    let reverification = handover.map(|handover| {
         let reverification = Reverification {
             anchors,
             reader: reader.clone(),

@@ -77,5 +77,8 @@ pub use service::WatchService;
 pub use state::SubjectState;
 pub use status::Knowledge;
 pub use store::StoreError;
-pub use subject::{DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError};
+pub use subject::{
+    DelegationName, FetchedKeys, Issuer, MAX_ISSUER_KEYS, Operation, Order, PrincipalName, Requester, Source,
+    SubjectError,
+};
 pub use transfer::{ClusterStatus, MemberState, MemberStatus, TransferError, Transferred, export, import, status};

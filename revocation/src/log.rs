@@ -252,6 +252,11 @@ impl RevocationLog {
         state.unwrap_or_default()
     }
 
+    /// The keys that were fetched from an issuer.
+    pub fn issuer_keys(&self, issuer: &str) -> Option<v1::IssuerKeys> {
+        self.shared.read().state.issuer_keys(issuer).cloned()
+    }
+
     /// The history of a principal, newest first.
     pub async fn history(&self, name: &PrincipalName, limit: usize) -> Result<History, HistoryError> {
         self.shared.histories.of(name, self.head(), limit).await

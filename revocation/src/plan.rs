@@ -1,9 +1,10 @@
 //! What an operation would change about the state. Pure: time and randomness are arguments.
 
 use credence_wire::v1;
+use credence_wire::v1::record::Subject;
 
 use crate::state::{EPOCH_LIMIT, State, SubjectState};
-use crate::subject::{Operation, Source};
+use crate::subject::{FetchedKeys, MAX_ISSUER_KEYS, Operation, Source, SubjectName};
 
 /// The effect of an operation.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,6 +69,9 @@ impl State {
         random: u32,
         room: Room,
     ) -> Result<Plan, PlanError> {
+        if let Operation::SetIssuerKeys(fetched) = operation {
+            return Ok(self.plan_keys(fetched, now));
+        }
         let known = self.get(operation.subject());
         let before = known.unwrap_or_default();
         let unchanged = |epoch| Ok(Plan::Nothing { seq: before.seq, epoch });
@@ -99,6 +103,8 @@ impl State {
                 }
                 return Ok(change(operation, &at(*issued_up_to), None));
             }
+            // Planned above.
+            Operation::SetIssuerKeys(_) => return unchanged(None),
             Operation::RevokeKey(_) | Operation::RevokeDelegation(_) => {
                 if known.is_some() {
                     return unchanged(None);
@@ -132,6 +138,58 @@ impl State {
         };
         Ok(change(operation, &raised, Some(epoch)))
     }
+
+    /// A key that was not fetched stays until another fetch, long enough after the first one, is without it too. Two
+    /// replicas that fetch the same keys at about the same time change nothing twice.
+    fn plan_keys(&self, fetched: &FetchedKeys, now: i64) -> Plan {
+        let issuer = fetched.issuer.as_str();
+        let before = self.issuer_keys(issuer);
+        let mut keys: Vec<_> = fetched
+            .keys
+            .iter()
+            .take(MAX_ISSUER_KEYS)
+            .map(|(jwk, kid)| v1::IssuerKey {
+                jwk: jwk.clone(),
+                kid: kid.clone().unwrap_or_default(),
+                missing_since: 0,
+            })
+            .collect();
+        for key in before.iter().flat_map(|before| &before.keys) {
+            let is_there = keys
+                .iter()
+                .any(|found| (&found.jwk, &found.kid) == (&key.jwk, &key.kid));
+            let is_gone = key.missing_since != 0 && now >= key.missing_since.saturating_add(fetched.apart);
+            if !is_there && !is_gone && keys.len() < MAX_ISSUER_KEYS {
+                let missing_since = if key.missing_since == 0 { now } else { key.missing_since };
+                keys.push(v1::IssuerKey {
+                    missing_since,
+                    ..key.clone()
+                });
+            }
+        }
+        if let Some(before) = before
+            && before.keys == keys
+            && now < before.fetched_at.saturating_add(fetched.apart)
+        {
+            let known = self.get(SubjectName::IssuerKeys(&fetched.issuer)).unwrap_or_default();
+            return Plan::Nothing {
+                seq: known.seq,
+                epoch: None,
+            };
+        }
+        let keys = v1::IssuerKeys {
+            issuer: issuer.to_owned(),
+            keys,
+            fetched_at: now,
+            trusted_until: now.saturating_add(fetched.max_age),
+        };
+        Plan::Change {
+            record: v1::Record {
+                subject: Some(Subject::IssuerKeys(keys)),
+            },
+            epoch: None,
+        }
+    }
 }
 
 fn at(time: i64) -> SubjectState {
@@ -155,7 +213,6 @@ const MAX_FLOOR_AHEAD: i64 = 300;
 #[cfg(test)]
 mod tests {
     use credence_delegation::Thumbprint;
-    use credence_wire::v1::record::Subject;
 
     use super::*;
     use crate::subject::{DelegationName, Issuer, PrincipalName};

@@ -4,7 +4,7 @@
 //! of a frozen state block no writer. A subject that changes meanwhile costs a copy of its shard. An issuer's name is
 //! stored once, however many subjects it has.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 use prost::Message as _;
 
-use crate::subject::{DelegationName, Issuer, PrincipalName, SubjectName};
+use crate::subject::{DelegationName, Issuer, MAX_ISSUER_KEYS, PrincipalName, SubjectName};
 
 /// The state of every subject.
 #[derive(Debug)]
@@ -26,7 +26,12 @@ pub(crate) struct State {
     pub(crate) bytes: u64,
     /// Roots of every issuer with `iat` at or before this are revoked, seconds since the Unix epoch.
     pub(crate) log_floor: Option<i64>,
+    /// The fetched keys of each issuer.
+    issuer_keys: Arc<IssuerKeys>,
 }
+
+/// The fetched keys of issuers, each with the number of its record.
+type IssuerKeys = BTreeMap<String, (u64, v1::IssuerKeys)>;
 
 /// The state of a subject.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -49,6 +54,7 @@ pub(crate) struct FrozenState {
     /// Without the log's not-before time.
     pub(crate) subjects: usize,
     log_floor: Option<i64>,
+    issuer_keys: Arc<IssuerKeys>,
 }
 
 type Shard = HashMap<Key, SubjectState, RandomState>;
@@ -107,18 +113,41 @@ impl State {
                 self.put_once(SubjectName::Delegation(&name), since(delegation.revoked_at));
             }
             Subject::LogFloor(floor) => self.log_floor = self.log_floor.max(Some(floor.issued_up_to)),
+            Subject::IssuerKeys(keys) => {
+                let issuer = Issuer::parse(keys.issuer.clone()).map_err(|_| "an invalid issuer")?;
+                if keys.keys.len() > MAX_ISSUER_KEYS {
+                    return Err("more keys of an issuer than filters accept");
+                }
+                let new = keys.encoded_len() as u64 + STORED_OVERHEAD;
+                let before = Arc::make_mut(&mut self.issuer_keys).insert(issuer.as_str().to_owned(), (seq, keys));
+                let before = before.map_or(0, |(_, keys)| keys.encoded_len() as u64 + STORED_OVERHEAD);
+                self.bytes = self.bytes.saturating_add(new).saturating_sub(before);
+            }
         }
         Ok(())
     }
 
     /// The state of a subject; none if it was never named.
     pub(crate) fn get(&self, name: SubjectName<'_>) -> Option<SubjectState> {
+        if let SubjectName::IssuerKeys(issuer) = name {
+            let (seq, keys) = self.issuer_keys.get(issuer.as_str())?;
+            return Some(SubjectState {
+                seq: *seq,
+                time: keys.fetched_at,
+                ..SubjectState::default()
+            });
+        }
         let (issuer, rest) = key_parts(name);
         let key = Key {
             issuer: Arc::clone(self.issuers.get(issuer.as_str())?),
             rest,
         };
         self.shards.get(self.shard_of(&key))?.get(&key).copied()
+    }
+
+    /// The fetched keys of an issuer.
+    pub(crate) fn issuer_keys(&self, issuer: &str) -> Option<&v1::IssuerKeys> {
+        self.issuer_keys.get(issuer).map(|(_, keys)| keys)
     }
 
     /// Keeps the first record about a subject: repeated requests return its number.
@@ -190,6 +219,7 @@ impl State {
             shards: self.shards.clone(),
             subjects: self.subjects,
             log_floor: self.log_floor,
+            issuer_keys: Arc::clone(&self.issuer_keys),
         }
     }
 
@@ -217,6 +247,7 @@ impl Default for State {
             subjects: 0,
             bytes: 0,
             log_floor: None,
+            issuer_keys: Arc::default(),
         }
     }
 }
@@ -239,7 +270,12 @@ impl FrozenState {
         };
         let floors = of(Vec::from_iter(self.shards.get(FLOORS).cloned()), true);
         let log_floor = log_floor.map(|floor| (0, floor)).into_iter();
-        log_floor.chain(floors).chain(of(self.shards, false))
+        let keys: Vec<_> = self.issuer_keys.values().cloned().collect();
+        let keys = keys.into_iter().map(|(seq, keys)| {
+            let subject = Some(Subject::IssuerKeys(keys));
+            (seq, v1::Record { subject })
+        });
+        log_floor.chain(floors).chain(keys).chain(of(self.shards, false))
     }
 }
 
@@ -257,7 +293,7 @@ impl SubjectState {
             }
             Subject::IssuerFloor(floor) => floor.issued_up_to = self.time,
             Subject::Delegation(delegation) => delegation.revoked_at = self.time,
-            Subject::Key(_) | Subject::LogFloor(_) => {}
+            Subject::Key(_) | Subject::LogFloor(_) | Subject::IssuerKeys(_) => {}
         }
         v1::Record { subject: Some(subject) }
     }
@@ -297,7 +333,7 @@ fn issuer_of(subject: &mut Subject) -> Option<&mut String> {
         Subject::IssuerFloor(floor) => Some(&mut floor.issuer),
         Subject::Principal(v1::PrincipalState { principal, .. })
         | Subject::Delegation(v1::RevokedDelegation { principal, .. }) => Some(&mut principal.as_mut()?.issuer),
-        Subject::Key(_) | Subject::LogFloor(_) => None,
+        Subject::Key(_) | Subject::LogFloor(_) | Subject::IssuerKeys(_) => None,
     }
 }
 

@@ -35,6 +35,8 @@ pub enum Source {
     Provisioning = 4,
     /// The identity provider, by a security event token (RFC 8417).
     SecurityEvent = 8,
+    /// The control plane, which fetches the keys of issuers.
+    KeyFetch = 16,
 }
 
 /// An operation.
@@ -56,6 +58,20 @@ pub enum Operation {
     RaiseIssuerFloor { issuer: Issuer, issued_up_to: i64 },
     /// Revokes one token and everything derived from it.
     RevokeDelegation(DelegationName),
+    /// Replaces the keys of an issuer. It revokes those that two fetches were without.
+    SetIssuerKeys(FetchedKeys),
+}
+
+/// The keys that an issuer publishes, as fetched now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchedKeys {
+    pub issuer: Issuer,
+    /// Public JWKs, each with its `kid`, if it has one: at most [`MAX_ISSUER_KEYS`].
+    pub keys: Vec<(String, Option<String>)>,
+    /// How long they are trusted without another fetch, in seconds.
+    pub max_age: i64,
+    /// The shortest time between two fetches that count as two, in seconds.
+    pub apart: i64,
 }
 
 /// A root issuer (`iss`): 1 to 2,048 bytes.
@@ -87,6 +103,7 @@ pub(crate) enum SubjectName<'a> {
     Key(&'a Thumbprint),
     Issuer(&'a Issuer),
     Delegation(&'a DelegationName),
+    IssuerKeys(&'a Issuer),
 }
 
 /// Why a value is not a valid subject name.
@@ -130,6 +147,10 @@ impl SubjectName<'_> {
                 revoked_at: 0,
                 under: name.under.clone(),
             }),
+            Self::IssuerKeys(issuer) => Subject::IssuerKeys(v1::IssuerKeys {
+                issuer: issuer.0.clone(),
+                ..v1::IssuerKeys::default()
+            }),
         }
     }
 }
@@ -141,6 +162,7 @@ impl fmt::Display for SubjectName<'_> {
             Self::Principal(name) => write!(out, "principal {name}"),
             Self::Key(thumbprint) => write!(out, "key {thumbprint}"),
             Self::Issuer(issuer) => write!(out, "issuer {}", issuer.0),
+            Self::IssuerKeys(issuer) => write!(out, "keys of {}", issuer.0),
             Self::Delegation(name) => {
                 out.write_str("delegation ")?;
                 for above in &name.under {
@@ -164,6 +186,7 @@ impl Operation {
             Self::RevokeKey(thumbprint) => SubjectName::Key(thumbprint),
             Self::RaiseIssuerFloor { issuer, .. } => SubjectName::Issuer(issuer),
             Self::RevokeDelegation(name) => SubjectName::Delegation(name),
+            Self::SetIssuerKeys(fetched) => SubjectName::IssuerKeys(&fetched.issuer),
         }
     }
 
@@ -171,7 +194,7 @@ impl Operation {
     pub fn issuer(&self) -> Option<&Issuer> {
         match self.subject() {
             SubjectName::Principal(name) => Some(&name.issuer),
-            SubjectName::Issuer(issuer) => Some(issuer),
+            SubjectName::Issuer(issuer) | SubjectName::IssuerKeys(issuer) => Some(issuer),
             SubjectName::Delegation(name) => Some(&name.principal.issuer),
             SubjectName::Key(_) => None,
         }
@@ -186,6 +209,7 @@ impl Operation {
             Self::RevokeKey(_) => "revoke_key",
             Self::RaiseIssuerFloor { .. } => "raise_issuer_floor",
             Self::RevokeDelegation(_) => "revoke_delegation",
+            Self::SetIssuerKeys(_) => "set_issuer_keys",
         }
     }
 }
@@ -200,11 +224,18 @@ impl Source {
             Self::Statement => "statement",
             Self::Provisioning => "provisioning",
             Self::SecurityEvent => "security_event",
+            Self::KeyFetch => "key_fetch",
         }
     }
 
     /// Every source, in the order of their bits.
-    pub(crate) const ALL: [Self; 4] = [Self::Operator, Self::Statement, Self::Provisioning, Self::SecurityEvent];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Operator,
+        Self::Statement,
+        Self::Provisioning,
+        Self::SecurityEvent,
+        Self::KeyFetch,
+    ];
 
     /// The names of the sources in `SubjectState.disabled_by`.
     pub fn disablers(disabled_by: u32) -> Vec<&'static str> {
@@ -223,7 +254,7 @@ impl Source {
     pub(crate) fn lifts(self) -> u32 {
         match self {
             Self::Operator => u32::MAX,
-            Self::Statement | Self::Provisioning | Self::SecurityEvent => self.disabler(),
+            Self::Statement | Self::Provisioning | Self::SecurityEvent | Self::KeyFetch => self.disabler(),
         }
     }
 }
@@ -305,6 +336,9 @@ impl DelegationName {
 fn fits(text: &str, limit: usize) -> bool {
     !text.is_empty() && text.len() <= limit
 }
+
+/// Keys of one issuer. Filters refuse more.
+pub const MAX_ISSUER_KEYS: usize = 16;
 
 // A record with the largest names stays well below the 64 KiB of a snapshot chunk.
 const MAX_ISSUER_BYTES: usize = 2048;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::http::StatusCode;
-use credence_delegation::TrustAnchors;
 use credence_evidence::{EvidenceLimits, Intake, LedgerHandle, Publisher, Seen, TileAccess};
 use credence_ledger::LedgerReader;
 use credence_provisioning::scim::Provisioning;
@@ -21,6 +20,7 @@ use super::problem::Problem;
 use super::rates::Rates;
 use crate::access::AccessControl;
 use crate::config::Limits;
+use crate::fetched_anchors::FetchedAnchors;
 use crate::metrics::Metrics;
 use crate::settings::StatusSettings;
 
@@ -45,7 +45,7 @@ pub(crate) struct Api {
     pub(crate) limits: Limits,
     pub(crate) evidence: EvidenceLimits,
     pub(crate) timeouts: Timeouts,
-    pub(crate) anchors: TrustAnchors,
+    pub(crate) anchors: Arc<FetchedAnchors>,
     /// The names of this control plane in the `aud` of statements.
     pub(crate) audience: Vec<String>,
     pub(crate) status: StatusSettings,

@@ -10,12 +10,14 @@
 //! {"seq": 10, "delegation": {"issuer": "…", "subject": "alice", "id": "…", "revoked_at": 1800000000}}
 //! {"seq": 10, "delegation": {"issuer": "…", "subject": "alice", "id": "…", "under": ["…"], "revoked_at": 1800000000}}
 //! {"seq": 11, "log": {"issued_up_to": 1800000000}}
+//! {"seq": 12, "keys": {"issuer": "…", "thumbprints": ["…"], "missing": ["…"], "fetched_at": 1800000000, "trusted_until": 1800086400}}
 //! ```
 //!
 //! `seq` is the entry of the log to which the state belongs: the record's own entry, or the snapshot's. `subject` is
 //! absent for a principal that signs for itself. `under` has the ids of the tokens above the delegation, root first.
 //! Without it, the id counts wherever it occurs in a chain of the principal. Times are seconds since the Unix epoch.
 
+use credence_delegation::{IssuerKeys, UnixTime};
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 use serde::Serialize;
@@ -60,6 +62,14 @@ enum SubjectView<'a> {
     Log {
         issued_up_to: i64,
     },
+    /// The fetched keys of an issuer, and those of them that the last fetch was without.
+    Keys {
+        issuer: &'a str,
+        thumbprints: Vec<String>,
+        missing: Vec<String>,
+        fetched_at: i64,
+        trusted_until: i64,
+    },
 }
 
 #[derive(Debug, Serialize)]
@@ -98,6 +108,18 @@ impl<'a> RecordView<'a> {
             Subject::LogFloor(floor) => SubjectView::Log {
                 issued_up_to: floor.issued_up_to,
             },
+            Subject::IssuerKeys(keys) => SubjectView::Keys {
+                issuer: &keys.issuer,
+                thumbprints: keys.keys.iter().map(thumbprint).collect(),
+                missing: keys
+                    .keys
+                    .iter()
+                    .filter(|key| key.missing_since != 0)
+                    .map(thumbprint)
+                    .collect(),
+                fetched_at: keys.fetched_at,
+                trusted_until: keys.trusted_until,
+            },
         };
         Some(Self { seq, subject })
     }
@@ -110,9 +132,19 @@ pub(crate) fn concerns(record: &v1::Record, caller: &Caller) -> bool {
         Some(Subject::Principal(state)) => state.principal.as_ref().map(|principal| &principal.issuer),
         Some(Subject::Delegation(delegation)) => delegation.principal.as_ref().map(|principal| &principal.issuer),
         Some(Subject::IssuerFloor(floor)) => Some(&floor.issuer),
+        Some(Subject::IssuerKeys(keys)) => Some(&keys.issuer),
         Some(Subject::Key(_) | Subject::LogFloor(_)) | None => None,
     };
     issuer.is_none_or(|issuer| caller.covers(issuer))
+}
+
+/// The RFC 7638 thumbprint; empty for a key that this version cannot read.
+fn thumbprint(key: &v1::IssuerKey) -> String {
+    let keys = IssuerKeys::read([(key.jwk.as_str(), "")], UnixTime(0));
+    let first = keys.keys().first();
+    first
+        .map(|known| known.key.thumbprint().to_string())
+        .unwrap_or_default()
 }
 
 // === impl NameView ===

@@ -41,7 +41,7 @@ pub(crate) async fn state(
     api.limit_statement(address)?;
     let body = json::received(body, max_body(), ", more than any statement", "the statement")?;
     json::check_media_type(&headers, MEDIA_TYPE)?;
-    if api.audience.is_empty() || api.anchors.iter().next().is_none() {
+    if api.audience.is_empty() || api.anchors.configured().iter().next().is_none() {
         return Err(Problem::new(
             StatusCode::NOT_FOUND,
             "this control plane accepts no statements: its configuration has no trust_anchors or no audience",
@@ -79,7 +79,7 @@ async fn verify(api: &Arc<Api>, statement: String) -> Result<VerifiedStatement, 
     let verified = tokio::task::spawn_blocking(move || {
         let limits = DelegationLimits::default();
         Statement::parse(&statement, &limits)?.verify(&StatementContext {
-            anchors: &api.anchors,
+            anchors: api.anchors.configured(),
             audience: &api.audience,
             limits: &limits,
             now: UnixTime(unix_seconds()),

@@ -33,7 +33,7 @@ pub(crate) async fn one(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let asked = Asked::from_query(query.as_deref())?;
-    let question = asked.into_facts(&api.anchors)?;
+    let question = asked.into_facts(&api.anchors.now())?;
     check_scope(&question, &caller)?;
     api.log.up_to_date().await?;
     let skew = u64::from(api.status.max_iat_skew);
@@ -70,8 +70,9 @@ pub(crate) async fn several(
         )));
     }
     let mut questions = Vec::with_capacity(delegations.len());
+    let anchors = api.anchors.now();
     for (index, json::Object(item)) in delegations.into_iter().enumerate() {
-        let question = item.into_question(&api.anchors).and_then(|question| {
+        let question = item.into_question(&anchors).and_then(|question| {
             check_scope(&question, &caller)?;
             Ok(question)
         });
@@ -176,8 +177,9 @@ impl Asked {
             )));
         }
         // The configuration of an issuer takes precedence.
-        let configured = anchors.of_issuer(&issuer).next().map(|anchor| anchor.asserts_subjects);
-        let asserts_subjects = configured.or(self.asserts_subjects);
+        let configured = anchors.principals_of(&issuer);
+        let same_principals = configured.map(|(_, others)| others.to_vec()).unwrap_or_default();
+        let asserts_subjects = configured.map(|(asserts, _)| asserts).or(self.asserts_subjects);
         let principal = PrincipalName::parse(issuer.clone(), self.subject.clone())?;
         let subject = self.subject.filter(|_| asserts_subjects != Some(false));
         for id in &self.ids {
@@ -203,6 +205,7 @@ impl Asked {
             issuer,
             subject,
             asserts_subjects: asserts_subjects.unwrap_or(false),
+            same_principals,
             root_epoch: self.epoch,
             issued_at: UnixTime(self.issued_at.unwrap_or(i64::MIN)),
             keys: keys.collect::<Result<_, _>>()?,

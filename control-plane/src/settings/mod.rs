@@ -12,6 +12,7 @@ mod trust;
 use credence_delegation::Remark;
 use credence_delegation::TrustAnchors;
 use credence_evidence::{AuditSettings, LedgerSettings};
+use credence_issuer_keys::IssuerKeysSettings;
 use credence_provisioning::{ScimSettings, TransmitterSettings};
 use credence_runtime::settings::SettingsError;
 use schemars::JsonSchema;
@@ -35,6 +36,8 @@ pub struct Settings {
     pub scim: Vec<ScimSettings>,
     /// Identity providers that push security events.
     pub security_events: Vec<TransmitterSettings>,
+    /// Issuers whose keys the control plane fetches for filters.
+    pub issuer_keys: Vec<IssuerKeysSettings>,
     /// Names of this control plane in signed statements.
     #[schemars(inner(length(min = 1)))]
     pub audience: Vec<String>,
@@ -76,6 +79,7 @@ impl Settings {
     pub fn check(&self) -> Result<(), SettingsError> {
         self.access.check()?;
         credence_provisioning::check(&self.scim, &self.security_events)?;
+        credence_issuer_keys::check(&self.issuer_keys)?;
         holders::check(&self.scim, &self.security_events, &self.access)?;
         self.limits.check()?;
         self.status.check()?;

@@ -6,7 +6,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use credence_delegation::TrustAnchors;
 use credence_ledger::record::Mismatch;
 use credence_ledger::{LedgerReader, Note, SourceName, StoredNote};
 use credence_runtime::text::hex;
@@ -17,12 +16,12 @@ use super::recorded::Recorded;
 use crate::cursors::{Cursors, Progress};
 use crate::handover::Handover;
 use crate::metrics::Metrics;
+use crate::parts::CurrentAnchors;
 use crate::writer::{LedgerHandle, ReportError};
 
 /// The inputs of the reverification, and the place for its findings.
-#[derive(Debug)]
 pub(crate) struct Reverification {
-    pub anchors: TrustAnchors,
+    pub anchors: CurrentAnchors,
     pub reader: LedgerReader,
     pub ledger: LedgerHandle,
     pub handover: Arc<Handover>,
@@ -54,12 +53,19 @@ impl Reverification {
             };
             self.ledger.note(mismatches.into_iter().map(note).collect())
         };
-        keep_trying(&self.handover, RETRY, || self.follow(&mut record, &mut returned));
+        keep_trying(&self.handover, RETRY, || {
+            // With other keys, verdicts on chains start anew.
+            while self.follow(&mut record, &mut returned) {}
+        });
     }
 
-    /// Follows the ledger until it is time to stop. `returned` has the trust anchors of returned sources that are not
+    /// Follows the ledger until it is time to stop, or until the trust anchors have changed: then it returns true.
+    /// `returned` has the trust anchors of returned sources that are not
     /// on disk yet. A source sends them only once.
-    fn follow(&self, record: Record<'_>, returned: &mut HashMap<SourceName, Vec<u8>>) {
+    fn follow(&self, record: Record<'_>, returned: &mut HashMap<SourceName, Vec<u8>>) -> bool {
+        let anchors = (self.anchors)();
+        let mut last_compared = Instant::now();
+        let mut has_changed = false;
         let progress = self.cursors.as_ref().map(|cursors| cursors.progress()).transpose();
         let progress = progress
             .inspect_err(|error| tracing::warn!(%error, "the progress of verifying evidence again cannot be read"));
@@ -70,14 +76,18 @@ impl Reverification {
             saved.next = newest;
         }
         let evidence = Recorded::new(self.reader.clone(), Arc::clone(&self.handover));
-        let mut checker = Checker::new(&self.anchors, saved.clone(), VERDICT_BYTES);
+        let mut checker = Checker::new(&anchors, saved.clone(), VERDICT_BYTES);
         for (source, anchors) in &*returned {
             checker.trusts(&source.to_string(), anchors);
         }
         let mut last_saved = Instant::now();
         let mut goes_on = true;
         let mut is_failing = false;
-        while goes_on {
+        while goes_on && !has_changed {
+            if last_compared.elapsed() >= COMPARE_EVERY {
+                last_compared = Instant::now();
+                has_changed = (self.anchors)() != anchors;
+            }
             for (source, anchors) in self.handover.take_returned() {
                 checker.trusts(&source.to_string(), &anchors);
                 returned.insert(source, anchors);
@@ -108,7 +118,7 @@ impl Reverification {
             is_failing = failed;
             // If the progress were not saved, a restart would record the mismatches again.
             let is_due = has_recorded || last_saved.elapsed() >= SAVE_EVERY;
-            if (is_due || !goes_on) && checker.next() != saved.next {
+            if (is_due || !goes_on || has_changed) && checker.next() != saved.next {
                 last_saved = Instant::now();
                 saved = checker.progress();
                 match self
@@ -124,6 +134,7 @@ impl Reverification {
                 }
             }
         }
+        has_changed && goes_on
     }
 
     fn note_lag(&self, evidence: &Recorded, checker: &Checker<'_>) {
@@ -181,6 +192,8 @@ fn say(error: &StepError) {
 const LOW_PRIORITY: i32 = 5;
 /// Memory for verdicts on chains: about 30,000 of them.
 const VERDICT_BYTES: usize = 32 << 20;
+/// How often the trust anchors are looked at.
+const COMPARE_EVERY: Duration = Duration::from_secs(1);
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(1);
 

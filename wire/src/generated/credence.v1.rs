@@ -300,9 +300,10 @@ pub struct IssuerKey {
     /// Its `kid`; empty if it has none.
     #[prost(string, tag = "2")]
     pub kid: ::prost::alloc::string::String,
-    /// The last fetch was without it. It still counts. The next fetch without it removes it.
-    #[prost(bool, tag = "3")]
-    pub is_missing: bool,
+    /// The fetch at this time was the first one without it, seconds since the Unix epoch; 0 if it is there. It still counts.
+    /// The next fetch without it removes it.
+    #[prost(int64, tag = "3")]
+    pub missing_since: i64,
 }
 /// The same for every root token of every issuer. A re-initialised log starts with it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
