@@ -540,4 +540,75 @@ mod tests {
         };
         assert_eq!(ahead, Err(expected));
     }
+
+    fn fetched(keys: &[&str]) -> Operation {
+        Operation::SetIssuerKeys(FetchedKeys {
+            issuer: issuer(),
+            keys: keys
+                .iter()
+                .map(|key| ((*key).to_owned(), Some(format!("kid of {key}"))))
+                .collect(),
+            max_age: 1_000,
+            apart: 60,
+        })
+    }
+
+    fn keys_in(state: &State) -> Vec<(String, i64)> {
+        let keys = &state.issuer_keys(issuer().as_str()).unwrap().keys;
+        keys.iter().map(|key| (key.jwk.clone(), key.missing_since)).collect()
+    }
+
+    #[test]
+    fn a_new_key_counts_at_once_and_a_missing_one_until_a_later_fetch_is_without_it() {
+        let mut state = State::default();
+        perform(&mut state, 1, &fetched(&["a", "b"]), NOW);
+        perform(&mut state, 2, &fetched(&["b", "c"]), NOW + 100);
+        let there = |key: &str| (key.to_owned(), 0);
+        assert_eq!(keys_in(&state), [there("b"), there("c"), ("a".to_owned(), NOW + 100)]);
+        // Another replica, at about the same time: that is not a second fetch.
+        perform(&mut state, 3, &fetched(&["b", "c"]), NOW + 101);
+        assert_eq!(keys_in(&state).len(), 3);
+        perform(&mut state, 4, &fetched(&["b", "c"]), NOW + 160);
+        assert_eq!(keys_in(&state), [there("b"), there("c")]);
+        let keys = state.issuer_keys(issuer().as_str()).unwrap();
+        assert_eq!((keys.fetched_at, keys.trusted_until), (NOW + 160, NOW + 1_160));
+    }
+
+    #[test]
+    fn a_key_that_comes_back_is_there_again() {
+        let mut state = State::default();
+        perform(&mut state, 1, &fetched(&["a", "b"]), NOW);
+        perform(&mut state, 2, &fetched(&["b"]), NOW + 100);
+        perform(&mut state, 3, &fetched(&["a", "b"]), NOW + 200);
+        perform(&mut state, 4, &fetched(&["b"]), NOW + 300);
+        assert_eq!(keys_in(&state).len(), 2, "it is missing since this fetch only");
+    }
+
+    #[test]
+    fn the_same_keys_again_extend_the_trust_once_per_interval() {
+        let mut state = State::default();
+        perform(&mut state, 1, &fetched(&["a"]), NOW);
+        let again = perform(&mut state, 2, &fetched(&["a"]), NOW + 59);
+        assert_eq!(again, Plan::Nothing { seq: 1, epoch: None });
+        perform(&mut state, 3, &fetched(&["a"]), NOW + 60);
+        assert_eq!(state.issuer_keys(issuer().as_str()).unwrap().trusted_until, NOW + 1_060);
+    }
+
+    #[test]
+    fn missing_keys_leave_room_for_new_ones_and_a_snapshot_has_all() {
+        let mut state = State::default();
+        let names: Vec<_> = (0..MAX_ISSUER_KEYS).map(|number| number.to_string()).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        perform(&mut state, 1, &fetched(&names), NOW);
+        perform(&mut state, 2, &fetched(&["new"]), NOW + 1);
+        assert_eq!(keys_in(&state).len(), MAX_ISSUER_KEYS);
+        assert_eq!(keys_in(&state)[0].0, "new");
+        let mut copy = State::default();
+        for (seq, record) in state.freeze().into_records() {
+            copy.apply(seq, record).unwrap();
+        }
+        assert_eq!(keys_in(&copy), keys_in(&state));
+        assert_eq!((copy.bytes, copy.subjects), (state.bytes, state.subjects));
+        assert!(state.bytes > 0);
+    }
 }

@@ -1,5 +1,7 @@
 //! Access tokens in `Authorization`: how they are presented and bound, and what a denied client learns.
 
+#![allow(clippy::disallowed_types, reason = "reads back what the filter wrote")]
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};

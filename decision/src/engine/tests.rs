@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use credence_delegation::mint::{self, RootGrant};
 use credence_delegation::revocation::{DelegationPath, PrincipalState, RevocationView};
-use credence_delegation::{Thumbprint, UnixTime};
+use credence_delegation::{IssuerKeys, Thumbprint, UnixTime};
 
 use super::*;
 use crate::clock::UnixNanos;
@@ -37,15 +37,21 @@ struct Log {
     issuer_floor: Option<UnixTime>,
     log_floor: Option<UnixTime>,
     key: Option<Thumbprint>,
+    /// The keys of every issuer whose keys are fetched.
+    issuer_keys: Option<IssuerKeys>,
+    disabled_at: Option<&'static str>,
 }
 
 impl RevocationView for Log {
-    fn principal(&self, _: &str, _: Option<&str>) -> PrincipalState {
+    fn principal(&self, issuer: &str, _: Option<&str>) -> PrincipalState {
         PrincipalState {
             epoch: self.epoch,
-            disabled: false,
+            disabled: self.disabled_at == Some(issuer),
             raised_at: None,
         }
+    }
+    fn issuer_keys(&self, _: &str) -> Option<&IssuerKeys> {
+        self.issuer_keys.as_ref()
     }
     fn is_key_revoked(&self, key: &Thumbprint) -> bool {
         self.key == Some(*key)
@@ -87,6 +93,9 @@ impl World for TestWorld {
     }
     fn revocations(&self) -> Option<(&impl RevocationView, u64)> {
         self.revision.map(|revision| (&self.log, revision))
+    }
+    fn keys_revision(&self) -> Option<u64> {
+        self.revision
     }
     fn cache_keys(&self) -> Option<&CacheKeys> {
         self.cache_keys.as_ref()
@@ -1545,6 +1554,8 @@ mod a_chain_that_workers_share {
 
 #[path = "authorization_tests.rs"]
 mod authorization_tests;
+#[path = "fetched_keys_tests.rs"]
+mod fetched_keys_tests;
 #[path = "decision_cache_tests.rs"]
 mod repeats;
 

@@ -203,7 +203,9 @@ mod tests {
 
     use credence_delegation::json::Json;
     use credence_delegation::mint::{self, Grant, RootGrant};
-    use credence_delegation::{Algorithms, Limits, SigningKey, TrustAnchor, UnixTime, Value, chain_digest};
+    use credence_delegation::{
+        Algorithms, Limits, SigningKey, TrustAnchor, TrustAnchors, UnixTime, Value, chain_digest,
+    };
     use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, NewItem, Retention, SourceChange, StoredSourceChange};
     use credence_storage::folder_lock::FolderWatch;
     use credence_wire::v1;
@@ -314,7 +316,7 @@ mod tests {
         handover.has_returned(SOURCE, anchors().digest().to_vec());
         let metrics = Arc::new(Metrics::new(&mut prometheus_client::registry::Registry::default()));
         let reverification = Reverification {
-            anchors: anchors(),
+            anchors: Arc::new(anchors),
             reader: ledger.reader(),
             ledger: crate::writer::damaged("no other thread writes here", &metrics),
             handover: Arc::clone(&handover),
