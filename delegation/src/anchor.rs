@@ -154,13 +154,19 @@ impl TrustAnchors {
     /// The same anchors, with the keys of each issuer that the control plane has fetched and that count now.
     #[must_use]
     pub fn with_keys<'k>(&self, keys_of: impl Fn(&str) -> Option<&'k IssuerKeys>) -> Self {
-        let configured = self.anchors.iter().filter(|anchor| !anchor.is_fetched).cloned();
-        let fetched = self.fetched.iter().flat_map(|fetched| {
+        let mut now = self.clone();
+        now.anchors.retain(|anchor| !anchor.is_fetched);
+        for fetched in &self.fetched {
             let keys = keys_of(&fetched.issuer).map(IssuerKeys::keys).unwrap_or_default();
-            let fits = |key: &&IdentifiedKey| fetched.algorithms.iter().any(|algorithm| key.key.fits(algorithm));
-            keys.iter().filter(fits).map(|key| fetched.with(key))
-        });
-        Self::new(configured.chain(fetched)).and_fetched(self.fetched.clone())
+            for key in keys {
+                if fetched.algorithms.iter().any(|algorithm| key.key.fits(algorithm)) {
+                    let mut anchor = fetched.with(key);
+                    anchor.key.prepare();
+                    now.anchors.push(anchor);
+                }
+            }
+        }
+        now
     }
 
     /// Whether the subjects of a known issuer are principals, and at which other issuers they are the same ones.
@@ -174,15 +180,25 @@ impl TrustAnchors {
     }
 
     /// What the access tokens of each issuer grant.
-    pub fn access_tokens(&self) -> impl Iterator<Item = (&str, &AccessTokens)> {
-        let configured = self.anchors.iter().filter(|anchor| !anchor.is_fetched);
-        let configured = configured.map(|anchor| (&anchor.issuer, &anchor.access_tokens));
-        let fetched = self
-            .fetched
-            .iter()
-            .map(|fetched| (&fetched.issuer, &fetched.access_tokens));
-        let all = configured.chain(fetched);
-        all.filter_map(|(issuer, tokens)| Some((issuer.as_str(), tokens.as_deref()?)))
+    pub fn access_tokens(&self) -> Vec<(&str, &AccessTokens)> {
+        let mut all = Vec::new();
+        for anchor in &self.anchors {
+            all.extend(
+                anchor
+                    .access_tokens
+                    .as_deref()
+                    .map(|tokens| (anchor.issuer.as_str(), tokens)),
+            );
+        }
+        for fetched in &self.fetched {
+            all.extend(
+                fetched
+                    .access_tokens
+                    .as_deref()
+                    .map(|tokens| (fetched.issuer.as_str(), tokens)),
+            );
+        }
+        all
     }
 
     /// The anchors of one issuer.

@@ -11,7 +11,6 @@ use crate::anchor::{FetchedAnchor, TrustAnchor, TrustAnchors};
 use crate::findings::Location;
 use crate::json::Json;
 use crate::key::{Algorithm, Algorithms, JwkSet, KeyError, KeyType, PublicKey, WellKnown};
-use crate::sort::sort;
 use crate::token::has_scheme;
 
 /// One entry of a list of trust anchors, as configured.
@@ -25,8 +24,8 @@ pub struct Entry {
     pub jwks: Option<Box<RawValue>>,
     /// Where the keys come from, if not from here: `control_plane`.
     pub keys: Option<String>,
-    /// Other issuers where the same `sub` names the same principal.
-    pub same_principals_as: Option<Vec<String>>,
+    /// Another issuer where the same `sub` names the same principal.
+    pub same_principals_as: Option<String>,
     /// The allowed `alg` of their signatures. Default: Ed25519.
     pub algorithms: Option<Vec<String>>,
     /// Whether the issuer has several principals.
@@ -47,7 +46,7 @@ pub fn trust(place: &Location<'_>, entries: Vec<Entry>) -> TrustAnchors {
     for (name, issuer) in &issuers {
         issuer.check_choice(name);
     }
-    share_principals(place, &mut issuers);
+    share_principals(&mut issuers);
     let fetched = issuers.values_mut().flat_map(|issuer| issuer.fetched.take()).collect();
     let anchors: Vec<_> = issuers.into_values().flat_map(|issuer| issuer.anchors).collect();
     let keys = anchors.len();
@@ -59,49 +58,33 @@ pub fn trust(place: &Location<'_>, entries: Vec<Entry>) -> TrustAnchors {
     TrustAnchors::new(anchors.into_iter().map(|(_, anchor)| anchor)).and_fetched(fetched)
 }
 
-/// Issuers with the same principals know of each other, whichever entry names the other one.
+/// Issuers with the same principals know of each other: the one that others name, and all that name it.
 #[inline(never)]
-fn share_principals(place: &Location<'_>, issuers: &mut BTreeMap<String, Issuer<'_>>) {
-    let named: Vec<_> = issuers
+fn share_principals(issuers: &mut BTreeMap<String, Issuer<'_>>) {
+    let named: Vec<(String, String)> = issuers
         .iter()
-        .flat_map(|(name, issuer)| {
-            issuer
-                .same_principals_as
-                .iter()
-                .map(move |other| (name.clone(), other.clone()))
-        })
+        .filter_map(|(name, issuer)| Some((name.clone(), issuer.same_principals_as.clone()?)))
         .collect();
-    // Until no pair joins two groups any more, every issuer has the group of its others.
-    let mut groups: Vec<Vec<String>> = Vec::new();
-    for (name, other) in named {
-        let (mut joined, others): (Vec<_>, Vec<_>) = groups
-            .into_iter()
-            .partition(|group: &Vec<String>| group.contains(&name) || group.contains(&other));
-        let mut group: Vec<String> = joined.drain(..).flatten().collect();
-        group.extend([name, other]);
-        sort(&mut group);
-        group.dedup();
-        groups = others;
-        groups.push(group);
-    }
-    for group in groups {
-        if group.len() > MAX_SAME_PRINCIPALS {
+    for (name, other) in &named {
+        let Some(issuer) = issuers.get_mut(name) else { continue };
+        let place = issuer.first.field("same_principals_as");
+        if named.iter().any(|(chained, _)| chained == other) {
             place.report(format!(
-                "{} issuers have the same principals, by `same_principals_as`; at most {MAX_SAME_PRINCIPALS} are accepted",
-                group.len()
+                "`{other}` names another issuer itself; name that one here, too"
             ));
-            continue;
+        } else if named.iter().filter(|(_, same)| same == other).count() > MAX_SAME_PRINCIPALS {
+            place.report(format!("more than {MAX_SAME_PRINCIPALS} issuers name `{other}`"));
         }
-        for name in &group {
-            let others: Vec<_> = group.iter().filter(|other| *other != name).cloned().collect();
-            if let Some(issuer) = issuers.get_mut(name) {
-                for (_, anchor) in &mut issuer.anchors {
-                    anchor.same_principals.clone_from(&others);
-                }
-                if let Some(fetched) = &mut issuer.fetched {
-                    fetched.same_principals.clone_from(&others);
-                }
-            }
+    }
+    for (name, issuer) in issuers {
+        let hub = issuer.same_principals_as.as_ref().unwrap_or(name);
+        let others = named.iter().filter(|(_, same)| same == hub).map(|(other, _)| other);
+        let others: Vec<String> = others.chain([hub]).filter(|other| *other != name).cloned().collect();
+        for (_, anchor) in &mut issuer.anchors {
+            anchor.same_principals.clone_from(&others);
+        }
+        if let Some(fetched) = &mut issuer.fetched {
+            fetched.same_principals = others;
         }
     }
 }
@@ -142,7 +125,7 @@ struct Issuer<'f> {
     anchors: Vec<(Location<'f>, TrustAnchor)>,
     /// Its entry whose keys are fetched.
     fetched: Option<FetchedAnchor>,
-    same_principals_as: Vec<String>,
+    same_principals_as: Option<String>,
     has_too_many: bool,
 }
 
@@ -198,10 +181,10 @@ fn read_entry<'f>(place: &Location<'f>, entry: Entry, issuers: &mut BTreeMap<Str
         first: place.clone(),
         anchors: Vec::new(),
         fetched: None,
-        same_principals_as: Vec::new(),
+        same_principals_as: None,
         has_too_many: false,
     });
-    issuer.add_same_principals(place, entry.asserts_subjects, &entry.issuer, entry.same_principals_as);
+    issuer.name_same_principals(place, entry.asserts_subjects, &entry.issuer, entry.same_principals_as);
     if issuer.asserts_subjects != entry.asserts_subjects {
         place.field("asserts_subjects").report(format!(
             "{} here, but {} at {}, so the principal would depend on which of the issuer's keys signed; write the same \
@@ -315,24 +298,18 @@ impl Key<'_> {
 }
 
 impl<'f> Issuer<'f> {
-    fn add_same_principals(
-        &mut self,
-        place: &Location<'f>,
-        asserts_subjects: bool,
-        own: &str,
-        issuers: Option<Vec<String>>,
-    ) {
+    /// Sets the issuer with the same principals. All entries that name one must name the same.
+    fn name_same_principals(&mut self, place: &Location<'f>, asserts_subjects: bool, own: &str, other: Option<String>) {
         let place = place.field("same_principals_as");
-        if issuers.is_some() && !asserts_subjects {
+        let Some(other) = other else { return };
+        if !asserts_subjects {
             place.report("without `asserts_subjects: true`, the issuer itself is the principal; add it");
         }
-        for (index, issuer) in issuers.into_iter().flatten().enumerate() {
-            if !has_scheme(&issuer) || issuer == own {
-                place
-                    .element(index)
-                    .report(format!("`{issuer}` is not another issuer; write its `iss`"));
-            }
-            self.same_principals_as.push(issuer);
+        if !has_scheme(&other) || other == own {
+            place.report(format!("`{other}` is not another issuer; write its `iss`"));
+        }
+        if self.same_principals_as.replace(other).is_some() {
+            place.report("an earlier entry of this issuer says so already; remove one");
         }
     }
 
@@ -482,8 +459,8 @@ const MAX_TRUST_ANCHORS: usize = 256;
 /// Keys of one issuer in all its entries. [`KeyType::most_tried`] limits how many of them are tried for one token.
 pub const MAX_KEYS_PER_ISSUER: usize = 16;
 
-/// Issuers with the same principals. Each costs a look-up for each of their chains.
-const MAX_SAME_PRINCIPALS: usize = 8;
+/// Issuers that name the same one. Each costs a look-up for each of their chains.
+const MAX_SAME_PRINCIPALS: usize = 7;
 
 /// The value of `keys`.
 const FROM_CONTROL_PLANE: &str = "control_plane";

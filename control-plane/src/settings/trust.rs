@@ -45,10 +45,9 @@ pub struct TrustAnchorSettings {
     /// Whether it signs delegations. Default: without `access_tokens`.
     #[serde(default)]
     pub delegations: Option<bool>,
-    /// Other issuers whose `sub` names the same principals.
+    /// Another issuer whose `sub` names the same principals.
     #[serde(default, deserialize_with = "present")]
-    #[schemars(length(min = 1, max = 7))]
-    pub same_principals_as: Option<Vec<String>>,
+    pub same_principals_as: Option<String>,
 }
 
 /// The anchors of the entries.

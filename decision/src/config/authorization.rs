@@ -25,7 +25,7 @@ impl AccessTokenRules<'_> {
         tool: &str,
         audience: &[String],
     ) -> Authorization {
-        if self.anchors.access_tokens().next().is_none() {
+        if self.anchors.access_tokens().is_empty() {
             at.report(
                 "no trust anchor has `access_tokens`, so none would ever be valid; add it to the issuer's anchor",
             );

@@ -119,9 +119,8 @@ pub(super) struct TrustAnchor {
     pub(super) access_tokens: Option<Box<RawValue>>,
     /// Whether it signs delegations. Default: without `access_tokens`.
     pub(super) delegations: Option<bool>,
-    /// Other issuers whose `sub` names the same principals: what revokes one of them revokes the other.
-    #[cfg_attr(feature = "tools", schemars(length(min = 1, max = 7)))]
-    pub(super) same_principals_as: Option<Vec<String>>,
+    /// Another issuer whose `sub` names the same principals: what revokes a principal of either revokes both.
+    pub(super) same_principals_as: Option<String>,
 }
 
 #[derive(Debug, serde::Deserialize)]

@@ -123,7 +123,7 @@ fn what_revokes_a_principal_revokes_the_same_one_at_another_issuer() {
         delegation(),
         samples::root_by(&key(9), "https://broker.example", grant("b", 2, TOOLS)),
     );
-    let shared = r#", "same_principals_as": ["https://broker.example"]"#;
+    let shared = r#", "same_principals_as": "https://broker.example""#;
     for (shares, disabled_at, expected) in [
         (shared, ISSUER, ["disabled_principal", "disabled_principal"]),
         (

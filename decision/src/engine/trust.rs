@@ -1,7 +1,7 @@
 //! The trust anchors that count now: those of the configuration, with the keys that the control plane has fetched.
 
 use credence_delegation::revocation::RevocationView;
-use credence_delegation::{IssuerKeys, TrustAnchors, UnixTime};
+use credence_delegation::{TrustAnchor, TrustAnchors, UnixTime};
 
 use super::world::World;
 
@@ -49,13 +49,13 @@ impl Trust {
     fn refresh(&mut self, now: UnixTime, revision: Option<u64>, view: &impl RevocationView) -> bool {
         let of = |issuer: &str| view.issuer_keys(issuer).filter(|keys| keys.trusted_until() > now);
         let anchors = self.anchors.with_keys(of);
-        let issuers = anchors.fetched().iter();
-        let ends = issuers
-            .filter_map(|fetched| of(&fetched.issuer))
-            .map(IssuerKeys::trusted_until);
-        self.until = ends.min().unwrap_or(UnixTime(i64::MAX));
+        self.until = UnixTime(i64::MAX);
+        for keys in anchors.fetched().iter().filter_map(|fetched| of(&fetched.issuer)) {
+            self.until = self.until.min(keys.trusted_until());
+        }
         self.revision = revision;
-        let differ = anchors != self.anchors;
+        let names = |anchor: &TrustAnchor| (anchor.key.thumbprint(), anchor.key_id.clone());
+        let differ = !anchors.iter().map(names).eq(self.anchors.iter().map(names));
         if differ {
             self.anchors = anchors;
         }

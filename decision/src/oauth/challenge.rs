@@ -1,8 +1,9 @@
 //! Challenges to OAuth clients (RFC 6750, section 3; RFC 9449, section 7.1).
 
+use std::collections::BTreeMap;
+
 use credence_delegation::{Algorithm, Algorithms, Arguments, TrustAnchors};
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 use super::resource::ResourceUrl;
 use crate::decision::{Class, Reason};
@@ -13,8 +14,18 @@ pub struct Needed {
     /// A scope of the issuer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// Authorization details (RFC 9396), by their types.
-    pub authorization_details: Vec<Box<RawValue>>,
+    /// Authorization details (RFC 9396).
+    pub authorization_details: Vec<NeededDetails>,
+}
+
+/// An entry of `authorization_details`: what it has besides these members depends on its type.
+#[derive(Clone, Debug, Serialize)]
+pub struct NeededDetails {
+    #[serde(rename = "type")]
+    name: String,
+    /// With an empty map of constraints for each tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<BTreeMap<String, BTreeMap<(), ()>>>,
 }
 
 /// The unchanging part of a rule's challenges.
@@ -39,25 +50,23 @@ impl Needed {
         tool: &str,
         arguments: Option<&Arguments>,
     ) -> Option<Self> {
-        let is_asked = |name: &str| issuer.is_none_or(|issuer| name == issuer);
-        let mut tokens = anchors
-            .access_tokens()
-            .filter_map(|(name, tokens)| is_asked(name).then_some(tokens))
-            .peekable();
-        let first = *tokens.peek()?;
-        let granting = tokens.find(|tokens| tokens.scope_for(tool, arguments).is_some());
-        let tokens = granting.unwrap_or(first);
-        let details = tokens
-            .details_of_tool(tool)
-            .map(|name| format!(r#"{{"type":{}}}"#, json_text(name)));
-        let own = format!(
-            r#"{{"type":"attenuating_agent_token","tools":{{{}:{{}}}}}}"#,
-            json_text(tool)
-        );
-        let details = details.chain([own]).filter_map(|json| RawValue::from_string(json).ok());
+        let mut all = anchors.access_tokens();
+        all.retain(|(name, _)| issuer.is_none_or(|issuer| *name == issuer));
+        let granting = all
+            .iter()
+            .find(|(_, tokens)| tokens.scope_for(tool, arguments).is_some());
+        let (_, tokens) = granting.or(all.first())?;
+        let own = NeededDetails {
+            name: "attenuating_agent_token".to_owned(),
+            tools: Some(BTreeMap::from([(tool.to_owned(), BTreeMap::new())])),
+        };
+        let details = tokens.details_of_tool(tool).map(|name| NeededDetails {
+            name: name.to_owned(),
+            tools: None,
+        });
         Some(Self {
             scope: tokens.scope_for(tool, arguments).map(str::to_owned),
-            authorization_details: details.collect(),
+            authorization_details: details.chain([own]).collect(),
         })
     }
 }
@@ -124,9 +133,4 @@ impl Challenge {
 pub(super) fn dpop_algorithms(allowed: &Algorithms) -> Vec<&'static str> {
     let registered = allowed.iter().filter(|algorithm| *algorithm != Algorithm::Es256k);
     registered.map(Algorithm::name).collect()
-}
-
-fn json_text(text: &str) -> String {
-    // Texts always serialise.
-    serde_json::to_string(text).unwrap_or_default()
 }

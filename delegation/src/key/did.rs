@@ -49,7 +49,10 @@ impl PublicKey {
                 Self::from_ed25519(key)?
             }
             // Compressed points only (SEC 1, section 2.3.3).
-            (KeyType::P256 | KeyType::Secp256k1, [2 | 3, x @ ..]) if x.len() == 32 => Self::from_sec1(kind, key)?,
+            (KeyType::P256 | KeyType::Secp256k1, [sign @ (2 | 3), x @ ..]) => {
+                let x = x.try_into().map_err(|_| DidKeyError::Unsupported)?;
+                Self::decompressed(kind, x, *sign == 3)?
+            }
             (KeyType::P256 | KeyType::Secp256k1 | KeyType::Rsa, _) => return Err(DidKeyError::Unsupported),
         };
         Ok(key)

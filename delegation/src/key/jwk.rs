@@ -86,12 +86,7 @@ fn public_half_by(
         KeyType::Rsa => Err(KeyError::Unusable(kind)),
         KeyType::P256 | KeyType::Secp256k1 => {
             let y = coordinate(jwk, "y")?;
-            // SEC 1, section 2.3.3: 4, then both coordinates.
-            let mut sec1 = Vec::with_capacity(65);
-            sec1.push(4);
-            sec1.extend_from_slice(&x);
-            sec1.extend_from_slice(&y);
-            PublicKey::from_sec1(kind, &sec1)
+            PublicKey::from_coordinates(kind, &x, &y)
         }
     }
 }

@@ -13,6 +13,7 @@
 //! - RSA (RFC 7518, sections 3.3 and 3.5) only for access tokens of identity providers: 2048 to 4096 bits, e = 65537.
 
 mod algorithm;
+mod coordinates;
 mod did;
 mod error;
 mod hot;
@@ -65,19 +66,34 @@ impl PublicKey {
             .map_err(|_| unusable())
     }
 
-    /// The elliptic-curve key with this SEC 1 encoding, compressed (33 bytes) or not (65 bytes).
-    fn from_sec1(kind: KeyType, bytes: &[u8]) -> Result<Self, KeyError> {
-        let unusable = |_| KeyError::Unusable(kind);
+    /// The key with these coordinates.
+    fn from_coordinates(kind: KeyType, x: &[u8; 32], y: &[u8; 32]) -> Result<Self, KeyError> {
         match kind {
-            KeyType::P256 => p256::ecdsa::VerifyingKey::from_sec1_bytes(bytes)
-                .map(|key| Point::P256(P256Key::new(key)))
-                .map_err(unusable),
-            KeyType::Secp256k1 => k256::ecdsa::VerifyingKey::from_sec1_bytes(bytes)
-                .map(Point::Secp256k1)
-                .map_err(unusable),
+            KeyType::P256 => Self::of_p256(coordinates::point::<p256::NistP256>(x, y)),
+            KeyType::Secp256k1 => Self::of_secp256k1(coordinates::point::<k256::Secp256k1>(x, y)),
             KeyType::Ed25519 | KeyType::Rsa => Err(KeyError::Unusable(kind)),
         }
-        .map(Self::new)
+    }
+
+    /// The key with this x, and an odd or an even y.
+    fn decompressed(kind: KeyType, x: &[u8; 32], is_odd: bool) -> Result<Self, KeyError> {
+        match kind {
+            KeyType::P256 => Self::of_p256(coordinates::decompressed::<p256::NistP256>(x, is_odd)),
+            KeyType::Secp256k1 => Self::of_secp256k1(coordinates::decompressed::<k256::Secp256k1>(x, is_odd)),
+            KeyType::Ed25519 | KeyType::Rsa => Err(KeyError::Unusable(kind)),
+        }
+    }
+
+    fn of_p256(point: Option<p256::AffinePoint>) -> Result<Self, KeyError> {
+        let key = point.and_then(|point| p256::ecdsa::VerifyingKey::from_affine(point).ok());
+        let key = key.ok_or(KeyError::Unusable(KeyType::P256))?;
+        Ok(Self::new(Point::P256(P256Key::new(key))))
+    }
+
+    fn of_secp256k1(point: Option<k256::AffinePoint>) -> Result<Self, KeyError> {
+        let key = point.and_then(|point| k256::ecdsa::VerifyingKey::from_affine(point).ok());
+        let key = key.ok_or(KeyError::Unusable(KeyType::Secp256k1))?;
+        Ok(Self::new(Point::Secp256k1(key)))
     }
 
     /// The RSA key of this modulus and exponent, big-endian.
