@@ -204,6 +204,7 @@ bench-needs-audit-query: rust
 	@cargo build --locked --release -p credence-ledger --example audit-query
 
 bench-needs-filter: build wasm envoy
+	@cargo build --locked --release -p credence-pool
 	@scripts/build-wasm.sh noop
 	@scripts/build-wasm.sh calls
 	@scripts/setup-bench.sh
