@@ -30,7 +30,7 @@ class TokenKey:
         self.algorithm = algorithm
         self._scratch = scratch
         self._key = scratch / f"{algorithm}.pem"
-        openssl("genpkey", *ALGORITHMS[algorithm], "-out", self._key)
+        openssl("genpkey", "-quiet", *ALGORITHMS[algorithm], "-out", self._key)
 
     def public_jwk(self) -> dict:
         der = openssl("pkey", "-in", self._key, "-pubout", "-outform", "DER")

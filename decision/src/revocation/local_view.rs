@@ -251,16 +251,15 @@ impl Subjects {
             }
             Subject::IssuerKeys(keys) => {
                 let issuer = parse_issuer(&keys.issuer)?;
-                let is_known = self.issuer_keys.contains_key(issuer);
-                if keys.keys.len() > MAX_KEYS || (!is_known && self.issuer_keys.len() >= MAX_ISSUERS_WITH_KEYS) {
-                    return Err(invalid(format!(
-                        "a record has more than {MAX_KEYS} keys of an issuer, or is of more than \
-                         {MAX_ISSUERS_WITH_KEYS} issuers"
-                    )));
+                // Beyond the limits, keys do not count, which denies: no revocation depends on them.
+                let has_room =
+                    self.issuer_keys.len() < MAX_ISSUERS_WITH_KEYS || self.issuer_keys.contains_key(issuer);
+                if has_room {
+                    let jwks = keys.keys.iter().take(MAX_KEYS);
+                    let jwks = jwks.map(|key| (key.jwk.as_str(), key.kid.as_str()));
+                    let read = IssuerKeys::read(jwks, UnixTime(keys.trusted_until));
+                    self.issuer_keys.insert(issuer.into(), read);
                 }
-                let jwks = keys.keys.iter().map(|key| (key.jwk.as_str(), key.kid.as_str()));
-                let read = IssuerKeys::read(jwks, UnixTime(keys.trusted_until));
-                self.issuer_keys.insert(issuer.into(), read);
                 Ok(())
             }
         };
