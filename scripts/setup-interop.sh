@@ -4,7 +4,8 @@
 # (openapi), Go's tools for transparency logs (tlog), readers of exported evidence (evidence), the checks of Kubernetes and
 # Helm for manifests (kubernetes), kubectl and helm with a stand-in for a cluster (cluster), a client for image registries
 # (oci), the code with which Istio's agent fetches modules (fetch), Istio itself (istio), and the services of interop/oracles
-# (oracles-node, oracles-python, oracles-go, oracles-spring, oracles-php).
+# (oracles-node, oracles-python, oracles-go, oracles-spring, oracles-php), and the issuers and clients of interop/oauth
+# (oauth-node, oauth-python, oauth-spring).
 # For each it prints either
 #   ready LANGUAGE FOLDER       the folder in .tools has what interop/README.md says
 #   skipped LANGUAGE            its toolchain is not installed, or too old: stderr says which
@@ -50,8 +51,13 @@ prepare() {
     echo "ready $language $home"
 }
 
-# sources LANGUAGE: the folder with its files; that of oracles-node is interop/oracles/node.
-sources() { echo "$ROOT/interop/${1/oracles-/oracles/}"; }
+# sources LANGUAGE: the folder with its files; that of oracles-node is interop/oracles/node, of oauth-node interop/oauth/node.
+sources() {
+    case $1 in
+        oauth-node | oauth-python | oauth-spring) echo "$ROOT/interop/oauth/${1#oauth-}" ;;
+        *) echo "$ROOT/interop/${1/oracles-/oracles/}" ;;
+    esac
+}
 
 # digest LANGUAGE TOOLCHAIN: of all inputs. Python programs are not inputs, since they run from the repository.
 digest() (
@@ -121,6 +127,12 @@ toolchain_of_oracles-spring() {
     have javac || { echo "a JDK is not installed" && return "$NOT_INSTALLED"; }
     toolchain 17 Java java javac_version
 }
+
+toolchain_of_oauth-node() { toolchain_of_node; }
+
+toolchain_of_oauth-python() { toolchain_of_python; }
+
+toolchain_of_oauth-spring() { toolchain_of_oracles-spring; }
 
 javac_version() { javac -version 2>&1 | sed 's/^javac //'; }
 
@@ -245,13 +257,27 @@ prepare_oracles-spring() {
         mvn --quiet --batch-mode --file "$2/pom.xml" "-P$version" "-Dtarget=$1/$version" \
             compile dependency:copy-dependencies || cannot_prepare "Spring MVC and Tomcat ($version)"
     done
-    # Maven pins versions, not content.
+    check_jars "$1" "$2"
+}
+
+# check_jars FOLDER SOURCES: Maven pins versions, not content.
+check_jars() {
     (cd "$1" && sha256sum --check --quiet "$2/jars.sha256") ||
         fail "a downloaded jar is not the pinned one (its digest differs from $2/jars.sha256)"
 }
 
 # The programs are the distribution's, and the files run from the repository.
 prepare_oracles-php() { :; }
+
+prepare_oauth-node() { prepare_node "$@"; }
+
+prepare_oauth-python() { prepare_python "$@"; }
+
+prepare_oauth-spring() {
+    mvn --quiet --batch-mode --file "$2/pom.xml" "-Dtarget=$1" compile dependency:copy-dependencies ||
+        cannot_prepare "Spring Authorization Server"
+    check_jars "$1" "$2"
+}
 
 cannot_prepare() {
     fail "could not prepare $*, which the tests need" "Check the network and the message above."

@@ -1,0 +1,131 @@
+// An issuer: oidc-provider, with a user who logs in and consents to everything.
+
+import { createServer } from 'node:http';
+import { once } from 'node:events';
+import { exportJWK, generateKeyPair } from 'jose';
+import { Provider } from 'oidc-provider';
+
+/** A signing key for each algorithm of access tokens. `generation` tells the key ids of two sets apart. */
+export async function signingKeys(generation) {
+  const keys = [];
+  for (const alg of ALGORITHMS) {
+    const { privateKey } = await generateKeyPair(alg, { extractable: true });
+    keys.push({ ...(await exportJWK(privateKey)), alg, use: 'sig', kid: `${alg}-${generation}` });
+  }
+  return keys;
+}
+
+export const ALGORITHMS = ['RS256', 'ES256', 'EdDSA'];
+
+/** Lifetime of the tokens of the client `short`, in seconds. */
+export const SHORT_LIFETIME = 2;
+
+/** Starts the issuer at this port (0: a free one) with these keys. A restart at the same port rotates keys. */
+export async function startIssuer({ port, keys, secret, redirect }) {
+  const server = createServer();
+  server.listen(port, '127.0.0.1');
+  await once(server, 'listening');
+  const issuer = `http://127.0.0.1:${server.address().port}`;
+  const provider = new Provider(issuer, configuration(keys, secret, redirect));
+  const handle = provider.callback();
+  server.on('request', (request, response) => {
+    // A client that reused a connection across a restart would fail.
+    response.setHeader('connection', 'close');
+    const isInteraction = request.url.startsWith(INTERACTION);
+    const answer = isInteraction ? interact(provider, request, response) : handle(request, response);
+    answer.catch((error) => response.writeHead(500).end(String(error)));
+  });
+  return {
+    issuer,
+    port: server.address().port,
+    stop: () => {
+      server.closeAllConnections();
+      return new Promise((done) => server.close(done));
+    },
+  };
+}
+
+function configuration(keys, secret, redirect) {
+  const service = (client_id) => ({
+    client_id,
+    client_secret: secret,
+    grant_types: ['client_credentials'],
+    redirect_uris: [],
+    response_types: [],
+  });
+  return {
+    jwks: { keys },
+    clients: [
+      ...ALGORITHMS.map((alg) => service(`service-${alg}`)),
+      service('short'),
+      {
+        client_id: 'web',
+        client_secret: secret,
+        application_type: 'native',
+        grant_types: ['authorization_code', 'refresh_token'],
+        redirect_uris: [redirect],
+        id_token_signed_response_alg: 'ES256',
+      },
+      {
+        client_id: 'agent',
+        application_type: 'native',
+        token_endpoint_auth_method: 'none',
+        grant_types: ['authorization_code', 'refresh_token'],
+        redirect_uris: [redirect],
+        id_token_signed_response_alg: 'ES256',
+      },
+    ],
+    scopes: ['openid', 'offline_access'],
+    pkce: { required: () => true },
+    cookies: { keys: [secret] },
+    ttl: TTL,
+    findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
+    interactions: { url: (_, interaction) => `${INTERACTION}${interaction.uid}` },
+    features: {
+      devInteractions: { enabled: false },
+      clientCredentials: { enabled: true },
+      dPoP: { enabled: true },
+      resourceIndicators: {
+        enabled: true,
+        getResourceServerInfo: (_, audience, client) => ({
+          scope: RESOURCE_SCOPES,
+          audience,
+          accessTokenFormat: 'jwt',
+          accessTokenTTL: client.clientId === 'short' ? SHORT_LIFETIME : LIFETIME,
+          jwt: { sign: { alg: ALGORITHMS.find((alg) => client.clientId === `service-${alg}`) ?? 'ES256' } },
+        }),
+      },
+    },
+  };
+}
+
+/** Logs the user in, and then grants all that the client asks for. */
+async function interact(provider, request, response) {
+  const { prompt, params, session } = await provider.interactionDetails(request, response);
+  if (prompt.name === 'login') {
+    return provider.interactionFinished(request, response, { login: { accountId: 'ada' } });
+  }
+  // A grant with the new scopes replaces an earlier one.
+  const grant = new provider.Grant({ accountId: session.accountId, clientId: params.client_id });
+  const { missingOIDCScope = [], missingResourceScopes = {} } = prompt.details;
+  grant.addOIDCScope(missingOIDCScope.join(' '));
+  for (const [resource, scopes] of Object.entries(missingResourceScopes)) {
+    grant.addResourceScope(resource, scopes.join(' '));
+  }
+  const grantId = await grant.save();
+  return provider.interactionFinished(request, response, { consent: { grantId } });
+}
+
+const INTERACTION = '/interaction/';
+const LIFETIME = 600;
+const ofResource = (_, token) => token.resourceServer?.accessTokenTTL ?? LIFETIME;
+const TTL = {
+  AccessToken: ofResource,
+  ClientCredentials: ofResource,
+  IdToken: LIFETIME,
+  RefreshToken: LIFETIME,
+  Grant: LIFETIME,
+  Interaction: LIFETIME,
+  Session: LIFETIME,
+};
+const RESOURCE_SCOPES = 'orders.read orders.write mcp mcp.tools';

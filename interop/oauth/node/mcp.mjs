@@ -1,0 +1,131 @@
+// The MCP SDK's client, with its own OAuth and DPoP.
+
+import {
+  Client, ClientCredentialsProvider, DpopSession, StreamableHTTPClientTransport, UnauthorizedError,
+} from '@modelcontextprotocol/client';
+import { authorize } from './user.mjs';
+
+/** The SDK's own provider for services, with a DPoP key. */
+class ServiceProvider extends ClientCredentialsProvider {
+  constructor(options, alg) {
+    super(options);
+    this.session = DpopSession.create({ alg });
+  }
+
+  dpop() {
+    return this.session;
+  }
+}
+
+/**
+ * What an application with a user has to remember for the SDK. It is a registered client: if the SDK registered it, it
+ * would do so with the scope of the first challenge, and oidc-provider would refuse the larger one.
+ */
+class UserProvider {
+  session = DpopSession.create();
+  scopes = [];
+
+  constructor(redirect, secret) {
+    Object.assign(this, { redirectUrl: redirect, secret });
+  }
+
+  get clientMetadata() {
+    return { client_name: 'agent', redirect_uris: [this.redirectUrl], token_endpoint_auth_method: 'none' };
+  }
+
+  dpop() {
+    return this.session;
+  }
+
+  clientInformation() {
+    return { client_id: 'agent' };
+  }
+
+  tokens() {
+    return this.saved;
+  }
+
+  saveTokens(tokens) {
+    this.saved = tokens;
+  }
+
+  codeVerifier() {
+    return this.verifier;
+  }
+
+  saveCodeVerifier(verifier) {
+    this.verifier = verifier;
+  }
+
+  discoveryState() {
+    return this.discovery;
+  }
+
+  saveDiscoveryState(state) {
+    this.discovery = state;
+  }
+
+  async redirectToAuthorization(url) {
+    this.scopes.push(url.searchParams.get('scope'));
+    this.callback = await authorize(url, this.redirectUrl, this.secret);
+  }
+}
+
+/** A service without a user. Returns what the tool says, and the scopes of the tokens that it took. */
+export async function callAsService({ url, issuer, secret, id, alg }) {
+  const provider = new ServiceProvider({ clientId: id, clientSecret: secret, expectedIssuer: issuer }, alg);
+  const seen = observe(provider);
+  const transport = new StreamableHTTPClientTransport(new URL(url), { authProvider: provider, fetch: seen.fetch });
+  const client = new Client({ name: 'agent', version: '1.0.0' });
+  await client.connect(transport);
+  const answer = await client.callTool({ name: 'whoami', arguments: {} });
+  await client.close();
+  return { caller: JSON.parse(answer.content[0].text), scopes: seen.scopes, answers: seen.answers };
+}
+
+/** An application with a user, who is asked again for the larger scope. */
+export async function callAsUser({ url, redirect, secret }) {
+  const provider = new UserProvider(redirect, secret);
+  const seen = observe(provider);
+  let transport;
+  const connect = async () => {
+    transport = new StreamableHTTPClientTransport(new URL(url), { authProvider: provider, fetch: seen.fetch });
+    const client = new Client({ name: 'agent', version: '1.0.0' });
+    await client.connect(transport);
+    return client;
+  };
+  const client = await authorized(connect, () => transport, provider);
+  const call = () => client.callTool({ name: 'whoami', arguments: {} });
+  const answer = await authorized(call, () => transport, provider);
+  await client.close();
+  return { caller: JSON.parse(answer.content[0].text), scopes: provider.scopes, answers: seen.answers };
+}
+
+/** As the SDK's documentation has it: after the redirect, the application finishes and tries again. */
+async function authorized(action, transport, provider) {
+  try {
+    return await action();
+  } catch (error) {
+    if (!(error instanceof UnauthorizedError)) throw error;
+    await transport().finishAuth(provider.callback.searchParams);
+    return action();
+  }
+}
+
+/** Records the answers of the service and the scopes of tokens; changes neither. */
+function observe(provider) {
+  const scopes = [];
+  const answers = [];
+  const save = provider.saveTokens.bind(provider);
+  provider.saveTokens = (tokens) => scopes.push(tokens.scope) && save(tokens);
+  return {
+    scopes,
+    answers,
+    fetch: async (address, init) => {
+      const response = await fetch(address, init);
+      const challenge = response.headers.get('www-authenticate') ?? '';
+      answers.push(`${response.status} ${challenge.match(/error="([^"]+)"/)?.[1] ?? ''}`.trim());
+      return response;
+    },
+  };
+}

@@ -1,0 +1,394 @@
+// Real issuers and clients, unmodified, at the real filter. The last line of output is a JSON object of counts.
+//
+// Environment: CREDENCE_BIN, CREDENCE_WASM, CREDENCE_ENVOY; CREDENCE_ROOT, the repository; CREDENCE_OAUTH_PYTHON, an
+// environment with Authlib; CREDENCE_OAUTH_SPRING, the folder of Spring Authorization Server, if it is there.
+
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { ALGORITHMS, signingKeys, startIssuer } from './issuer.mjs';
+import { callAsService, callAsUser } from './mcp.mjs';
+import * as attack from './attack.mjs';
+import { freePort, start, stop, until } from './processes.mjs';
+import { startService } from './service.mjs';
+import { startStack } from './stack.mjs';
+import * as web from './web.mjs';
+
+const counts = { issuers: 0, clients: 0, positives: 0, negatives: 0, failed: 0 };
+const issuersSeen = new Set();
+const clientsSeen = new Set();
+const secret = randomBytes(24).toString('hex');
+const folder = mkdtempSync(join(tmpdir(), 'credence-oauth-'));
+
+/** One request that must be allowed. */
+async function allowed(client, issuer, what, request) {
+  await check('positives', client, issuer, what, request, { status: 200 });
+}
+
+/** One request that must be denied with this status, reason and OAuth error. */
+async function denied(client, issuer, what, expected, request) {
+  await check('negatives', client, issuer, what, request, expected);
+}
+
+async function check(kind, client, issuer, what, request, expected) {
+  counts[kind] += 1;
+  let problem;
+  try {
+    const found = await request();
+    const wrong = Object.keys(expected).filter((name) => found[name] !== expected[name]);
+    if (wrong.length) problem = `expected ${JSON.stringify(expected)}, found ${JSON.stringify(found)}`;
+    else {
+      issuersSeen.add(issuer);
+      clientsSeen.add(client);
+    }
+  } catch (error) {
+    problem = error.stack + (error.cause ? `\n${JSON.stringify(error.cause)}` : '');
+  }
+  if (problem) counts.failed += 1;
+  console.log(`${problem ? 'FAILED ' : 'ok     '} ${kind === 'positives' ? 'allowed' : 'denied '}  ${client} + ${issuer}: ${what}`);
+  if (problem) console.log(problem);
+}
+
+/** What a response says, from oauth4webapi's own reading of it where that refuses. */
+async function answer(request) {
+  try {
+    const response = await request();
+    return { status: response.status, body: await response.json() };
+  } catch (error) {
+    const challenges = web.challengesOf(error);
+    if (!challenges) throw error;
+    const body = await error.response.json();
+    return { status: error.status, ...attack.summary(body, challenges) };
+  }
+}
+
+const OIDC = 'oidc-provider';
+const SPRING = 'Spring Authorization Server';
+const WEB = 'oauth4webapi';
+const AUTHLIB = 'Authlib';
+const MCP = '@modelcontextprotocol/client';
+/** Requests made by hand of what a client sent: no client of itself does what an attacker does. */
+const ATTACKER = 'attacker';
+
+async function main() {
+  const redirect = `http://127.0.0.1:${await freePort()}/callback`;
+  const port = await freePort();
+  const origin = `http://127.0.0.1:${port}`;
+  // The metadata of a resource lists its issuers in the order of their names. The MCP SDK takes the first one.
+  const [oidcPort, springPort] = [await freePort(), await freePort()].sort();
+  const oldKeys = await signingKeys('old');
+  const options = { secret, redirect };
+  const oidc = await startIssuer({ port: oidcPort, keys: oldKeys, ...options });
+  const unknown = await startIssuer({ port: 0, keys: await signingKeys('other'), ...options });
+  const spring = await startSpring({ port: springPort, redirect, resource: origin });
+  const service = await startService();
+  const trusted = [{ issuer: oidc.issuer, algorithms: ALGORITHMS }];
+  // It writes no media type into the header of its access tokens.
+  if (spring) trusted.push({ issuer: spring.issuer, algorithms: ['RS256'], accessTokens: { typ: 'JWT' } });
+  const programs = {
+    root: process.env.CREDENCE_ROOT,
+    credence: process.env.CREDENCE_BIN,
+    wasm: process.env.CREDENCE_WASM,
+    envoy: process.env.CREDENCE_ENVOY,
+  };
+  const stack = await startStack({ programs, folder, issuers: trusted, servicePort: service.port, port });
+  if (spring) await spring.ready();
+  const here = { origin, redirect, oidc, unknown, spring };
+  await keysArrive(here);
+  await proofsCount(here);
+
+  await tokensAndProofs(here);
+  await metadata(here);
+  if (spring) await springTokens(here);
+  await authlib(here);
+  await mcp(here);
+  await stolen(here);
+  await wrongTokens(here);
+  await rotation(here, oldKeys, options);
+
+  await Promise.all([stop(stack.envoy), stop(stack.controlPlane), spring && stop(spring.child)]);
+  await Promise.all([here.oidc.stop(), unknown.stop(), service.stop()]);
+}
+
+async function startSpring({ port, redirect, resource }) {
+  const home = process.env.CREDENCE_OAUTH_SPRING;
+  if (!home) return undefined;
+  const issuer = `http://127.0.0.1:${port}`;
+  const settings = {
+    issuer, resource, 'client.secret': secret, 'client.redirect': redirect,
+    'server.address': '127.0.0.1', 'server.port': port,
+  };
+  const child = start('java', [
+    // Half the time to start.
+    '-XX:TieredStopAtLevel=1', '-cp', `${home}/classes:${home}/dependency/*`, 'oauth.Issuer',
+    ...Object.entries(settings).map(([name, value]) => `--${name}=${value}`),
+  ], join(folder, 'spring.log'));
+  const ready = () => until('Spring Authorization Server', async () => (await fetch(`${issuer}/oauth2/jwks`)).ok, child);
+  return { issuer, child, ready };
+}
+
+const service = ({ oidc }, alg, dpop) => web.client({ issuer: oidc.issuer, id: `service-${alg}`, secret, dpop });
+const user = (issuer, id, dpop) => web.client({ issuer, id, secret, dpop });
+
+/** Waits until every worker of Envoy has the keys of every issuer. */
+async function keysArrive({ origin, oidc, spring }) {
+  for (const [issuer, id] of [[oidc, 'service-ES256'], [spring, 'agent']].filter(([issuer]) => issuer)) {
+    const client = await web.client({ issuer: issuer.issuer, id, secret });
+    const { access_token: token } = await client.clientCredentials('orders.read', origin);
+    await attack.everywhere(`${origin}/bearer`, { authorization: `Bearer ${token}` }, ({ status }) => status === 200);
+  }
+}
+
+/** After its start, the filter refuses proofs for as long as earlier ones could be replayed (`pop_clock_skew`). */
+async function proofsCount(here) {
+  const client = await service(here, 'ES256', 'ES256');
+  const { access_token: token } = await client.clientCredentials('orders.read', here.origin);
+  await until('proofs to count', async () => {
+    const found = await answer(() => client.request(token, `${here.origin}/orders/1`));
+    return found.status === 200;
+  });
+}
+
+async function tokensAndProofs(here) {
+  const { origin, oidc, redirect } = here;
+  const order = `${origin}/orders/7`;
+  for (const [alg, dpop] of [['RS256', 'ES256'], ['ES256', 'ES256'], ['EdDSA', 'ES256'], ['ES256', 'Ed25519']]) {
+    await allowed(WEB, OIDC, `client credentials, token ${alg}, DPoP ${dpop}`, async () => {
+      const client = await service(here, alg, dpop);
+      const token = await client.clientCredentials('orders.read', origin);
+      const found = await answer(() => client.request(token.access_token, order));
+      const { authorization, dpop: proof, ...identity } = found.body;
+      if (authorization || proof) throw new Error('the service received the token or the proof');
+      if (identity['x-delegation-subject'] !== `service-${alg}`) throw new Error(JSON.stringify(identity));
+      return found;
+    });
+  }
+  await allowed(WEB, OIDC, 'code flow, DPoP', async () => {
+    const client = await user(oidc.issuer, 'web', 'ES256');
+    const token = await client.code('openid orders.read', origin, redirect);
+    const found = await answer(() => client.request(token.access_token, order));
+    if (found.body['x-delegation-subject'] !== 'ada') throw new Error(JSON.stringify(found));
+    return found;
+  });
+  const nonced = await service(here, 'ES256', 'ES256');
+  const token = await nonced.clientCredentials('orders.read', origin);
+  const once = () => nonced.request(token.access_token, `${origin}/once`);
+  let isNonceError = false;
+  await denied(WEB, OIDC, 'no nonce', { status: 401, error: 'use_dpop_nonce' }, () => answer(async () => {
+    try {
+      return await once();
+    } catch (error) {
+      isNonceError = web.isNonceError(error);
+      throw error;
+    }
+  }));
+  await allowed(WEB, OIDC, 'the same again, with the nonce that it was given', () => {
+    if (!isNonceError) throw new Error('oauth4webapi does not see that a nonce is needed');
+    return answer(once);
+  });
+  await allowed(WEB, OIDC, 'bearer', async () => {
+    const client = await service(here, 'RS256');
+    const token = await client.clientCredentials('orders.read', origin);
+    return answer(() => client.request(token.access_token, `${origin}/bearer`));
+  });
+  await denied(WEB, OIDC, 'a scope is missing', { status: 403, error: 'insufficient_scope', scope: 'orders.write' },
+    () => answer(() => nonced.request(token.access_token, order, { method: 'PUT' })));
+  await allowed(WEB, OIDC, 'the scope that the challenge named', async () => {
+    const larger = await nonced.clientCredentials('orders.read orders.write', origin);
+    return answer(() => nonced.request(larger.access_token, order, { method: 'PUT' }));
+  });
+}
+
+async function metadata({ origin, oidc }) {
+  for (const resource of [origin, `${origin}/mcp`]) {
+    await allowed(WEB, OIDC, `metadata of ${resource.replace(origin, 'the origin ')}`, async () => {
+      const found = await web.resourceMetadata(resource);
+      if (!found.authorization_servers.includes(oidc.issuer)) throw new Error(JSON.stringify(found));
+      return { status: 200 };
+    });
+  }
+  const expected = { status: 401, resource_metadata: `${origin}/.well-known/oauth-protected-resource` };
+  await denied(ATTACKER, OIDC, 'no token', expected, () => attack.send(`${origin}/orders/7`));
+}
+
+async function springTokens({ origin, spring, redirect }) {
+  const order = `${origin}/orders/7`;
+  await allowed(WEB, SPRING, 'client credentials, token RS256, DPoP ES256', async () => {
+    const client = await user(spring.issuer, 'agent', 'ES256');
+    const token = await client.clientCredentials('orders.read', origin);
+    return answer(() => client.request(token.access_token, order));
+  });
+  await allowed(WEB, SPRING, 'bearer', async () => {
+    const client = await user(spring.issuer, 'agent');
+    const token = await client.clientCredentials('orders.read', origin);
+    return answer(() => client.request(token.access_token, `${origin}/bearer`));
+  });
+  const client = await user(spring.issuer, 'agent', 'ES256');
+  const token = await client.code('openid orders.read', origin, redirect);
+  await allowed(WEB, SPRING, 'code flow, DPoP', () => answer(() => client.request(token.access_token, order)));
+  for (const other of ['id_token', 'refresh_token']) {
+    await denied(ATTACKER, SPRING, `${other} as a bearer`, { status: 401, error: 'invalid_token' },
+      () => attack.send(`${origin}/bearer`, { authorization: `Bearer ${token[other]}` }));
+  }
+  await denied(WEB, SPRING, 'a scope is missing', { status: 403, error: 'insufficient_scope', scope: 'orders.write' },
+    () => answer(() => client.request(token.access_token, order, { method: 'PUT' })));
+}
+
+async function authlib({ origin, oidc, spring }) {
+  const cases = [
+    [OIDC, oidc, 'service-ES256', 'ES256', '/orders/7'],
+    [OIDC, oidc, 'service-RS256', 'EdDSA', '/orders/7'],
+    [OIDC, oidc, 'service-EdDSA', 'ES256', '/once'],
+    [OIDC, oidc, 'service-EdDSA', undefined, '/bearer'],
+    [SPRING, spring, 'agent', 'ES256', '/orders/7'],
+    [SPRING, spring, 'agent', undefined, '/bearer'],
+  ];
+  for (const [issuer, at, id, dpop, path] of cases.filter(([, at]) => at)) {
+    const task = { issuer: at.issuer, id, secret, dpop, scope: 'orders.read', resource: origin, url: origin + path };
+    await allowed(AUTHLIB, issuer, `client credentials, ${dpop ? `DPoP ${dpop}` : 'bearer'}, ${path}`, () => python(task));
+  }
+}
+
+function python(task) {
+  const program = join(process.env.CREDENCE_ROOT, 'interop/oauth/python/authlib_client.py');
+  return new Promise((done, failed) => {
+    const child = execFile(process.env.CREDENCE_OAUTH_PYTHON, [program], { timeout: 60_000 }, (error, output, problem) =>
+      error ? failed(new Error(problem || error.message)) : done(JSON.parse(output)));
+    child.stdin.end(JSON.stringify(task));
+  });
+}
+
+async function mcp({ origin, oidc, redirect }) {
+  const url = `${origin}/mcp`;
+  const scopes = (found, expected) => {
+    const larger = found.scopes.map((scope) => scope.split(' ').includes('mcp.tools'));
+    if (String(larger) !== String(expected)) throw new Error(`the scopes are ${JSON.stringify(found.scopes)}`);
+    for (const answer of ['401 use_dpop_nonce', '403 insufficient_scope']) {
+      if (!found.answers.includes(answer)) throw new Error(`no ${answer} in ${found.answers}`);
+    }
+    return { status: 200, subject: found.caller.subject };
+  };
+  for (const alg of ['ES256', 'EdDSA']) {
+    await allowed(MCP, OIDC, `a service calls a tool, DPoP ${alg}: discovery, nonce, step-up`, async () => {
+      const found = await callAsService({ url, issuer: oidc.issuer, secret, id: `service-${alg}`, alg });
+      return scopes(found, [false, true]);
+    });
+  }
+  await allowed(MCP, OIDC, 'a user calls a tool, DPoP: discovery, code flow, nonce, step-up', async () => {
+    const found = scopes(await callAsUser({ url, redirect, secret }), [false, true]);
+    if (found.subject !== 'ada') throw new Error(JSON.stringify(found));
+    return found;
+  });
+}
+
+async function stolen(here) {
+  const { origin } = here;
+  const order = `${origin}/orders/7`;
+  const client = await service(here, 'ES256', 'ES256');
+  const { access_token: token } = await client.clientCredentials('orders.read orders.write', origin);
+  let headers;
+  const send = (url, init) => (headers = init.headers) && fetch(url, init);
+  await allowed(WEB, OIDC, 'the request that is then stolen', () => answer(() => client.request(token, order, { send })));
+  const proofError = { status: 401, error: 'invalid_dpop_proof' };
+  await denied(ATTACKER, OIDC, 'the same proof again', { ...proofError, reason: 'proof_replayed' }, () => attack.send(order, headers));
+  // Unused proofs: the client signs them, but they go elsewhere.
+  for (const [what, url, method] of [
+    ['another URI', `${origin}/orders/8`, 'GET'],
+    ['another method', order, 'PUT'],
+  ]) {
+    const unsent = await attack.unsentHeaders(client, token, order);
+    await denied(ATTACKER, OIDC, `a proof for ${what}`, { ...proofError, reason: 'proof_mismatch' },
+      () => attack.send(url, unsent, method));
+  }
+  await denied(ATTACKER, OIDC, 'a stolen DPoP token as a bearer, where DPoP is required', { status: 401, error: 'invalid_token' },
+    () => attack.send(order, { authorization: `Bearer ${token}` }));
+  await denied(ATTACKER, OIDC, 'a stolen DPoP token as a bearer, where none is required', { status: 401, error: 'invalid_token' },
+    () => attack.send(`${origin}/bearer`, { authorization: `Bearer ${token}` }));
+  const thief = await service(here, 'ES256', 'ES256');
+  await denied(WEB, OIDC, 'a stolen token with a proof of the key of the thief', proofError, () => answer(() => thief.request(token, order)));
+}
+
+async function wrongTokens(here) {
+  const { origin, oidc, unknown, redirect } = here;
+  const order = `${origin}/orders/7`;
+  const invalid = (reason) => ({ status: 401, error: 'invalid_token', reason });
+  const client = await service(here, 'ES256', 'ES256');
+  for (const other of ['https://other.example', `${origin}/mcp`]) {
+    const { access_token: token } = await client.clientCredentials('orders.read', other);
+    await denied(WEB, OIDC, `a token for ${other.replace(origin, 'the origin ')}`, invalid('audience_mismatch'),
+      () => answer(() => client.request(token, order)));
+  }
+  const stranger = await web.client({ issuer: unknown.issuer, id: 'service-ES256', secret, dpop: 'ES256' });
+  const foreign = await stranger.clientCredentials('orders.read', origin);
+  await denied(WEB, OIDC, 'an unknown issuer', invalid('delegation_malformed'), () => answer(() => stranger.request(foreign.access_token, order)));
+
+  const brief = await web.client({ issuer: oidc.issuer, id: 'short', secret, dpop: 'ES256' });
+  const { access_token: expiring } = await brief.clientCredentials('orders.read', origin);
+  await denied(WEB, OIDC, 'an expired token', invalid('expired'), () => until('the token to expire', async () => {
+    const found = await answer(() => brief.request(expiring, order));
+    return found.status !== 200 && found;
+  }));
+
+  const person = await user(oidc.issuer, 'web', 'ES256');
+  const tokens = await person.code('openid offline_access orders.read', origin, redirect);
+  for (const other of ['id_token', 'refresh_token']) {
+    await denied(WEB, OIDC, `${other} with DPoP`, { status: 401, error: 'invalid_token' },
+      () => answer(() => person.request(tokens[other], order)));
+    await denied(ATTACKER, OIDC, `${other} as a bearer`, { status: 401, error: 'invalid_token' },
+      () => attack.send(`${origin}/bearer`, { authorization: `Bearer ${tokens[other]}` }));
+  }
+
+  const jwks = await (await fetch(`${oidc.issuer}/jwks`)).json();
+  const { access_token: genuine } = await (await service(here, 'RS256')).clientCredentials('orders.read', origin);
+  for (const [what, forged] of await attack.forgeries(genuine, jwks)) {
+    await denied(ATTACKER, OIDC, what, { status: 401, error: 'invalid_token' },
+      () => attack.send(`${origin}/bearer`, { authorization: `Bearer ${forged}` }));
+  }
+}
+
+/** The issuer changes its keys, and nothing else changes. */
+async function rotation(here, oldKeys, options) {
+  const { origin } = here;
+  const restart = async (keys) => {
+    await here.oidc.stop();
+    here.oidc = await startIssuer({ port: here.oidc.port, keys, ...options });
+  };
+  const bearer = async () => {
+    const { access_token: token } = await (await service(here, 'RS256')).clientCredentials('orders.read', origin);
+    return { authorization: `Bearer ${token}` };
+  };
+  const at = `${origin}/bearer`;
+  const before = await bearer();
+  const newKeys = await signingKeys('new');
+  await restart([...newKeys, ...oldKeys]);
+  const after = await bearer();
+  await allowed(WEB, OIDC, 'a token of a new key', () => attack.everywhere(at, after, ({ status }) => status === 200));
+  await allowed(WEB, OIDC, 'a token of the old key, which is still published', () => attack.send(at, before));
+  for (const alg of ALGORITHMS) {
+    await allowed(WEB, OIDC, `client credentials after rotation, token ${alg}, DPoP`, async () => {
+      const client = await service(here, alg, 'ES256');
+      const token = await client.clientCredentials('orders.read', origin);
+      return answer(() => client.request(token.access_token, `${origin}/orders/7`));
+    });
+  }
+  await restart(newKeys);
+  await denied(ATTACKER, OIDC, 'a token of a key that was withdrawn', { status: 401, error: 'invalid_token', reason: 'key_withdrawn' },
+    () => attack.everywhere(at, before, ({ status }) => status === 401));
+  await allowed(WEB, OIDC, 'a token of the new key', () => attack.send(at, after));
+}
+
+let isComplete = false;
+try {
+  await main();
+  isComplete = true;
+} catch (error) {
+  counts.failed += 1;
+  console.log(error);
+}
+clientsSeen.delete(ATTACKER);
+if (counts.failed) console.log(`the output of the programs is in ${folder}`);
+else rmSync(folder, { recursive: true });
+console.log(JSON.stringify({ ...counts, issuers: issuersSeen.size, clients: clientsSeen.size }));
+process.exit(isComplete && counts.failed === 0 ? 0 : 1);
