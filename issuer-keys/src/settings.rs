@@ -16,25 +16,25 @@ pub struct IssuerKeysSettings {
     /// The `iss` of its tokens, compared exactly.
     #[schemars(length(min = 1, max = 1024))]
     pub issuer: String,
-    /// Where its JWK set is. Default: as its metadata says (OpenID Connect Discovery, or RFC 8414).
+    /// Its JWK set. Default: by discovery (OpenID Connect, RFC 8414).
     #[serde(default, deserialize_with = "present")]
     pub jwks_uri: Option<String>,
-    /// Further hosts at which its metadata may place the keys. Default: only the issuer's own.
+    /// Hosts of its keys, besides its own.
     #[serde(default)]
     #[schemars(length(max = 8))]
     pub hosts: Vec<String>,
-    /// Private networks in which its servers may be, such as `10.0.0.0/8`.
+    /// Its private networks, such as `10.0.0.0/8`.
     #[serde(default)]
     #[schemars(length(max = 16))]
     pub private_addresses: Vec<String>,
-    /// PEM file: CAs of its servers. Default: the system's.
+    /// PEM file: CAs. Default: the system's.
     #[serde(default, deserialize_with = "present")]
     pub ca: Option<PathBuf>,
-    /// Seconds between two fetches, or less if `Cache-Control` says so.
+    /// Longest time between two fetches, in seconds.
     #[serde(default = "refresh")]
     #[schemars(range(min = 1, max = 3600))]
     pub refresh_s: u32,
-    /// How long its keys are trusted without a successful fetch, in seconds; at least three times `refresh_s`.
+    /// How long keys are trusted without another fetch, in seconds. At least three times `refresh_s`.
     #[serde(default = "max_key_age")]
     #[schemars(range(min = 3, max = 2_592_000))]
     pub max_key_age_s: u32,

@@ -27,7 +27,7 @@ pub struct TrustAnchorSettings {
     #[serde(default, deserialize_with = "present")]
     #[schemars(schema_with = "jwk_set")]
     pub jwks: Option<Box<RawValue>>,
-    /// `control_plane`: the keys that it fetches from the issuer.
+    /// Instead: the keys that the control plane fetches.
     #[serde(default, deserialize_with = "present")]
     #[schemars(extend("const" = "control_plane"))]
     pub keys: Option<String>,
@@ -45,7 +45,7 @@ pub struct TrustAnchorSettings {
     /// Whether it signs delegations. Default: without `access_tokens`.
     #[serde(default)]
     pub delegations: Option<bool>,
-    /// Another issuer whose `sub` names the same principals.
+    /// Another issuer with the same principals by `sub`.
     #[serde(default, deserialize_with = "present")]
     pub same_principals_as: Option<String>,
 }
@@ -85,9 +85,9 @@ fn trust(entries: &[TrustAnchorSettings]) -> (TrustAnchors, Findings) {
 fn jwk(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
-        "required": ["kty", "crv", "x"],
+        "required": ["kty"],
         "properties": {
-            "kty": {"enum": ["OKP", "EC"]},
+            "kty": {"enum": ["OKP", "EC", "RSA"]},
             "crv": {"enum": ["Ed25519", "P-256", "secp256k1"]},
             "x": {"type": "string"},
             "y": {"type": "string"},
@@ -118,7 +118,7 @@ fn one_source_of_keys(anchor: &mut Schema) {
 
 /// The algorithms of the protocol's signatures.
 fn algorithms(algorithms: &mut Schema) {
-    let names = credence_delegation::Algorithm::ALL.map(credence_delegation::Algorithm::name);
+    let names = credence_delegation::Algorithm::OF_ISSUERS.map(credence_delegation::Algorithm::name);
     for (keyword, value) in [
         ("items", json!({"enum": names})),
         ("minItems", json!(1)),

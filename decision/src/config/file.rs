@@ -96,19 +96,19 @@ pub(super) struct TrustAnchor {
     pub(super) issuer: String,
     /// One public key.
     // Read by the protocol's own parser, like the set below.
-    #[cfg_attr(feature = "tools", schemars(extend("type" = "object", "required" = ["kty", "crv", "x"])))]
+    #[cfg_attr(feature = "tools", schemars(extend("type" = "object", "required" = ["kty"])))]
     #[cfg_attr(feature = "tools", schemars(extend("properties" = key_members())))]
     pub(super) jwk: Option<Box<RawValue>>,
     /// Several public keys; `kid` selects one.
     #[cfg_attr(feature = "tools", schemars(extend("type" = "object", "required" = ["keys"])))]
     #[cfg_attr(feature = "tools", schemars(extend("properties" = {"keys": keys()})))]
     pub(super) jwks: Option<Box<RawValue>>,
-    /// Where the keys come from, instead: the control plane fetches them from the issuer.
+    /// Instead: the keys that the control plane fetches.
     #[cfg_attr(feature = "tools", schemars(extend("const" = "control_plane")))]
     pub(super) keys: Option<String>,
     /// Accepted `alg` of root tokens.
     #[cfg_attr(feature = "tools", schemars(length(min = 1)))]
-    #[cfg_attr(feature = "tools", schemars(extend("items" = {"enum": algorithms()}, "uniqueItems" = true)))]
+    #[cfg_attr(feature = "tools", schemars(extend("items" = {"enum": issuer_algorithms()}, "uniqueItems" = true)))]
     #[cfg_attr(feature = "tools", schemars(extend("default" = ["Ed25519"])))]
     pub(super) algorithms: Option<Vec<String>>,
     /// Whether `sub` names the principal. Equal in all entries of an issuer.
@@ -119,7 +119,7 @@ pub(super) struct TrustAnchor {
     pub(super) access_tokens: Option<Box<RawValue>>,
     /// Whether it signs delegations. Default: without `access_tokens`.
     pub(super) delegations: Option<bool>,
-    /// Another issuer whose `sub` names the same principals: what revokes a principal of either revokes both.
+    /// Another issuer with the same principals by `sub`: a revocation stops both.
     pub(super) same_principals_as: Option<String>,
 }
 

@@ -36,6 +36,11 @@ pub(super) fn algorithms() -> [&'static str; Algorithm::ALL.len()] {
     Algorithm::ALL.map(Algorithm::name)
 }
 
+/// The names of the signature algorithms of issuers.
+pub(super) fn issuer_algorithms() -> [&'static str; Algorithm::OF_ISSUERS.len()] {
+    Algorithm::OF_ISSUERS.map(Algorithm::name)
+}
+
 /// A header's name.
 pub(super) fn header() -> Schema {
     json_schema!({"pattern": HEADER_NAME, "not": {"pattern": OUR_HEADER}})
@@ -59,7 +64,7 @@ pub(super) fn is_public() -> Schema {
 /// The members of a public key.
 pub(super) fn key_members() -> Schema {
     json_schema!({
-        "kty": {"enum": ["OKP", "EC"]},
+        "kty": {"enum": ["OKP", "EC", "RSA"]},
         "crv": {"enum": ["Ed25519", "P-256", "secp256k1"]},
         "x": {"type": "string"},
         "y": {"type": "string"},

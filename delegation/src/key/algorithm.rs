@@ -29,10 +29,19 @@ impl Algorithm {
     /// The algorithms of access tokens.
     pub const OF_ACCESS_TOKENS: [Self; 5] = [Self::Ed25519, Self::EdDsa, Self::Es256, Self::Rs256, Self::Ps256];
 
+    /// The algorithms of issuers: those of delegations, and those of access tokens alone.
+    pub const OF_ISSUERS: [Self; 6] = [
+        Self::Ed25519,
+        Self::EdDsa,
+        Self::Es256,
+        Self::Es256k,
+        Self::Rs256,
+        Self::Ps256,
+    ];
+
     /// The algorithm of a JWS header. Names are exact; `none` and MAC algorithms are unknown here.
     pub fn from_name(name: &str) -> Option<Self> {
-        let mut known = Self::ALL.into_iter().chain(Self::OF_ACCESS_TOKENS);
-        known.find(|algorithm| algorithm.name() == name)
+        Self::OF_ISSUERS.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
     /// The JWS `alg` value.
