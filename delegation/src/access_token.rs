@@ -137,6 +137,7 @@ impl AccessTokens {
         }
         let audience = token::audience(claims).ok_or_else(|| Step::S6c.deny(Cause::Audience))?;
         let holder = Holder::confirmed(claims, Step::S3l, hot_keys)?;
+        check_names_one_key(claims, &holder)?;
         let users = Users {
             client: client.map(str::to_owned),
             actors: actors(claims)?,
@@ -213,6 +214,16 @@ fn check_is_no_other_token(claims: &Object<'_>) -> Result<(), Denial> {
         return no_access_token("token_use");
     }
     Ok(())
+}
+
+/// If `cnf` has a thumbprint beside a key (RFC 9449, section 6.1), it is that key's.
+fn check_names_one_key(claims: &Object<'_>, holder: &Holder) -> Result<(), Denial> {
+    let named = claims.object("cnf").and_then(|cnf| cnf.member("jkt"));
+    let own = holder.thumbprint().map(|thumbprint| thumbprint.to_string());
+    if named.is_none_or(|named| named.as_str() == own.as_deref()) {
+        return Ok(());
+    }
+    Err(Step::S3l.claim("cnf", "one key: \"jkt\" must be the thumbprint of \"jwk\""))
 }
 
 /// `act` (RFC 8693, section 4.1), from the present actor to the first one.

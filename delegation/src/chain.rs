@@ -266,7 +266,7 @@ impl<'a> Chain<'a> {
         Ok(chain)
     }
 
-    /// Step 2c: every token has an id, and no two have the same.
+    /// Step 2c: every token has an id, and no two have the same. The hash of an access token without `jti` is its id.
     fn check_ids(&self) -> Result<(), Denial> {
         let (root, known) = match &self.head {
             Head::Root(root) => (Some(root.as_ref()), None),
@@ -278,7 +278,11 @@ impl<'a> Chain<'a> {
             .map(VerifiedToken::id)
             .collect();
         for token in root.into_iter().chain(&self.derived) {
-            let id = token.unverified.id.as_deref();
+            let is_untyped = matches!(token.header, Ok((_, TokenType::Untyped)));
+            let id = match &token.unverified.id {
+                Some(id) => Some(id.as_str()),
+                None => is_untyped.then(|| token.names().0.as_str()),
+            };
             let id = id.ok_or_else(|| Step::S2c.claim("jti", "a string"))?;
             Step::S2c.ensure(!seen.contains(&id), Cause::Repeated)?;
             seen.push(id);

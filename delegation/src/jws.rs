@@ -78,7 +78,12 @@ impl TokenType {
             {
                 Some(Self::AccessToken)
             }
-            typ if typ.eq_ignore_ascii_case("JWT") => Some(Self::Untyped),
+            typ if ["JWT", "application/jwt"]
+                .iter()
+                .any(|known| typ.eq_ignore_ascii_case(known)) =>
+            {
+                Some(Self::Untyped)
+            }
             _ => None,
         }
     }

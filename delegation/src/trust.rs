@@ -343,7 +343,7 @@ impl<'f> Issuer<'f> {
     #[inline(never)]
     fn check_choice(&self, name: &str) {
         let mut said = None;
-        for algorithm in Algorithm::ALL {
+        for algorithm in Algorithm::ALL.into_iter().chain([Algorithm::Rs256, Algorithm::Ps256]) {
             let (kind, limit) = (algorithm.key_type(), algorithm.key_type().most_tried());
             if said == Some(kind) {
                 continue;

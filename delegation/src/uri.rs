@@ -28,21 +28,46 @@ impl HttpUri {
             _ if scheme.eq_ignore_ascii_case("http") => false,
             _ => return None,
         };
-        let authority = authority.to_ascii_lowercase();
-        let own_port = if is_tls { ":443" } else { ":80" };
-        let authority = authority.strip_suffix(own_port).unwrap_or(&authority);
-        let authority = authority.strip_suffix(':').unwrap_or(authority);
-        let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'@' | b'\\' | b'/' | b'?' | b'#');
-        if authority.is_empty() || !authority.bytes().all(is_plain) {
-            return None;
-        }
+        let own_port = if is_tls { "443" } else { "80" };
         Some(Self {
             is_tls,
-            authority: authority.to_owned(),
+            authority: normalized_authority(authority, own_port)?,
             path: normalized_path(path)?,
         })
     }
 }
+
+/// The host in lower case, and the port unless it is the scheme's own (RFC 3986, section 3.2). `None` for any other form,
+/// such as one with two ports.
+fn normalized_authority(authority: &str, own_port: &str) -> Option<String> {
+    let authority = authority.to_ascii_lowercase();
+    let (host, port) = match authority.rsplit_once(':') {
+        // The colons of an IPv6 address are inside its brackets.
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        _ => (authority.as_str(), ""),
+    };
+    let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let is_host = match address {
+        Some(address) => address
+            .bytes()
+            .all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.')),
+        None => host
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || HOST_PUNCTUATION.contains(&byte)),
+    };
+    if !is_host || address.unwrap_or(host).is_empty() || !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let is_own = port.is_empty() || port == own_port;
+    Some(if is_own {
+        host.to_owned()
+    } else {
+        format!("{host}:{port}")
+    })
+}
+
+/// The other characters of a registered name (RFC 3986, section 3.2.2).
+const HOST_PUNCTUATION: &[u8] = b"-._~!$&'()*+,;=%";
 
 /// Percent-encoded unreserved characters are decoded, and the other encodings have capital digits.
 fn normalized_path(path: &str) -> Option<String> {
@@ -130,6 +155,14 @@ mod tests {
             "https://api.example.com/\u{e9}",
             "https://b\u{fc}cher.example/",
             "https://api.example.com\r\n/",
+            "https://api.example.com::443/",
+            "https://api.example.com::/",
+            "https://api.example.com:443:443/",
+            "https://api.example.com:https/",
+            "https://2001:db8::1/",
+            "https://[2001:db8::1/",
+            "https://[]/",
+            "https://:443/",
         ] {
             assert_eq!(HttpUri::parse(text), None, "{text}");
         }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use base64::Engine as _;
 use credence_delegation::trust::{self, Entry};
 use credence_delegation::{
     Algorithms, Cause, Chain, Denial, Limits, Location, TrustAnchors, UnixTime, VerificationContext, VerifiedChain,
@@ -31,13 +32,19 @@ const SETTINGS: &str = r#"{
 }"#;
 
 fn trust_in(settings: &str, algorithms: &[&str]) -> Result<TrustAnchors, Vec<String>> {
+    trust_with(settings, algorithms, None)
+}
+
+/// With a JWK set in place of the one key.
+fn trust_with(settings: &str, algorithms: &[&str], jwks: Option<String>) -> Result<TrustAnchors, Vec<String>> {
     let findings = RefCell::default();
+    let jwk = RawValue::from_string(anchor().public().to_jwk()).unwrap();
     let entry = Entry {
         keys: None,
         same_principals_as: None,
         issuer: ISSUER.to_owned(),
-        jwk: Some(RawValue::from_string(anchor().public().to_jwk()).unwrap()),
-        jwks: None,
+        jwk: jwks.is_none().then_some(jwk),
+        jwks: jwks.map(|set| RawValue::from_string(set).unwrap()),
         algorithms: Some(algorithms.iter().map(|name| (*name).to_owned()).collect()),
         asserts_subjects: true,
         access_tokens: Some(RawValue::from_string(settings.to_owned()).unwrap()),
@@ -192,6 +199,7 @@ fn the_media_type_decides_what_a_token_is() {
         (r#","typ":"application/at+jwt""#, true, true),
         (r#","typ":"AT+JWT""#, true, true),
         (r#","typ":"JWT""#, false, true),
+        (r#","typ":"application/jwt""#, false, true),
         ("", false, true),
         (r#","typ":"aat+jwt""#, false, false),
         (r#","typ":"dpop+jwt""#, false, false),
@@ -234,6 +242,34 @@ fn an_id_token_is_no_access_token() {
         verdict(&claims().with("typ", "\"Bearer\"").with("token_use", "\"access\"")),
         Ok(())
     );
+}
+
+/// Such as those of Entra ID.
+#[test]
+fn an_untyped_token_needs_no_id() {
+    let untyped = SETTINGS.replacen('{', r#"{"typ": "JWT","#, 1);
+    let signed = |header: &str, claims: &Claims| sign(&anchor(), header, &claims.json());
+    let token = signed(r#"{"alg":"Ed25519","typ":"JWT"}"#, &claims().without("jti"));
+    let chain = verify_with(&untyped, &[&token]).unwrap();
+    assert_eq!(chain.root().id(), hash(&token), "its hash stands in");
+    for jti in ["7", "null", "\"\""] {
+        let token = signed(r#"{"alg":"Ed25519","typ":"JWT"}"#, &claims().with("jti", jti));
+        assert_eq!(verify_with(&untyped, &[&token]).unwrap_err().step.name(), "3j", "{jti}");
+    }
+    let typed = signed(r#"{"alg":"Ed25519","typ":"at+jwt"}"#, &claims().without("jti"));
+    assert_eq!(verify_with(&untyped, &[&typed]).unwrap_err().step.name(), "2c");
+}
+
+#[test]
+fn a_thumbprint_beside_a_key_is_that_key_s() {
+    let both = |jkt: String| {
+        let jwk = alice().public().to_jwk();
+        verify(&claims().with("cnf", format!(r#"{{"jwk":{jwk},"jkt":"{jkt}"}}"#)))
+    };
+    assert!(both(alice().public().thumbprint().to_string()).is_ok());
+    for other in [bob().public().thumbprint().to_string(), "short".to_owned()] {
+        assert_eq!(both(other.clone()).unwrap_err().step.name(), "3l", "{other}");
+    }
 }
 
 #[test]
@@ -321,6 +357,26 @@ fn the_header_selects_no_key_and_no_other_algorithm() {
         let forged = sign(&bob(), &header, &payload);
         assert!(verify_with(SETTINGS, &[&forged]).is_err(), "{header}");
     }
+}
+
+/// One RSA key is tried for a token, as with P-256.
+#[test]
+fn of_several_rsa_keys_each_needs_a_name() {
+    let set = |names: [&str; 2]| {
+        let keys = [0xfd, 0xff].into_iter().zip(names).map(|(last, name)| {
+            let modulus: Vec<u8> = std::iter::repeat_n(0xff, 255).chain([last]).collect();
+            let n = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(modulus);
+            format!(r#"{{"kty":"RSA","e":"AQAB","n":"{n}"{name}}}"#)
+        });
+        format!(r#"{{"keys":[{}]}}"#, keys.collect::<Vec<_>>().join(","))
+    };
+    let named = [r#","kid":"a""#, r#","kid":"b""#];
+    assert!(trust_with(SETTINGS, &["RS256"], Some(set(named))).is_ok());
+    let problems = trust_with(SETTINGS, &["RS256"], Some(set(["", ""]))).unwrap_err();
+    assert!(
+        problems[0].contains("more than 1 RSA keys for RS256 without `kid`"),
+        "{problems:?}"
+    );
 }
 
 #[test]
