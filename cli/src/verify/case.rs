@@ -4,11 +4,11 @@
 //! answer are refused: a misspelt policy that was meant to deny must not allow.
 
 use credence_delegation::json::{Json, JsonError, Object};
-use credence_delegation::{Algorithm, Algorithms, Arguments, JwkSet, PublicKey, TrustAnchors, UnixTime};
+use credence_delegation::{Algorithm, Algorithms, Arguments, HttpUri, JwkSet, PublicKey, TrustAnchors, UnixTime};
 
-use super::anchor;
+use super::anchor::{self, AccessTokenAnchor};
 use super::id::CaseId;
-use super::question::{Policy, Question};
+use super::question::{Policy, Question, RequiredProof};
 use crate::keys::{DID_KEY, IssuerKeys};
 
 /// A case with a name.
@@ -70,7 +70,7 @@ impl Case {
                     several => texts(several).ok_or_else(|| wrong("audience", "an array of strings"))?,
                 },
                 // Last, so that an invalid line is reported as such even if its policy is unknown.
-                policy: read_policy(policy)?,
+                policy: read_policy(policy, case)?,
             },
             skipped_anchors,
         })
@@ -105,6 +105,22 @@ fn anchors(json: &Json<'_>, algorithms: &Algorithms) -> Result<(TrustAnchors, Ve
             skipped.push(format!(
                 "{place} is not trusted: it has an unknown member \"{name}\"; it can have {known}"
             ));
+            continue;
+        }
+        if let Some(access_tokens) = given(anchor, "access_tokens") {
+            let entry = AccessTokenAnchor {
+                issuer,
+                jwk,
+                jwks,
+                access_tokens,
+            };
+            match entry.read(algorithms) {
+                Ok((usable, notes)) => {
+                    anchors.extend(usable);
+                    skipped.extend(notes.iter().map(|note| format!("{place}: {note}")));
+                }
+                Err(error) => skipped.push(format!("{place} is not trusted: {error}")),
+            }
             continue;
         }
         let usable =
@@ -142,7 +158,7 @@ fn issuer_keys(
     }
 }
 
-fn read_policy(policy: &Object<'_>) -> Result<Policy, CaseError> {
+fn read_policy(policy: &Object<'_>, case: &Object<'_>) -> Result<Policy, CaseError> {
     let flag = |name: &str| match given(policy, name) {
         None => Ok(false),
         Some(flag) => flag
@@ -150,14 +166,16 @@ fn read_policy(policy: &Object<'_>) -> Result<Policy, CaseError> {
             .ok_or_else(|| wrong(format!("policy.{name}"), "true or false")),
     };
     let read = Policy {
-        ignores_proof: match given(policy, "proof") {
-            None => false,
+        proof: match given(policy, "proof") {
+            None => RequiredProof::Pop,
             Some(proof) => match text(proof, "policy.proof")? {
-                "none" => true,
-                "pop" | "required" => false,
+                "none" => RequiredProof::None,
+                "pop" | "required" => RequiredProof::Pop,
+                "dpop" => dpop(case)?,
                 found => {
                     return Err(CaseError::Policy(format!(
-                        ".proof is \"{found}\", which is unknown; it may be \"none\", \"pop\" or \"required\""
+                        ".proof is \"{found}\", which is unknown; it may be \"none\", \"pop\" or \"required\", or \
+                         \"dpop\" for access tokens"
                     )));
                 }
             },
@@ -176,6 +194,15 @@ fn read_policy(policy: &Object<'_>) -> Result<Policy, CaseError> {
             POLICY_MEMBERS.join(", ")
         ))),
     }
+}
+
+/// The request that a DPoP proof must be for.
+fn dpop(case: &Object<'_>) -> Result<RequiredProof, CaseError> {
+    let member = |name| text(required(case, name)?, name);
+    Ok(RequiredProof::Dpop {
+        method: member("method")?.to_owned(),
+        uri: HttpUri::parse(member("uri")?).ok_or_else(|| wrong("uri", "an absolute http or https URI"))?,
+    })
 }
 
 /// The named algorithms that exist here. An unknown one verifies nothing anyway.
@@ -245,7 +272,7 @@ fn wrong(place: impl Into<String>, expected: &'static str) -> CaseError {
 /// those.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
 
-const ANCHOR_MEMBERS: [&str; 3] = ["iss", "jwk", "jwks"];
+const ANCHOR_MEMBERS: [&str; 4] = ["iss", "jwk", "jwks", "access_tokens"];
 const POLICY_MEMBERS: [&str; 5] = ["require_pop_aud", "require_chain_aud", "nonce", "algs", "proof"];
 
 /// 2^53: up to here every whole number is a double.

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use credence_delegation::{Algorithm, Algorithms, TrustAnchor, TrustAnchors, UnixTime};
 
 use self::answer::Answer;
-use self::question::{Policy, Question};
+use self::question::{Policy, Question, RequiredProof};
 use crate::chain_text::{self, ChainText};
 use crate::failure::{Failure, Outcome};
 use crate::invocation::InvocationOptions;
@@ -31,6 +31,9 @@ use crate::{clock, files, terminal};
 /// require_pop_aud, require_chain_aud, nonce, algs (default ["Ed25519"]) and proof ("none": ignore proofs; "pop" or
 /// "required": the default). A policy with any other member is denied. Other members of a case are ignored. An anchor
 /// that cannot be used is not trusted.
+///
+/// An anchor with "access_tokens", as in the filter's configuration, signs access tokens; "algs" may then have RS256 and
+/// PS256. With proof "dpop", "proof" is a DPoP proof (RFC 9449) for the request {"method","uri"}.
 ///
 /// A line that is not a case is denied without a step and named on standard error; the exit code is then 2. Otherwise
 /// it is 0, for any decisions.
@@ -135,7 +138,11 @@ impl Verify {
             now: self.now.map_or_else(clock::now, UnixTime),
             audience: self.audience.clone(),
             policy: Policy {
-                ignores_proof: self.no_proof,
+                proof: if self.no_proof {
+                    RequiredProof::None
+                } else {
+                    RequiredProof::Pop
+                },
                 require_proof_audience: !self.optional_proof_audience,
                 require_chain_audience: self.require_chain_audience,
                 nonce: self.nonce.clone(),

@@ -1,8 +1,8 @@
 //! One case for a verifier, and its decision: the draft's section 8 from the first step to the last.
 
 use credence_delegation::{
-    Algorithms, Arguments, AudiencePolicy, Cause, Chain, Denial, InadmissibleNumber, Limits, NoncePolicy, Proof,
-    ProofContext, Step, TrustAnchors, UnixTime, VerificationContext,
+    Algorithms, Arguments, AudiencePolicy, Cause, Chain, Denial, DpopContext, DpopProof, HttpUri, InadmissibleNumber,
+    Limits, NoncePolicy, Proof, ProofContext, Step, TrustAnchors, UnixTime, VerificationContext, VerifiedChain,
 };
 
 /// A use of a chain, with its proof, service and time.
@@ -25,14 +25,25 @@ pub(super) struct Question {
 /// What the draft leaves to the enforcement point.
 #[derive(Debug)]
 pub(super) struct Policy {
-    /// Whether proofs are ignored, because the hop is authenticated otherwise.
-    pub(super) ignores_proof: bool,
+    /// The proof that comes with the chain.
+    pub(super) proof: RequiredProof,
     /// Whether the proof must carry `aat_aud`.
     pub(super) require_proof_audience: bool,
     /// Whether some token must carry `aud`.
     pub(super) require_chain_audience: bool,
     /// The nonce that the proof must carry.
     pub(super) nonce: Option<String>,
+}
+
+/// The proof that the enforcement point requires.
+#[derive(Debug)]
+pub(super) enum RequiredProof {
+    /// None: proofs are ignored, because the hop is authenticated otherwise.
+    None,
+    /// A proof of the draft.
+    Pop,
+    /// A DPoP proof (RFC 9449) for this request.
+    Dpop { method: String, uri: HttpUri },
 }
 
 impl Question {
@@ -57,16 +68,19 @@ impl Question {
             require_chain_audience: self.policy.require_chain_audience,
         })?;
 
-        if self.policy.ignores_proof {
-            return Ok(());
+        match &self.policy.proof {
+            // RFC 9449, section 7.2; RFC 8705, section 3.
+            RequiredProof::None if chain.is_bound_access_token() => Err(Step::S7a.deny(Cause::ProofMissing)),
+            RequiredProof::None => Ok(()),
+            RequiredProof::Pop => self.check_pop(&chain, arguments, limits),
+            RequiredProof::Dpop { method, uri } => self.check_dpop(&chain, method, uri, limits),
         }
-        let proof = self
-            .proof
-            .as_deref()
-            .ok_or_else(|| Step::S7a.deny(Cause::ProofMissing))?;
+    }
+
+    fn check_pop(&self, chain: &VerifiedChain, arguments: &Arguments, limits: &Limits) -> Result<(), Denial> {
         let nonces: Vec<&str> = self.policy.nonce.iter().map(String::as_str).collect();
-        let verified = Proof::parse(proof, limits)?.verify(
-            &chain,
+        let verified = Proof::parse(self.presented_proof()?, limits)?.verify(
+            chain,
             &ProofContext {
                 holder_algorithms: &self.holder_algorithms,
                 audience: &self.audience,
@@ -81,6 +95,29 @@ impl Question {
                 hot_keys: None,
             },
         )?;
-        verified.covers(&chain, &self.tool, arguments)
+        verified.covers(chain, &self.tool, arguments)
+    }
+
+    fn check_dpop(&self, chain: &VerifiedChain, method: &str, uri: &HttpUri, limits: &Limits) -> Result<(), Denial> {
+        let proof = DpopProof::parse(self.presented_proof()?, &self.holder_algorithms, limits, None)?;
+        let holder = chain.leaf().holder().thumbprint();
+        let verified = proof.verify(&DpopContext {
+            method,
+            uris: std::slice::from_ref(uri),
+            access_token: &self.chain.join("~"),
+            holder: holder.ok_or_else(|| Step::S7c.deny(Cause::HolderUnknown))?,
+            limits,
+            now: self.now,
+            hot_keys: None,
+        })?;
+        match &self.policy.nonce {
+            Some(nonce) if verified.nonce() != Some(nonce) => Err(Step::S7h.deny(Cause::Nonce)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn presented_proof(&self) -> Result<&str, Denial> {
+        let proof = self.proof.as_deref();
+        proof.ok_or_else(|| Step::S7a.deny(Cause::ProofMissing))
     }
 }

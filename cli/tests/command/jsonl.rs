@@ -1,5 +1,10 @@
 //! `credence verify --jsonl`: an interface for scripts.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use credence_delegation::SigningKey;
+use sha2::{Digest as _, Sha256};
+
 use crate::common::{Ran, Workbench};
 
 const ISSUER: &str = "https://id.example.com";
@@ -580,4 +585,222 @@ fn an_endless_line_is_denied_and_skipped() {
     assert_eq!(ran.code, 2);
     assert!(ran.stderr.contains("line 1: not a case: longer than"), "{}", ran.stderr);
     assert!(ran.stderr.contains("2 lines are not cases"), "{}", ran.stderr);
+}
+
+/// An access token of the issuer's key, and a DPoP proof for it by the agent's.
+struct AccessToken {
+    case: Case,
+    issuer: SigningKey,
+    agent: SigningKey,
+}
+
+const SETTINGS: &str = r#"{"scopes":{"payments":{"pay":{"id":{"constraint_type":"range","max":5}}}}}"#;
+const URI: &str = "https://tools.example.com/pay";
+
+impl AccessToken {
+    fn new() -> Self {
+        let case = Case::allowed();
+        let key = |name: &str| SigningKey::from_jwk_text(&std::fs::read(case.bench.path(name)).unwrap()).unwrap();
+        let (issuer, agent) = (key("issuer.jwk"), key("agent.jwk"));
+        Self { case, issuer, agent }
+    }
+
+    fn token(&self, cnf: &str) -> String {
+        let claims = format!(
+            r#"{{"iss":"{ISSUER}","sub":"ada","client_id":"c","jti":"t","aud":"{SERVICE}","iat":{NOW},"exp":1700000060,
+                "scope":"payments"{cnf}}}"#
+        );
+        signed(&self.issuer, r#"{"alg":"Ed25519","typ":"at+jwt"}"#, &claims)
+    }
+
+    fn bound_token(&self) -> String {
+        self.token(&format!(r#","cnf":{{"jkt":"{}"}}"#, self.agent.public().thumbprint()))
+    }
+
+    fn proof(&self, token: &str) -> String {
+        let jwk = self.agent.public().to_jwk();
+        let hash = URL_SAFE_NO_PAD.encode(Sha256::digest(token));
+        let claims = format!(r#"{{"jti":"p","htm":"POST","htu":"{URI}","iat":{NOW},"ath":"{hash}","nonce":"n"}}"#);
+        let header = format!(r#"{{"alg":"Ed25519","typ":"dpop+jwt","jwk":{jwk}}}"#);
+        signed(&self.agent, &header, &claims)
+    }
+
+    fn line(&self, token: &str, anchor: &str, policy: &str, more: &str) -> String {
+        let chain = format!("[\"{token}\"]");
+        let anchors = format!(
+            r#"[{{"iss":"{ISSUER}","jwk":{},"access_tokens":{anchor}}}]"#,
+            self.issuer.public().to_jwk()
+        );
+        let line = self.case.line(|name| match name {
+            "chain" => Some(&chain),
+            "anchors" => Some(&anchors),
+            "policy" => Some(policy),
+            _ => None,
+        });
+        line.replacen(r#""proof":null"#, &format!(r#""noted":1{more}"#), 1)
+    }
+}
+
+fn signed(key: &SigningKey, header: &str, claims: &str) -> String {
+    let input = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
+    let signature = URL_SAFE_NO_PAD.encode(key.sign(input.as_bytes()));
+    format!("{input}.{signature}")
+}
+
+#[test]
+fn an_anchor_may_sign_access_tokens() {
+    let bench = AccessToken::new();
+    let (bearer, bound) = (bench.token(""), bench.bound_token());
+    let none = r#"{"proof":"none"}"#;
+    for (line, expected) in [
+        (bench.line(&bearer, SETTINGS, none, ""), r#""decision":"allow""#),
+        (
+            bench
+                .line(&bearer, SETTINGS, none, "")
+                .replace(r#"{"id":1}"#, r#"{"id":6}"#),
+            r#""step":"6b""#,
+        ),
+        (bench.line(&bound, SETTINGS, none, ""), r#""step":"7a""#),
+        (
+            bench.line(
+                &bearer,
+                SETTINGS,
+                r#"{"proof":"none","algs":["RS256","ES256K","Ed25519"]}"#,
+                "",
+            ),
+            r#""decision":"allow""#,
+        ),
+        (
+            bench.line(
+                &bearer,
+                SETTINGS,
+                r#"{"proof":"none","algs":["Ed25519","Ed25519"]}"#,
+                "",
+            ),
+            r#""decision":"allow""#,
+        ),
+        // A delegation of this issuer does not count.
+        (
+            bench.line(
+                bench.case.members[2].1.trim_matches(['[', ']', '"']),
+                SETTINGS,
+                none,
+                "",
+            ),
+            r#""step":"3a""#,
+        ),
+    ] {
+        let ran = bench.case.asked(&line);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+        assert!(ran.stdout.contains(expected), "{expected}: {ran:?}");
+    }
+}
+
+#[test]
+fn an_anchor_with_errors_in_its_access_tokens_is_not_trusted() {
+    let bench = AccessToken::new();
+    let token = bench.token("");
+    for (settings, algs, said) in [
+        (r#"{"scope":{}}"#, "Ed25519", "access_tokens.scope: unknown field"),
+        ("7", "Ed25519", "access_tokens: a mapping is needed"),
+        (
+            r#"{"delegation_depth":1e400}"#,
+            "Ed25519",
+            "access_tokens: the number 1e400",
+        ),
+        (SETTINGS, "RS256", "jwk: no listed algorithm fits"),
+    ] {
+        let policy = format!(r#"{{"proof":"none","algs":["{algs}"]}}"#);
+        let ran = bench.case.asked(&bench.line(&token, settings, &policy, ""));
+        assert!(ran.code == 0 && ran.stdout.contains(r#""step":"3a""#), "{ran:?}");
+        let said = format!("line 1: anchors[0] is not trusted: {said}");
+        assert!(ran.stderr.starts_with(&said), "{said}: {ran:?}");
+    }
+}
+
+#[test]
+fn an_rsa_key_counts_only_for_access_tokens() {
+    let bench = AccessToken::new();
+    let token = bench.token("");
+    let own = bench.issuer.public().to_jwk();
+    let n = URL_SAFE_NO_PAD.encode([0xff; 256]);
+    let rsa = format!(r#"{{"kty":"RSA","e":"AQAB","n":"{n}"}}"#);
+    let anchors = format!(r#"[{{"iss":"{ISSUER}","jwks":{{"keys":[{rsa},{own}]}},"access_tokens":{SETTINGS}}}]"#);
+    let chain = format!("[\"{token}\"]");
+    let line = bench.case.line(|name| match name {
+        "anchors" => Some(&anchors),
+        "chain" => Some(&chain),
+        "policy" => Some(r#"{"proof":"none","algs":["RS256","Ed25519"]}"#),
+        _ => None,
+    });
+    let ran = bench.case.asked(&line);
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), (ALLOWED, ""));
+    let ran = bench
+        .case
+        .asked(&line.replace(&format!(r#","access_tokens":{SETTINGS}"#), ""));
+    assert!(
+        ran.stdout.contains("deny") && ran.stderr.contains("keys[0] is not used"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn a_dpop_proof_is_for_the_request_and_its_token() {
+    let bench = AccessToken::new();
+    let (token, bearer) = (bench.bound_token(), bench.token(""));
+    let dpop = r#"{"proof":"dpop"}"#;
+    let request = |method: &str, uri: &str, token: &str| {
+        format!(r#","method":"{method}","uri":"{uri}","proof":"{}""#, bench.proof(token))
+    };
+    for (token, policy, more, expected) in [
+        (&token, dpop, request("POST", URI, &token), r#""decision":"allow""#),
+        (
+            &token,
+            dpop,
+            request("POST", "https://TOOLS.example.com:443/pay?x", &token),
+            r#""decision":"allow""#,
+        ),
+        (&token, dpop, request("GET", URI, &token), r#""step":"7e""#),
+        (
+            &token,
+            dpop,
+            request("POST", "https://tools.example.com/", &token),
+            r#""step":"7e""#,
+        ),
+        (&token, dpop, request("POST", URI, &bearer), r#""step":"7c""#),
+        (&bearer, dpop, request("POST", URI, &bearer), r#""step":"7c""#),
+        (
+            &token,
+            dpop,
+            format!(r#","method":"POST","uri":"{URI}""#),
+            r#""step":"7a""#,
+        ),
+        (
+            &token,
+            r#"{"proof":"dpop","nonce":"n"}"#,
+            request("POST", URI, &token),
+            r#""decision":"allow""#,
+        ),
+        (
+            &token,
+            r#"{"proof":"dpop","nonce":"m"}"#,
+            request("POST", URI, &token),
+            r#""step":"7h""#,
+        ),
+    ] {
+        let ran = bench.case.asked(&bench.line(token, SETTINGS, policy, &more));
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+        assert!(ran.stdout.contains(expected), "{more}: {ran:?}");
+    }
+    for (more, said) in [
+        (format!(r#","uri":"{URI}""#), "method must be there"),
+        (r#","method":"POST""#.to_owned(), "uri must be there"),
+        (
+            r#","method":"POST","uri":"/pay""#.to_owned(),
+            "uri must be an absolute http or https URI",
+        ),
+    ] {
+        let ran = bench.case.asked(&bench.line(&token, SETTINGS, dpop, &more));
+        assert!(ran.code == 2 && ran.stdout.contains(said), "{said}: {ran:?}");
+    }
 }
