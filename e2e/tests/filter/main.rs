@@ -4,6 +4,7 @@ mod bodies;
 mod configuration;
 mod decisions;
 mod documented_metrics;
+mod dpop;
 mod envoy_routes;
 mod headers;
 mod identity;

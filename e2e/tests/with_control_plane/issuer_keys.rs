@@ -20,6 +20,8 @@ use tempfile::TempDir;
 struct Provider {
     address: SocketAddr,
     behaviour: Arc<Mutex<Behaviour>>,
+    /// When it last answered with its keys.
+    answered: Arc<Mutex<Instant>>,
 }
 
 #[derive(Clone)]
@@ -39,6 +41,7 @@ impl Provider {
         let provider = Self {
             address: listener.local_addr().unwrap(),
             behaviour: Arc::new(Mutex::new(Behaviour::Serves(Vec::new()))),
+            answered: Arc::new(Mutex::new(Instant::now())),
         };
         let serving = provider.clone();
         thread::spawn(move || {
@@ -100,7 +103,9 @@ impl Provider {
                 }
             }
         };
-        connection.write_all(answer.as_bytes()).ok()
+        connection.write_all(answer.as_bytes()).ok()?;
+        *self.answered.lock().unwrap() = Instant::now();
+        Some(())
     }
 }
 
@@ -310,4 +315,26 @@ fn trust_ends_when_the_provider_is_down_for_too_long_and_returns_with_it() {
     scene.assert_everywhere(&Request::get("/v1/catalog/book").delegation(&delegation), 200);
     scene.provider.serve(&[("own", &own)]);
     scene.await_everywhere(&request, 200, "");
+}
+
+/// From the provider's answer to the first request that each worker allows.
+#[test]
+#[ignore = "long: make soak runs it"]
+fn added_keys_reach_every_worker_within_a_tenth_of_a_second() {
+    let scene = scene(600).unwrap();
+    let mut workers = scene.workers();
+    let mut times = Vec::new();
+    for number in 0..100 {
+        let (id, key) = (format!("key-{number}"), key(number));
+        let request = scene.request(&key, &id);
+        scene.provider.serve(&[(&id, &key)]);
+        for client in &mut workers {
+            while client.send(&request).unwrap().status != 200 {}
+        }
+        times.push(scene.provider.answered.lock().unwrap().elapsed());
+    }
+    times.sort();
+    let (half, most) = (times[49], times[98]);
+    println!("added keys in force: p50 {half:?}, p99 {most:?}");
+    assert!(most <= Duration::from_millis(100), "{times:?}");
 }
