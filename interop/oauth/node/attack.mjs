@@ -1,20 +1,25 @@
 // Requests that no honest client makes, and requests that must not share a connection.
 
 import { createPublicKey } from 'node:crypto';
-import { request } from 'node:http';
+import { request as plainRequest } from 'node:http';
+import { request as tlsRequest } from 'node:https';
 import { SignJWT, base64url, decodeJwt, decodeProtectedHeader, exportJWK, generateKeyPair } from 'jose';
 import { until } from './processes.mjs';
 
-/** Sends a request on a connection of its own. */
-export async function send(url, headers = {}, method = 'GET') {
+/** Sends a request on a connection of its own; to an https URL, with this certificate if there is one. */
+export async function send(url, headers = {}, method = 'GET', certificate = undefined) {
+  // The server is not the one under attack: its certificate does not matter.
+  const tls = { ...certificate?.pem, rejectUnauthorized: false };
+  const request = url.startsWith('https:') ? tlsRequest : plainRequest;
   const response = await new Promise((done, failed) =>
-    request(url, { method, headers, agent: false }, done).on('error', failed).end());
+    request(url, { method, headers, agent: false, ...tls }, done).on('error', failed).end());
   const chunks = [];
   for await (const chunk of response) chunks.push(chunk);
   const text = Buffer.concat(chunks).toString();
   const challenge = response.headers['www-authenticate'] ?? '';
-  const parameters = Object.fromEntries([...challenge.matchAll(/(\w+)="([^"]*)"/g)].map(([, name, value]) => [name, value]));
-  return { status: response.statusCode, ...summary(text.startsWith('{') ? JSON.parse(text) : {}, [{ parameters }]) };
+  const pairs = [...challenge.matchAll(/(\w+)="([^"]*)"/g)].map(([, name, value]) => [name, value]);
+  const body = text.startsWith('{') ? JSON.parse(text) : {};
+  return { status: response.statusCode, ...summary(body, [{ parameters: Object.fromEntries(pairs) }]) };
 }
 
 /** Of a denial: the filter's own reason, and the first challenge. */

@@ -1,6 +1,7 @@
 // An issuer: oidc-provider, with a user who logs in and consents to everything.
 
 import { createServer } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import { once } from 'node:events';
 import { exportJWK, generateKeyPair } from 'jose';
 import { Provider } from 'oidc-provider';
@@ -20,32 +21,46 @@ export const ALGORITHMS = ['RS256', 'ES256', 'EdDSA'];
 /** Lifetime of the tokens of the client `short`, in seconds. */
 export const SHORT_LIFETIME = 2;
 
-/** Starts the issuer at this port (0: a free one) with these keys. A restart at the same port rotates keys. */
-export async function startIssuer({ port, keys, secret, redirect }) {
-  const server = createServer();
-  server.listen(port, '127.0.0.1');
-  await once(server, 'listening');
+/**
+ * Starts the issuer at this port (0: a free one) with these keys. A restart at the same port rotates keys. Another port
+ * has TLS with this certificate, for clients that have one (RFC 8705, section 5).
+ */
+export async function startIssuer({ port, keys, secret, redirect, certificate }) {
+  const server = await listening(createServer(), port);
+  const tlsServer = await listening(
+    createTlsServer({ ...certificate.pem, requestCert: true, rejectUnauthorized: false }), 0);
   const issuer = `http://127.0.0.1:${server.address().port}`;
-  const provider = new Provider(issuer, configuration(keys, secret, redirect));
+  const tokenEndpoint = `https://127.0.0.1:${tlsServer.address().port}/token`;
+  const provider = new Provider(issuer, configuration(keys, secret, redirect, tokenEndpoint));
   const handle = provider.callback();
-  server.on('request', (request, response) => {
+  const servers = [server, tlsServer];
+  const serve = (request, response) => {
     // A client that reused a connection across a restart would fail.
     response.setHeader('connection', 'close');
     const isInteraction = request.url.startsWith(INTERACTION);
     const answer = isInteraction ? interact(provider, request, response) : handle(request, response);
     answer.catch((error) => response.writeHead(500).end(String(error)));
-  });
+  };
+  for (const one of servers) one.on('request', serve);
   return {
     issuer,
     port: server.address().port,
-    stop: () => {
-      server.closeAllConnections();
-      return new Promise((done) => server.close(done));
-    },
+    stop: () => Promise.all(servers.map(closed)),
   };
 }
 
-function configuration(keys, secret, redirect) {
+async function listening(server, port) {
+  server.listen(port, '127.0.0.1');
+  await once(server, 'listening');
+  return server;
+}
+
+function closed(server) {
+  server.closeAllConnections();
+  return new Promise((done) => server.close(done));
+}
+
+function configuration(keys, secret, redirect, tokenEndpoint) {
   const service = (client_id) => ({
     client_id,
     client_secret: secret,
@@ -58,6 +73,7 @@ function configuration(keys, secret, redirect) {
     clients: [
       ...ALGORITHMS.map((alg) => service(`service-${alg}`)),
       service('short'),
+      { ...service('service-mtls'), tls_client_certificate_bound_access_tokens: true },
       {
         client_id: 'web',
         client_secret: secret,
@@ -79,12 +95,18 @@ function configuration(keys, secret, redirect) {
     pkce: { required: () => true },
     cookies: { keys: [secret] },
     ttl: TTL,
+    discovery: { mtls_endpoint_aliases: { token_endpoint: tokenEndpoint } },
     findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
     interactions: { url: (_, interaction) => `${INTERACTION}${interaction.uid}` },
     features: {
       devInteractions: { enabled: false },
       clientCredentials: { enabled: true },
       dPoP: { enabled: true },
+      mTLS: {
+        enabled: true,
+        certificateBoundAccessTokens: true,
+        getCertificate: (ctx) => ctx.socket.getPeerX509Certificate?.(),
+      },
       resourceIndicators: {
         enabled: true,
         getResourceServerInfo: (_, audience, client) => ({

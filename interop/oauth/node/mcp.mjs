@@ -1,7 +1,8 @@
 // The MCP SDK's client, with its own OAuth and DPoP.
 
 import {
-  Client, ClientCredentialsProvider, DpopSession, StreamableHTTPClientTransport, UnauthorizedError,
+  Client, ClientCredentialsProvider, DpopSession, InsufficientScopeError, StreamableHTTPClientTransport,
+  UnauthorizedError,
 } from '@modelcontextprotocol/client';
 import { authorize } from './user.mjs';
 
@@ -68,6 +69,25 @@ class UserProvider {
   async redirectToAuthorization(url) {
     this.scopes.push(url.searchParams.get('scope'));
     this.callback = await authorize(url, this.redirectUrl, this.secret);
+  }
+}
+
+/** A service that does not ask for a larger scope. Returns what the SDK says that it would need. */
+export async function refusedTool({ url, issuer, secret, id, alg }) {
+  const provider = new ServiceProvider({ clientId: id, clientSecret: secret, expectedIssuer: issuer }, alg);
+  const seen = observe(provider);
+  const client = new Client({ name: 'agent', version: '1.0.0' });
+  await client.connect(new StreamableHTTPClientTransport(new URL(url), {
+    authProvider: provider, fetch: seen.fetch, onInsufficientScope: 'throw',
+  }));
+  try {
+    await client.callTool({ name: 'whoami', arguments: {} });
+    return { status: 200 };
+  } catch (error) {
+    if (!(error instanceof InsufficientScopeError)) throw error;
+    return { status: parseInt(seen.answers.at(-1), 10), scope: error.requiredScope };
+  } finally {
+    await client.close();
   }
 }
 

@@ -50,12 +50,11 @@ export async function until(what, check, child) {
   throw new Error(`timed out: ${what}`, { cause: problem });
 }
 
-/** A free port on the loopback address, for a program that must know its own address before it starts. */
-export async function freePort() {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address();
-  server.close();
-  await once(server, 'close');
-  return port;
+/** Free ports on the loopback address, for programs that must know their own addresses before they start. */
+export async function freePorts(count) {
+  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
+  await Promise.all(servers.map((server) => once(server, 'listening')));
+  const ports = servers.map((server) => server.address().port);
+  await Promise.all(servers.map((server) => once(server.close(), 'close')));
+  return ports;
 }

@@ -2,15 +2,19 @@
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { freePort, start, until } from './processes.mjs';
+import { start, until } from './processes.mjs';
 
-/** Starts them. `issuers` are those to trust, with settings of their trust anchors. Envoy listens on `port`. */
-export async function startStack({ programs, folder, issuers, servicePort, port }) {
-  const [http, grpc] = [await freePort(), await freePort()];
+/**
+ * Starts them. `issuers` are those to trust, with settings of their trust anchors. Envoy listens on
+ * `port`, and with TLS on `tlsPort`; the control plane on `http` and `grpc`.
+ */
+export async function startStack({ programs, folder, issuers, servicePort, ports, certificate }) {
+  const { port, tlsPort, http, grpc } = ports;
   const origin = `http://127.0.0.1:${port}`;
+  const tlsOrigin = `https://127.0.0.1:${tlsPort}`;
   const controlPlane = await startControlPlane({ programs, folder, issuers, http, grpc });
   const template = readFileSync(join(programs.root, 'envoy-config/envoy.yaml'), 'utf8');
-  const plugin = configuration({ origin, issuers, logId: controlPlane.logId });
+  const plugin = configuration({ origin, tlsOrigin, issuers, logId: controlPlane.logId });
   const changes = [
     [/port_value: 8080/, `port_value: ${port}`],
     [/port_value: 9901/, 'port_value: 0'],
@@ -21,9 +25,11 @@ export async function startStack({ programs, folder, issuers, servicePort, port 
     [/strip_any_host_port: true/, 'strip_any_host_port: false'],
     [/(type.googleapis.com\/google.protobuf.Struct\n +value:)\n[^]*?(?=\n +- name: envoy.filters.http.router)/,
       `$1 ${JSON.stringify(plugin)}`],
+    [/- filters:\n/, '- filters: &filters\n'],
+    [/\n  clusters:\n/, `\n    - ${tlsListener(tlsPort, certificate)}\n  clusters:\n`],
   ];
   const text = changes.reduce((text, [old, by]) => {
-    if (!old.test(text)) throw new Error(`envoy-config/envoy.yaml does not have ${old}: change it and this file together`);
+    if (!old.test(text)) throw new Error(`envoy-config/envoy.yaml does not have ${old}: change both files together`);
     return text.replace(old, by);
   }, template);
   const file = join(folder, 'envoy.yaml');
@@ -37,6 +43,21 @@ export async function startStack({ programs, folder, issuers, servicePort, port 
   return { origin, envoy, controlPlane };
 }
 
+/** A listener with the same filters that asks for a client certificate, and accepts any. */
+function tlsListener(port, { cert, key }) {
+  const context = {
+    '@type': 'type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext',
+    common_tls_context: {
+      tls_certificates: [{ certificate_chain: { filename: cert }, private_key: { filename: key } }],
+      validation_context: { trusted_ca: { filename: cert }, trust_chain_verification: 'ACCEPT_UNTRUSTED' },
+    },
+  };
+  const socket = JSON.stringify({ name: 'envoy.transport_sockets.tls', typed_config: context });
+  const address = JSON.stringify({ socket_address: { address: '127.0.0.1', port_value: port } });
+  // An alias of YAML, which JSON does not have.
+  return `{name: tls, address: ${address}, filter_chains: [{filters: *filters, transport_socket: ${socket}}]}`;
+}
+
 async function startControlPlane({ programs, folder, issuers, http, grpc }) {
   const settings = join(folder, 'credence.yaml');
   const keys = issuers.map(({ issuer }) => ({
@@ -46,29 +67,33 @@ async function startControlPlane({ programs, folder, issuers, http, grpc }) {
   writeFileSync(settings, JSON.stringify({ issuer_keys: keys }));
   const child = start(programs.credence, [
     'serve', '--init', '--fresh', '--config', settings, '--data', join(folder, 'data'),
-    '--operator-token-file', join(folder, 'operator-token'), '--http', `127.0.0.1:${http}`, '--grpc', `127.0.0.1:${grpc}`,
+    '--operator-token-file', join(folder, 'operator-token'),
+    '--http', `127.0.0.1:${http}`, '--grpc', `127.0.0.1:${grpc}`,
   ], join(folder, 'control-plane.log'));
   await until('the control plane', async () => (await fetch(`http://127.0.0.1:${http}/readyz`)).ok, child);
   child.logId = child.output().match(/^log_id: (\S+)$/m)[1];
   return child;
 }
 
-function configuration({ origin, issuers, logId }) {
+function configuration({ origin, tlsOrigin, issuers, logId }) {
   const dpop = { proof: 'dpop', origins: [origin] };
   const mcp = { audience: [`${origin}/mcp`], authorization: dpop };
-  const order = { id: { path: 'id' } };
+  const mtls = { audience: [tlsOrigin], authorization: { proof: 'mtls' } };
+  const order = { args: { id: { path: 'id' } }, authorization: dpop };
   return {
     audience: [origin],
     holder_algorithms: ['Ed25519', 'EdDSA', 'ES256'],
     trust_anchors: issuers.map(({ issuer, algorithms, accessTokens }) => ({
-      issuer, algorithms, keys: 'control_plane', asserts_subjects: true, access_tokens: { scopes: SCOPES, ...accessTokens },
+      issuer, algorithms, keys: 'control_plane', asserts_subjects: true,
+      access_tokens: { scopes: SCOPES, ...accessTokens },
     })),
     control_plane: { cluster: 'credence', log_id: logId },
     rules: [
-      { name: 'read', match: { methods: ['GET'], path: '/orders/{id}' }, tool: 'orders.read', args: order, authorization: dpop },
-      { name: 'write', match: { methods: ['PUT'], path: '/orders/{id}' }, tool: 'orders.write', args: order, authorization: dpop },
+      { name: 'read', match: { methods: ['GET'], path: '/orders/{id}' }, tool: 'orders.read', ...order },
+      { name: 'write', match: { methods: ['PUT'], path: '/orders/{id}' }, tool: 'orders.write', ...order },
       { name: 'once', match: { path: '/once' }, tool: 'orders.read', authorization: dpop, nonce: true },
       { name: 'bearer', match: { path: '/bearer' }, tool: 'orders.read', authorization: { proof: 'none' } },
+      { name: 'mtls', match: { path: '/mtls' }, tool: 'orders.read', ...mtls },
       // The method and the tool of a JSON-RPC request are arguments, so that scopes can limit them.
       { name: 'mcp', match: { methods: ['POST'], path: '/mcp' }, tool: 'mcp', nonce: true, ...mcp,
         args: { method: { body: '/method' }, name: { body: '/params/name', optional: true } },

@@ -3,88 +3,54 @@
 // Environment: CREDENCE_BIN, CREDENCE_WASM, CREDENCE_ENVOY; CREDENCE_ROOT, the repository; CREDENCE_OAUTH_PYTHON, an
 // environment with Authlib; CREDENCE_OAUTH_SPRING, the folder of Spring Authorization Server, if it is there.
 
-import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { ALGORITHMS, signingKeys, startIssuer } from './issuer.mjs';
-import { callAsService, callAsUser } from './mcp.mjs';
 import * as attack from './attack.mjs';
-import { freePort, start, stop, until } from './processes.mjs';
+import { selfSigned } from './certificates.mjs';
+import { ALGORITHMS, signingKeys, startIssuer } from './issuer.mjs';
+import { callAsService, callAsUser, refusedTool } from './mcp.mjs';
+import { authlibClient, startAuthlib, startSpring } from './peers.mjs';
+import { freePorts, stop, until } from './processes.mjs';
+import { ATTACKER, allowed, answer, denied, failed, hasFailed, printCounts } from './report.mjs';
 import { startService } from './service.mjs';
 import { startStack } from './stack.mjs';
 import * as web from './web.mjs';
 
-const counts = { issuers: 0, clients: 0, positives: 0, negatives: 0, failed: 0 };
-const issuersSeen = new Set();
-const clientsSeen = new Set();
 const secret = randomBytes(24).toString('hex');
 const folder = mkdtempSync(join(tmpdir(), 'credence-oauth-'));
-
-/** One request that must be allowed. */
-async function allowed(client, issuer, what, request) {
-  await check('positives', client, issuer, what, request, { status: 200 });
-}
-
-/** One request that must be denied with this status, reason and OAuth error. */
-async function denied(client, issuer, what, expected, request) {
-  await check('negatives', client, issuer, what, request, expected);
-}
-
-async function check(kind, client, issuer, what, request, expected) {
-  counts[kind] += 1;
-  let problem;
-  try {
-    const found = await request();
-    const wrong = Object.keys(expected).filter((name) => found[name] !== expected[name]);
-    if (wrong.length) problem = `expected ${JSON.stringify(expected)}, found ${JSON.stringify(found)}`;
-    else {
-      issuersSeen.add(issuer);
-      clientsSeen.add(client);
-    }
-  } catch (error) {
-    problem = error.stack + (error.cause ? `\n${JSON.stringify(error.cause)}` : '');
-  }
-  if (problem) counts.failed += 1;
-  console.log(`${problem ? 'FAILED ' : 'ok     '} ${kind === 'positives' ? 'allowed' : 'denied '}  ${client} + ${issuer}: ${what}`);
-  if (problem) console.log(problem);
-}
-
-/** What a response says, from oauth4webapi's own reading of it where that refuses. */
-async function answer(request) {
-  try {
-    const response = await request();
-    return { status: response.status, body: await response.json() };
-  } catch (error) {
-    const challenges = web.challengesOf(error);
-    if (!challenges) throw error;
-    const body = await error.response.json();
-    return { status: error.status, ...attack.summary(body, challenges) };
-  }
-}
 
 const OIDC = 'oidc-provider';
 const SPRING = 'Spring Authorization Server';
 const WEB = 'oauth4webapi';
 const AUTHLIB = 'Authlib';
 const MCP = '@modelcontextprotocol/client';
-/** Requests made by hand of what a client sent: no client of itself does what an attacker does. */
-const ATTACKER = 'attacker';
+
+const bearer = (token) => ({ authorization: `Bearer ${token}` });
+const INVALID_TOKEN = { status: 401, error: 'invalid_token' };
+const NO_SCOPE = { status: 403, error: 'insufficient_scope' };
 
 async function main() {
-  const redirect = `http://127.0.0.1:${await freePort()}/callback`;
-  const port = await freePort();
-  const origin = `http://127.0.0.1:${port}`;
+  const [port, tlsPort, http, grpc, callbackPort, ...issuerPorts] = await freePorts(8);
   // The metadata of a resource lists its issuers in the order of their names. The MCP SDK takes the first one.
-  const [oidcPort, springPort] = [await freePort(), await freePort()].sort();
+  const [oidcPort, springPort, authlibPort] = issuerPorts.sort();
+  const redirect = `http://127.0.0.1:${callbackPort}/callback`;
+  const origin = `http://127.0.0.1:${port}`;
   const oldKeys = await signingKeys('old');
-  const options = { secret, redirect };
+  const names = ['server', 'agent', 'other'];
+  const [certificate, agent, other] = await Promise.all(names.map((name) => selfSigned(folder, name)));
+  const options = { secret, redirect, certificate };
   const oidc = await startIssuer({ port: oidcPort, keys: oldKeys, ...options });
   const unknown = await startIssuer({ port: 0, keys: await signingKeys('other'), ...options });
-  const spring = await startSpring({ port: springPort, redirect, resource: origin });
+  const at = { redirect, resource: origin, secret, folder };
+  const spring = startSpring({ port: springPort, ...at });
+  const authlibIssuer = startAuthlib({ port: authlibPort, ...at });
   const service = await startService();
-  const trusted = [{ issuer: oidc.issuer, algorithms: ALGORITHMS }];
+  const trusted = [
+    { issuer: oidc.issuer, algorithms: ALGORITHMS },
+    { issuer: authlibIssuer.issuer, algorithms: ['ES256'] },
+  ];
   // It writes no media type into the header of its access tokens.
   if (spring) trusted.push({ issuer: spring.issuer, algorithms: ['RS256'], accessTokens: { typ: 'JWT' } });
   const programs = {
@@ -93,9 +59,11 @@ async function main() {
     wasm: process.env.CREDENCE_WASM,
     envoy: process.env.CREDENCE_ENVOY,
   };
-  const stack = await startStack({ programs, folder, issuers: trusted, servicePort: service.port, port });
+  const ports = { port, tlsPort, http, grpc };
+  const stack = await startStack({ programs, folder, issuers: trusted, servicePort: service.port, ports, certificate });
   if (spring) await spring.ready();
-  const here = { origin, redirect, oidc, unknown, spring };
+  await authlibIssuer.ready();
+  const here = { origin, redirect, oidc, unknown, spring, authlibIssuer };
   await keysArrive(here);
   await proofsCount(here);
 
@@ -103,41 +71,27 @@ async function main() {
   await metadata(here);
   if (spring) await springTokens(here);
   await authlib(here);
+  await certificates(here, `https://127.0.0.1:${tlsPort}`, { certificate, agent, other });
   await mcp(here);
   await stolen(here);
   await wrongTokens(here);
   await rotation(here, oldKeys, options);
 
-  await Promise.all([stop(stack.envoy), stop(stack.controlPlane), spring && stop(spring.child)]);
+  const children = [stack.envoy, stack.controlPlane, authlibIssuer.child, spring?.child];
+  await Promise.all(children.filter(Boolean).map(stop));
   await Promise.all([here.oidc.stop(), unknown.stop(), service.stop()]);
-}
-
-async function startSpring({ port, redirect, resource }) {
-  const home = process.env.CREDENCE_OAUTH_SPRING;
-  if (!home) return undefined;
-  const issuer = `http://127.0.0.1:${port}`;
-  const settings = {
-    issuer, resource, 'client.secret': secret, 'client.redirect': redirect,
-    'server.address': '127.0.0.1', 'server.port': port,
-  };
-  const child = start('java', [
-    // Half the time to start.
-    '-XX:TieredStopAtLevel=1', '-cp', `${home}/classes:${home}/dependency/*`, 'oauth.Issuer',
-    ...Object.entries(settings).map(([name, value]) => `--${name}=${value}`),
-  ], join(folder, 'spring.log'));
-  const ready = () => until('Spring Authorization Server', async () => (await fetch(`${issuer}/oauth2/jwks`)).ok, child);
-  return { issuer, child, ready };
 }
 
 const service = ({ oidc }, alg, dpop) => web.client({ issuer: oidc.issuer, id: `service-${alg}`, secret, dpop });
 const user = (issuer, id, dpop) => web.client({ issuer, id, secret, dpop });
 
 /** Waits until every worker of Envoy has the keys of every issuer. */
-async function keysArrive({ origin, oidc, spring }) {
-  for (const [issuer, id] of [[oidc, 'service-ES256'], [spring, 'agent']].filter(([issuer]) => issuer)) {
-    const client = await web.client({ issuer: issuer.issuer, id, secret });
+async function keysArrive({ origin, oidc, spring, authlibIssuer }) {
+  const each = [[oidc, 'service-ES256'], [spring, 'agent'], [authlibIssuer, 'service', 'oauth2']];
+  for (const [at, id, metadata] of each.filter(([at]) => at)) {
+    const client = await web.client({ issuer: at.issuer, id, secret, metadata });
     const { access_token: token } = await client.clientCredentials('orders.read', origin);
-    await attack.everywhere(`${origin}/bearer`, { authorization: `Bearer ${token}` }, ({ status }) => status === 200);
+    await attack.everywhere(`${origin}/bearer`, bearer(token), ({ status }) => status === 200);
   }
 }
 
@@ -193,7 +147,7 @@ async function tokensAndProofs(here) {
     const token = await client.clientCredentials('orders.read', origin);
     return answer(() => client.request(token.access_token, `${origin}/bearer`));
   });
-  await denied(WEB, OIDC, 'a scope is missing', { status: 403, error: 'insufficient_scope', scope: 'orders.write' },
+  await denied(WEB, OIDC, 'a scope is missing', { ...NO_SCOPE, scope: 'orders.write' },
     () => answer(() => nonced.request(token.access_token, order, { method: 'PUT' })));
   await allowed(WEB, OIDC, 'the scope that the challenge named', async () => {
     const larger = await nonced.clientCredentials('orders.read orders.write', origin);
@@ -229,14 +183,24 @@ async function springTokens({ origin, spring, redirect }) {
   const token = await client.code('openid orders.read', origin, redirect);
   await allowed(WEB, SPRING, 'code flow, DPoP', () => answer(() => client.request(token.access_token, order)));
   for (const other of ['id_token', 'refresh_token']) {
-    await denied(ATTACKER, SPRING, `${other} as a bearer`, { status: 401, error: 'invalid_token' },
-      () => attack.send(`${origin}/bearer`, { authorization: `Bearer ${token[other]}` }));
+    await denied(ATTACKER, SPRING, `${other} as a bearer`, INVALID_TOKEN,
+      () => attack.send(`${origin}/bearer`, bearer(token[other])));
   }
-  await denied(WEB, SPRING, 'a scope is missing', { status: 403, error: 'insufficient_scope', scope: 'orders.write' },
+  await denied(WEB, SPRING, 'a scope is missing', { ...NO_SCOPE, scope: 'orders.write' },
     () => answer(() => client.request(token.access_token, order, { method: 'PUT' })));
 }
 
-async function authlib({ origin, oidc, spring }) {
+async function authlib({ origin, oidc, spring, authlibIssuer }) {
+  const settings = { issuer: authlibIssuer.issuer, id: 'service', secret, metadata: 'oauth2' };
+  const client = await web.client(settings);
+  const { access_token: token } = await client.clientCredentials('orders.read', origin);
+  await allowed(WEB, AUTHLIB, 'client credentials, token ES256, bearer', () =>
+    answer(() => client.request(token, `${origin}/bearer`)));
+  await denied(WEB, AUTHLIB, 'a bearer, where DPoP is required', INVALID_TOKEN, () =>
+    answer(() => client.request(token, `${origin}/orders/7`)));
+  const scopeless = await client.clientCredentials('orders.write', origin);
+  await denied(WEB, AUTHLIB, 'a scope is missing', { ...NO_SCOPE, scope: 'orders.read' }, () =>
+    answer(() => client.request(scopeless.access_token, `${origin}/bearer`)));
   const cases = [
     [OIDC, oidc, 'service-ES256', 'ES256', '/orders/7'],
     [OIDC, oidc, 'service-RS256', 'EdDSA', '/orders/7'],
@@ -247,17 +211,29 @@ async function authlib({ origin, oidc, spring }) {
   ];
   for (const [issuer, at, id, dpop, path] of cases.filter(([, at]) => at)) {
     const task = { issuer: at.issuer, id, secret, dpop, scope: 'orders.read', resource: origin, url: origin + path };
-    await allowed(AUTHLIB, issuer, `client credentials, ${dpop ? `DPoP ${dpop}` : 'bearer'}, ${path}`, () => python(task));
+    const proof = dpop ? `DPoP ${dpop}` : 'bearer';
+    await allowed(AUTHLIB, issuer, `client credentials, ${proof}, ${path}`, () => authlibClient(task));
   }
 }
 
-function python(task) {
-  const program = join(process.env.CREDENCE_ROOT, 'interop/oauth/python/authlib_client.py');
-  return new Promise((done, failed) => {
-    const child = execFile(process.env.CREDENCE_OAUTH_PYTHON, [program], { timeout: 60_000 }, (error, output, problem) =>
-      error ? failed(new Error(problem || error.message)) : done(JSON.parse(output)));
-    child.stdin.end(JSON.stringify(task));
+async function certificates({ origin, oidc }, tlsOrigin, { certificate, agent, other }) {
+  const url = `${tlsOrigin}/mtls`;
+  let token;
+  await allowed(AUTHLIB, OIDC, 'client credentials, bound to a client certificate', async () => {
+    const tls = { cert: [agent.cert, agent.key], ca: certificate.cert };
+    const client = { issuer: oidc.issuer, id: 'service-mtls', secret };
+    const found = await authlibClient({ ...client, scope: 'orders.read', resource: tlsOrigin, url, ...tls });
+    token = found.token;
+    return found;
   });
+  const headers = bearer(token);
+  for (const [what, presented, reason] of [
+    ['the certificate of a thief', other, 'certificate_mismatch'],
+    ['no certificate', undefined, 'certificate_missing'],
+  ]) {
+    await denied(ATTACKER, OIDC, `a stolen token bound to a certificate, with ${what}`, { ...INVALID_TOKEN, reason }, () =>
+       attack.send(url, headers, 'GET', presented));
+  }
 }
 
 async function mcp({ origin, oidc, redirect }) {
@@ -276,6 +252,8 @@ async function mcp({ origin, oidc, redirect }) {
       return scopes(found, [false, true]);
     });
   }
+  await denied(MCP, OIDC, 'a tool without its scope', { status: 403, scope: 'mcp.tools' }, () =>
+    refusedTool({ url, issuer: oidc.issuer, secret, id: 'service-ES256', alg: 'ES256' }));
   await allowed(MCP, OIDC, 'a user calls a tool, DPoP: discovery, code flow, nonce, step-up', async () => {
     const found = scopes(await callAsUser({ url, redirect, secret }), [false, true]);
     if (found.subject !== 'ada') throw new Error(JSON.stringify(found));
@@ -290,9 +268,11 @@ async function stolen(here) {
   const { access_token: token } = await client.clientCredentials('orders.read orders.write', origin);
   let headers;
   const send = (url, init) => (headers = init.headers) && fetch(url, init);
-  await allowed(WEB, OIDC, 'the request that is then stolen', () => answer(() => client.request(token, order, { send })));
+  await allowed(WEB, OIDC, 'the request that is then stolen', () =>
+    answer(() => client.request(token, order, { send })));
   const proofError = { status: 401, error: 'invalid_dpop_proof' };
-  await denied(ATTACKER, OIDC, 'the same proof again', { ...proofError, reason: 'proof_replayed' }, () => attack.send(order, headers));
+  await denied(ATTACKER, OIDC, 'the same proof again', { ...proofError, reason: 'proof_replayed' }, () =>
+    attack.send(order, headers));
   // Unused proofs: the client signs them, but they go elsewhere.
   for (const [what, url, method] of [
     ['another URI', `${origin}/orders/8`, 'GET'],
@@ -302,18 +282,19 @@ async function stolen(here) {
     await denied(ATTACKER, OIDC, `a proof for ${what}`, { ...proofError, reason: 'proof_mismatch' },
       () => attack.send(url, unsent, method));
   }
-  await denied(ATTACKER, OIDC, 'a stolen DPoP token as a bearer, where DPoP is required', { status: 401, error: 'invalid_token' },
-    () => attack.send(order, { authorization: `Bearer ${token}` }));
-  await denied(ATTACKER, OIDC, 'a stolen DPoP token as a bearer, where none is required', { status: 401, error: 'invalid_token' },
-    () => attack.send(`${origin}/bearer`, { authorization: `Bearer ${token}` }));
+  await denied(ATTACKER, OIDC, 'a stolen DPoP token as a bearer, where DPoP is required', INVALID_TOKEN,
+    () => attack.send(order, bearer(token)));
+  await denied(ATTACKER, OIDC, 'a stolen DPoP token as a bearer, where none is required', INVALID_TOKEN,
+    () => attack.send(`${origin}/bearer`, bearer(token)));
   const thief = await service(here, 'ES256', 'ES256');
-  await denied(WEB, OIDC, 'a stolen token with a proof of the key of the thief', proofError, () => answer(() => thief.request(token, order)));
+  await denied(WEB, OIDC, 'a stolen token with a proof of the key of the thief', proofError, () =>
+    answer(() => thief.request(token, order)));
 }
 
 async function wrongTokens(here) {
   const { origin, oidc, unknown, redirect } = here;
   const order = `${origin}/orders/7`;
-  const invalid = (reason) => ({ status: 401, error: 'invalid_token', reason });
+  const invalid = (reason) => ({ ...INVALID_TOKEN, reason });
   const client = await service(here, 'ES256', 'ES256');
   for (const other of ['https://other.example', `${origin}/mcp`]) {
     const { access_token: token } = await client.clientCredentials('orders.read', other);
@@ -322,7 +303,8 @@ async function wrongTokens(here) {
   }
   const stranger = await web.client({ issuer: unknown.issuer, id: 'service-ES256', secret, dpop: 'ES256' });
   const foreign = await stranger.clientCredentials('orders.read', origin);
-  await denied(WEB, OIDC, 'an unknown issuer', invalid('delegation_malformed'), () => answer(() => stranger.request(foreign.access_token, order)));
+  await denied(WEB, OIDC, 'an unknown issuer', INVALID_TOKEN, () =>
+    answer(() => stranger.request(foreign.access_token, order)));
 
   const brief = await web.client({ issuer: oidc.issuer, id: 'short', secret, dpop: 'ES256' });
   const { access_token: expiring } = await brief.clientCredentials('orders.read', origin);
@@ -334,17 +316,17 @@ async function wrongTokens(here) {
   const person = await user(oidc.issuer, 'web', 'ES256');
   const tokens = await person.code('openid offline_access orders.read', origin, redirect);
   for (const other of ['id_token', 'refresh_token']) {
-    await denied(WEB, OIDC, `${other} with DPoP`, { status: 401, error: 'invalid_token' },
+    await denied(WEB, OIDC, `${other} with DPoP`, INVALID_TOKEN,
       () => answer(() => person.request(tokens[other], order)));
-    await denied(ATTACKER, OIDC, `${other} as a bearer`, { status: 401, error: 'invalid_token' },
-      () => attack.send(`${origin}/bearer`, { authorization: `Bearer ${tokens[other]}` }));
+    await denied(ATTACKER, OIDC, `${other} as a bearer`, INVALID_TOKEN,
+      () => attack.send(`${origin}/bearer`, bearer(tokens[other])));
   }
 
   const jwks = await (await fetch(`${oidc.issuer}/jwks`)).json();
   const { access_token: genuine } = await (await service(here, 'RS256')).clientCredentials('orders.read', origin);
   for (const [what, forged] of await attack.forgeries(genuine, jwks)) {
-    await denied(ATTACKER, OIDC, what, { status: 401, error: 'invalid_token' },
-      () => attack.send(`${origin}/bearer`, { authorization: `Bearer ${forged}` }));
+    await denied(ATTACKER, OIDC, what, INVALID_TOKEN,
+      () => attack.send(`${origin}/bearer`, bearer(forged)));
   }
 }
 
@@ -355,15 +337,16 @@ async function rotation(here, oldKeys, options) {
     await here.oidc.stop();
     here.oidc = await startIssuer({ port: here.oidc.port, keys, ...options });
   };
-  const bearer = async () => {
-    const { access_token: token } = await (await service(here, 'RS256')).clientCredentials('orders.read', origin);
-    return { authorization: `Bearer ${token}` };
+  const newToken = async () => {
+    const client = await service(here, 'RS256');
+    const { access_token: token } = await client.clientCredentials('orders.read', origin);
+    return bearer(token);
   };
   const at = `${origin}/bearer`;
-  const before = await bearer();
+  const before = await newToken();
   const newKeys = await signingKeys('new');
   await restart([...newKeys, ...oldKeys]);
-  const after = await bearer();
+  const after = await newToken();
   await allowed(WEB, OIDC, 'a token of a new key', () => attack.everywhere(at, after, ({ status }) => status === 200));
   await allowed(WEB, OIDC, 'a token of the old key, which is still published', () => attack.send(at, before));
   for (const alg of ALGORITHMS) {
@@ -374,21 +357,13 @@ async function rotation(here, oldKeys, options) {
     });
   }
   await restart(newKeys);
-  await denied(ATTACKER, OIDC, 'a token of a key that was withdrawn', { status: 401, error: 'invalid_token', reason: 'key_withdrawn' },
+  await denied(ATTACKER, OIDC, 'a token of a key that was withdrawn', { ...INVALID_TOKEN, reason: 'key_withdrawn' },
     () => attack.everywhere(at, before, ({ status }) => status === 401));
   await allowed(WEB, OIDC, 'a token of the new key', () => attack.send(at, after));
 }
 
-let isComplete = false;
-try {
-  await main();
-  isComplete = true;
-} catch (error) {
-  counts.failed += 1;
-  console.log(error);
-}
-clientsSeen.delete(ATTACKER);
-if (counts.failed) console.log(`the output of the programs is in ${folder}`);
+await main().catch(failed);
+if (hasFailed()) console.log(`The output of the programs is in ${folder}.`);
 else rmSync(folder, { recursive: true });
-console.log(JSON.stringify({ ...counts, issuers: issuersSeen.size, clients: clientsSeen.size }));
-process.exit(isComplete && counts.failed === 0 ? 0 : 1);
+printCounts();
+process.exit(hasFailed() ? 1 : 0);

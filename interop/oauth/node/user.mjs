@@ -17,7 +17,8 @@ export async function authorize(url, redirect, secret) {
 async function request({ url, form }, jar) {
   const cookie = [...jar].map(([name, value]) => `${name}=${value}`).join('; ');
   const method = form ? 'POST' : 'GET';
-  const response = await fetch(url, { method, body: form, redirect: 'manual', headers: { cookie, accept: 'text/html' } });
+  const headers = { cookie, accept: 'text/html' };
+  const response = await fetch(url, { method, body: form, redirect: 'manual', headers });
   for (const header of response.headers.getSetCookie()) {
     const [, name, value] = header.match(/^([^=]+)=([^;]*)/);
     if (value) jar.set(name, value);
@@ -31,5 +32,6 @@ async function login(response, url, secret) {
   const page = await response.text();
   const token = page.match(/name="_csrf"[^>]*value="([^"]+)"/);
   if (!token) throw new Error(`${url}: ${response.status} ${page.slice(0, 400)}`);
-  return { url: new URL('/login', url), form: new URLSearchParams({ username: 'ada', password: secret, _csrf: token[1] }) };
+  const form = new URLSearchParams({ username: 'ada', password: secret, _csrf: token[1] });
+  return { url: new URL('/login', url), form };
 }

@@ -6,10 +6,14 @@ import { authorize } from './user.mjs';
 // Only because everything is on the loopback address.
 const LOCAL = { [oauth.allowInsecureRequests]: true };
 
-/** A client of an issuer. `dpop` is an algorithm; without it, tokens are bearers. */
-export async function client({ issuer, id, secret, dpop }) {
+/**
+ * A client of an issuer. `dpop` is an algorithm; without it, tokens are bearers. `metadata` is `oidc`, or `oauth2` for
+ * an issuer that has only that of RFC 8414.
+ */
+export async function client({ issuer, id, secret, dpop, metadata: algorithm = 'oidc' }) {
   const url = new URL(issuer);
-  const server = await oauth.processDiscoveryResponse(url, await oauth.discoveryRequest(url, LOCAL));
+  const discovered = await oauth.discoveryRequest(url, { ...LOCAL, algorithm });
+  const server = await oauth.processDiscoveryResponse(url, discovered);
   const metadata = { client_id: id };
   const handle = dpop && oauth.DPoP(metadata, await oauth.generateKeyPair(dpop));
   const authentication = oauth.ClientSecretBasic(secret);
@@ -33,7 +37,8 @@ export async function client({ issuer, id, secret, dpop }) {
       const at = await authorize(`${server.authorization_endpoint}?${new URLSearchParams(query)}`, redirect, secret);
       const answer = oauth.validateAuthResponse(server, metadata, at, state);
       const response = await oauth.authorizationCodeGrantRequest(
-        server, metadata, authentication, answer, redirect, verifier, { ...options, additionalParameters: { resource } });
+        server, metadata, authentication, answer, redirect, verifier,
+        { ...options, additionalParameters: { resource } });
       return oauth.processAuthorizationCodeResponse(server, metadata, response);
     },
     /** A request to the service. A refusal that has challenges is an error with them. */
