@@ -44,10 +44,9 @@ pub use ingest::{BatchBounds, IngestError};
 pub use intake::{Intake, NotTaken, Reporter, TicketText};
 pub use metrics::Metrics;
 pub use otlp::OtlpMetrics;
-pub use parts::{
-    CurrentAnchors, Evidence, EvidenceError, EvidenceLimits, EvidenceOptions, Ingest, OpenedEvidence, with_note_outside,
-};
+pub use parts::{Evidence, EvidenceError, EvidenceLimits, EvidenceOptions, Ingest, OpenedEvidence, with_note_outside};
 pub use publisher::Publisher;
+pub use reverification::CurrentAnchors;
 pub use seen::{Seen, SeenDelegation};
 pub use service::ReportService;
 pub use settings::{

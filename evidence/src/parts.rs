@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use credence_delegation::TrustAnchors;
 use credence_ledger::log_identity::{LedgerIdentity, Naming};
 use credence_ledger::{Ledger, LedgerBounds, LedgerOptions, LedgerReader, RecordBody, Retention, SourceName, TornTail};
 use credence_runtime::client_limits::Places;
@@ -24,7 +23,7 @@ use crate::intake::{Intake, UNIT_BYTES};
 use crate::metrics::Metrics;
 use crate::otlp::{Follower, OtlpMetrics, Sender};
 use crate::publisher::Publisher;
-use crate::reverification::Reverification;
+use crate::reverification::{CurrentAnchors, Reverification};
 use crate::seen::{Seen, SeenOfLate, Sightings};
 use crate::service::{ReportService, give_up_lost_sources};
 use crate::settings::{LedgerSettings, OtlpSettings};
@@ -308,9 +307,6 @@ impl OpenedEvidence {
         Ok((evidence, Ingest { intake, report }, tasks))
     }
 }
-
-/// The trust anchors by which evidence is verified again. Their keys may change.
-pub type CurrentAnchors = Arc<dyn Fn() -> TrustAnchors + Send + Sync>;
 
 /// Starts the writer and, if configured, the reverification.
 fn start_threads(

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use credence_delegation::{Arguments, AudiencePolicy, UnixTime, VerifiedChain};
 
 use super::memories::Memories;
-use super::possession::SignedProof;
+use super::possession::{Possession, SignedProof};
 use super::routing::Routed;
 use super::verdict::Findings;
 use super::verification::{ChainLookup, Presented, check_still_valid};
@@ -49,7 +49,9 @@ impl<'r> Attempt<'_, 'r> {
         // Cheap checks first: are all parts present, and does the filter's own state permit a decision?
         let credential = Credential::of(self.request, self.requirement)?;
         let presented = self.presented(credential, now)?;
-        let proof = self.presented_proof(credential.proof(self.requirement)?, world)?;
+        let proof = self
+            .possession()
+            .presented(credential.proof(self.requirement)?, world)?;
         let takes_a_body = self.requirement.ignore_body || self.requirement.reads_body() || self.request.leaves_http;
         if self.request.has_body && !takes_a_body {
             return Err(Reason::BodyUnmapped.into());
@@ -79,7 +81,9 @@ impl<'r> Attempt<'_, 'r> {
         }
         let granted = chain.chain.grants(&self.requirement.tool);
         granted.inspect_err(|_| self.find_needed(&chain.chain, None))?;
-        let (agent, proof) = self.verify_proof(&proof, &chain, credential.tokens, now, world)?;
+        let (agent, proof) = self
+            .possession()
+            .verify(&proof, &chain, credential.tokens, now, world)?;
         self.findings.verified |= proof.is_some();
         // The signer of a proof requested what the proof says. Whether that is this request is not known yet.
         if !matches!(proof, Some(SignedProof::Pop(_))) {
@@ -217,6 +221,15 @@ impl<'r> Attempt<'_, 'r> {
         }
         let text = std::str::from_utf8(presented).map_err(|_| Reason::DelegationMalformed)?;
         Ok(Presented::New { text, key })
+    }
+
+    fn possession(&self) -> Possession<'_, 'r> {
+        Possession {
+            policy: self.policy,
+            memories: self.memories,
+            requirement: self.requirement,
+            request: self.request,
+        }
     }
 
     /// Notes what another access token of this issuer would need, for the challenge.

@@ -5,13 +5,21 @@ use credence_delegation::{
     VerifiedToken,
 };
 
-use super::attempt::Attempt;
+use super::memories::Memories;
 use super::world::World;
 use crate::agent::Agent;
 use crate::chains::CachedChain;
-use crate::config::ProofKind;
+use crate::config::{Policy, ProofKind, Requirement};
 use crate::decision::{Denial, Reason};
 use crate::request::{Header, Request, is_joined};
+
+/// One request, whose client must prove that it holds its credential's key.
+pub(super) struct Possession<'a, 'r> {
+    pub(super) policy: &'a Policy,
+    pub(super) memories: &'a Memories,
+    pub(super) requirement: &'a Requirement,
+    pub(super) request: &'a Request<'r>,
+}
 
 /// A proof as presented. Nothing in it is verified.
 #[derive(Debug)]
@@ -58,9 +66,9 @@ impl SignedProof {
     }
 }
 
-impl<'r> Attempt<'_, 'r> {
+impl<'r> Possession<'_, 'r> {
     /// Reads the proof that the rule requires of this credential.
-    pub(super) fn presented_proof(&self, kind: ProofKind, world: &impl World) -> Result<PresentedProof<'r>, Denial> {
+    pub(super) fn presented(&self, kind: ProofKind, world: &impl World) -> Result<PresentedProof<'r>, Denial> {
         let limits = &self.policy.limits.verification;
         Ok(match kind {
             ProofKind::Pop => PresentedProof::Pop(Proof::parse(self.proof_in(self.request.proof)?, limits)?),
@@ -80,7 +88,7 @@ impl<'r> Attempt<'_, 'r> {
 
     /// Verifies the proof for this chain: the agent, and the signed proof if it is one. `tokens` are the chain's, as
     /// presented.
-    pub(super) fn verify_proof(
+    pub(super) fn verify(
         &self,
         presented: &PresentedProof<'_>,
         cached: &CachedChain,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use credence_delegation::{Algorithm, Algorithms, Arguments, TrustAnchors};
 use serde::Serialize;
 
-use super::resource::ResourceUrl;
+use super::resource_url::ResourceUrl;
 use crate::decision::{Class, Reason};
 
 /// What an access token needs for a request: any one of these.

@@ -6,6 +6,7 @@ use credence_delegation::{Algorithms, TrustAnchors};
 use serde::Serialize;
 
 use super::challenge::dpop_algorithms;
+use super::resource_url::ResourceUrl;
 use crate::request::Request;
 
 /// A protected resource, whose metadata the filter serves.
@@ -38,17 +39,6 @@ pub enum Binding {
     Certificate,
     /// Nothing (RFC 6750).
     None,
-}
-
-/// A resource identifier (RFC 9728, section 1.2), taken apart.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResourceUrl {
-    identifier: String,
-    scheme: &'static str,
-    /// Without the scheme's own port.
-    authority: String,
-    /// The path of its metadata (section 3.1).
-    metadata_path: String,
 }
 
 /// Metadata of a protected resource (RFC 9728, section 2).
@@ -89,58 +79,7 @@ impl Resource {
 
     /// Whether the request is for its metadata.
     pub fn is_asked_for(&self, request: &Request<'_>) -> bool {
-        let path = request.path.split(|byte| *byte == b'?').next().unwrap_or_default();
-        let is_read = matches!(request.method, b"GET" | b"HEAD" | b"OPTIONS");
-        let authority = std::str::from_utf8(request.authority).unwrap_or_default();
-        let own_port = if self.url.scheme == "https" { ":443" } else { ":80" };
-        let authority = authority.strip_suffix(own_port).unwrap_or(authority);
-        is_read && path == self.url.metadata_path.as_bytes() && authority.eq_ignore_ascii_case(&self.url.authority)
-    }
-}
-
-// === impl ResourceUrl ===
-
-impl ResourceUrl {
-    /// The first of these names that is a resource identifier.
-    pub fn of(audience: &[String]) -> Option<Self> {
-        audience.iter().find_map(|name| Self::parse(name))
-    }
-
-    /// An `https` URL without query and fragment; `http` only for the machine itself.
-    fn parse(identifier: &str) -> Option<Self> {
-        let (scheme, own_port, rest) = match identifier.split_once("://")? {
-            ("https", rest) => ("https", ":443", rest),
-            ("http", rest) => ("http", ":80", rest),
-            _ => return None,
-        };
-        let end = rest.find('/').unwrap_or(rest.len());
-        let (authority, path) = rest.split_at_checked(end)?;
-        let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'@' | b'"' | b'\\');
-        if authority.is_empty() || !rest.bytes().all(is_plain) {
-            return None;
-        }
-        let authority = authority
-            .strip_suffix(own_port)
-            .unwrap_or(authority)
-            .to_ascii_lowercase();
-        let is_loopback = LOOPBACK.iter().any(|host| {
-            let port = authority.strip_prefix(host);
-            port.is_some_and(|port| port.is_empty() || port.starts_with(':'))
-        });
-        if scheme == "http" && !is_loopback {
-            return None;
-        }
-        Some(Self {
-            identifier: identifier.to_owned(),
-            scheme,
-            authority,
-            metadata_path: format!("{WELL_KNOWN}{}", if path == "/" { "" } else { path }),
-        })
-    }
-
-    /// The URL of the resource's metadata.
-    pub fn metadata_url(&self) -> String {
-        format!("{}://{}{}", self.scheme, self.authority, self.metadata_path)
+        self.url.is_asked_for(request)
     }
 }
 
@@ -155,7 +94,7 @@ impl<'a> Metadata<'a> {
     ) -> Self {
         let binds = |binding| tools.iter().any(|tool| tool.binding == binding);
         let mut metadata = Self {
-            resource: &url.identifier,
+            resource: url.identifier(),
             authorization_servers: Vec::new(),
             scopes_supported: Vec::new(),
             bearer_methods_supported: ["header"],
@@ -194,9 +133,3 @@ fn add_once<'a>(list: &mut Vec<&'a str>, name: &'a str) {
         list.push(name);
     }
 }
-
-/// RFC 9728, section 3.
-const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
-
-/// Hosts without TLS: for development only.
-const LOOPBACK: [&str; 3] = ["127.0.0.1", "[::1]", "localhost"];

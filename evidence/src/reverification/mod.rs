@@ -13,4 +13,5 @@ pub(crate) mod recorded;
 pub(crate) mod thread;
 pub(crate) mod verdicts;
 
+pub use self::thread::CurrentAnchors;
 pub(crate) use self::thread::Reverification;

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use credence_delegation::TrustAnchors;
 use credence_ledger::record::Mismatch;
 use credence_ledger::{LedgerReader, Note, SourceName, StoredNote};
 use credence_runtime::text::hex;
@@ -16,8 +17,10 @@ use super::recorded::Recorded;
 use crate::cursors::{Cursors, Progress};
 use crate::handover::Handover;
 use crate::metrics::Metrics;
-use crate::parts::CurrentAnchors;
 use crate::writer::{LedgerHandle, ReportError};
+
+/// The trust anchors by which evidence is verified again. Their keys may change.
+pub type CurrentAnchors = Arc<dyn Fn() -> TrustAnchors + Send + Sync>;
 
 /// The inputs of the reverification, and the place for its findings.
 pub(crate) struct Reverification {
