@@ -1,9 +1,12 @@
-// The MCP SDK's client, with its own OAuth and DPoP.
+// The clients of both MCP SDKs, with their own OAuth; that of version 2 has DPoP, too.
 
 import {
   Client, ClientCredentialsProvider, DpopSession, InsufficientScopeError, StreamableHTTPClientTransport,
   UnauthorizedError,
 } from '@modelcontextprotocol/client';
+import { UnauthorizedError as OldUnauthorizedError } from '@modelcontextprotocol/sdk/client/auth.js';
+import { Client as OldClient } from '@modelcontextprotocol/sdk/client/index.js';
+import { StreamableHTTPClientTransport as OldTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { authorize } from './user.mjs';
 
 /** The SDK's own provider for services, with a DPoP key. */
@@ -103,33 +106,45 @@ export async function callAsService({ url, issuer, secret, id, alg }) {
   return { caller: JSON.parse(answer.content[0].text), scopes: seen.scopes, answers: seen.answers };
 }
 
+/** What an application uses of version 2 of the SDK, and of version 1, which sends bearers. */
+export const SDK_2 = {
+  Client,
+  Transport: StreamableHTTPClientTransport,
+  UnauthorizedError,
+  finish: (transport, callback) => transport.finishAuth(callback),
+};
+export const SDK_1 = {
+  Client: OldClient,
+  Transport: OldTransport,
+  UnauthorizedError: OldUnauthorizedError,
+  finish: (transport, callback) => transport.finishAuth(callback.get('code')),
+};
+
 /** An application with a user, who is asked again for the larger scope. */
-export async function callAsUser({ url, redirect, secret }) {
+export async function callAsUser(sdk, { url, redirect, secret }) {
   const provider = new UserProvider(redirect, secret);
   const seen = observe(provider);
   let transport;
   const connect = async () => {
-    transport = new StreamableHTTPClientTransport(new URL(url), { authProvider: provider, fetch: seen.fetch });
-    const client = new Client({ name: 'agent', version: '1.0.0' });
+    transport = new sdk.Transport(new URL(url), { authProvider: provider, fetch: seen.fetch });
+    const client = new sdk.Client({ name: 'agent', version: '1.0.0' });
     await client.connect(transport);
     return client;
   };
-  const client = await authorized(connect, () => transport, provider);
-  const call = () => client.callTool({ name: 'whoami', arguments: {} });
-  const answer = await authorized(call, () => transport, provider);
+  /** As the SDK's documentation has it: after the redirect, the application finishes and tries again. */
+  const authorized = async (action) => {
+    try {
+      return await action();
+    } catch (error) {
+      if (!(error instanceof sdk.UnauthorizedError)) throw error;
+      await sdk.finish(transport, provider.callback.searchParams);
+      return action();
+    }
+  };
+  const client = await authorized(connect);
+  const answer = await authorized(() => client.callTool({ name: 'whoami', arguments: {} }));
   await client.close();
   return { caller: JSON.parse(answer.content[0].text), scopes: provider.scopes, answers: seen.answers };
-}
-
-/** As the SDK's documentation has it: after the redirect, the application finishes and tries again. */
-async function authorized(action, transport, provider) {
-  try {
-    return await action();
-  } catch (error) {
-    if (!(error instanceof UnauthorizedError)) throw error;
-    await transport().finishAuth(provider.callback.searchParams);
-    return action();
-  }
 }
 
 /** Records the answers of the service and the scopes of tokens; changes neither. */

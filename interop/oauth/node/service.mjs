@@ -1,4 +1,4 @@
-// The protected service: an MCP server at /mcp; elsewhere it answers with the identity headers that it received.
+// The protected service: MCP servers, and elsewhere an answer with the identity headers that it received.
 
 import { createServer } from 'node:http';
 import { once } from 'node:events';
@@ -7,7 +7,7 @@ import { McpServer, fromJsonSchema } from '@modelcontextprotocol/server';
 
 export async function startService() {
   const server = createServer((request, response) => {
-    const isMcp = new URL(request.url, 'http://service').pathname === '/mcp';
+    const isMcp = new URL(request.url, 'http://service').pathname.endsWith('/mcp');
     const answer = isMcp ? serveMcp(request, response) : echo(request, response);
     answer.catch((error) => response.writeHead(500).end(String(error)));
   });

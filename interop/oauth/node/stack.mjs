@@ -78,6 +78,14 @@ async function startControlPlane({ programs, folder, issuers, http, grpc }) {
 function configuration({ origin, tlsOrigin, issuers, logId }) {
   const dpop = { proof: 'dpop', origins: [origin] };
   const mcp = { audience: [`${origin}/mcp`], authorization: dpop };
+  const bearerMcp = { audience: [`${origin}/bearer/mcp`], authorization: { proof: 'none' } };
+  const stream = (path) => ({ match: { methods: ['GET', 'DELETE'], path }, tool: 'mcp.stream' });
+  // The method and the tool of a JSON-RPC request are arguments, so that scopes can limit them.
+  const message = {
+    tool: 'mcp',
+    args: { method: { body: '/method' }, name: { body: '/params/name', optional: true } },
+    ignore_members: ['/jsonrpc', '/id', ...IGNORED.map((name) => `/params/${name}`)],
+  };
   const mtls = { audience: [tlsOrigin], authorization: { proof: 'mtls' } };
   const order = { args: { id: { path: 'id' } }, authorization: dpop };
   return {
@@ -94,11 +102,10 @@ function configuration({ origin, tlsOrigin, issuers, logId }) {
       { name: 'once', match: { path: '/once' }, tool: 'orders.read', authorization: dpop, nonce: true },
       { name: 'bearer', match: { path: '/bearer' }, tool: 'orders.read', authorization: { proof: 'none' } },
       { name: 'mtls', match: { path: '/mtls' }, tool: 'orders.read', ...mtls },
-      // The method and the tool of a JSON-RPC request are arguments, so that scopes can limit them.
-      { name: 'mcp', match: { methods: ['POST'], path: '/mcp' }, tool: 'mcp', nonce: true, ...mcp,
-        args: { method: { body: '/method' }, name: { body: '/params/name', optional: true } },
-        ignore_members: ['/jsonrpc', '/id', ...IGNORED.map((name) => `/params/${name}`)] },
-      { name: 'mcp-stream', match: { methods: ['GET', 'DELETE'], path: '/mcp' }, tool: 'mcp.stream', ...mcp },
+      { name: 'mcp', match: { methods: ['POST'], path: '/mcp' }, nonce: true, ...message, ...mcp },
+      { name: 'bearer-mcp', match: { methods: ['POST'], path: '/bearer/mcp' }, ...message, ...bearerMcp },
+      { name: 'mcp-stream', ...stream('/mcp'), ...mcp },
+      { name: 'bearer-mcp-stream', ...stream('/bearer/mcp'), ...bearerMcp },
     ],
   };
 }

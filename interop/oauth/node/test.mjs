@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import * as attack from './attack.mjs';
 import { selfSigned } from './certificates.mjs';
 import { ALGORITHMS, signingKeys, startIssuer } from './issuer.mjs';
-import { callAsService, callAsUser, refusedTool } from './mcp.mjs';
+import { SDK_1, SDK_2, callAsService, callAsUser, refusedTool } from './mcp.mjs';
 import { authlibClient, startAuthlib, startSpring } from './peers.mjs';
 import { freePorts, stop, until } from './processes.mjs';
 import { ATTACKER, allowed, answer, denied, failed, hasFailed, printCounts } from './report.mjs';
@@ -26,6 +26,7 @@ const SPRING = 'Spring Authorization Server';
 const WEB = 'oauth4webapi';
 const AUTHLIB = 'Authlib';
 const MCP = '@modelcontextprotocol/client';
+const OLD_MCP = '@modelcontextprotocol/sdk';
 
 const bearer = (token) => ({ authorization: `Bearer ${token}` });
 const INVALID_TOKEN = { status: 401, error: 'invalid_token' };
@@ -231,17 +232,18 @@ async function certificates({ origin, oidc }, tlsOrigin, { certificate, agent, o
     ['the certificate of a thief', other, 'certificate_mismatch'],
     ['no certificate', undefined, 'certificate_missing'],
   ]) {
-    await denied(ATTACKER, OIDC, `a stolen token bound to a certificate, with ${what}`, { ...INVALID_TOKEN, reason }, () =>
-       attack.send(url, headers, 'GET', presented));
+    const expected = { ...INVALID_TOKEN, reason };
+    await denied(ATTACKER, OIDC, `a stolen token bound to a certificate, with ${what}`, expected, () =>
+      attack.send(url, headers, 'GET', presented));
   }
 }
 
 async function mcp({ origin, oidc, redirect }) {
   const url = `${origin}/mcp`;
-  const scopes = (found, expected) => {
-    const larger = found.scopes.map((scope) => scope.split(' ').includes('mcp.tools'));
-    if (String(larger) !== String(expected)) throw new Error(`the scopes are ${JSON.stringify(found.scopes)}`);
-    for (const answer of ['401 use_dpop_nonce', '403 insufficient_scope']) {
+  const steppedUp = (found, answers) => {
+    const isLarger = found.scopes.map((scope) => scope.split(' ').includes('mcp.tools'));
+    if (String(isLarger) !== String([false, true])) throw new Error(`the scopes are ${JSON.stringify(found.scopes)}`);
+    for (const answer of answers) {
       if (!found.answers.includes(answer)) throw new Error(`no ${answer} in ${found.answers}`);
     }
     return { status: 200, subject: found.caller.subject };
@@ -249,16 +251,21 @@ async function mcp({ origin, oidc, redirect }) {
   for (const alg of ['ES256', 'EdDSA']) {
     await allowed(MCP, OIDC, `a service calls a tool, DPoP ${alg}: discovery, nonce, step-up`, async () => {
       const found = await callAsService({ url, issuer: oidc.issuer, secret, id: `service-${alg}`, alg });
-      return scopes(found, [false, true]);
+      return steppedUp(found, ['401 use_dpop_nonce', '403 insufficient_scope']);
     });
   }
   await denied(MCP, OIDC, 'a tool without its scope', { status: 403, scope: 'mcp.tools' }, () =>
     refusedTool({ url, issuer: oidc.issuer, secret, id: 'service-ES256', alg: 'ES256' }));
-  await allowed(MCP, OIDC, 'a user calls a tool, DPoP: discovery, code flow, nonce, step-up', async () => {
-    const found = scopes(await callAsUser({ url, redirect, secret }), [false, true]);
-    if (found.subject !== 'ada') throw new Error(JSON.stringify(found));
-    return found;
-  });
+  for (const [client, sdk, at, steps] of [
+    [MCP, SDK_2, url, ['401 use_dpop_nonce', '403 insufficient_scope']],
+    [OLD_MCP, SDK_1, `${origin}/bearer/mcp`, ['403 insufficient_scope']],
+  ]) {
+    await allowed(client, OIDC, `a user calls a tool: discovery, code flow, ${steps.join(', ')}`, async () => {
+      const found = steppedUp(await callAsUser(sdk, { url: at, redirect, secret }), steps);
+      if (found.subject !== 'ada') throw new Error(JSON.stringify(found));
+      return found;
+    });
+  }
 }
 
 async function stolen(here) {
