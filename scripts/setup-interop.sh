@@ -83,7 +83,7 @@ toolchain_of_scim() {
 
 toolchain_of_node() {
     have npm || { echo "npm is not installed" && return "$NOT_INSTALLED"; }
-    toolchain 20 Node.js node node -p process.versions.node
+    toolchain "${1:-20}" Node.js node node -p process.versions.node
 }
 
 toolchain_of_go() {
@@ -128,7 +128,8 @@ toolchain_of_oracles-spring() {
     toolchain 17 Java java javac_version
 }
 
-toolchain_of_oauth-node() { toolchain_of_node; }
+# oidc-provider uses crypto.hash.
+toolchain_of_oauth-node() { toolchain_of_node 20.12; }
 
 toolchain_of_oauth-python() { toolchain_of_python; }
 
