@@ -61,6 +61,8 @@ pub struct FetchedAnchor {
 pub struct TrustAnchors {
     anchors: Vec<TrustAnchor>,
     fetched: Vec<FetchedAnchor>,
+    /// The issuers of access tokens, in the configured order.
+    access_tokens: Vec<(String, Arc<AccessTokens>)>,
 }
 
 impl TrustAnchor {
@@ -136,13 +138,16 @@ impl TrustAnchors {
         Self {
             anchors: prepared.collect(),
             fetched: Vec::new(),
+            access_tokens: Vec::new(),
         }
     }
 
-    /// These, and anchors whose keys are fetched.
+    /// These, and anchors whose keys are fetched; with what the access tokens of each issuer grant, in the configured
+    /// order.
     #[must_use]
-    pub fn and_fetched(mut self, fetched: Vec<FetchedAnchor>) -> Self {
+    pub fn and_fetched(mut self, fetched: Vec<FetchedAnchor>, access_tokens: Vec<(String, Arc<AccessTokens>)>) -> Self {
         self.fetched = fetched;
+        self.access_tokens = access_tokens;
         self
     }
 
@@ -179,26 +184,10 @@ impl TrustAnchors {
         })
     }
 
-    /// What the access tokens of each issuer grant.
+    /// What the access tokens of each issuer grant, in the configured order.
     pub fn access_tokens(&self) -> Vec<(&str, &AccessTokens)> {
-        let mut all = Vec::new();
-        for anchor in &self.anchors {
-            all.extend(
-                anchor
-                    .access_tokens
-                    .as_deref()
-                    .map(|tokens| (anchor.issuer.as_str(), tokens)),
-            );
-        }
-        for fetched in &self.fetched {
-            all.extend(
-                fetched
-                    .access_tokens
-                    .as_deref()
-                    .map(|tokens| (fetched.issuer.as_str(), tokens)),
-            );
-        }
-        all
+        let listed = self.access_tokens.iter();
+        listed.map(|(issuer, tokens)| (issuer.as_str(), &**tokens)).collect()
     }
 
     /// The anchors of one issuer.
@@ -229,7 +218,8 @@ impl TrustAnchors {
         }
         candidates.retain(|anchor| anchor.accepts(token_type));
         if candidates.is_empty() {
-            return Err(if is_known || token_type != TokenType::Delegation {
+            let is_of_no_issuer = token_type != TokenType::Delegation && self.access_tokens.is_empty();
+            return Err(if is_known || is_of_no_issuer {
                 Step::S3a.deny(Cause::WrongType { expected: token::TYP })
             } else {
                 Step::S3k.deny(Cause::IssuerUnknown)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use crate::access_token::AccessTokens;
 use crate::access_token_settings;
 use crate::anchor::{FetchedAnchor, TrustAnchor, TrustAnchors};
 use crate::findings::Location;
@@ -40,8 +41,9 @@ pub struct Entry {
 pub fn trust(place: &Location<'_>, entries: Vec<Entry>) -> TrustAnchors {
     let few_entries = place.at_most(MAX_TRUST_ANCHORS, &entries);
     let mut issuers = BTreeMap::new();
+    let mut granting = Vec::new();
     for (index, entry) in entries.into_iter().enumerate() {
-        read_entry(&place.element(index), entry, &mut issuers);
+        read_entry(&place.element(index), entry, &mut issuers, &mut granting);
     }
     for (name, issuer) in &issuers {
         issuer.check_choice(name);
@@ -55,7 +57,7 @@ pub fn trust(place: &Location<'_>, entries: Vec<Entry>) -> TrustAnchors {
             "{keys} keys, counting those in JWK sets; at most {MAX_TRUST_ANCHORS} are accepted"
         ));
     }
-    TrustAnchors::new(anchors.into_iter().map(|(_, anchor)| anchor)).and_fetched(fetched)
+    TrustAnchors::new(anchors.into_iter().map(|(_, anchor)| anchor)).and_fetched(fetched, granting)
 }
 
 /// Issuers with the same principals know of each other: the one that others name, and all that name it.
@@ -137,7 +139,12 @@ struct Key<'f> {
 }
 
 #[inline(never)]
-fn read_entry<'f>(place: &Location<'f>, entry: Entry, issuers: &mut BTreeMap<String, Issuer<'f>>) {
+fn read_entry<'f>(
+    place: &Location<'f>,
+    entry: Entry,
+    issuers: &mut BTreeMap<String, Issuer<'f>>,
+    granting: &mut Vec<(String, Arc<AccessTokens>)>,
+) {
     let issuer_place = place.field("issuer");
     issuer_place.visible(&entry.issuer);
     if !entry.issuer.is_empty() && !has_scheme(&entry.issuer) {
@@ -151,6 +158,11 @@ fn read_entry<'f>(place: &Location<'f>, entry: Entry, issuers: &mut BTreeMap<Str
     let access_tokens = access_tokens.and_then(|text| access_token_settings::read(&place.field("access_tokens"), text));
     let delegations = entry.delegations.unwrap_or(entry.access_tokens.is_none());
     let access_tokens = access_tokens.map(Arc::new);
+    granting.extend(
+        access_tokens
+            .iter()
+            .map(|tokens| (entry.issuer.clone(), Arc::clone(tokens))),
+    );
     if !delegations && entry.access_tokens.is_none() {
         place
             .field("delegations")

@@ -257,6 +257,9 @@ impl<'r> Attempt<'_, 'r> {
             holder: &holder,
             id: proof.id(),
             issued_at: proof.issued_at(),
+            has_nonce: proof
+                .nonce()
+                .is_some_and(|nonce| self.memories.nonces.accept(nonce, now)),
         };
         Ok(self.memories.replay.remember(world, &used, now)?)
     }

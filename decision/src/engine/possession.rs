@@ -58,7 +58,7 @@ impl SignedProof {
         }
     }
 
-    fn nonce(&self) -> Option<&str> {
+    pub(super) fn nonce(&self) -> Option<&str> {
         match self {
             Self::Pop(proof) => proof.nonce(),
             Self::Dpop(proof) => proof.nonce(),

@@ -7,7 +7,7 @@ use super::decision_cache::CachedDecision;
 use crate::agent::Agent;
 use crate::chains::CachedChain;
 use crate::config::{Mode, Rule};
-use crate::decision::{Class, Decision};
+use crate::decision::{Class, Decision, Reason};
 use crate::grant::Grant;
 use crate::oauth::Needed;
 
@@ -70,6 +70,8 @@ impl<'p> Verdict<'p> {
         let requirement = self.rule.and_then(|rule| rule.requirement.as_ref());
         let of_rule = requirement.is_some_and(|requirement| requirement.nonce);
         match &self.decision {
+            // With a nonce, a proof counts at once after the start of the process.
+            Decision::Deny(denial) if denial.reason == Reason::ProofPredatesMemory => true,
             Decision::Deny(denial) => of_rule && denial.reason.class() == Class::Proof,
             Decision::Allow(_) => false,
         }

@@ -95,7 +95,7 @@ impl Challenge {
             Class::Missing => None,
             Class::Delegation => Some("invalid_token"),
             Class::Proof => Some(match reason {
-                Reason::NonceRequired => "use_dpop_nonce",
+                Reason::NonceRequired | Reason::ProofPredatesMemory => "use_dpop_nonce",
                 Reason::CertificateMissing | Reason::CertificateMismatch => "invalid_token",
                 _ if self.algorithms.is_none() => "invalid_token",
                 _ => "invalid_dpop_proof",
@@ -111,9 +111,10 @@ impl Challenge {
             None => self.scope.as_ref(),
         };
         let error = error.filter(|_| is_presented);
+        let description = error.map(|_| reason.shown().title().replace("delegation", "access token"));
         let parameters = [
             ("error", error),
-            ("error_description", error.map(|_| reason.shown().title())),
+            ("error_description", description.as_deref()),
             ("algs", self.algorithms.as_deref()),
             ("scope", scope.map(String::as_str)),
             ("resource_metadata", self.resource_metadata.as_deref()),

@@ -106,17 +106,22 @@ impl<'a> Metadata<'a> {
         if binds(Binding::Dpop) {
             metadata.dpop_signing_alg_values_supported = dpop_algorithms(algorithms);
         }
-        for (issuer, _) in anchors.access_tokens() {
-            add_once(&mut metadata.authorization_servers, issuer);
-        }
-        for tool in tools {
-            for (_, tokens) in anchors.access_tokens() {
+        for (issuer, tokens) in anchors.access_tokens() {
+            for tool in tools {
                 for scope in tokens.scopes_of_tool(tool.tool) {
+                    add_once(&mut metadata.authorization_servers, issuer);
                     add_once(&mut metadata.scopes_supported, scope);
                 }
                 for name in tokens.details_of_tool(tool.tool) {
+                    add_once(&mut metadata.authorization_servers, issuer);
                     add_once(&mut metadata.authorization_details_types_supported, name);
                 }
+            }
+        }
+        // Without a mapping, only details of the draft's own type grant anything.
+        if metadata.authorization_servers.is_empty() {
+            for (issuer, _) in anchors.access_tokens() {
+                add_once(&mut metadata.authorization_servers, issuer);
             }
         }
         metadata

@@ -26,7 +26,11 @@ impl ResourceUrl {
         let authority = std::str::from_utf8(request.authority).unwrap_or_default();
         let own_port = if self.scheme == "https" { ":443" } else { ":80" };
         let authority = authority.strip_suffix(own_port).unwrap_or(authority);
-        is_read && path == self.metadata_path.as_bytes() && authority.eq_ignore_ascii_case(&self.authority)
+        // Envoy may have removed the port (strip_any_host_port).
+        let names_it = [self.authority.as_str(), self.host()]
+            .iter()
+            .any(|name| authority.eq_ignore_ascii_case(name));
+        is_read && path == self.metadata_path.as_bytes() && names_it
     }
 
     /// The first of these names that is a resource identifier.
@@ -64,6 +68,15 @@ impl ResourceUrl {
             authority,
             metadata_path: format!("{WELL_KNOWN}{}", if path == "/" { "" } else { path }),
         })
+    }
+
+    /// Without its port.
+    fn host(&self) -> &str {
+        match self.authority.rsplit_once(':') {
+            // The colons of an IPv6 address are inside its brackets.
+            Some((host, port)) if !port.ends_with(']') => host,
+            _ => &self.authority,
+        }
     }
 
     /// The URL of the resource's metadata.

@@ -31,6 +31,8 @@ pub struct UsedProof<'a> {
     pub id: &'a str,
     /// Its `iat`.
     pub issued_at: UnixTime,
+    /// Whether it has a nonce of this process, so that it cannot be older than the memory.
+    pub has_nonce: bool,
 }
 
 impl ReplayMemory {
@@ -69,7 +71,7 @@ impl ReplayMemory {
     /// Why the proof does not count.
     pub fn remember(&self, store: &mut impl SharedStore, proof: &UsedProof<'_>, now: UnixTime) -> Result<(), Reason> {
         // A holder whose clock is ahead by the skew may have used a proof with this time before the memory was created.
-        if proof.issued_at <= self.born.plus(self.skew) {
+        if !proof.has_nonce && proof.issued_at <= self.born.plus(self.skew) {
             return Err(Reason::ProofPredatesMemory);
         }
         let (key, record) = self.place(proof);
@@ -198,6 +200,7 @@ mod tests {
             holder: &holder,
             id,
             issued_at: iat,
+            has_nonce: false,
         };
         memory.remember(store, &proof, now)
     }
@@ -241,6 +244,21 @@ mod tests {
     }
 
     #[test]
+    fn a_nonce_of_the_process_proves_that_a_proof_is_younger() {
+        let store = &mut Store::default();
+        let memory = memory(store);
+        let holder = samples::key(3).public().thumbprint();
+        let proof = UsedProof {
+            holder: &holder,
+            id: "p",
+            issued_at: BORN.plus(1),
+            has_nonce: true,
+        };
+        assert_eq!(memory.remember(store, &proof, BORN.plus(1)), Ok(()));
+        assert_eq!(memory.remember(store, &proof, BORN.plus(2)), Err(Reason::ProofReplayed));
+    }
+
+    #[test]
     fn a_full_bucket_denies_and_empties_with_time() {
         let record = |tag| Record {
             tag,
@@ -265,6 +283,7 @@ mod tests {
                 holder,
                 id,
                 issued_at: NOW,
+                has_nonce: false,
             };
             let (key, _) = memory.place(&proof);
             let (group, _) = key.rsplit_once('/').unwrap();
