@@ -14,7 +14,7 @@ mod targets;
 
 /// The least number of inputs of each target, and of accepted ones. Otherwise an empty folder would pass, and so would
 /// a target that accepts no input any more.
-const AT_LEAST: [(&str, usize, usize); 7] = [
+const AT_LEAST: [(&str, usize, usize); 12] = [
     ("token", 86, 28),
     ("chain", 84, 28),
     ("proof", 62, 20),
@@ -22,6 +22,11 @@ const AT_LEAST: [(&str, usize, usize); 7] = [
     ("did_key", 38, 10),
     ("jwk", 60, 15),
     ("statement", 77, 24),
+    ("access_token", 57, 25),
+    ("authorization_details", 28, 10),
+    ("dpop", 42, 11),
+    ("http_uri", 32, 17),
+    ("rsa", 51, 23),
 ];
 
 #[test]

@@ -2,13 +2,18 @@
 //!
 //! A target must be a function of its input alone, and must not fail on any input.
 
+pub mod access_token;
+pub mod authorization_details;
 pub mod cast;
 pub mod chain;
 pub mod did_key;
+pub mod dpop;
 pub mod effort;
+pub mod http_uri;
 pub mod json;
 pub mod jwk;
 pub mod proof;
+pub mod rsa;
 pub mod script;
 pub mod statement;
 pub mod token;
@@ -27,4 +32,9 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("did_key", did_key::run),
     ("jwk", jwk::run),
     ("statement", statement::run),
+    ("access_token", access_token::run),
+    ("authorization_details", authorization_details::run),
+    ("dpop", dpop::run),
+    ("http_uri", http_uri::run),
+    ("rsa", rsa::run),
 ];

@@ -95,6 +95,12 @@ impl<'a> Line<'a> {
         sign(self.signer.unwrap_or(signer), self.header, typ, &claims)
     }
 
+    /// The same under this header, unless the line has another one.
+    pub fn signed_under(&self, signer: Person, header: &str, defaults: Vec<(&str, String)>) -> String {
+        let claims = self.with_defaults(defaults);
+        sign(self.signer.unwrap_or(signer), self.header.or(Some(header)), "", &claims)
+    }
+
     /// The claims, with missing ones from `defaults`.
     fn with_defaults(&self, defaults: Vec<(&str, String)>) -> String {
         let json = Json::parse(self.claims.as_bytes());

@@ -1,0 +1,13 @@
+#![no_main]
+
+use credence_fuzz::mutate;
+use credence_fuzz::targets::{self, Effort};
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
+
+fuzz_target!(|input: &[u8]| {
+    targets::authorization_details::run(input, Effort::One);
+});
+
+fuzz_mutator!(|input: &mut [u8], length: usize, room: usize, seed: u32| {
+    mutate::json(input, length, room, seed, libfuzzer_sys::fuzzer_mutate)
+});
