@@ -23,7 +23,7 @@ const AT_LEAST: [(&str, usize, usize); 12] = [
     ("jwk", 60, 15),
     ("statement", 77, 24),
     ("access_token", 57, 25),
-    ("authorization_details", 28, 10),
+    ("authorization_details", 29, 8),
     ("dpop", 42, 11),
     ("http_uri", 32, 17),
     ("rsa", 51, 23),
