@@ -133,9 +133,11 @@ fn named<'s>(place: &Location<'_>, settings: &'s Object<'_>, name: &str, known: 
     let json = settings.member(name)?;
     let found = json.as_str().filter(|found| known.contains(found));
     if found.is_none() {
+        let written = json.as_str().unwrap_or("this value");
+        let known = known.join(", ");
         place
             .field(name)
-            .report(format!("one of {} is needed", known.join(", ")));
+            .report(format!("`{written}` is not supported; write one of: {known}"));
     }
     found
 }

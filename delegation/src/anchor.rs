@@ -218,9 +218,11 @@ impl TrustAnchors {
         }
         candidates.retain(|anchor| anchor.accepts(token_type));
         if candidates.is_empty() {
-            let is_of_no_issuer = token_type != TokenType::Delegation && self.access_tokens.is_empty();
-            return Err(if is_known || is_of_no_issuer {
-                Step::S3a.deny(Cause::WrongType { expected: token::TYP })
+            let counts_nowhere = token_type != TokenType::Delegation && self.access_tokens.is_empty();
+            return Err(if is_known || counts_nowhere {
+                Step::S3a.deny(Cause::WrongType {
+                    expected: self.expected_type(issuer),
+                })
             } else {
                 Step::S3k.deny(Cause::IssuerUnknown)
             });
@@ -241,6 +243,16 @@ impl TrustAnchors {
             0 => Err(Step::S3b.deny(Cause::KeyUnknown)),
             _ if keys > limit => Err(Step::S3b.deny(Cause::KeyNotNamed { keys, limit })),
             _ => Ok(candidates),
+        }
+    }
+
+    /// The media types of an issuer's tokens, for an error.
+    fn expected_type(&self, issuer: Option<&str>) -> &'static str {
+        let mut listed = self.access_tokens.iter();
+        match listed.find(|(name, _)| Some(&**name) == issuer) {
+            Some((_, tokens)) if tokens.untyped => "at+jwt or JWT",
+            Some(_) => "at+jwt (or set access_tokens.typ: JWT)",
+            None => token::TYP,
         }
     }
 

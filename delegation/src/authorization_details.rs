@@ -67,7 +67,7 @@ impl DetailType {
     /// A type with this template. `ignored` are pointers to members that limit nothing.
     ///
     /// # Errors
-    /// A number that does not keep its value in canonical form.
+    /// A number that does not keep its value in canonical form; a template that is no `tools` whatever the entry has.
     pub(crate) fn new(
         tools: &Object<'_>,
         requires: Vec<(Box<str>, Constraint)>,
@@ -77,6 +77,7 @@ impl DetailType {
         let text = Value::from_json(&template)
             .map_err(|error| Step::S3n.deny(error))?
             .canonical();
+        check(&template)?;
         let mut known: Vec<Box<str>> = ignored
             .iter()
             .chain(&["/type"])
@@ -147,6 +148,35 @@ fn filled<'a>(template: &Json<'a>, entry: &'a Object<'a>) -> Option<Json<'a>> {
         }
         Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => template.clone(),
     })
+}
+
+/// Checks a template with stand-ins for the entry's values.
+fn check(template: &Json<'_>) -> Result<(), Denial> {
+    let filled = with_stand_ins(template, "");
+    let tools = filled
+        .as_object()
+        .ok_or_else(|| Step::S3n.malformed("a template is an object"))?;
+    Capabilities::parse(tools, Step::S3m, Step::S3n).map(|_| ())
+}
+
+/// The template with a value of the type that the member of this name has in a constraint (draft section 3.4).
+fn with_stand_ins<'a>(template: &Json<'a>, name: &str) -> Json<'a> {
+    let number = || Number::parse("1").map_or(Json::Null, Json::Number);
+    let text = || Json::String(Cow::Borrowed("1"));
+    match template {
+        Json::Object(object) => match (reference(object), name) {
+            (Some(Reference::Number(_)), _) | (Some(Reference::Value(_)), "min" | "max") => number(),
+            (Some(Reference::Value(_)), "values" | "excluded" | "required" | "allowed") => Json::Array(vec![text()]),
+            (Some(Reference::Value(_)), _) => text(),
+            (None, _) => {
+                let members = object.iter();
+                let members = members.map(|(name, json)| (name.to_owned(), with_stand_ins(json, name)));
+                Json::Object(members.collect())
+            }
+        },
+        Json::Array(elements) => Json::Array(elements.iter().map(|json| with_stand_ins(json, "")).collect()),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => template.clone(),
+    }
 }
 
 /// A value that a template takes from the entry.

@@ -90,13 +90,32 @@ pub fn check(issuers: &[IssuerKeysSettings]) -> Result<(), SettingsError> {
                 ),
             );
         }
+        let is_host = |host: &&String| !host.is_empty() && !host.contains(['/', ':', '@', '?', '#', '*']);
+        if let Some(wrong) = settings.hosts.iter().find(|host| !is_host(host)) {
+            return at(
+                "hosts",
+                format!("{wrong:?} is not a host; write it without scheme, port and path"),
+            );
+        }
+        if settings.hosts.len() > MAX_HOSTS || settings.private_addresses.len() > MAX_NETWORKS {
+            return at(
+                "hosts",
+                format!("at most {MAX_HOSTS} hosts and {MAX_NETWORKS} private_addresses are accepted"),
+            );
+        }
         if !(1..=3600).contains(&settings.refresh_s) {
-            return at("refresh_s", "1 to 3600 seconds are possible".to_owned());
+            return at(
+                "refresh_s",
+                format!("{} is not possible; write 1 to 3600 seconds", settings.refresh_s),
+            );
         }
         if settings.max_key_age_s < settings.refresh_s.saturating_mul(3) || settings.max_key_age_s > 2_592_000 {
             return at(
                 "max_key_age_s",
-                "at least three times refresh_s and at most 2592000 (30 days) are possible".to_owned(),
+                format!(
+                    "{} is not possible; write at least three times refresh_s, and at most 2592000 seconds (30 days)",
+                    settings.max_key_age_s
+                ),
             );
         }
     }
@@ -113,8 +132,10 @@ fn max_key_age() -> u32 {
     86_400
 }
 
-/// Filters know the keys of at most 256 issuers.
+/// Fewer than filters can hold, which is 256.
 const MAX_ISSUERS: usize = 64;
+const MAX_HOSTS: usize = 8;
+const MAX_NETWORKS: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -153,7 +174,11 @@ mod tests {
                 r#"[{"issuer": "https://a", "private_addresses": ["10.0.0.0"]}]"#,
                 "10.0.0.0/8",
             ),
-            (r#"[{"issuer": "https://a", "refresh_s": 0}]"#, "refresh_s"),
+            (
+                r#"[{"issuer": "https://a", "refresh_s": 0}]"#,
+                "issuer_keys[0].refresh_s: 0 is not possible",
+            ),
+            (r#"[{"issuer": "https://a", "hosts": ["https://k"]}]"#, "without scheme"),
             (
                 r#"[{"issuer": "https://a", "refresh_s": 60, "max_key_age_s": 100}]"#,
                 "three times",

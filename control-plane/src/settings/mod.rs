@@ -80,6 +80,15 @@ impl Settings {
         self.access.check()?;
         credence_provisioning::check(&self.scim, &self.security_events)?;
         credence_issuer_keys::check(&self.issuer_keys)?;
+        for (index, anchor) in self.trust_anchors.iter().enumerate() {
+            let is_fetched = self.issuer_keys.iter().any(|fetched| fetched.issuer == anchor.issuer);
+            if anchor.keys.is_some() && !is_fetched {
+                return Err(SettingsError::at(
+                    format!("trust_anchors[{index}].keys"),
+                    format!("no entry of issuer_keys has the issuer {:?}; add one", anchor.issuer),
+                ));
+            }
+        }
         holders::check(&self.scim, &self.security_events, &self.access)?;
         self.limits.check()?;
         self.status.check()?;

@@ -4,7 +4,7 @@ use credence_delegation::{Algorithms, HttpUri, Location, TrustAnchors};
 
 use super::checks::elements;
 use super::file::{self, Mode, ProofKind, TokenProof};
-use super::policy::{Authorization, Rule};
+use super::policy::{Authorization, Origin, Rule};
 use crate::oauth::{Binding, Challenge, Resource, ResourceUrl, ToolOfResource};
 use crate::route::Routes;
 
@@ -30,15 +30,15 @@ impl AccessTokenRules<'_> {
                 "no trust anchor has `access_tokens`, so none would ever be valid; add it to the issuer's anchor",
             );
         }
-        let origins = written.origins.as_deref().unwrap_or_default();
+        let mut origins = Vec::new();
         let place = at.field("origins");
         let listed = written.origins.iter();
         for (at, origin) in listed.flat_map(|list| elements(&place, MAX_ORIGINS, list)) {
-            let is_origin = !origin.ends_with('/') && origin.matches('/').count() == 2;
-            if !is_origin || HttpUri::parse(origin).is_none() {
-                at.report(format!(
+            match origin_of(origin) {
+                Some(origin) => origins.push(origin),
+                None => at.report(format!(
                     "`{origin}` is not an origin; write scheme and host without a path, such as `https://api.example`"
-                ));
+                )),
             }
         }
         let proof = match written.proof {
@@ -46,7 +46,7 @@ impl AccessTokenRules<'_> {
             TokenProof::Mtls => ProofKind::Mtls,
             TokenProof::None => ProofKind::None,
         };
-        if !origins.is_empty() && proof != ProofKind::Dpop {
+        if written.origins.is_some() && proof != ProofKind::Dpop {
             at.field("origins")
                 .report("only a DPoP proof names its URI; write `proof: dpop`, or remove `origins`");
         }
@@ -60,7 +60,7 @@ impl AccessTokenRules<'_> {
         let algorithms = Some(self.algorithms).filter(|_| proof == ProofKind::Dpop);
         Authorization {
             proof,
-            origins: origins.to_vec(),
+            origins,
             challenge: Challenge::new(self.anchors, tool, algorithms, resource.as_ref()),
         }
     }
@@ -96,6 +96,19 @@ impl AccessTokenRules<'_> {
             .map(|(url, tools)| Resource::new(url, tools, self.anchors, self.algorithms))
             .collect()
     }
+}
+
+fn origin_of(text: &str) -> Option<Origin> {
+    let (scheme, authority) = text.split_once("://")?;
+    // Otherwise a part of the authority would be read as path or query.
+    if authority.contains(['/', '?', '#']) {
+        return None;
+    }
+    HttpUri::new(scheme, authority, "/")?;
+    Some(Origin {
+        scheme: scheme.to_owned(),
+        authority: authority.to_owned(),
+    })
 }
 
 /// Origins of one rule.

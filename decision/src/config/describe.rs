@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::compile::compile;
 use super::error::ConfigError;
 use super::file::{self, Mode, Place, ProofKind, Unmatched};
-use super::policy::Rule;
+use super::policy::{Origin, Rule};
 use super::read::read;
 use crate::arguments::ArgumentKind;
 use crate::route::{HeaderTest, QueryTest};
@@ -199,7 +199,11 @@ fn rule(written: file::Rule, compiled: &Rule, plugin_audience: &[String], plugin
         authorization: authorization.map(|read| AskedOfToken {
             proof: read.proof,
             scope: read.challenge.scope.clone(),
-            origins: read.origins.clone(),
+            origins: read
+                .origins
+                .iter()
+                .map(|Origin { scheme, authority }| format!("{scheme}://{authority}"))
+                .collect(),
         }),
         tool: tool.unwrap_or_default(),
         arguments: arguments.into_iter().filter_map(argument).collect(),

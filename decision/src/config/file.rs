@@ -115,7 +115,7 @@ pub(super) struct TrustAnchor {
     #[serde(default)]
     pub(super) asserts_subjects: bool,
     /// What its JWT access tokens grant.
-    #[cfg_attr(feature = "tools", schemars(extend("type" = "object")))]
+    #[cfg_attr(feature = "tools", schemars(schema_with = "access_tokens"))]
     pub(super) access_tokens: Option<Box<RawValue>>,
     /// Whether it signs delegations. Default: without `access_tokens`.
     pub(super) delegations: Option<bool>,

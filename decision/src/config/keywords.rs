@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use credence_delegation::Algorithm;
-use schemars::{Schema, json_schema};
+use schemars::{Schema, SchemaGenerator, json_schema};
 
 pub(super) use super::duration;
 pub(super) use super::ranges::*;
@@ -69,6 +69,64 @@ pub(super) fn key_members() -> Schema {
         "x": {"type": "string"},
         "y": {"type": "string"},
         "d": false,
+    })
+}
+
+/// What an issuer's access tokens grant; `delegation::access_token_settings` reads it.
+pub(super) fn access_tokens(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "description": "What its JWT access tokens grant.",
+        "additionalProperties": false,
+        "properties": {
+            "typ": {
+                "description": "Media type. `JWT` accepts tokens without one, too.",
+                "enum": ["at+jwt", "JWT"],
+                "default": "at+jwt",
+            },
+            "scope_claim": {
+                "description": "Claim with the scopes.",
+                "enum": ["scope", "scp", "roles"],
+                "default": "scope",
+            },
+            "scopes": {
+                "description": "Tools of each scope, as in a delegation.",
+                "type": "object",
+                "maxProperties": 256,
+            },
+            "authorization_details": {
+                "type": "object",
+                "maxProperties": 32,
+                "additionalProperties": {
+                    "type": "object",
+                    "additionalProperties": false,
+                    "required": ["tools"],
+                    "properties": {
+                        "tools": {
+                            "description": "Tools, with `from` and `number_from` for the entry's values.",
+                            "type": "object",
+                        },
+                        "requires": {
+                            "description": "Constraints on members, by JSON pointer.",
+                            "type": "object",
+                            "maxProperties": 32,
+                        },
+                        "ignore": {
+                            "description": "Pointers to members that limit nothing.",
+                            "type": "array",
+                            "items": {"type": "string", "pattern": "^/"},
+                        },
+                    },
+                },
+            },
+            "delegation_depth": {
+                "description": "How often the holder of `cnf.jwk` may hand it on.",
+                "type": "integer",
+                "minimum": 0,
+                "maximum": 8,
+                "default": 0,
+            },
+        },
     })
 }
 

@@ -121,9 +121,18 @@ pub struct Authorization {
     /// DPoP, mTLS or none.
     pub proof: ProofKind,
     /// Where clients call this service; where Envoy routes to if empty.
-    pub origins: Vec<String>,
+    pub origins: Vec<Origin>,
     /// What its challenges say.
     pub challenge: Challenge,
+}
+
+/// Scheme, host and port of a service, as its clients write them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// `https` or `http`.
+    pub scheme: String,
+    /// Host and port.
+    pub authority: String,
 }
 
 impl Requirement {

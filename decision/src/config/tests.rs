@@ -9,6 +9,7 @@ use crate::request::target::{Host, Target};
 use crate::request::{HeaderNames, Request, tests::serialize};
 use crate::usage_sketch::Amount;
 
+mod authorization;
 mod bodies;
 mod errors;
 mod matching;

@@ -241,7 +241,7 @@ fn configured_origins_replace_the_one_that_envoy_sees() {
 }
 
 #[test]
-fn the_scheme_is_that_of_the_token_s_binding() {
+fn the_scheme_is_that_of_the_rule_s_binding() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let (bound, bearer) = (bound("shop.read"), bearer("shop.read"));
@@ -273,7 +273,7 @@ fn the_scheme_is_that_of_the_token_s_binding() {
 }
 
 #[test]
-fn one_credential_and_one_proof() {
+fn more_than_one_credential_or_proof_is_denied() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
     let token = bound("shop.read");
@@ -454,7 +454,7 @@ fn a_challenge_says_what_is_needed_and_where_to_get_it() {
     assert_eq!(
         challenges(&denied),
         [format!(
-            r#"DPoP error="insufficient_scope", error_description="The delegation does not grant this tool.", {algorithms}, scope="shop.read", {metadata}"#
+            r#"DPoP error="insufficient_scope", error_description="The access token does not grant this tool.", {algorithms}, scope="shop.read", {metadata}"#
         )]
     );
     let denied = ask("/pay?amount=500", "b", world, &mut engine);
@@ -477,16 +477,16 @@ fn a_challenge_says_what_is_needed_and_where_to_get_it() {
 }
 
 #[test]
-fn every_failure_of_a_token_is_an_invalid_token_and_of_a_proof_an_invalid_proof() {
+fn an_invalid_token_and_an_invalid_proof_have_errors_of_their_own() {
     let world = &mut TestWorld::default();
     let mut engine = engine(world);
-    let (token, expired) = (bound("shop.read"), token_with("shop.read", r#","nbf":99999999999"#));
+    let (token, early) = (bound("shop.read"), token_with("shop.read", r#","nbf":99999999999"#));
     let other_key = jws(&key(9), r#"{"alg":"Ed25519","typ":"at+jwt"}"#, "{}");
     let proof = Dpop::of(&token, "GET", AT).signed();
     let mut late = Dpop::of(&token, "GET", AT);
     late.issued_at = NOW - 100;
     for (token, proof, error) in [
-        (&expired, &proof, "invalid_token"),
+        (&early, &proof, "invalid_token"),
         (&other_key, &proof, "invalid_token"),
         (&token, &late.signed(), "invalid_dpop_proof"),
         (&token, &"x".to_owned(), "invalid_dpop_proof"),

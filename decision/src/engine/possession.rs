@@ -9,7 +9,7 @@ use super::memories::Memories;
 use super::world::World;
 use crate::agent::Agent;
 use crate::chains::CachedChain;
-use crate::config::{Policy, ProofKind, Requirement};
+use crate::config::{Origin, Policy, ProofKind, Requirement};
 use crate::decision::{Denial, Reason};
 use crate::request::{Header, Request, is_joined};
 
@@ -203,11 +203,11 @@ impl<'r> Possession<'_, 'r> {
 }
 
 /// The URIs by which the client may have named this request: at the configured origins, or else as Envoy routes it.
-fn uris(request: &Request<'_>, origins: &[String]) -> Vec<HttpUri> {
+fn uris(request: &Request<'_>, origins: &[Origin]) -> Vec<HttpUri> {
     let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
     let path = text(request.path).split(['?', '#']).next().unwrap_or_default();
     if !origins.is_empty() {
-        let at = |origin: &String| HttpUri::parse(&format!("{origin}{path}"));
+        let at = |origin: &Origin| HttpUri::new(&origin.scheme, &origin.authority, path);
         return origins.iter().filter_map(at).collect();
     }
     let scheme = match request.header(":scheme") {

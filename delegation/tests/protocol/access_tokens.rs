@@ -389,7 +389,7 @@ fn an_error_in_the_settings_names_its_place() {
         ),
         (
             r#"{"typ": "jwt"}"#,
-            "trust_anchors[0].access_tokens.typ: one of at+jwt, JWT is needed",
+            "trust_anchors[0].access_tokens.typ: `jwt` is not supported; write one of: at+jwt, JWT",
         ),
         (
             r#"{"scopes": {"read": {}}}"#,
@@ -402,6 +402,22 @@ fn an_error_in_the_settings_names_its_place() {
         (
             r#"{"authorization_details": {"x": {}}}"#,
             "trust_anchors[0].access_tokens.authorization_details.x: no `tools`",
+        ),
+        (
+            r#"{"authorization_details": {"x": {"tools": {"pay": {"amount": {"constraint_type": "rnage", "max": 1}}}}}}"#,
+            "trust_anchors[0].access_tokens.authorization_details.x.tools: ",
+        ),
+        (
+            r#"{"authorization_details": {"x": {"tools": {"pay": {"amount": {"constraint_type": "range", "max": {"numberfrom": "/a"}}}}}}}"#,
+            "trust_anchors[0].access_tokens.authorization_details.x.tools: ",
+        ),
+        (
+            r#"{"authorization_details": {"x": {"tools": {"pay": {}}, "ignore": [7]}}}"#,
+            "trust_anchors[0].access_tokens.authorization_details.x.ignore: a list of JSON pointers",
+        ),
+        (
+            r#"{"authorization_details": {"x": {"tools": {"pay": {"to": {"constraint_type": "exact", "value": {"from": "a"}}}}}}}"#,
+            "trust_anchors[0].access_tokens.authorization_details.x: `a` is no JSON pointer",
         ),
         (
             r#"{"delegation_depth": 9}"#,
