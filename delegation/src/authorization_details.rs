@@ -67,7 +67,7 @@ impl DetailType {
     /// A type with this template. `ignored` are pointers to members that limit nothing.
     ///
     /// # Errors
-    /// A number that does not keep its value in canonical form; a template that is no `tools` whatever the entry has.
+    /// A number that does not keep its value in canonical form; a template that is not the `tools` of a delegation.
     pub(crate) fn new(
         tools: &Object<'_>,
         requires: Vec<(Box<str>, Constraint)>,

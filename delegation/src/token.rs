@@ -44,7 +44,7 @@ pub(crate) struct Claims {
 }
 
 /// The holder of a token (`cnf`; RFC 7800). That of a delegation has a key; an access token may name only the key's
-/// thumbprint, a certificate, or nobody.
+/// thumbprint or a certificate, or have none.
 #[derive(Debug, Clone, Default)]
 pub struct Holder {
     key: Option<PublicKey>,
@@ -286,7 +286,7 @@ impl Holder {
         self.spiffe_id.as_deref()
     }
 
-    /// Reads the holder of an access token. A `cnf` that names nobody in a way known here is refused: its bearer must not
+    /// Reads the holder of an access token. A `cnf` without a confirmation that is known here is refused: a bearer must not
     /// count as the holder.
     pub(crate) fn confirmed(claims: &Object<'_>, step: Step, hot_keys: Option<&HotKeys>) -> Result<Self, Denial> {
         let Some(cnf) = claims.member("cnf") else {
