@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use credence_delegation::{IssuerKeys, TrustAnchors, UnixTime};
+use credence_delegation::{IssuerKeys, Thumbprint, TrustAnchors, UnixTime};
 use credence_revocation::RevocationLog;
 
 /// The trust anchors of the configuration, with the keys that were fetched.
@@ -39,16 +39,35 @@ impl FetchedAnchors {
         Cow::Owned(self.with(&known))
     }
 
+    /// Whether one of these keys is a present one of the issuer. True for an issuer whose keys are not fetched.
+    pub(crate) fn has_present_key(&self, issuer: &str, keys: &[Thumbprint], now: i64) -> bool {
+        let is_fetched = self.configured.fetched().iter().any(|fetched| fetched.issuer == issuer);
+        if !is_fetched || self.configured.of_issuer(issuer).next().is_some() {
+            return true;
+        }
+        let Some(present) = self.log.issuer_keys(issuer) else {
+            return false;
+        };
+        let jwks = present.keys.iter().map(|key| (key.jwk.as_str(), key.kid.as_str()));
+        let present_keys = IssuerKeys::read(jwks, UnixTime(present.trusted_until));
+        present.trusted_until > now && keys.iter().any(|key| present_keys.contain(key))
+    }
+
     /// Those that filters may have trusted since this process started.
     pub(crate) fn ever(&self) -> TrustAnchors {
         let mut ever = self.ever.lock().unwrap_or_else(PoisonError::into_inner);
         for (issuer, keys) in self.present() {
             let known = ever.entry(issuer).or_default();
-            for key in keys.into_iter().filter(|key| !known.contains(key)).collect::<Vec<_>>() {
-                known.push(key);
+            for key in keys {
+                if !known.contains(&key) {
+                    known.push(key);
+                }
             }
+            // The oldest are those that no evidence in transit needs any more.
+            let excess = known.len().saturating_sub(MAX_KEYS_EVER);
+            known.drain(..excess);
         }
-        self.with(&ever)
+        self.with(&ever).trying_all()
     }
 
     /// The keys in the log, by issuer.
@@ -70,3 +89,6 @@ impl FetchedAnchors {
         self.configured.with_keys(|issuer| read.get(&issuer.to_owned()))
     }
 }
+
+/// Keys of one issuer that evidence is verified with.
+const MAX_KEYS_EVER: usize = 64;

@@ -196,7 +196,7 @@ impl AccessTokens {
 /// refresh tokens of Keycloak (payload member `typ`), and those of Cognito (`token_use`). RFC 8725, section 3.12.
 fn check_is_no_other_token(claims: &Object<'_>) -> Result<(), Denial> {
     let no_access_token = |claim| Err(Step::S3a.claim(claim, "absent or that of an access token"));
-    for claim in ["nonce", "at_hash", "c_hash"] {
+    for claim in ["nonce", "at_hash", "c_hash", "s_hash", "events"] {
         if claims.member(claim).is_some() {
             return no_access_token(claim);
         }

@@ -44,6 +44,21 @@ pub(crate) fn read(place: &Location<'_>, text: &RawValue) -> Option<AccessTokens
         )),
         delegation_depth: depth(place, settings),
     };
+    for scope in settings
+        .object("scopes")
+        .into_iter()
+        .flat_map(Object::iter)
+        .map(|(name, _)| name)
+    {
+        // RFC 6749, section 3.3.
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\');
+        if scope.is_empty() || !scope.bytes().all(is_plain) {
+            let scope = scope.escape_debug();
+            place.field("scopes").report(format!(
+                "`{scope}` is not a scope (RFC 6749, section 3.3); write visible ASCII without quotes and backslashes"
+            ));
+        }
+    }
     if settings.member("scopes").is_none() && settings.member("authorization_details").is_none() {
         place
             .note("neither `scopes` nor `authorization_details`: only entries of type `attenuating_agent_token` grant");

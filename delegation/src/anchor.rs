@@ -63,6 +63,8 @@ pub struct TrustAnchors {
     fetched: Vec<FetchedAnchor>,
     /// The issuers of access tokens, in the configured order.
     access_tokens: Vec<(String, Arc<AccessTokens>)>,
+    /// Whether a token is checked against any number of keys.
+    tries_all: bool,
 }
 
 impl TrustAnchor {
@@ -139,7 +141,16 @@ impl TrustAnchors {
             anchors: prepared.collect(),
             fetched: Vec::new(),
             access_tokens: Vec::new(),
+            tries_all: false,
         }
+    }
+
+    /// The same anchors, for a caller whose tokens were verified before: a token is checked against all keys that may have
+    /// signed it.
+    #[must_use]
+    pub fn trying_all(mut self) -> Self {
+        self.tries_all = true;
+        self
     }
 
     /// These, and anchors whose keys are fetched; with what the access tokens of each issuer grant, in the configured
@@ -241,7 +252,7 @@ impl TrustAnchors {
         let (keys, limit) = (candidates.len(), algorithm.key_type().most_tried());
         match keys {
             0 => Err(Step::S3b.deny(Cause::KeyUnknown)),
-            _ if keys > limit => Err(Step::S3b.deny(Cause::KeyNotNamed { keys, limit })),
+            _ if keys > limit && !self.tries_all => Err(Step::S3b.deny(Cause::KeyNotNamed { keys, limit })),
             _ => Ok(candidates),
         }
     }

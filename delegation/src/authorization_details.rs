@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use crate::by_name::ByName;
 use crate::capabilities::{self, Capabilities};
 use crate::constraint::Constraint;
-use crate::denial::{Denial, Step};
+use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
 use crate::number::Number;
 use crate::sort::sort;
@@ -54,10 +54,19 @@ impl DetailTypes {
     pub(crate) fn read(&self, details: &[Json<'_>]) -> Result<Vec<Capabilities>, Denial> {
         let mut granted = Vec::new();
         granted.extend(capabilities::find(details, Step::S3m, Step::S3n)?);
-        for entry in details.iter().filter_map(Json::as_object) {
-            if let Some(detail_type) = entry.text("type").and_then(|name| self.0.get(name)) {
-                granted.extend(detail_type.read(entry)?);
-            }
+        let known = details.iter().filter_map(Json::as_object).filter_map(|entry| {
+            let detail_type = entry.text("type").and_then(|name| self.0.get(name))?;
+            Some((entry, detail_type))
+        });
+        for (number, (entry, detail_type)) in known.enumerate() {
+            Step::S3m.ensure(
+                number < MAX_ENTRIES,
+                Cause::TooLong {
+                    tokens: number,
+                    limit: MAX_ENTRIES,
+                },
+            )?;
+            granted.extend(detail_type.read(entry)?);
         }
         Ok(granted)
     }
@@ -128,6 +137,9 @@ impl DetailType {
         })
     }
 }
+
+/// Entries of configured types in one token: each costs the work of its template.
+const MAX_ENTRIES: usize = 16;
 
 /// The template with the entry's values; `None` if the entry lacks one.
 fn filled<'a>(template: &Json<'a>, entry: &'a Object<'a>) -> Option<Json<'a>> {

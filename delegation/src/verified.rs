@@ -189,6 +189,8 @@ impl VerifiedChain {
         let actors = actors
             .iter()
             .map(|actor| size_of::<String>().saturating_add(actor.capacity()));
+        let same_principals = self.origin.same_principals.iter();
+        let same_principals = same_principals.map(|other| size_of::<String>().saturating_add(other.capacity()));
         let fixed = size_of::<Self>()
             .saturating_add(size_of::<Origin>())
             .saturating_add(ALLOCATOR_BYTES);
@@ -196,7 +198,7 @@ impl VerifiedChain {
             .map(VerifiedToken::bytes)
             .chain(texts.into_iter().flatten().map(String::capacity))
             .chain(actors)
-            .chain(self.origin.same_principals.iter().map(String::capacity))
+            .chain(same_principals)
             .chain([fixed])
             .fold(0, usize::saturating_add)
     }

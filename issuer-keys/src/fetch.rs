@@ -169,6 +169,15 @@ fn keys(text: &[u8]) -> Result<Vec<(String, Option<String>)>, String> {
         .iter()
         .map(|identified| (identified.key.to_jwk(), identified.id.clone()))
         .collect();
+    if let Some((_, Some(id))) = keys
+        .iter()
+        .find(|(_, id)| id.as_ref().is_some_and(|id| id.len() > MAX_KEY_ID_BYTES))
+    {
+        return Err(format!(
+            "a \"kid\" of {} bytes; at most {MAX_KEY_ID_BYTES} are accepted",
+            id.len()
+        ));
+    }
     if keys.len() > MAX_ISSUER_KEYS {
         return Err(format!(
             "{} keys; at most {MAX_ISSUER_KEYS} of an issuer are accepted",
@@ -180,6 +189,8 @@ fn keys(text: &[u8]) -> Result<Vec<(String, Option<String>)>, String> {
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_BYTES: u64 = 256 << 10;
+/// With 16 keys of 4,096 bits, the record stays well below the 64 KiB of a snapshot's chunk.
+const MAX_KEY_ID_BYTES: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -236,6 +247,18 @@ mod tests {
         );
         let other = br#"{"issuer": "https://login.example/", "jwks_uri": "https://login.example/keys"}"#;
         assert!(jwks_uri(other, &settings(issuer, &[])).unwrap_err().contains("differs"));
+    }
+
+    #[test]
+    fn a_key_with_a_long_name_is_refused() {
+        let set = |id: usize| {
+            let id = "i".repeat(id);
+            format!(
+                r#"{{"keys": [{{"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo", "kid": "{id}"}}]}}"#
+            )
+        };
+        assert_eq!(keys(set(256).as_bytes()).unwrap().len(), 1);
+        assert!(keys(set(257).as_bytes()).unwrap_err().contains("257 bytes"));
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use credence_wire::v1;
 use credence_wire::v1::record::Subject;
+use prost::Message as _;
 
 use crate::state::{EPOCH_LIMIT, State, SubjectState};
-use crate::subject::{FetchedKeys, MAX_ISSUER_KEYS, Operation, Source, SubjectName};
+use crate::subject::{FetchedKeys, MAX_ISSUER_KEYS, MAX_ISSUER_KEYS_BYTES, Operation, Source, SubjectName};
 
 /// The effect of an operation.
 #[derive(Debug, Clone, PartialEq)]
@@ -155,12 +156,15 @@ impl State {
             })
             .collect();
         for key in before.iter().flat_map(|before| &before.keys) {
-            let is_there = keys
-                .iter()
-                .any(|found| (&found.jwk, &found.kid) == (&key.jwk, &key.kid));
-            let is_gone = key.missing_since != 0 && now >= key.missing_since.saturating_add(fetched.apart);
-            if !is_there && !is_gone && keys.len() < MAX_ISSUER_KEYS {
-                let missing_since = if key.missing_since == 0 { now } else { key.missing_since };
+            // A token could not say which of two keys with one name signed it.
+            let is_replaced = keys.iter().any(|found| found.kid == key.kid);
+            // A clock that was ahead must not keep a key for good.
+            let missing_since = match key.missing_since {
+                0 => now,
+                since => since.min(now),
+            };
+            let is_gone = key.missing_since != 0 && now >= missing_since.saturating_add(fetched.apart);
+            if !is_replaced && !is_gone && keys.len() < MAX_ISSUER_KEYS {
                 keys.push(v1::IssuerKey {
                     missing_since,
                     ..key.clone()
@@ -169,6 +173,7 @@ impl State {
         }
         if let Some(before) = before
             && before.keys == keys
+            && before.fetched_at <= now
             && now < before.fetched_at.saturating_add(fetched.apart)
         {
             let known = self.get(SubjectName::IssuerKeys(&fetched.issuer)).unwrap_or_default();
@@ -177,12 +182,16 @@ impl State {
                 epoch: None,
             };
         }
-        let keys = v1::IssuerKeys {
+        let mut keys = v1::IssuerKeys {
             issuer: issuer.to_owned(),
             keys,
             fetched_at: now,
             trusted_until: now.saturating_add(fetched.max_age),
         };
+        // Missing keys are last, and give way to present ones.
+        while keys.encoded_len() > MAX_ISSUER_KEYS_BYTES {
+            keys.keys.pop();
+        }
         Plan::Change {
             record: v1::Record {
                 subject: Some(Subject::IssuerKeys(keys)),
@@ -582,6 +591,41 @@ mod tests {
         perform(&mut state, 3, &fetched(&["a", "b"]), NOW + 200);
         perform(&mut state, 4, &fetched(&["b"]), NOW + 300);
         assert_eq!(keys_in(&state).len(), 2, "it is missing since this fetch only");
+    }
+
+    #[test]
+    fn a_new_key_with_the_name_of_an_earlier_one_replaces_it_at_once() {
+        let mut state = State::default();
+        let named = |jwk: &str, kid: Option<&str>| {
+            let Operation::SetIssuerKeys(mut fetched) = fetched(&[]) else {
+                panic!("keys")
+            };
+            fetched.keys = vec![(jwk.to_owned(), kid.map(str::to_owned))];
+            Operation::SetIssuerKeys(fetched)
+        };
+        for (seq, kid) in [(1, Some("sig")), (3, None)] {
+            perform(&mut state, seq, &named("old", kid), NOW + 1_000 * seq.cast_signed());
+            perform(
+                &mut state,
+                seq + 1,
+                &named("new", kid),
+                NOW + 1_000 * seq.cast_signed() + 1,
+            );
+            assert!(!keys_in(&state).contains(&("old".to_owned(), NOW + 1_000 * seq.cast_signed() + 1)));
+            assert!(keys_in(&state).contains(&("new".to_owned(), 0)));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_keeps_no_key_and_no_trust() {
+        let mut state = State::default();
+        let year = 31_536_000;
+        perform(&mut state, 1, &fetched(&["a", "b"]), NOW);
+        perform(&mut state, 2, &fetched(&["b"]), NOW + year);
+        perform(&mut state, 3, &fetched(&["b"]), NOW + 100);
+        perform(&mut state, 4, &fetched(&["b"]), NOW + 200);
+        assert_eq!(keys_in(&state), [("b".to_owned(), 0)]);
+        assert_eq!(state.issuer_keys(issuer().as_str()).unwrap().trusted_until, NOW + 1_200);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use credence_wire::v1;
 use credence_wire::v1::record::Subject;
 use prost::Message as _;
 
-use crate::subject::{DelegationName, Issuer, MAX_ISSUER_KEYS, PrincipalName, SubjectName};
+use crate::subject::{DelegationName, Issuer, MAX_ISSUER_KEYS, MAX_ISSUER_KEYS_BYTES, PrincipalName, SubjectName};
 
 /// The state of every subject.
 #[derive(Debug)]
@@ -115,8 +115,8 @@ impl State {
             Subject::LogFloor(floor) => self.log_floor = self.log_floor.max(Some(floor.issued_up_to)),
             Subject::IssuerKeys(keys) => {
                 let issuer = Issuer::parse(keys.issuer.clone()).map_err(|_| "an invalid issuer")?;
-                if keys.keys.len() > MAX_ISSUER_KEYS {
-                    return Err("more keys of an issuer than filters accept");
+                if keys.keys.len() > MAX_ISSUER_KEYS || keys.encoded_len() > MAX_ISSUER_KEYS_BYTES {
+                    return Err("more keys of an issuer than filters accept, or larger ones");
                 }
                 let new = keys.encoded_len() as u64 + STORED_OVERHEAD;
                 let before = Arc::make_mut(&mut self.issuer_keys).insert(issuer.as_str().to_owned(), (seq, keys));

@@ -337,8 +337,10 @@ fn fits(text: &str, limit: usize) -> bool {
     !text.is_empty() && text.len() <= limit
 }
 
-/// Keys of one issuer. Filters refuse more.
+/// Keys of one issuer. Filters ignore more.
 pub const MAX_ISSUER_KEYS: usize = 16;
+/// Their record: half of a snapshot's chunk.
+pub(crate) const MAX_ISSUER_KEYS_BYTES: usize = 32 << 10;
 
 // A record with the largest names stays well below the 64 KiB of a snapshot chunk.
 const MAX_ISSUER_BYTES: usize = 2048;

@@ -24,6 +24,7 @@ use super::problem::{Output, Problem};
 use super::{etags, json, query};
 use credence_revocation::{DelegationName, Issuer, PrincipalName};
 use credence_runtime::caller::Caller;
+use credence_runtime::time::unix_seconds;
 
 /// `GET`: one delegation, in the query.
 pub(crate) async fn one(
@@ -37,7 +38,9 @@ pub(crate) async fn one(
     check_scope(&question, &caller)?;
     api.log.up_to_date().await?;
     let skew = u64::from(api.status.max_iat_skew);
+    let present = check_keys(&api, &question);
     let (verdict, seq) = api.log.read(|log, seq| (question.check_revocation(&log, skew), seq));
+    let verdict = verdict.and(present);
     let log_id = api.log.log_id().as_str();
     let tag = entity_tag(log_id, verdict);
     let response = if etags::names(&headers, header::IF_NONE_MATCH, &tag) {
@@ -83,8 +86,12 @@ pub(crate) async fn several(
     }
     api.log.up_to_date().await?;
     let skew = u64::from(api.status.max_iat_skew);
+    let present: Vec<_> = questions.iter().map(|chain| check_keys(&api, chain)).collect();
     let (results, seq) = api.log.read(|log, seq| {
-        let results = questions.iter().map(|chain| view(chain.check_revocation(&log, skew)));
+        let verdicts = questions.iter().map(|chain| chain.check_revocation(&log, skew));
+        let results = verdicts
+            .zip(present)
+            .map(|(verdict, present)| view(verdict.and(present)));
         (Vec::from_iter(results), seq)
     });
     let log_id = api.log.log_id().as_str();
@@ -221,6 +228,12 @@ fn check_scope(question: &PresentedChain, caller: &Caller) -> Result<(), Problem
         return Ok(());
     }
     Err(Problem::out_of_scope(caller, ""))
+}
+
+/// Whether one of the chain's keys is a present one of its issuer, if those are fetched.
+fn check_keys(api: &Api, chain: &PresentedChain) -> Result<(), RevocationReason> {
+    let is_present = api.anchors.has_present_key(&chain.issuer, &chain.keys, unix_seconds());
+    is_present.then_some(()).ok_or(RevocationReason::KeyWithdrawn)
 }
 
 /// Weak: the position in the answer changes with every revocation, but the status of the delegation does not.

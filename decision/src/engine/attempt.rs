@@ -5,7 +5,7 @@ use std::rc::Rc;
 use credence_delegation::{Arguments, AudiencePolicy, UnixTime, VerifiedChain};
 
 use super::memories::Memories;
-use super::possession::{Possession, SignedProof};
+use super::possession::{Possession, PresentedProof, SignedProof};
 use super::routing::Routed;
 use super::verdict::Findings;
 use super::verification::{ChainLookup, Presented, check_still_valid};
@@ -76,7 +76,10 @@ impl<'r> Attempt<'_, 'r> {
             identifiers: &self.requirement.audience,
             require_chain_audience: false,
         })?;
-        if credential.is_access_token() && !chain.chain.is_access_token() {
+        // A delegation is no access token. An access token alone is a delegation only for the holder of its key.
+        let is_bearer = matches!(proof, PresentedProof::None);
+        let is_token = chain.chain.is_access_token();
+        if credential.is_access_token() != is_token && (credential.is_access_token() || is_bearer) {
             return Err(Reason::DelegationMalformed.into());
         }
         let granted = chain.chain.grants(&self.requirement.tool);

@@ -54,7 +54,7 @@ impl Trust {
             self.until = self.until.min(keys.trusted_until());
         }
         self.revision = revision;
-        let names = |anchor: &TrustAnchor| (anchor.key.thumbprint(), anchor.key_id.clone());
+        let names = |anchor: &TrustAnchor| (anchor.issuer.clone(), anchor.key.thumbprint(), anchor.key_id.clone());
         let differ = !anchors.iter().map(names).eq(self.anchors.iter().map(names));
         if differ {
             self.anchors = anchors;

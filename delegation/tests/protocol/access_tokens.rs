@@ -156,6 +156,19 @@ fn details_grant_by_their_template_only_what_is_wholly_understood() {
     assert!(permits(own, wanted), "the draft's own type is read as it is");
 }
 
+/// Each entry costs the work of its template.
+#[test]
+fn a_token_has_at_most_sixteen_entries_of_configured_types() {
+    let detail = r#"{"type":"payment_initiation","actions":["initiate","status"],"instructedAmount":{"amount":"1"},
+        "creditorAccount":{"iban":"DE02"}}"#;
+    let with = |entries: usize| {
+        let details = vec![detail; entries].join(",");
+        verify(&claims().with("authorization_details", format!("[{details}]")))
+    };
+    with(16).unwrap();
+    assert_eq!(with(17).unwrap_err().step.name(), "3m");
+}
+
 /// RFC 9068, section 4, and RFC 8725, sections 3.8 to 3.12.
 #[test]
 fn each_wrong_claim_denies_at_its_step() {
@@ -172,7 +185,7 @@ fn each_wrong_claim_denies_at_its_step() {
         (claims().without("jti"), "2c"),
         (claims().without("client_id"), "3b"),
         (claims().without("sub"), "3b"),
-        (claims().with("iss", "\"https://id.example.org\""), "3a"),
+        (claims().with("iss", "\"https://id.example.org\""), "3k"),
         (claims().with("scope", "7"), "3m"),
         (claims().with("authorization_details", "{}"), "3m"),
         (claims().with("cnf", "{}"), "3l"),
@@ -232,6 +245,8 @@ fn an_id_token_is_no_access_token() {
         ("nonce", "\"n\""),
         ("at_hash", "\"h\""),
         ("c_hash", "\"h\""),
+        ("s_hash", "\"h\""),
+        ("events", "{}"),
         ("typ", "\"ID\""),
         ("typ", "\"Refresh\""),
         ("token_use", "\"id\""),
@@ -418,6 +433,10 @@ fn an_error_in_the_settings_names_its_place() {
         (
             r#"{"authorization_details": {"x": {"tools": {"pay": {"to": {"constraint_type": "exact", "value": {"from": "a"}}}}}}}"#,
             "trust_anchors[0].access_tokens.authorization_details.x: `a` is no JSON pointer",
+        ),
+        (
+            r#"{"scopes": {"a\r\nset-cookie: x": {"read": {}}}}"#,
+            "trust_anchors[0].access_tokens.scopes: `a\\r\\nset-cookie: x` is not a scope",
         ),
         (
             r#"{"delegation_depth": 9}"#,

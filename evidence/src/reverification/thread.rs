@@ -1,5 +1,6 @@
 //! The thread that verifies evidence again, after the acknowledgements.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -96,13 +97,24 @@ impl Reverification {
                 returned.insert(source, anchors);
             }
             self.note_lag(&evidence, &checker);
+            if has_changed {
+                continue;
+            }
+            let outdated = Cell::new(false);
             let step = checker.step(&evidence, |mismatches| {
+                // The keys may have come while the records were read.
+                if !mismatches.is_empty() && (self.anchors)() != anchors {
+                    outdated.set(true);
+                    return Err(ReportError::Superseded);
+                }
                 log(&mismatches);
                 record(mismatches)
             });
+            has_changed = outdated.get();
             let failed = step.is_err();
             let mut has_recorded = false;
             goes_on = match step {
+                Err(_) if has_changed => true,
                 Ok(Some(findings)) => {
                     has_recorded = !findings.mismatches.is_empty();
                     findings.report(&self.metrics);
