@@ -93,6 +93,9 @@ mod tests {
         count_one(&evidence.ledger_witness_requests);
         set_one(&evidence.ledger_witnessed);
         set_one(&provisioning.scim_users);
+        count_one(&metrics.issuer_keys.fetches);
+        set_one(&metrics.issuer_keys.keys);
+        set_one(&metrics.issuer_keys.trusted_until);
         for counters in [
             &provisioning.scim_changes,
             &provisioning.security_events,

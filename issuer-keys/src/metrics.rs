@@ -6,9 +6,12 @@ use prometheus_client::registry::Registry;
 /// The metrics of fetched keys.
 #[derive(Debug)]
 pub struct Metrics {
-    pub(crate) fetches: Counters<2>,
-    pub(crate) keys: Gauges<1>,
-    pub(crate) trusted_until: Gauges<1>,
+    /// Fetches, by issuer and outcome.
+    pub fetches: Counters<2>,
+    /// Keys, by issuer.
+    pub keys: Gauges<1>,
+    /// Unix seconds, by issuer.
+    pub trusted_until: Gauges<1>,
 }
 
 // === impl Metrics ===

@@ -68,7 +68,7 @@ charge
   argument   lines: any JSON, from /order/lines in the JSON body
   argument   service: text, the host
   proof      pop: each request is signed with the key that the delegation names
-  nonce      the proof carries the nonce of a denial's delegation-nonce header
+  nonce      the proof carries the nonce of a denial's delegation-nonce or dpop-nonce header
   audience   https://payments.example or urn:payments
   ignored    trace in the query, /note in the JSON body; any other member or parameter denies the request
   forwarded  the service receives the delegation

@@ -110,7 +110,7 @@ fn errors_are_refused_by_a_start_and_by_the_schema() {
         ("/security_events/0/subject", json!("phone")),
         ("/security_events/0/algorithms", json!(["HS256"])),
         ("/trust_anchors/0/asserts_subjects", json!("yes")),
-        ("/trust_anchors/0/algorithms", json!(["RS256"])),
+        ("/trust_anchors/0/algorithms", json!(["HS256"])),
         ("/limits", json!({"burst": "many"})),
         ("/limits", json!({"burst": 1.5})),
         // Limits and patterns.
@@ -194,7 +194,7 @@ fn numbers_have_the_limits_of_a_start() {
         }
         seen += 1;
     }
-    assert_eq!(seen, 12);
+    assert_eq!(seen, 14);
 }
 
 #[test]
@@ -333,6 +333,7 @@ fn complete() -> Value {
             "jwks": {"file": "keys.json"},
             "principal_issuer": "https://id.example.com",
         }],
+        "issuer_keys": [{"issuer": "https://idp.example.com", "refresh_s": 1, "max_key_age_s": 2_592_000}],
         "audience": ["https://revocation.example.com"],
         "trust_anchors": [{
             "issuer": "https://id.example.com",

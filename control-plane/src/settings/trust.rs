@@ -86,6 +86,7 @@ fn jwk(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
         "required": ["kty"],
+        "anyOf": [{"required": ["crv", "x"]}, {"required": ["n", "e"]}],
         "properties": {
             "kty": {"enum": ["OKP", "EC", "RSA"]},
             "crv": {"enum": ["Ed25519", "P-256", "secp256k1"]},

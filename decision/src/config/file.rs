@@ -97,7 +97,7 @@ pub(super) struct TrustAnchor {
     /// One public key.
     // Read by the protocol's own parser, like the set below.
     #[cfg_attr(feature = "tools", schemars(extend("type" = "object", "required" = ["kty"])))]
-    #[cfg_attr(feature = "tools", schemars(extend("properties" = key_members())))]
+    #[cfg_attr(feature = "tools", schemars(extend("properties" = key_members(), "anyOf" = key_shapes())))]
     pub(super) jwk: Option<Box<RawValue>>,
     /// Several public keys; `kid` selects one.
     #[cfg_attr(feature = "tools", schemars(extend("type" = "object", "required" = ["keys"])))]
@@ -115,6 +115,7 @@ pub(super) struct TrustAnchor {
     #[serde(default)]
     pub(super) asserts_subjects: bool,
     /// What its JWT access tokens grant.
+    #[serde(default)]
     #[cfg_attr(feature = "tools", schemars(schema_with = "access_tokens"))]
     pub(super) access_tokens: Option<Box<RawValue>>,
     /// Whether it signs delegations. Default: without `access_tokens`.

@@ -135,6 +135,14 @@ pub(super) fn one_source_of_keys() -> [Schema; 3] {
     ["jwk", "jwks", "keys"].map(|source| json_schema!({"required": [source]}))
 }
 
+/// A key has the members of a curve or those of RSA.
+pub(super) fn key_shapes() -> [Schema; 2] {
+    [
+        json_schema!({"required": ["crv", "x"]}),
+        json_schema!({"required": ["n", "e"]}),
+    ]
+}
+
 /// The keys of a set.
 pub(super) fn keys() -> Schema {
     json_schema!({"type": "array", "items": {"type": "object", "required": ["kty"]}})
