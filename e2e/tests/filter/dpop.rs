@@ -229,3 +229,27 @@ fn the_metadata_of_the_resource_is_served() {
         "{challenge}"
     );
 }
+
+#[test]
+fn another_scheme_and_a_second_credential_are_denied() {
+    let stack = &*STACK;
+    let uri = format!("http://{HOST}/v1/catalog/shoes");
+    let request = |scheme: &str| {
+        Request::get("/v1/catalog/shoes")
+            .header("authorization", format!("{scheme} {}", token()))
+            .header("dpop", proof("GET", &uri))
+    };
+    let chain = stack.mint("ada", &["--tool", "catalog.read"]).unwrap();
+    for (request, status, reason) in [
+        (request("Bearer"), 401, "authorization_scheme"),
+        (request("DPoP").delegation(&chain), 400, "credentials_ambiguous"),
+    ] {
+        let reply = stack.send(&request).unwrap();
+        assert_eq!(
+            (reply.status, reply.text().contains(reason)),
+            (status, true),
+            "{}",
+            reply.text()
+        );
+    }
+}

@@ -14,6 +14,10 @@ const TABLE: &str = include_str!("../../../docs/reference/errors.md");
 /// Codes that no request can provoke here, and why.
 const EXEMPT: &[(&str, &str)] = &[
     ("certificate_mismatch", "needs client certificates: mtls.rs"),
+    ("authorization_scheme", "needs an issuer of access tokens: dpop.rs"),
+    ("credentials_ambiguous", "needs an issuer of access tokens: dpop.rs"),
+    ("key_withdrawn", "needs an identity provider: issuer_keys.rs"),
+    ("keys_unavailable", "needs an identity provider: issuer_keys.rs"),
     (
         "host_failure",
         "needs a host call to fail that does not fail in Envoy: clock, header map, shared data",

@@ -34,7 +34,7 @@ use promql::Asked;
 static EXPOSED: LazyLock<Exposed> = LazyLock::new(|| expose().unwrap());
 
 /// A metric whose labels appear with the first event.
-const APPEAR: [&str; 10] = [
+const APPEAR: [&str; 11] = [
     "credence_revocation_requests_total{",
     "credence_revocation_watch_ended_total{",
     "credence_ledger_witness_requests_total{",
@@ -45,6 +45,7 @@ const APPEAR: [&str; 10] = [
     "credence_http_requests_total{",
     "credence_http_rate_limited_total{",
     "credence_jwks_reads_total{",
+    "credence_issuer_keys_trusted_until_seconds{",
 ];
 
 fn expose() -> Result<Exposed, Failure> {
@@ -100,6 +101,9 @@ fn watched_stack(folder: &TempDir) -> Result<Stack, Failure> {
         "trust_anchors": [{
             "issuer": ISSUER, "asserts_subjects": true,
             "jwk": {"kty": "OKP", "crv": "Ed25519", "x": "7GJBdyhdiFuT4Q8CbAa5sR1ARWxY0Dtu8OQ6E9AODWg"},
+        }],
+        "issuer_keys": [{
+            "issuer": "https://127.0.0.1:9", "private_addresses": ["127.0.0.0/8"], "refresh_s": 1, "max_key_age_s": 10,
         }],
         "ledger": {"witnesses": [{"url": "http://127.0.0.1:9", "key": witness_key()}]},
         "limits": {"statements_per_second_per_address": 1},
