@@ -21,8 +21,6 @@ export async function startStack({ programs, folder, issuers, servicePort, ports
     [/port_value: 9000/, `port_value: ${servicePort}`],
     [/port_value: 7071/, `port_value: ${grpc}`],
     [/filename: build\/credence-filter.wasm/, `filename: ${programs.wasm}`],
-    // The resource identifiers have a port, and the filter compares the whole authority with theirs.
-    [/strip_any_host_port: true/, 'strip_any_host_port: false'],
     [/(type.googleapis.com\/google.protobuf.Struct\n +value:)\n[^]*?(?=\n +- name: envoy.filters.http.router)/,
       `$1 ${JSON.stringify(plugin)}`],
     [/- filters:\n/, '- filters: &filters\n'],

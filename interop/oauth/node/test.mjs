@@ -98,9 +98,10 @@ async function keysArrive({ origin, oidc, spring, authlibIssuer }) {
 
 /** After its start, the filter refuses proofs for as long as earlier ones could be replayed (`pop_clock_skew`). */
 async function proofsCount(here) {
-  const client = await service(here, 'ES256', 'ES256');
-  const { access_token: token } = await client.clientCredentials('orders.read', here.origin);
   await until('proofs to count', async () => {
+    // A new client each time: one that had an answer has a nonce, with which proofs count at once.
+    const client = await service(here, 'ES256', 'ES256');
+    const { access_token: token } = await client.clientCredentials('orders.read', here.origin);
     const found = await answer(() => client.request(token, `${here.origin}/orders/1`));
     return found.status === 200;
   });
