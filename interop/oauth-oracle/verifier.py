@@ -368,6 +368,9 @@ class Settings:
         self.types = given.get("authorization_details", {})
         if given.get("typ", "at+jwt") not in ("at+jwt", "JWT") or self.claim not in ("scope", "scp", "roles"):
             raise Unusable("settings")
+        # RFC 6749, section 3.3: scope-token.
+        if not all(re.fullmatch(r"[!#-\[\]-~]+", scope) for scope in self.scopes):
+            raise Unusable("a scope's name")
         if not all(tools and are_tools(tools) for tools in self.scopes.values()):
             raise Unusable("settings")
 
@@ -573,7 +576,7 @@ def verified(case, anchors, now):
     else:
         # RFC 8725, section 3.12: an ID token or a refresh token of the same issuer is none. The names are those of OpenID
         # Connect Core (sections 2 and 3.3.2.11), Keycloak (`typ`) and Cognito (`token_use`).
-        require(not {"nonce", "at_hash", "c_hash"} & token.claims.keys(), "an ID token")
+        require(not {"nonce", "at_hash", "c_hash", "s_hash", "events"} & token.claims.keys(), "an ID or logout token")
         for name, ours in (("typ", ("bearer", "dpop")), ("token_use", ("access",))):
             value = token.claims.get(name, ours[0])
             require(isinstance(value, str) and value.isascii() and value.lower() in ours, name)
