@@ -168,12 +168,15 @@ struct Recording {
 impl Recording {
     /// Records everything from the first start on.
     fn make() -> Self {
-        let place = scratch();
-        std::fs::create_dir(load::data(place.path())).unwrap();
-        let mut disk = Disk::of(&load::data(place.path()));
-        for phase in Phase::ALL {
-            record(place.path(), phase, &mut disk);
-        }
+        let (place, disk) = known_to_the_end(|| {
+            let place = scratch();
+            std::fs::create_dir(load::data(place.path())).unwrap();
+            let mut disk = Disk::of(&load::data(place.path()));
+            let is_known = Phase::ALL
+                .into_iter()
+                .all(|phase| record(place.path(), phase, &mut disk));
+            is_known.then_some((place, disk))
+        });
         assert_same_as_recorded(&disk, &load::data(place.path()));
         let begins = 1 + disk
             .operations
@@ -190,16 +193,17 @@ impl Recording {
 
     /// The recorded start after a power cut at this place.
     fn recovery_from(&self, cut: usize, random: &mut Random) -> Self {
-        let place = scratch();
-        let data = load::data(place.path());
-        self.disk.cut(cut, Survival::Blocks(512), random, &data);
-        let mut disk = Disk::of(&data);
-        for mark in self.disk.marks(cut) {
-            disk.push(Operation::Mark(mark.to_owned()));
-        }
-        let begins = disk.operations.len();
-        record(place.path(), Phase::Recovery, &mut disk);
-        Self { disk, begins }
+        known_to_the_end(|| {
+            let place = scratch();
+            let data = load::data(place.path());
+            self.disk.cut(cut, Survival::Blocks(512), random, &data);
+            let mut disk = Disk::of(&data);
+            for mark in self.disk.marks(cut) {
+                disk.push(Operation::Mark(mark.to_owned()));
+            }
+            let begins = disk.operations.len();
+            record(place.path(), Phase::Recovery, &mut disk).then_some(Self { disk, begins })
+        })
     }
 
     /// This many places for power cuts, and which unsynced operations survive each.
@@ -267,8 +271,16 @@ fn assert_same(one: &Path, other: &Path) {
     assert!(read(one) == read(other), "{} is not as it was recorded", one.display());
 }
 
-/// Runs a phase under `strace`, and appends its operations.
-fn record(place: &Path, phase: Phase, disk: &mut Disk) {
+/// Repeats a recording until none of its processes was killed within a call.
+fn known_to_the_end<T>(record: impl FnMut() -> Option<T>) -> T {
+    let mut attempts = std::iter::repeat_with(record).take(10);
+    attempts
+        .find_map(|recorded| recorded)
+        .expect("one of ten ends between calls")
+}
+
+/// Runs a phase under `strace`, and appends its operations. Returns whether all of them are known.
+fn record(place: &Path, phase: Phase, disk: &mut Disk) -> bool {
     let (trace, marks) = (place.join("trace"), load::marks(place));
     let output = Command::new("strace")
         .args([
@@ -300,7 +312,7 @@ fn record(place: &Path, phase: Phase, disk: &mut Disk) {
     let ended = std::fs::read_to_string(&marks).unwrap_or_default();
     assert!(ended.lines().last() == Some(load::DONE), "{}: {said}", phase.name());
     std::fs::remove_file(&marks).unwrap();
-    recording::read(&std::fs::read_to_string(&trace).unwrap(), &marks, disk);
+    recording::read(&std::fs::read_to_string(&trace).unwrap(), &marks, disk)
 }
 
 fn describe(disk: &Disk, cut: usize) -> String {

@@ -7,7 +7,10 @@ use crate::disk::{Disk, NodeId, Operation};
 
 /// Parses the `strace` output of one process and appends its operations to the disk. Writes to the file `marks` become
 /// marks.
-pub(crate) fn read(trace: &str, marks: &Path, disk: &mut Disk) {
+///
+/// Returns false if the process ended within a call: `strace` does not tell whether it took effect.
+#[must_use]
+pub(crate) fn read(trace: &str, marks: &Path, disk: &mut Disk) -> bool {
     let mut reader = Reader {
         disk,
         marks,
@@ -18,6 +21,7 @@ pub(crate) fn read(trace: &str, marks: &Path, disk: &mut Disk) {
     for line in trace.lines() {
         reader.line(line);
     }
+    reader.begun.is_empty()
 }
 
 /// The system calls that change files, or that tell which file a descriptor is.
@@ -30,7 +34,8 @@ struct Reader<'a> {
     marks: &'a Path,
     handles: Vec<Handle>,
     descriptors: HashMap<u64, usize>,
-    /// Unfinished calls by thread: their text, and the number of operations at their start.
+    /// Unfinished calls by thread: their text, and the number of operations at their start. At the end, those within which
+    /// the process ended.
     begun: HashMap<String, (String, usize)>,
 }
 
@@ -53,7 +58,7 @@ impl Reader<'_> {
             return;
         };
         let call = call.trim_start();
-        if let Some(call) = call.strip_suffix("<unfinished ...>") {
+        if let Some(call) = call.strip_suffix("<unfinished ...>").or(call.strip_suffix("= ?")) {
             let begun = self.disk.operations.len();
             // Another file may get its number before it has returned.
             if let Some(descriptor) = call.trim_end().strip_prefix("close(") {
