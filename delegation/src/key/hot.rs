@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use credence_key_tables::Ed25519Table;
+use credence_key_tables::{Ed25519Table, P256Table};
+use p256::ecdsa::Signature;
+use sha2::{Digest as _, Sha256};
 
 use super::{KeyError, Point, PublicKey, Thumbprint};
 
-/// Counts the verifications of each Ed25519 key, and keeps an [`Ed25519Table`] for each hot one. With a table, a
-/// signature costs a third in Wasm; natively, where the library has vector instructions, the gain is small. Also caches
-/// the decoded keys of tokens, since many tokens have the same key. The answers are the same with and without.
+/// Counts the verifications of each Ed25519 and each P-256 key, and keeps a table for each hot one. With a table, a
+/// signature costs a third in Wasm; natively, where Ed25519's library has vector instructions, the gain is small. Also
+/// caches the decoded keys of tokens, since many tokens have the same key. The answers are the same with and without.
 ///
 /// A table costs as much as several signatures, so no request computes one: [`HotKeys::prepare`] computes the tables of
 /// the keys that have become hot. Only valid signatures count, so only the holder of a key can make it hot.
@@ -31,9 +33,14 @@ struct State {
 }
 
 struct Slot {
-    table: Arc<Ed25519Table>,
+    table: Arc<Table>,
     /// Whether it was used since the last eviction.
     is_used: bool,
+}
+
+enum Table {
+    Ed25519(Ed25519Table),
+    P256(P256Table),
 }
 
 impl HotKeys {
@@ -46,14 +53,14 @@ impl HotKeys {
     }
 
     /// Computes the tables of at most `most` keys that have become hot. Call it outside of requests: in Wasm each takes
-    /// as long as about twelve verifications. The first takes four times as long, since it includes the base point's
-    /// table, and longer still while V8 has not optimised the code.
+    /// as long as about twelve verifications of Ed25519, or two of P-256. The first takes four times as long, since it
+    /// includes the base point's table, and longer still while V8 has not optimised the code.
     pub fn prepare(&self, most: usize) {
         for _ in 0..most {
             let mut state = self.state();
             let Some(key) = state.waiting.pop() else { return };
-            if let (Point::Ed25519(point), true) = (&key.point, state.make_room(self.limit))
-                && let Some(table) = Ed25519Table::new(point)
+            if state.make_room(self.limit)
+                && let Some(table) = Table::of(&key)
             {
                 let table = Arc::new(table);
                 state.tables.insert(key.thumbprint, Slot { table, is_used: true });
@@ -93,10 +100,10 @@ impl HotKeys {
     pub(crate) fn verifies(&self, key: &PublicKey, message: &[u8], signature: &[u8]) -> bool {
         let table = self.state().table(&key.thumbprint);
         match table {
-            Some(table) => table.verify_strict(message, signature),
+            Some(table) => table.verifies(message, signature),
             None => {
                 let verifies = key.verifies(message, signature);
-                if verifies && self.limit > 0 && matches!(key.point, Point::Ed25519(_)) {
+                if verifies && self.limit > 0 && matches!(key.point, Point::Ed25519(_) | Point::P256(_)) {
                     self.state().count(key, self.limit);
                 }
                 verifies
@@ -110,8 +117,26 @@ impl HotKeys {
     }
 }
 
+impl Table {
+    fn of(key: &PublicKey) -> Option<Self> {
+        match &key.point {
+            Point::Ed25519(key) => Ed25519Table::new(key).map(Self::Ed25519),
+            Point::P256(key) => Some(Self::P256(P256Table::new(key.as_library()))),
+            Point::Secp256k1(_) | Point::Rsa(_) => None,
+        }
+    }
+
+    fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        match self {
+            Self::Ed25519(table) => table.verify_strict(message, signature),
+            Self::P256(table) => Signature::from_slice(signature)
+                .is_ok_and(|signature| table.verify(&Sha256::digest(message).into(), &signature)),
+        }
+    }
+}
+
 impl State {
-    fn table(&mut self, thumbprint: &Thumbprint) -> Option<Arc<Ed25519Table>> {
+    fn table(&mut self, thumbprint: &Thumbprint) -> Option<Arc<Table>> {
         let slot = self.tables.get_mut(thumbprint)?;
         slot.is_used = true;
         Some(Arc::clone(&slot.table))
@@ -154,8 +179,8 @@ impl fmt::Debug for HotKeys {
     }
 }
 
-/// Signatures that a key verifies before it is hot. Its table pays off after about seventeen more, which such a key is
-/// likely to verify.
+/// Signatures that a key verifies before it is hot. Its table pays off after a few more, with Ed25519 about seventeen,
+/// which such a key is likely to verify.
 const HOT_AFTER: u32 = 8;
 
 /// Counters, and decoded keys, for each possible table.
@@ -202,11 +227,13 @@ mod tests {
     }
 
     #[test]
-    fn only_keys_of_kind_ed25519_get_a_table() {
-        let hot = HotKeys::new(4);
-        heat(&hot, &SigningKey::from_secret(KeyType::P256, &[3; 32]).unwrap());
-        hot.prepare(9);
-        assert!(hot.is_empty());
+    fn only_ed25519_and_p256_keys_get_a_table() {
+        for (kind, tables) in [(KeyType::Ed25519, 1), (KeyType::P256, 1), (KeyType::Secp256k1, 0)] {
+            let hot = HotKeys::new(4);
+            heat(&hot, &SigningKey::from_secret(kind, &[3; 32]).unwrap());
+            hot.prepare(9);
+            assert_eq!(hot.len(), tables, "{kind}");
+        }
     }
 
     #[test]
@@ -273,20 +300,23 @@ mod tests {
 
     #[test]
     fn answers_are_the_same_without_tables() {
-        let (with, without) = (HotKeys::new(4), HotKeys::new(0));
-        for number in 0..4 * HOT_AFTER {
-            let message = number.to_le_bytes();
-            let mut signature = key(1).sign(&message);
-            if number % 3 == 2 {
-                signature[number as usize] ^= 1;
+        for key in [key(1), SigningKey::from_secret(KeyType::P256, &[3; 32]).unwrap()] {
+            let (with, without) = (HotKeys::new(4), HotKeys::new(0));
+            for number in 0..4 * HOT_AFTER {
+                let message = number.to_le_bytes();
+                let mut signature = key.sign(&message);
+                if number % 3 == 2 {
+                    signature[number as usize] ^= 1;
+                }
+                let expected = number % 3 != 2;
+                for hot in [&with, &without] {
+                    assert_eq!(hot.verifies(&key.public(), &message, &signature), expected);
+                    assert!(!hot.verifies(&key.public(), &message, &signature[1..]));
+                    hot.prepare(1);
+                }
             }
-            let expected = number % 3 != 2;
-            for hot in [&with, &without] {
-                assert_eq!(hot.verifies(&key(1).public(), &message, &signature), expected);
-                hot.prepare(1);
-            }
+            assert_eq!((with.len(), without.len()), (1, 0));
         }
-        assert_eq!((with.len(), without.len()), (1, 0));
     }
 
     fn has(hot: &HotKeys, number: u8) -> bool {

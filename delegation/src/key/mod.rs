@@ -129,8 +129,8 @@ impl PublicKey {
         algorithm.key_type() == self.key_type()
     }
 
-    /// Makes this key's signatures cheaper to verify, if possible: with P-256, all except the first one then cost half,
-    /// and the key takes 6 KiB of memory.
+    /// Makes this key's signatures cheaper to verify, if possible: with P-256, all except the first one then cost a
+    /// third, and the key takes 3 KiB of memory.
     pub fn prepare(&mut self) {
         if let Point::P256(key) = &mut self.point {
             key.prepare();
