@@ -1,10 +1,12 @@
 //! The answer to a denied request.
 
 use serde::Serialize;
+use serde_json::value::RawValue;
 
-use crate::config::Authorization;
-use crate::decision::{Class, Denial};
+use crate::config::{Authorization, Requirement};
+use crate::decision::{Class, Denial, Reason};
 use crate::engine::Verdict;
+use crate::mcp::MessageId;
 use crate::oauth::Needed;
 use crate::request::{Header, Request};
 
@@ -15,7 +17,8 @@ pub struct Answer {
     pub status: u16,
     /// Header names, in lower case, and values.
     pub headers: Vec<(&'static str, String)>,
-    /// RFC 9457 problem JSON. For a gRPC client, the text of `grpc-message`.
+    /// RFC 9457 problem JSON. For a client of MCP it is in a JSON-RPC error. For a gRPC client, the text of
+    /// `grpc-message`.
     pub body: Vec<u8>,
     /// The `grpc-status`, for a gRPC client only.
     pub grpc_status: Option<u32>,
@@ -35,6 +38,10 @@ impl Answer {
             nonce: verdict.nonce.as_deref(),
             authorization: requirement.and_then(|requirement| requirement.authorization.as_ref()),
             needed: verdict.findings.needed.as_ref(),
+            mcp: requirement.and_then(Requirement::mcp).map(|endpoint| McpRequest {
+                versions: endpoint.versions.iter().map(|version| version.name()).collect(),
+                id: verdict.findings.mcp.as_ref().and_then(|mcp| mcp.id.as_ref()),
+            }),
         };
         Self::with_challenge(denial, Some(request), &invitation)
     }
@@ -79,6 +86,9 @@ impl Answer {
             let challenge = format!(r#"Delegation error="{error}", error_description="{}""#, shown.title());
             headers.push(("www-authenticate", challenge));
         }
+        if class == Class::Method {
+            headers.push(("allow", "POST".to_owned()));
+        }
         if class == Class::Unavailable {
             headers.push(("retry-after", RETRY_AFTER_SECONDS.to_string()));
         }
@@ -97,7 +107,6 @@ impl Answer {
             let message = format!("{}: {}{argument}{request}", shown.code(), shown.title());
             message.into_bytes()
         } else {
-            headers.push(("content-type", "application/problem+json".to_owned()));
             let problem = Problem {
                 kind: format!("urn:credence:reason:{}", shown.code()),
                 title: shown.title(),
@@ -106,9 +115,16 @@ impl Answer {
                 argument: denial.argument.as_deref(),
                 needed: invitation.needed,
                 request_id,
+                supported: None,
+                requested: None,
             };
+            let (media_type, body) = match &invitation.mcp {
+                None => ("application/problem+json", serde_json::to_vec(&problem)),
+                Some(mcp) => ("application/json", mcp.error(denial, problem)),
+            };
+            headers.push(("content-type", media_type.to_owned()));
             // Strings and numbers always serialise. An empty body would still be a denial.
-            serde_json::to_vec(&problem).unwrap_or_default()
+            body.unwrap_or_default()
         };
         Self {
             status: class.status(),
@@ -120,11 +136,68 @@ impl Answer {
 }
 
 /// What a denied client learns about better credentials.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Invitation<'a> {
     nonce: Option<&'a str>,
     authorization: Option<&'a Authorization>,
     needed: Option<&'a Needed>,
+    mcp: Option<McpRequest<'a>>,
+}
+
+/// A request to an MCP server.
+struct McpRequest<'a> {
+    /// The allowed versions.
+    versions: Vec<&'static str>,
+    /// The id of its message, if it was read.
+    id: Option<&'a MessageId>,
+}
+
+/// A JSON-RPC error.
+#[derive(Serialize)]
+struct RpcResponse<'a> {
+    jsonrpc: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a RawValue>,
+    error: RpcError<'a>,
+}
+
+#[derive(Serialize)]
+struct RpcError<'a> {
+    code: i32,
+    message: &'static str,
+    data: Problem<'a>,
+}
+
+impl McpRequest<'_> {
+    /// The denial as the JSON-RPC error that the protocol has for it. Without one, the code is the HTTP status.
+    fn error<'p>(&'p self, denial: &'p Denial, mut problem: Problem<'p>) -> serde_json::Result<Vec<u8>> {
+        let code = match denial.reason {
+            Reason::BodyMalformed => -32_700,
+            Reason::McpMessageInvalid => match denial.argument.as_deref() {
+                Some(place) if place.starts_with("/params/") => -32_602,
+                _ => -32_600,
+            },
+            Reason::McpMethodNotAllowed => -32_601,
+            Reason::McpToolNotMapped | Reason::ArgumentUnknown | Reason::ArgumentMalformed => -32_602,
+            Reason::McpHeaderMismatch => -32_020,
+            Reason::McpVersionNotAllowed => {
+                problem.supported = Some(&self.versions);
+                problem.requested = denial.argument.as_deref();
+                -32_022
+            }
+            _ => problem.status.into(),
+        };
+        let id = self.id.and_then(|id| serde_json::from_str(id.json()).ok());
+        serde_json::to_vec(&RpcResponse {
+            jsonrpc: "2.0",
+            id,
+            error: RpcError {
+                code,
+                message: problem.title,
+                data: problem,
+            },
+        })
+    }
 }
 
 impl Invitation<'_> {
@@ -146,7 +219,7 @@ fn readable_id(id: &[u8]) -> Option<&str> {
     std::str::from_utf8(id).ok().filter(|_| is_readable)
 }
 
-/// A problem document (RFC 9457) with four additional members.
+/// A problem document (RFC 9457) with additional members.
 #[derive(Serialize)]
 struct Problem<'a> {
     /// Identifies the kind of problem; not a URL to fetch.
@@ -161,6 +234,11 @@ struct Problem<'a> {
     needed: Option<&'a Needed>,
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<&'a str>,
+    /// The versions of MCP that are allowed, and the one that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    supported: Option<&'a [&'static str]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requested: Option<&'a str>,
 }
 
 /// Envoy's own ids have 36 bytes.

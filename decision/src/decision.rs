@@ -143,6 +143,8 @@ pub enum Class {
     Scope,
     /// This path, or this way of using it, is closed to all clients.
     Closed,
+    /// The HTTP method has no use here.
+    Method,
     /// The proxy's own state does not permit a decision.
     Unavailable,
 }
@@ -155,17 +157,19 @@ impl Class {
             Self::TooLarge => 413,
             Self::Missing | Self::Delegation | Self::Proof => 401,
             Self::Scope | Self::Closed => 403,
+            Self::Method => 405,
             Self::Unavailable => 503,
         }
     }
 
-    /// The gRPC status: INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAUTHENTICATED, PERMISSION_DENIED or UNAVAILABLE.
+    /// The gRPC status: INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAUTHENTICATED, PERMISSION_DENIED, UNIMPLEMENTED or UNAVAILABLE.
     pub fn grpc_status(self) -> u32 {
         match self {
             Self::Request => 3,
             Self::TooLarge => 8,
             Self::Missing | Self::Delegation | Self::Proof => 16,
             Self::Scope | Self::Closed => 7,
+            Self::Method => 12,
             Self::Unavailable => 14,
         }
     }
@@ -177,7 +181,7 @@ impl Class {
             Self::Delegation => Some("invalid_token"),
             Self::Proof => Some("invalid_proof"),
             Self::Scope => Some("insufficient_scope"),
-            Self::Request | Self::TooLarge | Self::Closed | Self::Unavailable => None,
+            Self::Request | Self::TooLarge | Self::Closed | Self::Method | Self::Unavailable => None,
         }
     }
 }
@@ -276,6 +280,12 @@ reasons! {
     ArgumentRepeated "argument_repeated" Scope "An argument is given more than once.",
     ArgumentMalformed "argument_malformed" Scope "An argument is not of its type.",
     ArgumentAmbiguous "argument_ambiguous" Scope "An argument can be read in more than one way.",
+    McpMessageInvalid "mcp_message_invalid" Request "The body is not one valid JSON-RPC message of this MCP version.",
+    McpVersionNotAllowed "mcp_version_not_allowed" Request "This version of MCP is not allowed here.",
+    McpHeaderMismatch "mcp_header_mismatch" Request "An MCP header is missing, or differs from the body.",
+    McpHttpMethod "mcp_http_method" Method "MCP does not use this HTTP method here.",
+    McpMethodNotAllowed "mcp_method_not_allowed" Closed "This MCP method is not allowed here.",
+    McpToolNotMapped "mcp_tool_not_mapped" Closed "This MCP tool is not allowed here.",
     Stale "stale" Unavailable "The revocation state is too old to decide.",
     KeysUnavailable "keys_unavailable" Unavailable "The keys of the issuer are not known, or too old.",
     NotReady "not_ready" Unavailable "The revocation state has not arrived yet.",

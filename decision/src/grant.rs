@@ -1,6 +1,7 @@
 //! The grant of a chain under a rule: computed for the first request, and reused for the following ones.
 
 use std::cell::OnceCell;
+use std::rc::Rc;
 
 use credence_delegation::VerifiedChain;
 
@@ -12,25 +13,28 @@ use crate::identity_headers::{Identity, MAX_VALUE_BYTES};
 pub struct Grant {
     rule_index: usize,
     agent: Agent,
+    /// Unless it is the rule's.
+    tool: Option<Rc<str>>,
     /// The identity that the service receives.
     pub identity: Identity,
     evidence: OnceCell<Box<[u8]>>,
 }
 
 impl Grant {
-    /// The grant of `agent` under the rule with this index.
-    pub fn new(rule_index: usize, agent: Agent, identity: Identity) -> Self {
+    /// The grant of `agent` under the rule with this index, for this tool unless it is the rule's.
+    pub fn new(rule_index: usize, agent: Agent, tool: Option<Rc<str>>, identity: Identity) -> Self {
         Self {
             rule_index,
             agent,
+            tool,
             identity,
             evidence: OnceCell::new(),
         }
     }
 
-    /// Whether this is the grant of `agent` under the rule with this index.
-    pub fn is_of(&self, rule_index: usize, agent: Agent) -> bool {
-        self.rule_index == rule_index && self.agent == agent
+    /// Whether this is the grant of `agent` under the rule with this index, for this tool unless it is the rule's.
+    pub fn is_of(&self, rule_index: usize, agent: Agent, tool: Option<&str>) -> bool {
+        self.rule_index == rule_index && self.agent == agent && self.tool.as_deref() == tool
     }
 
     /// The common part of the events of these requests, encoded. `encode` runs the first time.
@@ -85,7 +89,7 @@ mod tests {
         };
         let root = mint::root(&root, &samples::key(1), &Limits::default()).unwrap();
         let chain = samples::verified(&root);
-        let identity = Identity::new(&chain, Agent::Bearer, "pay", IdentityHeaders::Dictionary).unwrap();
+        let identity = Identity::new(&chain, Agent::Bearer, Some("pay"), IdentityHeaders::Dictionary).unwrap();
         let parts: usize = identity.parts.iter().map(|(_, value)| value.len()).sum();
         let dictionary = identity.dictionary.map_or(0, |dictionary| dictionary.len());
         assert!(parts + dictionary > 2 * 3 * 512, "{parts} {dictionary}");

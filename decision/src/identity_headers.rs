@@ -27,7 +27,7 @@ pub enum Part {
     Client,
     /// The present actor of an access token (`act`; RFC 8693, section 4.1).
     Actor,
-    /// The tool.
+    /// The tool, if the request calls one.
     Tool,
     /// The id of the delegation's last token.
     Id,
@@ -88,7 +88,12 @@ impl Identity {
     /// # Errors
     /// [`Reason::DelegationTooLarge`] if a value is longer than a header allows. A truncated value would name another
     /// identity.
-    pub fn new(chain: &VerifiedChain, agent: Agent, tool: &str, headers: IdentityHeaders) -> Result<Self, Denial> {
+    pub fn new(
+        chain: &VerifiedChain,
+        agent: Agent,
+        tool: Option<&str>,
+        headers: IdentityHeaders,
+    ) -> Result<Self, Denial> {
         let principal = chain.principal();
         let mut parts = Vec::with_capacity(8);
         let mut set = |part, value: &str| {
@@ -124,7 +129,9 @@ impl Identity {
         if let Some(actor) = chain.actors().first() {
             set(Part::Actor, actor)?;
         }
-        set(Part::Tool, tool)?;
+        if let Some(tool) = tool {
+            set(Part::Tool, tool)?;
+        }
         set(Part::Id, chain.leaf().id())?;
         let dictionary = match headers {
             IdentityHeaders::Separate => None,
@@ -210,23 +217,28 @@ mod tests {
     #[test]
     fn contains_only_what_was_proven() {
         let chain = samples::verified_chain();
-        let bearer = Identity::new(&chain, Agent::Bearer, "pay", IdentityHeaders::Separate).unwrap();
+        let bearer = Identity::new(&chain, Agent::Bearer, Some("pay"), IdentityHeaders::Separate).unwrap();
         assert_eq!(value(&bearer, "x-delegation-issuer").as_deref(), Some(samples::ISSUER));
         assert_eq!(value(&bearer, "x-delegation-subject").as_deref(), Some("ada"));
         assert_eq!(value(&bearer, "x-delegation-agent"), None);
         assert_eq!(value(&bearer, "x-delegation-proof").as_deref(), Some("none"));
         let thumbprint = samples::key(2).public().thumbprint();
-        let holder = Identity::new(&chain, Agent::Key(thumbprint), "pay", IdentityHeaders::Separate).unwrap();
+        let holder = Identity::new(&chain, Agent::Key(thumbprint), Some("pay"), IdentityHeaders::Separate).unwrap();
         assert_eq!(value(&holder, "x-delegation-agent"), Some(thumbprint.to_string()));
-        let certificate =
-            Identity::new(&chain, Agent::Certificate([0xab; 32]), "pay", IdentityHeaders::Separate).unwrap();
+        let certificate = Identity::new(
+            &chain,
+            Agent::Certificate([0xab; 32]),
+            Some("pay"),
+            IdentityHeaders::Separate,
+        )
+        .unwrap();
         assert_eq!(value(&certificate, "x-delegation-agent"), Some("ab".repeat(32)));
     }
 
     #[test]
     fn a_dictionary_has_the_same_parts_in_one_header() {
         let chain = samples::verified_chain();
-        let separate = Identity::new(&chain, Agent::Bearer, "pay \"now\"", IdentityHeaders::Separate).unwrap();
+        let separate = Identity::new(&chain, Agent::Bearer, Some("pay \"now\""), IdentityHeaders::Separate).unwrap();
         let names: Vec<&str> = separate.headers().map(|(name, _)| name).collect();
         let expected = [
             "x-delegation-issuer",
@@ -236,7 +248,7 @@ mod tests {
             "x-delegation-id",
         ];
         assert_eq!(names, expected);
-        let joint = Identity::new(&chain, Agent::Bearer, "pay \"now\"", IdentityHeaders::Dictionary).unwrap();
+        let joint = Identity::new(&chain, Agent::Bearer, Some("pay \"now\""), IdentityHeaders::Dictionary).unwrap();
         let id = chain.leaf().id();
         let value = format!(
             r#"issuer="{}", subject="ada", proof=none, tool="pay%20%22now%22", id="{id}""#,
@@ -259,7 +271,7 @@ mod tests {
         let denial = Identity::new(
             &samples::verified_chain(),
             Agent::Bearer,
-            &"t".repeat(1025),
+            Some(&"t".repeat(1025)),
             IdentityHeaders::Separate,
         )
         .unwrap_err();

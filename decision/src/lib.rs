@@ -13,6 +13,7 @@
 //! | [`agent`], [`identity_headers`], [`grant`] | the proven agent, the identity for the service, the grant of a request |
 //! | [`held`] | requests that are held for their bodies or for the first snapshot, and how many may be |
 //! | [`proofs`], [`chains`] | used proofs, and known chains |
+//! | [`mcp`] | what a request to an MCP server calls |
 //! | [`credential`], [`oauth`] | what a request presents, and what an OAuth client learns |
 //! | [`config`] | the plugin configuration, parsed into a policy that cannot be wrong |
 //! | [`engine`], [`changes`] | the decision, and what it changes about the request |
@@ -45,6 +46,7 @@ pub mod engine;
 pub mod grant;
 pub mod held;
 pub mod identity_headers;
+pub mod mcp;
 pub mod metrics;
 pub mod oauth;
 pub mod proofs;

@@ -89,6 +89,11 @@ impl AccessTokens {
             .map(|(scope, _)| scope)
     }
 
+    /// The tools that scopes grant. Some may be named more than once.
+    pub fn tools_of_scopes(&self) -> impl Iterator<Item = &str> {
+        self.scopes.iter().flat_map(|(_, capabilities)| capabilities.tools())
+    }
+
     /// The types of authorization details that can grant this tool, sorted.
     pub fn details_of_tool(&self, tool: &str) -> impl Iterator<Item = &str> {
         self.details.of_tool(tool)

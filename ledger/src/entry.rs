@@ -65,6 +65,7 @@ pub struct EventView<'a> {
     pub arguments: &'a [u8],
     pub response_status: u32,
     pub client: &'a str,
+    pub mcp_method: &'a str,
     actors: [&'a str; MAX_ACTORS],
     acting: usize,
 }
@@ -256,6 +257,7 @@ impl<'a> EventView<'a> {
                     *next = value.name("has an actor of more than 256 bytes")?;
                     event.acting += 1;
                 }
+                26 => event.mcp_method = value.name("has an MCP method of more than 256 bytes")?,
                 _ => {}
             }
         }
@@ -518,6 +520,7 @@ mod tests {
                 method: event.method.to_owned(),
                 authority: event.authority.to_owned(),
                 path_template: event.path_template.to_owned(),
+                mcp_method: event.mcp_method.to_owned(),
                 cache: event.cache,
                 decision_ns: event.decision_ns,
                 stale_ms: event.stale_ms,
@@ -612,6 +615,7 @@ mod tests {
                     method: text(),
                     authority: text(),
                     path_template: text(),
+                    mcp_method: text(),
                     cache: enumeration,
                     decision_ns: wide,
                     stale_ms,

@@ -84,6 +84,7 @@ pub const FIELDS: &[Field] = &[
     field("method", FieldKind::Text, "http.request.method"),
     field("authority", FieldKind::Text, "server.address"),
     field("path_template", FieldKind::Text, "url.template"),
+    field("mcp_method", FieldKind::Text, "mcp.method.name"),
     field("response_status", FieldKind::SmallNumber, "http.response.status_code"),
     field("request_id", FieldKind::Text, "credence.request_id"),
     field("trace_id", FieldKind::Text, ""),
@@ -220,6 +221,9 @@ impl<'a> Values<'a> {
         self.text("method", event.method);
         self.text("authority", event.authority);
         self.text("path_template", event.path_template);
+        if !event.mcp_method.is_empty() {
+            self.text("mcp_method", event.mcp_method);
+        }
         if event.response_status != 0 {
             self.push("response_status", Value::Number(event.response_status.into()));
         }

@@ -141,7 +141,29 @@ fn rows(rule: &RuleDescription) -> Vec<[String; 2]> {
     match &rule.asks {
         None => row("public", "no delegation is needed".to_owned()),
         Some(asked) => {
-            row("tool", asked.tool.clone());
+            if let Some(tool) = &asked.tool {
+                row("tool", tool.clone());
+            }
+            if let Some(mcp) = &asked.mcp {
+                row("MCP", mcp.versions.join(" or "));
+                match &mcp.tool_prefix {
+                    Some(prefix) => row("tool", format!("{prefix}<name>, with the call's arguments")),
+                    None => {
+                        for (name, tool) in &mcp.tools {
+                            row("tool", format!("{tool} for {name}, with the call's arguments"));
+                        }
+                    }
+                }
+                for (method, tool) in &mcp.methods {
+                    row(
+                        "method",
+                        match tool {
+                            Some(tool) => format!("{method} needs {tool}, with its parameters as arguments"),
+                            None => format!("{method} needs any delegation"),
+                        },
+                    );
+                }
+            }
             for argument in &asked.arguments {
                 row("argument", argument_in_words(argument));
             }

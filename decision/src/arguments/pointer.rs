@@ -47,6 +47,11 @@ impl Pointer {
             tokens,
         })
     }
+
+    /// The names on the way, unescaped.
+    pub fn names(&self) -> &[String] {
+        &self.tokens
+    }
 }
 
 impl fmt::Display for Pointer {

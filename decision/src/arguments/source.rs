@@ -112,10 +112,15 @@ impl ArgumentSource {
 
 /// A denial because of a query member with this name, or a body member at this place, that the rule neither maps nor
 /// ignores.
-pub(super) fn unmapped(name: &str) -> Denial {
-    let shown = name.get(..name.floor_char_boundary(MAX_NAMED_BYTES));
-    Denial::about(Reason::ArgumentUnknown, shown.unwrap_or_default())
+pub(crate) fn unmapped(name: &str) -> Denial {
+    about(Reason::ArgumentUnknown, name)
 }
 
-/// Bytes of a query member's name in a denial; the client's name may have any length.
+/// A denial about a name or place of the client's, which is cut if it is long.
+pub(crate) fn about(reason: Reason, name: &str) -> Denial {
+    let shown = name.get(..name.floor_char_boundary(MAX_NAMED_BYTES));
+    Denial::about(reason, shown.unwrap_or_default())
+}
+
+/// Bytes of a client's name in a denial.
 pub(super) const MAX_NAMED_BYTES: usize = 64;

@@ -97,7 +97,10 @@ impl Recorder {
         let constant = Constant {
             chain,
             rule,
-            tool: &requirement.tool,
+            tool: match &verdict.findings.mcp {
+                Some(mcp) => mcp.tool.as_deref().unwrap_or_default(),
+                None => requirement.tool().unwrap_or_default(),
+            },
             verdict,
         };
         let findings = &verdict.findings;
@@ -311,6 +314,8 @@ fn put_request(event: &mut Vec<u8>, request: &Request<'_>, findings: &Findings) 
     put_text(event, field::METHOD, request.method);
     put_text(event, field::AUTHORITY, request.authority);
     put_enum(event, field::CACHE, cache_level(findings.lookup).into());
+    let mcp_method = findings.mcp.as_ref().and_then(|mcp| mcp.method.as_deref());
+    put_bytes(event, field::MCP_METHOD, mcp_method.unwrap_or_default().as_bytes());
 }
 
 fn cache_level(lookup: Option<Lookup>) -> v1::CacheLevel {
@@ -361,6 +366,7 @@ mod field {
     pub(super) const ARGUMENTS: u32 = 22;
     pub(super) const CLIENT: u32 = 24;
     pub(super) const ACTORS: u32 = 25;
+    pub(super) const MCP_METHOD: u32 = 26;
     /// In `PresentedChain`.
     pub(super) const CHAIN: u32 = 1;
     pub(super) const CHAIN_PRINCIPAL: u32 = 2;
@@ -469,8 +475,8 @@ mod tests {
         let scene = Scene::new();
         let mut recorder = recorder(RecordedArguments::Hash);
         let agent = Agent::Key(samples::key(2).public().thumbprint());
-        let grant = Identity::new(&scene.chain.chain, agent, "pay", IdentityHeaders::Separate)
-            .map(|identity| Grant::new(0, agent, identity));
+        let grant = Identity::new(&scene.chain.chain, agent, Some("pay"), IdentityHeaders::Separate)
+            .map(|identity| Grant::new(0, agent, None, identity));
         let mut verdict = scene.verdict(Decision::Allow(Allowance::Delegated(Rc::new(grant.unwrap()))));
         verdict.findings.agent = Some(agent);
         verdict.findings.lookup = Some(Lookup::Hit);

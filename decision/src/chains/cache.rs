@@ -97,7 +97,8 @@ impl CachedChain {
         self.chain.expires_at() <= now || self.used_at.get().plus(IDLE_SECONDS) <= now
     }
 
-    /// The grant of `agent` under the rule with this number: the last one if it matches, or the result of `make`.
+    /// The grant of `agent` under the rule with this number, for this tool unless it is the rule's: the last one if it
+    /// matches, or the result of `make`.
     ///
     /// # Errors
     /// Those of `make`.
@@ -105,11 +106,12 @@ impl CachedChain {
         &self,
         rule_index: usize,
         agent: Agent,
+        tool: Option<&str>,
         make: impl FnOnce() -> Result<Grant, E>,
     ) -> Result<Rc<Grant>, E> {
         // Taken out, not borrowed, so that `make` cannot find it borrowed.
         let grant = match self.granted.take() {
-            Some(grant) if grant.is_of(rule_index, agent) => grant,
+            Some(grant) if grant.is_of(rule_index, agent, tool) => grant,
             Some(_) | None => Rc::new(make()?),
         };
         self.granted.replace(Some(Rc::clone(&grant)));

@@ -169,7 +169,7 @@ fn body(at: &Location<'_>, rule: &file::Rule, arguments: &[ArgumentSource]) -> B
         }
     }
     let is_read = !body.is_empty();
-    if let Some(ignored) = &rule.ignore_members {
+    if let Some(ignored) = rule.ignore_members.as_ref().filter(|_| rule.mcp.is_none()) {
         let at = at.field("ignore_members");
         at.at_most(MAX_IGNORED, ignored);
         for (index, place) in ignored.iter().enumerate() {

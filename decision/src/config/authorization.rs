@@ -4,7 +4,8 @@ use credence_delegation::{Algorithms, HttpUri, Location, TrustAnchors};
 
 use super::checks::elements;
 use super::file::{self, Mode, ProofKind, TokenProof};
-use super::policy::{Authorization, Origin, Rule};
+use super::policy::{Authorization, Calls, Origin, Requirement, Rule};
+use crate::mcp::Tools;
 use crate::oauth::{Binding, Challenge, Resource, ResourceUrl, ToolOfResource};
 use crate::route::Routes;
 
@@ -16,13 +17,13 @@ pub(super) struct AccessTokenRules<'a> {
 }
 
 impl AccessTokenRules<'_> {
-    /// Compiles the field of a rule for `tool`.
+    /// Compiles the field of a rule, for `tool` if all its requests call one.
     #[inline(never)]
     pub(super) fn compile(
         &self,
         at: &Location<'_>,
         written: &file::Authorization,
-        tool: &str,
+        tool: Option<&str>,
         audience: &[String],
     ) -> Authorization {
         if self.anchors.access_tokens().is_empty() {
@@ -77,24 +78,48 @@ impl AccessTokenRules<'_> {
             let Some(url) = ResourceUrl::of(&requirement.audience) else {
                 continue;
             };
-            let tool = ToolOfResource {
-                tool: &requirement.tool,
-                binding: match authorization.proof {
-                    ProofKind::Dpop => Binding::Dpop,
-                    ProofKind::Mtls => Binding::Certificate,
-                    ProofKind::Pop | ProofKind::None => Binding::None,
-                },
-                is_enforced: rule.mode == Mode::Enforce,
+            let binding = match authorization.proof {
+                ProofKind::Dpop => Binding::Dpop,
+                ProofKind::Mtls => Binding::Certificate,
+                ProofKind::Pop | ProofKind::None => Binding::None,
             };
+            let of_rule = self.tools(requirement).into_iter().map(|tool| ToolOfResource {
+                tool,
+                binding,
+                is_enforced: rule.mode == Mode::Enforce,
+            });
             match resources.iter_mut().find(|(earlier, _)| *earlier == url) {
-                Some((_, tools)) => tools.push(tool),
-                None => resources.push((url, vec![tool])),
+                Some((_, tools)) => tools.extend(of_rule),
+                None => resources.push((url, of_rule.collect())),
             }
         }
         let resources = resources.iter();
         resources
             .map(|(url, tools)| Resource::new(url, tools, self.anchors, self.algorithms))
             .collect()
+    }
+}
+
+impl AccessTokenRules<'_> {
+    /// The tools that requests of a rule may call. Those of an MCP server without a list are the ones in scopes.
+    fn tools<'r>(&'r self, requirement: &'r Requirement) -> Vec<&'r str> {
+        let endpoint = match &requirement.calls {
+            Calls::Tool(tool) => return vec![tool],
+            Calls::Mcp(endpoint) => endpoint,
+        };
+        let mut tools = endpoint.tools_of_methods();
+        match &endpoint.tools {
+            Tools::Named(names) => tools.extend(names.values().map(String::as_str)),
+            Tools::Prefixed(prefix) => {
+                let all = self.anchors.access_tokens();
+                let of_scopes = all.iter().flat_map(|(_, tokens)| tokens.tools_of_scopes());
+                tools.extend(of_scopes.filter(|tool| tool.starts_with(prefix)));
+            }
+        }
+        if tools.is_empty() {
+            tools.push("");
+        }
+        tools
     }
 }
 

@@ -13,7 +13,8 @@ use super::authorization::AccessTokenRules;
 use super::checks::{MAX_NAME_BYTES, count, each_once, header_name, listed_once, seconds, time};
 use super::error::ConfigError;
 use super::file::{self, Audit, Mode, Overflow, ProofKind, RecordedDecisions};
-use super::policy::{ControlPlane, Limits, Policy, Requirement, Rule};
+use super::mcp::mcp;
+use super::policy::{Calls, ControlPlane, Limits, Policy, Requirement, Rule};
 use super::ranges::*;
 use super::{duration, matching};
 use crate::proofs::MAX_PROOF_WINDOW;
@@ -297,20 +298,27 @@ impl RuleCompiler<'_> {
 
     #[inline(never)]
     fn requirement(&self, at: &Location<'_>, rule: &file::Rule, template: Option<&PathTemplate>) -> Requirement {
-        match &rule.tool {
-            Some(tool) => at.field("tool").visible(tool),
-            None => at.report("the rule names no `tool`; add the one a delegation must grant, or `public: true`"),
-        }
+        let calls = match (&rule.mcp, &rule.tool) {
+            (Some(written), _) => Calls::Mcp(mcp(at, rule, written)),
+            (None, Some(tool)) => {
+                at.field("tool").visible(tool);
+                Calls::Tool(tool.clone())
+            }
+            (None, None) => {
+                at.report("the rule names no `tool`; add the one a delegation must grant, or `public: true`");
+                Calls::Tool(String::new())
+            }
+        };
         let arguments = arguments(at, rule, template, self.headers);
         let audience = match &rule.audience {
             Some(names) => audience(&at.field("audience"), names),
             None => self.audience.to_vec(),
         };
         let proof = rule.proof.unwrap_or_default();
-        let tool = rule.tool.clone().unwrap_or_default();
         let authorization = rule.authorization.as_ref().map(|written| {
+            let tool = rule.tool.as_deref().filter(|_| rule.mcp.is_none());
             self.access_tokens
-                .compile(&at.field("authorization"), written, &tool, &audience)
+                .compile(&at.field("authorization"), written, tool, &audience)
         });
         let is_dpop = authorization.as_ref().is_some_and(|read| read.proof == ProofKind::Dpop);
         if rule.nonce == Some(true) && proof != ProofKind::Pop && !is_dpop {
@@ -323,7 +331,7 @@ impl RuleCompiler<'_> {
             );
         }
         Requirement {
-            tool,
+            calls,
             arguments,
             audience,
             proof,

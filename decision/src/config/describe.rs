@@ -1,13 +1,16 @@
 //! What a configuration requires of requests, described for authors of agents.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::compile::compile;
 use super::error::ConfigError;
 use super::file::{self, Mode, Place, ProofKind, Unmatched};
-use super::policy::{Origin, Rule};
+use super::policy::{Origin, Requirement, Rule};
 use super::read::read;
 use crate::arguments::ArgumentKind;
+use crate::mcp::{Access, Endpoint, Tools};
 use crate::route::{HeaderTest, QueryTest};
 
 /// Everything that an agent must know. docs/reference/configuration.md documents its JSON form, to which members are
@@ -79,7 +82,11 @@ pub struct Condition<T> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Asked {
     /// Tool that the delegation must grant.
-    pub tool: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// The MCP server whose tools are called instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mcp: Option<McpDescription>,
     /// In their written order.
     pub arguments: Vec<ArgumentDescription>,
     /// Proof of possession: a signature, a client certificate, or none.
@@ -109,6 +116,21 @@ pub struct AskedOfToken {
     pub scope: Option<String>,
     /// Where `htu` may place the service; where Envoy routes to if empty.
     pub origins: Vec<String>,
+}
+
+/// How an MCP server is called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct McpDescription {
+    /// The allowed versions.
+    pub versions: Vec<&'static str>,
+    /// What precedes a tool's name in delegations, unless `tools` lists them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_prefix: Option<String>,
+    /// The tool in delegations of each of its tools.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tools: BTreeMap<String, String>,
+    /// The tool of each other method. None: any valid delegation.
+    pub methods: BTreeMap<String, Option<String>>,
 }
 
 /// One argument of a tool.
@@ -174,6 +196,7 @@ fn rule(written: file::Rule, compiled: &Rule, plugin_audience: &[String], plugin
         name,
         matches,
         tool,
+        mcp: _,
         args,
         ignore_query,
         ignore_body,
@@ -205,7 +228,8 @@ fn rule(written: file::Rule, compiled: &Rule, plugin_audience: &[String], plugin
                 .map(|Origin { scheme, authority }| format!("{scheme}://{authority}"))
                 .collect(),
         }),
-        tool: tool.unwrap_or_default(),
+        tool,
+        mcp: compiled.requirement.as_ref().and_then(Requirement::mcp).map(mcp_server),
         arguments: arguments.into_iter().filter_map(argument).collect(),
         proof: proof.unwrap_or_default(),
         nonce: nonce.unwrap_or_default(),
@@ -256,6 +280,26 @@ fn conditions<W, T>(written: Option<file::Members<W>>, test: impl Fn(W) -> Optio
 }
 
 /// `None` without a source, which no valid configuration has.
+fn mcp_server(endpoint: &Endpoint) -> McpDescription {
+    let (tool_prefix, tools) = match &endpoint.tools {
+        Tools::Prefixed(prefix) => (Some(prefix.clone()), BTreeMap::new()),
+        Tools::Named(tools) => (None, tools.clone()),
+    };
+    let methods = endpoint.methods.iter().map(|(name, access)| {
+        let tool = match access {
+            Access::Open => None,
+            Access::Tool(tool) => Some(tool.clone()),
+        };
+        (name.clone(), tool)
+    });
+    McpDescription {
+        versions: endpoint.versions.iter().map(|version| version.name()).collect(),
+        tool_prefix,
+        tools,
+        methods: methods.collect(),
+    }
+}
+
 fn argument((name, written): (String, file::Argument)) -> Option<ArgumentDescription> {
     Some(ArgumentDescription {
         name,

@@ -164,7 +164,7 @@ pub enum Unmatched {
 #[derive(Debug, Default, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "tools", schemars(extend("if" = is_public(), "then" = {"properties": Rule::absent_if_public()})))]
-#[cfg_attr(feature = "tools", schemars(extend("else" = {"required": ["tool"]})))]
+#[cfg_attr(feature = "tools", schemars(extend("else" = {"oneOf": one_call()})))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rule {
     /// Unique name for evidence and metrics.
@@ -176,6 +176,8 @@ pub(super) struct Rule {
     /// Tool that the delegation must grant.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = VISIBLE), length(max = 1024)))]
     pub(super) tool: Option<String>,
+    /// Instead: an MCP server, whose messages name tool and arguments.
+    pub(super) mcp: Option<Mcp>,
     /// The tool's arguments by name. Every capture of the path must be read by one.
     #[cfg_attr(feature = "tools", schemars(extend("maxProperties" = 64, "propertyNames" = argument_name())))]
     pub(super) args: Option<Members<Argument>>,
@@ -226,9 +228,10 @@ pub(super) struct Rule {
 
 impl Rule {
     /// Fields about delegations, which a public rule may not have: their names, and whether they are set.
-    pub(super) fn of_delegations(&self) -> [(&'static str, bool); 13] {
+    pub(super) fn of_delegations(&self) -> [(&'static str, bool); 14] {
         [
             ("tool", self.tool.is_some()),
+            ("mcp", self.mcp.is_some()),
             ("args", self.args.is_some()),
             ("ignore_query", self.ignore_query.is_some()),
             ("ignore_body", self.ignore_body.is_some()),
@@ -249,6 +252,52 @@ impl Rule {
         let fields = Self::default().of_delegations();
         fields.into_iter().map(|(field, _)| (field, false)).collect()
     }
+}
+
+/// An MCP server over Streamable HTTP.
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct Mcp {
+    /// Versions of MCP to allow.
+    #[cfg_attr(feature = "tools", schemars(length(min = 1)))]
+    #[cfg_attr(feature = "tools", schemars(extend("items" = {"enum": versions()}, "uniqueItems" = true)))]
+    #[cfg_attr(feature = "tools", schemars(extend("default" = ["2026-07-28"])))]
+    pub(super) versions: Option<Vec<String>>,
+    /// The delegations' tools for the server's tools. Default: those of the same name.
+    #[serde(default)]
+    pub(super) tools: McpTools,
+    /// Methods to allow besides `tools/call`; `GET`, `DELETE` and `responses` for sessions of older versions.
+    #[cfg_attr(feature = "tools", schemars(extend("maxProperties" = 64)))]
+    #[cfg_attr(feature = "tools", schemars(extend("propertyNames" = method_of_mcp())))]
+    pub(super) methods: Option<Members<McpMethod>>,
+}
+
+/// The delegations' tools for the server's tools.
+#[derive(Debug, Default, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "tools", schemars(extend("maxProperties" = 1)))]
+#[serde(deny_unknown_fields)]
+pub(super) struct McpTools {
+    /// This text, followed by the server's name.
+    pub(super) prefix: Option<String>,
+    /// Only these, by the server's names.
+    #[cfg_attr(feature = "tools", schemars(extend("minProperties" = 1, "maxProperties" = 1024)))]
+    pub(super) names: Option<Members<String>>,
+}
+
+/// What a method needs.
+#[derive(Debug, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "tools", schemars(extend("minProperties" = 1, "maxProperties" = 1)))]
+#[serde(deny_unknown_fields)]
+pub(super) struct McpMethod {
+    /// Any valid delegation.
+    #[cfg_attr(feature = "tools", schemars(extend("const" = true)))]
+    pub(super) open: Option<bool>,
+    /// One that grants this tool; the method's parameters are its arguments.
+    #[cfg_attr(feature = "tools", schemars(regex(pattern = VISIBLE), length(max = 1024)))]
+    pub(super) tool: Option<String>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]

@@ -7,6 +7,7 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 
 pub(super) use super::duration;
 pub(super) use super::ranges::*;
+use crate::mcp::Version;
 
 /// Text without white space and control characters.
 pub(super) const VISIBLE: &str = r"^[^\s\u0000-\u001f\u007f-\u009f]+$";
@@ -54,6 +55,21 @@ pub(super) fn method() -> Schema {
 /// The name of an argument.
 pub(super) fn argument_name() -> Schema {
     json_schema!({"minLength": 1, "maxLength": 128, "not": {"const": "*"}})
+}
+
+/// What the requests of a rule call.
+pub(super) fn one_call() -> [Schema; 2] {
+    ["tool", "mcp"].map(|call| json_schema!({"required": [call]}))
+}
+
+/// The versions of MCP.
+pub(super) fn versions() -> [&'static str; Version::ALL.len()] {
+    Version::ALL.map(Version::name)
+}
+
+/// A method of MCP that is not `tools/call`.
+pub(super) fn method_of_mcp() -> Schema {
+    json_schema!({"minLength": 1, "maxLength": 128, "not": {"const": "tools/call"}})
 }
 
 /// A rule without requirements.

@@ -19,6 +19,7 @@ mod file;
 #[cfg(feature = "tools")]
 mod keywords;
 mod matching;
+mod mcp;
 mod place;
 mod policy;
 mod ranges;
@@ -29,12 +30,13 @@ mod schema;
 pub use credence_delegation::MAX_PROBLEMS;
 #[cfg(feature = "tools")]
 pub use describe::{
-    ArgumentDescription, Asked, AskedOfToken, Condition, Description, Ignored, MatchDescription, RuleDescription,
+    ArgumentDescription, Asked, AskedOfToken, Condition, Description, Ignored, MatchDescription, McpDescription,
+    RuleDescription,
 };
 pub use envelope::as_json;
 pub use error::ConfigError;
 pub use file::{Audit, Count, Mode, Overflow, Place, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};
-pub use policy::{Authorization, ControlPlane, Limits, Origin, Policy, Requirement, Rule};
+pub use policy::{Authorization, Calls, ControlPlane, Limits, Origin, Policy, Requirement, Rule};
 pub use read::MAX_CONFIG_BYTES;
 #[cfg(feature = "tools")]
 pub use schema::json_schema;

@@ -8,6 +8,7 @@ use credence_delegation::{Algorithms, TrustAnchors};
 use super::file::{Audit, Mode, ProofKind, Unmatched};
 use crate::arguments::ArgumentMapping;
 use crate::identity_headers::{IdentityHeaders, Part};
+use crate::mcp::Endpoint;
 use crate::oauth::{Challenge, Resource};
 use crate::request::target::{Tolerated, ToleratedHosts};
 use crate::request::{HeaderNames, RemovedTrailers};
@@ -93,9 +94,9 @@ pub struct Rule {
 /// What a delegation must grant, and how to present it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
-    /// Tool that the delegation must grant.
-    pub tool: String,
-    /// The sources of the tool's arguments.
+    /// What its requests call.
+    pub calls: Calls,
+    /// The sources of the tool's arguments. With MCP there are none.
     pub arguments: ArgumentMapping,
     /// The accepted audiences: the rule's own, or the plugin's; at least one.
     pub audience: Vec<String>,
@@ -113,6 +114,15 @@ pub struct Requirement {
     pub ignore_body: bool,
     /// Whether the service receives the delegation (never the proof).
     pub forward: bool,
+}
+
+/// What the requests of a rule call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// This tool.
+    Tool(String),
+    /// What their MCP messages say.
+    Mcp(Endpoint),
 }
 
 /// How a rule reads access tokens in `Authorization`.
@@ -138,7 +148,23 @@ pub struct Origin {
 impl Requirement {
     /// Whether arguments come from the body.
     pub fn reads_body(&self) -> bool {
-        !self.arguments.body.is_empty()
+        self.mcp().is_some() || !self.arguments.body.is_empty()
+    }
+
+    /// The MCP server, if it is one.
+    pub fn mcp(&self) -> Option<&Endpoint> {
+        match &self.calls {
+            Calls::Tool(_) => None,
+            Calls::Mcp(endpoint) => Some(endpoint),
+        }
+    }
+
+    /// The tool of all its requests, if there is one.
+    pub fn tool(&self) -> Option<&str> {
+        match &self.calls {
+            Calls::Tool(tool) => Some(tool),
+            Calls::Mcp(_) => None,
+        }
     }
 }
 

@@ -44,7 +44,7 @@ fn a_complete_configuration_loads() {
     let Some(requirement) = &found.leads_to.requirement else {
         panic!("not public")
     };
-    assert_eq!(requirement.tool, "payments.charge");
+    assert_eq!(requirement.tool(), Some("payments.charge"));
     assert_eq!(requirement.proof, ProofKind::Pop);
     assert_eq!(requirement.audience, ["https://payments.example"]);
     assert!(!requirement.forward);

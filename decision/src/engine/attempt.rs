@@ -13,11 +13,12 @@ use super::world::World;
 use crate::agent::Agent;
 use crate::arguments::{Arrived, body};
 use crate::chains::CachedChain;
-use crate::config::{Mode, Policy, Requirement};
+use crate::config::{Calls, Mode, Policy, Requirement};
 use crate::credential::Credential;
 use crate::decision::{Denial, Reason};
 use crate::grant::Grant;
 use crate::identity_headers::Identity;
+use crate::mcp::{Call, Endpoint};
 use crate::oauth::Needed;
 use crate::proofs::UsedProof;
 use crate::request::{Header, Request, is_joined};
@@ -82,8 +83,10 @@ impl<'r> Attempt<'_, 'r> {
         if credential.is_access_token() != is_token && (credential.is_access_token() || is_bearer) {
             return Err(Reason::DelegationMalformed.into());
         }
-        let granted = chain.chain.grants(&self.requirement.tool);
-        granted.inspect_err(|_| self.find_needed(&chain.chain, None))?;
+        if let Some(tool) = self.requirement.tool() {
+            let granted = chain.chain.grants(tool);
+            granted.inspect_err(|_| self.find_needed(&chain.chain, tool, None))?;
+        }
         let (agent, proof) = self
             .possession()
             .verify(&proof, &chain, credential.tokens, now, world)?;
@@ -137,31 +140,43 @@ impl<'r> Attempt<'_, 'r> {
         body: Option<&[u8]>,
         world: &mut impl World,
     ) -> Result<Rc<Grant>, Denial> {
-        let Requirement { tool, arguments, .. } = self.requirement;
+        let Requirement { calls, arguments, .. } = self.requirement;
         let Established { chain, proof, agent } = established;
-        let arguments = arguments.read(&Arrived {
+        let read = arguments.read(&Arrived {
             request: self.request,
             host: routed.host,
             target: &routed.target,
             captures: &routed.captures,
             body,
         })?;
+        let called = match calls {
+            Calls::Tool(_) => None,
+            Calls::Mcp(endpoint) => Some(self.mcp_call(endpoint, body)?),
+        };
+        let (needed, proven, arguments) = match (calls, &called) {
+            (Calls::Tool(tool), _) => (Some(tool.as_str()), tool.as_str(), &read),
+            (_, Some(call)) => (call.tool.as_deref(), call.proven_tool(), &call.arguments),
+            (Calls::Mcp(_), None) => return Err(Reason::HostFailure.into()),
+        };
         if self.policy.audit.keeps_arguments() {
             self.findings.arguments = Some(arguments.canonical().into());
         }
         let covered = match proof {
-            Some(SignedProof::Pop(proof)) => proof.covers(&chain.chain, tool, &arguments),
+            Some(SignedProof::Pop(proof)) => proof.covers(&chain.chain, proven, arguments),
             Some(SignedProof::Dpop(_)) | None => Ok(()),
         };
         if covered.is_ok() {
             self.findings.agent = Some(*agent);
         }
-        let permitted = chain.chain.permits(tool, &arguments);
-        permitted.inspect_err(|_| self.find_needed(&chain.chain, Some(&arguments)))?;
+        if let Some(tool) = needed {
+            let permitted = chain.chain.permits(tool, arguments);
+            permitted.inspect_err(|_| self.find_needed(&chain.chain, tool, Some(arguments)))?;
+        }
         covered?;
-        let grant = chain.grant(routed.index, *agent, || {
-            let identity = Identity::new(&chain.chain, *agent, tool, self.policy.identity_headers)?;
-            Ok::<_, Denial>(Grant::new(routed.index, *agent, identity))
+        let own_tool = called.as_ref().and_then(|call| call.tool.clone());
+        let grant = chain.grant(routed.index, *agent, own_tool.as_deref(), || {
+            let identity = Identity::new(&chain.chain, *agent, needed, self.policy.identity_headers)?;
+            Ok::<_, Denial>(Grant::new(routed.index, *agent, own_tool.clone(), identity))
         })?;
         // Last, because it is remembered: only a request that is otherwise allowed uses its proof up.
         if let Some(proof) = proof {
@@ -172,6 +187,15 @@ impl<'r> Attempt<'_, 'r> {
             self.remember(proof, chain, UnixTime(world.now().second()), world)?;
         }
         Ok(grant)
+    }
+
+    /// What the request's message calls.
+    fn mcp_call(&mut self, endpoint: &Endpoint, body: Option<&[u8]>) -> Result<Call, Denial> {
+        let findings = self.findings.mcp.get_or_insert_default();
+        let call = endpoint.call(self.request, body, &mut findings.id)?;
+        findings.method = Some(Rc::clone(&call.method));
+        findings.tool.clone_from(&call.tool);
+        Ok(call)
     }
 
     /// Whether the rule reads the request's body.
@@ -236,10 +260,10 @@ impl<'r> Attempt<'_, 'r> {
     }
 
     /// Notes what another access token of this issuer would need, for the challenge.
-    fn find_needed(&mut self, chain: &VerifiedChain, arguments: Option<&Arguments>) {
+    fn find_needed(&mut self, chain: &VerifiedChain, tool: &str, arguments: Option<&Arguments>) {
         if self.requirement.authorization.is_some() && chain.is_access_token() {
             let (anchors, issuer) = (&self.policy.trust_anchors, Some(&*chain.principal().issuer));
-            self.findings.needed = Needed::find(anchors, issuer, &self.requirement.tool, arguments);
+            self.findings.needed = Needed::find(anchors, issuer, tool, arguments);
         }
     }
 

@@ -74,7 +74,8 @@ impl Memories {
         grant: &Rc<Grant>,
         rule_index: usize,
     ) {
-        let is_all_there_is = findings.agent == Some(Agent::Bearer) && !requirement.arguments.read_headers();
+        let reads_more = requirement.mcp().is_some() || requirement.arguments.read_headers();
+        let is_all_there_is = findings.agent == Some(Agent::Bearer) && !reads_more;
         if let Some(chain) = &findings.chain
             && is_all_there_is
             && findings.lookup == Some(Lookup::Hit)

@@ -40,7 +40,7 @@ use decision_cache::RequestFingerprint;
 use memories::Memories;
 use routing::{goes_where_expected, route, unmatched};
 
-pub use verdict::{Findings, Lookup, Verdict};
+pub use verdict::{Findings, Lookup, McpFindings, Verdict};
 pub use verification::MAX_ID_BYTES;
 pub use world::World;
 

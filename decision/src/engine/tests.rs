@@ -1556,6 +1556,8 @@ mod a_chain_that_workers_share {
 mod authorization_tests;
 #[path = "fetched_keys_tests.rs"]
 mod fetched_keys_tests;
+#[path = "mcp_tests.rs"]
+mod mcp_tests;
 #[path = "decision_cache_tests.rs"]
 mod repeats;
 

@@ -9,6 +9,7 @@ use crate::chains::CachedChain;
 use crate::config::{Mode, Rule};
 use crate::decision::{Class, Decision, Reason};
 use crate::grant::Grant;
+use crate::mcp::MessageId;
 use crate::oauth::Needed;
 
 /// A decision with its findings.
@@ -39,6 +40,8 @@ pub struct Findings {
     pub verified: bool,
     /// The proven agent.
     pub agent: Option<Agent>,
+    /// What an MCP message calls, as far as it was read.
+    pub mcp: Option<Box<McpFindings>>,
     /// The arguments in canonical form, after they were read.
     pub arguments: Option<Rc<str>>,
     /// The equal request that was allowed before, if it decided this one.
@@ -47,6 +50,17 @@ pub struct Findings {
     pub needed: Option<Needed>,
     /// The age of the revocation state, if it was too old and the rule accepted that.
     pub stale: Option<Duration>,
+}
+
+/// What an MCP message calls, as far as it was read.
+#[derive(Debug, Default)]
+pub struct McpFindings {
+    /// The id of its request.
+    pub id: Option<MessageId>,
+    /// The method.
+    pub method: Option<Rc<str>>,
+    /// The tool that a delegation must grant.
+    pub tool: Option<Rc<str>>,
 }
 
 /// The result of a cache look-up.

@@ -74,15 +74,16 @@ impl Needed {
 // === impl Challenge ===
 
 impl Challenge {
-    /// The challenge of a rule for `tool`; `algorithms` are those of DPoP proofs, if it requires them.
+    /// The challenge of a rule, for `tool` if all its requests call one; `algorithms` are those of DPoP proofs, if it requires them.
     pub fn new(
         anchors: &TrustAnchors,
-        tool: &str,
+        tool: Option<&str>,
         algorithms: Option<&Algorithms>,
         resource: Option<&ResourceUrl>,
     ) -> Self {
+        let needed = tool.and_then(|tool| Needed::find(anchors, None, tool, None));
         Self {
-            scope: Needed::find(anchors, None, tool, None).and_then(|needed| needed.scope),
+            scope: needed.and_then(|needed| needed.scope),
             algorithms: algorithms.map(|algorithms| dpop_algorithms(algorithms).join(" ")),
             resource_metadata: resource.map(ResourceUrl::metadata_url),
         }
@@ -104,7 +105,7 @@ impl Challenge {
                 needed?;
                 Some("insufficient_scope")
             }
-            Class::Request | Class::TooLarge | Class::Closed | Class::Unavailable => return None,
+            Class::Request | Class::TooLarge | Class::Closed | Class::Method | Class::Unavailable => return None,
         };
         let scope = match needed {
             Some(needed) => needed.scope.as_ref(),

@@ -109,6 +109,14 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
+    /// The headers whose names begin with this text (in lower case), in any spelling.
+    pub fn headers_beginning(&self, text: &str) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        self.headers.filter(move |(name, _)| {
+            name.get(..text.len())
+                .is_some_and(|beginning| folds_to(beginning, text.as_bytes()))
+        })
+    }
+
     /// The header with that name (in lower case).
     ///
     /// A header whose name only [folds](fold) to it counts as a repetition: some services cannot tell the two apart,

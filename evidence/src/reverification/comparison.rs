@@ -186,11 +186,10 @@ impl Facts {
             );
             return differs(DifferenceKind::Expiry, "4i", reason);
         }
-        if self
-            .tools
-            .binary_search_by(|tool| tool.as_str().cmp(event.tool))
-            .is_err()
-        {
+        // A rule may open methods of MCP to any valid delegation.
+        let is_open = event.tool.is_empty() && !event.mcp_method.is_empty();
+        let finds = |tool: &String| tool.as_str().cmp(event.tool);
+        if !is_open && self.tools.binary_search_by(finds).is_err() {
             let reason = format!("the leaf does not grant the tool {:?}", event.tool);
             return differs(DifferenceKind::Tool, "6b", reason);
         }

@@ -824,6 +824,10 @@ pub struct Event {
     pub client: ::prost::alloc::string::String,
     #[prost(string, repeated, tag = "25")]
     pub actors: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The method of an MCP message, or the HTTP method of its stream. Then there is no tool if the rule opens the method to
+    /// any valid delegation. At most 128 bytes.
+    #[prost(string, tag = "26")]
+    pub mcp_method: ::prost::alloc::string::String,
 }
 /// A chain that the client verified, for the control plane to verify again. Sent before the first event that refers to
 /// it, and stored once under its chain_digest.

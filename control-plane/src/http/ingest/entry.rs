@@ -123,6 +123,8 @@ struct Decision {
     client: String,
     #[serde(default)]
     actors: Vec<String>,
+    #[serde(default)]
+    mcp_method: String,
 }
 
 #[derive(Deserialize)]

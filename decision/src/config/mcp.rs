@@ -1,0 +1,147 @@
+//! `mcp` of a rule.
+
+use std::collections::BTreeMap;
+
+use credence_delegation::Location;
+
+use super::checks::{MAX_NAME_BYTES, each_once, elements};
+use super::file::{self, Rule};
+use crate::arguments::Pointer;
+use crate::mcp::{Access, Endpoint, Tools, Version};
+
+/// Compiles the field, with `ignore_members`.
+#[inline(never)]
+pub(super) fn mcp(at: &Location<'_>, rule: &Rule, mcp: &file::Mcp) -> Endpoint {
+    let unused = [
+        ("tool", rule.tool.is_some()),
+        ("args", rule.args.is_some()),
+        ("ignore_body", rule.ignore_body.is_some()),
+        ("upgrade", rule.upgrade),
+    ];
+    for (field, _) in unused.into_iter().filter(|(_, is_there)| *is_there) {
+        at.field(field).report(format!(
+            "with `mcp`, the message says what a request calls, so `{field}` has no effect; remove it"
+        ));
+    }
+    let (ignored, ignored_meta) = ignored(&at.field("ignore_members"), rule.ignore_members.as_deref());
+    let at = at.field("mcp");
+    Endpoint {
+        versions: versions(&at.field("versions"), mcp.versions.as_deref()),
+        tools: tools(&at.field("tools"), &mcp.tools),
+        methods: methods(&at.field("methods"), mcp),
+        ignored,
+        ignored_meta,
+    }
+}
+
+fn versions(at: &Location<'_>, names: Option<&[String]>) -> Vec<Version> {
+    let Some(names) = names else {
+        return vec![Version::V2026_07_28];
+    };
+    if names.is_empty() {
+        at.report("no version, so every request would be denied; list one, or remove `versions`");
+    }
+    each_once(at, names);
+    let mut versions = Vec::new();
+    for (at, name) in elements(at, Version::ALL.len(), names) {
+        match Version::named(name) {
+            Some(version) => versions.push(version),
+            None => at.report(format!(
+                "`{name}` is not a version of MCP with Streamable HTTP; write one of: {}",
+                Version::ALL.map(Version::name).join(", ")
+            )),
+        }
+    }
+    versions
+}
+
+fn tools(at: &Location<'_>, tools: &file::McpTools) -> Tools {
+    match (&tools.prefix, &tools.names) {
+        (Some(_), Some(_)) => at.report("both `prefix` and `names`; keep one of them"),
+        (None, Some(names)) if names.0.is_empty() => {
+            at.field("names")
+                .report("no name, so every call of a tool would be denied; add one, or write `prefix`");
+        }
+        _ => {}
+    }
+    match (&tools.prefix, &tools.names) {
+        (prefix, None) => {
+            let prefix = prefix.clone().unwrap_or_default();
+            if !prefix.is_empty() {
+                at.field("prefix").visible(&prefix);
+            }
+            Tools::Prefixed(prefix)
+        }
+        (_, Some(names)) => {
+            let at = at.field("names");
+            at.at_most(MAX_TOOLS, &names.0);
+            for (name, tool) in &names.0 {
+                at.field(name).visible(tool);
+            }
+            Tools::Named(names.0.iter().cloned().collect())
+        }
+    }
+}
+
+fn methods(at: &Location<'_>, mcp: &file::Mcp) -> BTreeMap<String, Access> {
+    let methods = mcp.methods.as_ref().map_or(&[][..], |methods| &methods.0);
+    at.at_most(MAX_METHODS, methods);
+    let mut compiled = BTreeMap::new();
+    for (name, method) in methods {
+        let at = at.field(name);
+        if name == "tools/call" {
+            at.report("calls of tools always need the tool's own grant; see `tools`, and remove this");
+        }
+        if name.is_empty() || name.len() > MAX_NAME_BYTES {
+            at.report(format!(
+                "`{name}` is not a method's name of up to {MAX_NAME_BYTES} bytes"
+            ));
+        }
+        let access = match (method.open, &method.tool) {
+            (Some(true), None) => Access::Open,
+            (None, Some(tool)) => {
+                at.field("tool").visible(tool);
+                Access::Tool(tool.clone())
+            }
+            _ => {
+                at.report(
+                    "write `open: true` for any valid delegation, or `tool` for one that grants it; a method that is not \
+                     listed is denied",
+                );
+                continue;
+            }
+        };
+        compiled.insert(name.clone(), access);
+    }
+    compiled
+}
+
+/// The ignored members of `params`, and of `params._meta`.
+fn ignored(at: &Location<'_>, places: Option<&[String]>) -> (Vec<String>, Vec<String>) {
+    let (mut members, mut of_meta) = (Vec::new(), Vec::new());
+    for (at, place) in places.iter().flat_map(|list| elements(at, MAX_IGNORED, list)) {
+        let Some(pointer) = at.take(Pointer::parse(place)) else {
+            continue;
+        };
+        match pointer.names() {
+            [params, meta, name] if params == "params" && meta == "_meta" => of_meta.push(name.clone()),
+            [params, name] if params == "params" && !matches!(name.as_str(), "_meta" | "name" | "arguments") => {
+                members.push(name.clone());
+            }
+            _ => at.report(
+                "with `mcp`, only a member of `params` or of its `_meta` can be ignored: write `/params/<name>` or \
+                 `/params/_meta/<name>`",
+            ),
+        }
+    }
+    (members, of_meta)
+}
+
+/// Tools by name.
+const MAX_TOOLS: usize = 1_024;
+
+/// Methods besides `tools/call`.
+const MAX_METHODS: usize = 64;
+
+/// Ignored members of a message.
+const MAX_IGNORED: usize = 64;

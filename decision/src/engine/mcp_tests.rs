@@ -1,0 +1,597 @@
+//! Requests to MCP servers: what their messages call, and what a denied client learns.
+
+#![allow(clippy::disallowed_types, reason = "reads back what the filter wrote")]
+
+use serde_json::Value as Parsed;
+
+use super::*;
+use crate::answer::Answer;
+
+fn engine(world: &mut TestWorld) -> Engine {
+    let configuration = format!(
+        r#"{{
+            "audience": ["{AUDIENCE}"],
+            "trust_anchors": [{{"issuer": "{ISSUER}", "jwk": {}, "asserts_subjects": true, "delegations": true,
+                "access_tokens": {{"scopes": {{"weather": {{"weather.get": {{}}}}}}}}}}],
+            "control_plane": {{"cluster": "credence", "log_id": "0123456789abcdef0123456789abcdef"}},
+            "rules": [
+                {{"name": "mcp", "match": {{"path": "/mcp"}}, "proof": "none", "authorization": {{"proof": "none"}},
+                  "ignore_members": ["/params/requestState", "/params/_meta/com.example~1trace"],
+                  "mcp": {{"versions": ["2025-03-26", "2025-11-25", "2026-07-28"], "tools": {{"prefix": "weather."}},
+                    "methods": {{"tools/list": {{"open": true}}, "initialize": {{"open": true}}, "GET": {{"open": true}},
+                                 "responses": {{"open": true}}, "notifications/initialized": {{"open": true}},
+                                 "resources/read": {{"tool": "files.read"}}}}}}}},
+                {{"name": "named", "match": {{"path": "/named"}},
+                  "mcp": {{"tools": {{"names": {{"forecast": "weather.get"}}}}, "methods": {{"tools/list": {{"open": true}}}}}}}}
+            ]
+        }}"#,
+        key(1).public().to_jwk()
+    );
+    let policy = Policy::parse(configuration.as_bytes()).unwrap();
+    let replay = ReplayMemory::join(world, [5; 16], UnixTime(NOW - 1000), 5).unwrap();
+    Engine::new(policy.into(), [6; 16], replay)
+}
+
+fn delegation() -> String {
+    root(grant(
+        "r1",
+        2,
+        r#"{"weather.get":{"city":{"constraint_type":"one_of","values":["Oslo","Bergen"]},
+            "days":{"constraint_type":"range","max":3,"optional":true}},
+            "files.read":{"uri":{"constraint_type":"exact","value":"file:///a"}}}"#,
+    ))
+}
+
+struct Server {
+    engine: Engine,
+    world: TestWorld,
+    delegation: String,
+}
+
+/// The outcome of a request: the reason, what a denial is about, the JSON-RPC code, and the findings.
+struct Found {
+    code: &'static str,
+    about: String,
+    answer: Parsed,
+    method: String,
+    tool: String,
+}
+
+impl Server {
+    fn new() -> Self {
+        let mut world = TestWorld::default();
+        Self {
+            engine: engine(&mut world),
+            world,
+            delegation: delegation(),
+        }
+    }
+
+    fn ask(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&str>) -> Found {
+        let mut all = vec![(":method", method), (":authority", "payments.example"), (":path", path)];
+        if body.is_some() {
+            all.push(("content-type", "application/json"));
+        }
+        all.push(("delegation", &self.delegation));
+        all.extend(headers);
+        let serialized = serialize(&all);
+        let request = Request::parse(&serialized, &HeaderNames::default(), body.is_some()).unwrap();
+        let verdict = match self.engine.decide(&request, &mut self.world) {
+            Outcome::Decided(verdict) => verdict,
+            Outcome::NeedsBody(held) => {
+                let body = body.unwrap_or_default().as_bytes();
+                self.engine.resume(held, &request, body, &mut self.world)
+            }
+        };
+        let mcp = verdict.findings.mcp.as_deref();
+        let text = |text: Option<&Rc<str>>| text.map(|text| text.to_string()).unwrap_or_default();
+        let (about, answer) = match &verdict.decision {
+            Decision::Allow(_) => (String::new(), Parsed::Null),
+            Decision::Deny(denial) => {
+                let answer = Answer::for_verdict(&verdict, denial, &request);
+                assert!(
+                    answer
+                        .headers
+                        .contains(&("content-type", "application/json".to_owned()))
+                );
+                let answer = serde_json::from_slice::<Parsed>(&answer.body).unwrap();
+                (denial.argument.clone().unwrap_or_default(), answer)
+            }
+        };
+        Found {
+            code: code(&verdict),
+            about,
+            answer,
+            method: text(mcp.and_then(|mcp| mcp.method.as_ref())),
+            tool: text(mcp.and_then(|mcp| mcp.tool.as_ref())),
+        }
+    }
+
+    /// A message of 2025-11-25.
+    fn older(&mut self, message: &str) -> Found {
+        self.ask("POST", "/mcp", &[("mcp-protocol-version", "2025-11-25")], Some(message))
+    }
+
+    /// A message of 2026-07-28 with these headers besides the version, its metadata in place of `META`.
+    fn newer(&mut self, headers: &[(&str, &str)], message: &str) -> Found {
+        let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
+        let all = [&[("mcp-protocol-version", "2026-07-28")], headers].concat();
+        self.ask("POST", "/mcp", &all, Some(&message.replace("META", meta)))
+    }
+}
+
+fn call(params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#)
+}
+
+#[test]
+fn a_tools_name_and_arguments_are_those_of_the_delegation() {
+    let server = &mut Server::new();
+    let found = server.older(&call(r#"{"name":"get","arguments":{"city":"Oslo","days":2}}"#));
+    assert_eq!(
+        (found.code, &*found.method, &*found.tool),
+        ("allow", "tools/call", "weather.get")
+    );
+    for (params, reason, about) in [
+        (
+            r#"{"name":"get","arguments":{"city":"Rome"}}"#,
+            "argument_not_allowed",
+            "city",
+        ),
+        (
+            r#"{"name":"get","arguments":{"city":"Oslo","days":4}}"#,
+            "argument_not_allowed",
+            "days",
+        ),
+        (
+            r#"{"name":"get","arguments":{"city":["Oslo"]}}"#,
+            "argument_not_allowed",
+            "city",
+        ),
+        (
+            r#"{"name":"get","arguments":{"city":"Oslo","units":"F"}}"#,
+            "argument_not_granted",
+            "units",
+        ),
+        (
+            r#"{"name":"get","arguments":{"city":"Oslo","City":"Rome"}}"#,
+            "argument_not_granted",
+            "City",
+        ),
+        (
+            r#"{"name":"get","arguments":{"city":"Oslo","days":1e400}}"#,
+            "argument_malformed",
+            "arguments",
+        ),
+        (r#"{"name":"get"}"#, "argument_missing", "city"),
+        (r#"{"name":"get","arguments":{}}"#, "argument_missing", "city"),
+        (r#"{"name":"Get","arguments":{"city":"Oslo"}}"#, "tool_not_granted", ""),
+        (r#"{"name":"get ","arguments":{"city":"Oslo"}}"#, "tool_not_granted", ""),
+        (
+            r#"{"name":"get","arguments":null}"#,
+            "mcp_message_invalid",
+            "/params/arguments",
+        ),
+        (
+            r#"{"name":"get","arguments":["Oslo"]}"#,
+            "mcp_message_invalid",
+            "/params/arguments",
+        ),
+        (
+            r#"{"name":7,"arguments":{"city":"Oslo"}}"#,
+            "mcp_message_invalid",
+            "/params/name",
+        ),
+        (
+            r#"{"arguments":{"city":"Oslo"}}"#,
+            "mcp_message_invalid",
+            "/params/name",
+        ),
+        (
+            r#"{"name":"get","arguments":{"city":"Oslo"},"task":{}}"#,
+            "argument_unknown",
+            "/params/task",
+        ),
+        (
+            r#"{"name":"get","arguments":{"city":"Oslo"},"_meta":{"com.example/other":1}}"#,
+            "argument_unknown",
+            "/params/_meta/com.example/other",
+        ),
+        (
+            r#"{"name":"get","arguments":{"city":"Oslo"},"_meta":7}"#,
+            "mcp_message_invalid",
+            "/params/_meta",
+        ),
+        (
+            r#"{"name":"get","name":"set","arguments":{"city":"Oslo"}}"#,
+            "body_malformed",
+            "",
+        ),
+    ] {
+        let found = server.older(&call(params));
+        assert_eq!((found.code, &*found.about), (reason, about), "{params}");
+    }
+    let ignored = r#"{"name":"get","arguments":{"city":"Oslo"},"requestState":"x",
+        "_meta":{"progressToken":1,"com.example/trace":"y","io.modelcontextprotocol/related-task":{}}}"#;
+    assert_eq!(server.older(&call(ignored)).code, "allow");
+}
+
+#[test]
+fn methods_are_open_or_need_their_tool_or_are_denied() {
+    let server = &mut Server::new();
+    let mut ask = |text: &str| {
+        let found = server.older(text);
+        (found.code, found.method, found.tool)
+    };
+    let is = |code, method: &str, tool: &str| (code, method.to_owned(), tool.to_owned());
+    let request =
+        |method: &str, params: &str| format!(r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{params}}}"#);
+    assert_eq!(
+        ask(&request("tools/list", r#"{"cursor":"x"}"#)),
+        is("allow", "tools/list", "")
+    );
+    assert_eq!(
+        ask(&request(
+            "resources/read",
+            r#"{"uri":"file:///a","_meta":{"progressToken":1}}"#
+        )),
+        is("allow", "resources/read", "files.read")
+    );
+    assert_eq!(
+        ask(&request("resources/read", r#"{"uri":"file:///b"}"#)).0,
+        "argument_not_allowed"
+    );
+    for unnamed in [
+        "resources/list",
+        "Tools/List",
+        "tools/list ",
+        "tools/call2",
+        "GET",
+        "responses",
+        "ping",
+    ] {
+        assert_eq!(ask(&request(unnamed, "{}")).0, "mcp_method_not_allowed", "{unnamed}");
+    }
+    assert_eq!(
+        ask(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#),
+        is("allow", "notifications/initialized", "")
+    );
+    assert_eq!(
+        ask(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#).0,
+        "mcp_method_not_allowed"
+    );
+    assert_eq!(
+        ask(r#"{"jsonrpc":"2.0","id":3,"result":{}}"#),
+        is("allow", "responses", "")
+    );
+    assert_eq!(
+        ask(r#"[{"jsonrpc":"2.0","id":3,"method":"tools/list"}]"#).0,
+        "mcp_message_invalid"
+    );
+}
+
+#[test]
+fn a_denial_is_a_json_rpc_error_with_the_requests_id() {
+    let server = &mut Server::new();
+    let found = server.older(&call(r#"{"name":"get","arguments":{"city":"Rome"}}"#));
+    assert_eq!(found.answer["jsonrpc"], "2.0");
+    assert_eq!(found.answer["id"], 7);
+    assert_eq!(found.answer["error"]["code"], 403);
+    assert_eq!(found.answer["error"]["data"]["reason"], "argument_not_allowed");
+    assert_eq!(found.answer["error"]["data"]["argument"], "city");
+    for (text, code) in [
+        ("{", -32_700),
+        ("[]", -32_600),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"nothing"}"#, -32_601),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#, -32_600),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}"#, -32_602),
+    ] {
+        assert_eq!(server.older(text).answer["error"]["code"], code, "{text}");
+    }
+    let unknown = server.ask(
+        "POST",
+        "/mcp",
+        &[("mcp-protocol-version", "1900-01-01")],
+        Some(r#"{"jsonrpc":"2.0","id":"v","method":"tools/list"}"#),
+    );
+    assert_eq!(unknown.code, "mcp_version_not_allowed");
+    let data = &unknown.answer["error"]["data"];
+    assert_eq!(unknown.answer["error"]["code"], -32_022);
+    assert_eq!(data["requested"], "1900-01-01");
+    assert_eq!(
+        data["supported"],
+        serde_json::json!(["2025-03-26", "2025-11-25", "2026-07-28"])
+    );
+    assert_eq!(unknown.answer["id"], "v");
+}
+
+#[test]
+fn the_version_is_that_of_header_and_body() {
+    let server = &mut Server::new();
+    let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+    let stateless = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+    let initialize = |version: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":"{version}"}}}}"#)
+    };
+    let method = ("mcp-method", "tools/list");
+    let cases: [(&[(&str, &str)], &str, &str); 12] = [
+        // The oldest version has no header.
+        (&[], list, "allow"),
+        (&[("mcp-protocol-version", "2025-11-25")], list, "allow"),
+        (
+            &[("mcp-protocol-version", "2025-06-18")],
+            list,
+            "mcp_version_not_allowed",
+        ),
+        (&[("mcp-protocol-version", "2026-07-28"), method], stateless, "allow"),
+        (
+            &[("mcp-protocol-version", "2026-07-28"), method],
+            list,
+            "mcp_message_invalid",
+        ),
+        (
+            &[("mcp-protocol-version", "2025-11-25")],
+            stateless,
+            "mcp_header_mismatch",
+        ),
+        (&[], stateless, "mcp_header_mismatch"),
+        (
+            &[
+                ("mcp-protocol-version", "2025-11-25"),
+                ("mcp-protocol-version", "2026-07-28"),
+            ],
+            list,
+            "mcp_header_mismatch",
+        ),
+        (&[("mcp_protocol_version", "2025-11-25")], list, "mcp_header_mismatch"),
+        (&[], &initialize("2025-11-25"), "allow"),
+        (&[], &initialize("2025-06-18"), "mcp_version_not_allowed"),
+        (
+            &[("mcp-protocol-version", "2025-11-25")],
+            &initialize("2025-06-18"),
+            "mcp_version_not_allowed",
+        ),
+    ];
+    for (headers, body, reason) in cases {
+        assert_eq!(
+            server.ask("POST", "/mcp", headers, Some(body)).code,
+            reason,
+            "{headers:?} {body}"
+        );
+    }
+}
+
+#[test]
+fn headers_say_what_the_body_says() {
+    let server = &mut Server::new();
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get","arguments":{"city":"Oslo","days":2},META}}"#;
+    let cases: [(&[(&str, &str)], &str); 15] = [
+        (&[("mcp-method", "tools/call"), ("mcp-name", "get")], ""),
+        (&[("mcp-method", "tools/call"), ("mcp-name", "=?base64?Z2V0?=")], ""),
+        (
+            &[("mcp-method", "tools/call"), ("mcp-name", "=?base64?Z2V?=")],
+            "mcp-name",
+        ),
+        (
+            &[("mcp-method", "tools/call"), ("mcp-name", "=?Base64?Z2V0?=")],
+            "mcp-name",
+        ),
+        (&[("mcp-method", "tools/call"), ("mcp-name", "Get")], "mcp-name"),
+        (&[("mcp-method", "tools/call")], "mcp-name"),
+        (&[("mcp-name", "get")], "mcp-method"),
+        (&[("mcp-method", "tools/list"), ("mcp-name", "get")], "mcp-method"),
+        (
+            &[
+                ("mcp-method", "tools/call"),
+                ("mcp-method", "tools/call"),
+                ("mcp-name", "get"),
+            ],
+            "mcp-method",
+        ),
+        (
+            &[("mcp-method", "tools/call"), ("mcp-name", "get"), ("mcp.name", "get")],
+            "mcp-name",
+        ),
+        (
+            &[
+                ("mcp-method", "tools/call"),
+                ("mcp-name", "get"),
+                ("mcp-param-city", "Oslo"),
+            ],
+            "",
+        ),
+        (
+            &[
+                ("mcp-method", "tools/call"),
+                ("mcp-name", "get"),
+                ("mcp-param-days", "2.0"),
+            ],
+            "",
+        ),
+        (
+            &[
+                ("mcp-method", "tools/call"),
+                ("mcp-name", "get"),
+                ("mcp-param-city", "=?base64?T3Nsbw==?="),
+            ],
+            "",
+        ),
+        (
+            &[
+                ("mcp-method", "tools/call"),
+                ("mcp-name", "get"),
+                ("mcp-param-city", "Rome"),
+            ],
+            "mcp-param-city",
+        ),
+        (
+            &[
+                ("mcp-method", "tools/call"),
+                ("mcp-name", "get"),
+                ("mcp_param_city", "Rome"),
+            ],
+            "mcp_param_city",
+        ),
+    ];
+    for (headers, about) in cases {
+        let found = server.newer(headers, call);
+        let reason = if about.is_empty() {
+            "allow"
+        } else {
+            "mcp_header_mismatch"
+        };
+        assert_eq!((found.code, &*found.about), (reason, about), "{headers:?}");
+    }
+    // Before, no header is needed, but none may lie.
+    let older = call.replace(",META", "");
+    for (headers, reason) in [
+        (("mcp-method", "tools/call"), "allow"),
+        (("mcp-method", "tools/list"), "mcp_header_mismatch"),
+        (("mcp-name", "get"), "allow"),
+        (("mcp-name", "set"), "mcp_header_mismatch"),
+    ] {
+        let all = [("mcp-protocol-version", "2025-11-25"), headers];
+        assert_eq!(
+            server.ask("POST", "/mcp", &all, Some(&older)).code,
+            reason,
+            "{headers:?}"
+        );
+    }
+    let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{META}}"#;
+    assert_eq!(server.newer(&[("mcp-method", "tools/list")], list).code, "allow");
+    let named = [("mcp-method", "tools/list"), ("mcp-name", "get")];
+    assert_eq!(
+        server.newer(&named, list).code,
+        "mcp_header_mismatch",
+        "it repeats nothing"
+    );
+}
+
+#[test]
+fn only_streams_of_older_versions_have_another_http_method() {
+    let server = &mut Server::new();
+    let mut ask = |method: &str, version: &str| server.ask(method, "/mcp", &[("mcp-protocol-version", version)], None);
+    let found = ask("GET", "2025-11-25");
+    assert_eq!((found.code, &*found.method), ("allow", "GET"));
+    for (method, version) in [
+        ("GET", "2026-07-28"),
+        ("DELETE", "2025-11-25"),
+        ("PUT", "2025-11-25"),
+        ("HEAD", "2025-11-25"),
+    ] {
+        let found = ask(method, version);
+        assert_eq!(found.code, "mcp_http_method", "{method}");
+        assert_eq!(found.answer["error"]["code"], 405);
+    }
+    assert_eq!(ask("POST", "2025-11-25").code, "body_malformed", "without a body");
+}
+
+#[test]
+fn stateless_servers_get_no_answers() {
+    let server = &mut Server::new();
+    let found = server.newer(&[], r#"{"jsonrpc":"2.0","id":3,"result":{}}"#);
+    assert_eq!(found.code, "mcp_message_invalid");
+}
+
+#[test]
+fn a_proof_is_for_the_call() {
+    let server = &mut Server::new();
+    let chain = server.delegation.clone();
+    let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
+    let version = ("mcp-protocol-version", "2026-07-28");
+    let mut ids = 0..;
+    let mut ask = |tool: &str, arguments: &str, headers: &[(&str, &str)], message: &str| {
+        let id = format!("p{}", ids.next().map(|id: u32| id).unwrap());
+        let proof = proof(&chain, 2, &id, tool, arguments, NOW);
+        let all = [&[version, ("delegation-proof", &*proof)], headers].concat();
+        server.ask("POST", "/named", &all, Some(message)).code
+    };
+    let call = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"forecast","arguments":{{"city":"Oslo"}},{meta}}}}}"#
+    );
+    let headers = [("mcp-method", "tools/call"), ("mcp-name", "forecast")];
+    assert_eq!(ask("weather.get", r#"{"city":"Oslo"}"#, &headers, &call), "allow");
+    assert_eq!(
+        ask("weather.get", r#"{"city":"Bergen"}"#, &headers, &call),
+        "proof_mismatch"
+    );
+    assert_eq!(ask("forecast", r#"{"city":"Oslo"}"#, &headers, &call), "proof_mismatch");
+    // Where no tool is needed, it is for the method.
+    let list = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"cursor":"c",{meta}}}}}"#);
+    let headers = [("mcp-method", "tools/list")];
+    assert_eq!(ask("tools/list", r#"{"cursor":"c"}"#, &headers, &list), "allow");
+    assert_eq!(ask("tools/list", "{}", &headers, &list), "proof_mismatch");
+    let other = call.replace("forecast", "snow");
+    assert_eq!(
+        ask(
+            "weather.get",
+            r#"{"city":"Oslo"}"#,
+            &[("mcp-method", "tools/call"), ("mcp-name", "snow")],
+            &other
+        ),
+        "mcp_tool_not_mapped"
+    );
+}
+
+#[test]
+fn calls_of_one_delegation_name_their_own_tool() {
+    let server = &mut Server::new();
+    let read = r#"{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///a"}}"#;
+    let get = call(r#"{"name":"get","arguments":{"city":"Oslo"}}"#);
+    for _ in 0..3 {
+        for (message, tool) in [(read, Some("files.read")), (&get, Some("weather.get"))] {
+            let serialized = serialize(&[
+                (":method", "POST"),
+                (":authority", "payments.example"),
+                (":path", "/mcp"),
+                ("content-type", "application/json"),
+                ("mcp-protocol-version", "2025-11-25"),
+                ("delegation", &server.delegation),
+            ]);
+            let request = Request::parse(&serialized, &HeaderNames::default(), true).unwrap();
+            let Outcome::NeedsBody(held) = server.engine.decide(&request, &mut server.world) else {
+                panic!("it reads the body")
+            };
+            let verdict = server
+                .engine
+                .resume(held, &request, message.as_bytes(), &mut server.world);
+            let Decision::Allow(Allowance::Delegated(grant)) = &verdict.decision else {
+                panic!("{verdict:?}")
+            };
+            let named = grant.identity.parts.iter().find(|(part, _)| *part == Part::Tool);
+            assert_eq!(named.map(|(_, value)| value.as_str()), tool);
+        }
+    }
+}
+
+#[test]
+fn a_client_learns_which_scope_a_tool_needs() {
+    let server = &mut Server::new();
+    let engine = &mut server.engine;
+    let serialized = serialize(&[
+        (":method", "POST"),
+        (":authority", "payments.example"),
+        (":path", "/mcp"),
+        ("content-type", "application/json"),
+        ("authorization", "Bearer none"),
+    ]);
+    let request = Request::parse(&serialized, &HeaderNames::default(), true).unwrap();
+    let verdict = decided(engine.decide(&request, &mut server.world));
+    let Decision::Deny(denial) = &verdict.decision else {
+        panic!("{verdict:?}")
+    };
+    let answer = Answer::for_verdict(&verdict, denial, &request);
+    assert_eq!(answer.status, 401);
+    let challenge = answer
+        .headers
+        .iter()
+        .find(|(name, _)| *name == "www-authenticate")
+        .unwrap();
+    assert!(
+        challenge.1.starts_with("Bearer error=\"invalid_token\""),
+        "{}",
+        challenge.1
+    );
+    let document = &engine.policy().resources[0].document;
+    assert!(document.contains(r#""scopes_supported":["weather"]"#), "{document}");
+}

@@ -1,0 +1,214 @@
+//! What a rule says about an MCP server, and what a request to it calls.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use credence_delegation::json::{Json, Object};
+use credence_delegation::{Arguments, Value};
+
+use super::message::{Kind, Message, MessageId, RESPONSES, invalid};
+use super::mirrors;
+use super::version::Version;
+use crate::arguments::{about, unmapped};
+use crate::decision::{Denial, Reason};
+use crate::request::Request;
+
+/// An MCP server under a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The served versions; at least one.
+    pub versions: Vec<Version>,
+    /// The tools of delegations that its tools are.
+    pub tools: Tools,
+    /// The other methods that are open, by name. `GET` and `DELETE` are the streams and the ends of sessions.
+    pub methods: BTreeMap<String, Access>,
+    /// Members of `params` that no delegation constrains.
+    pub ignored: Vec<String>,
+    /// The same for members of `params._meta`, besides those of the protocol.
+    pub ignored_meta: Vec<String>,
+}
+
+/// The tool of a delegation for each tool of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tools {
+    /// This text, then the name.
+    Prefixed(String),
+    /// Only these, by their names at the server.
+    Named(BTreeMap<String, String>),
+}
+
+/// What a method other than `tools/call` needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Any valid delegation.
+    Open,
+    /// This tool, whose arguments are the method's parameters.
+    Tool(String),
+}
+
+/// What a request calls.
+#[derive(Debug)]
+pub struct Call {
+    /// The JSON-RPC method, or the HTTP method of a request without a message.
+    pub method: Rc<str>,
+    /// The tool that a delegation must grant; any valid delegation if there is none.
+    pub tool: Option<Rc<str>>,
+    /// The arguments.
+    pub arguments: Arguments,
+}
+
+impl Endpoint {
+    /// What a request calls. `id` becomes that of its message as soon as it is known.
+    ///
+    /// # Errors
+    /// The request is to be denied.
+    pub fn call(&self, request: &Request<'_>, body: Option<&[u8]>, id: &mut Option<MessageId>) -> Result<Call, Denial> {
+        match request.method {
+            b"POST" => {}
+            b"GET" => return self.without_message(request, "GET"),
+            b"DELETE" => return self.without_message(request, "DELETE"),
+            _ => return Err(Reason::McpHttpMethod.into()),
+        }
+        let json = Json::parse(body.unwrap_or_default()).map_err(|_| Reason::BodyMalformed)?;
+        let message = Message::read(&json, id)?;
+        let version = self.served(mirrors::version(request, Some(&message))?)?;
+        mirrors::check(request, &message, version)?;
+        if message.kind == Kind::Response && version.is_stateless() {
+            return Err(invalid(""));
+        }
+        if message.method == "initialize" {
+            self.served(mirrors::asked_version(Some(&message))?)?;
+        }
+        match message.method {
+            "tools/call" => self.tool_call(&message),
+            method => {
+                let is_its_own = message.kind == Kind::Response || !NO_METHODS.contains(&method);
+                let access = self.methods.get(method).filter(|_| is_its_own);
+                let access = access.ok_or_else(|| about(Reason::McpMethodNotAllowed, method))?;
+                let arguments = self.arguments(message.params)?;
+                Ok(Call::new(method, access.tool(), arguments))
+            }
+        }
+    }
+
+    /// The tools that its other methods need.
+    pub fn tools_of_methods(&self) -> Vec<&str> {
+        self.methods.values().filter_map(Access::tool).collect()
+    }
+
+    fn without_message(&self, request: &Request<'_>, method: &str) -> Result<Call, Denial> {
+        let version = self.served(mirrors::version(request, None)?)?;
+        match self.methods.get(method).filter(|_| !version.is_stateless()) {
+            Some(access) => Ok(Call::new(method, access.tool(), Arguments::new())),
+            None => Err(Reason::McpHttpMethod.into()),
+        }
+    }
+
+    fn served(&self, version: Version) -> Result<Version, Denial> {
+        match self.versions.contains(&version) {
+            true => Ok(version),
+            false => Err(Denial::about(Reason::McpVersionNotAllowed, version.name())),
+        }
+    }
+
+    fn tool_call(&self, message: &Message<'_>) -> Result<Call, Denial> {
+        let params = message.params.ok_or_else(|| invalid("/params"))?;
+        let name = params.text("name").filter(|name| name.len() <= MAX_TOOL_BYTES);
+        let name = name.ok_or_else(|| invalid("/params/name"))?;
+        let tool: Rc<str> = match &self.tools {
+            Tools::Prefixed(prefix) => [prefix, name].concat().into(),
+            Tools::Named(tools) => {
+                let tool = tools.get(name);
+                tool.ok_or_else(|| about(Reason::McpToolNotMapped, name))?
+                    .as_str()
+                    .into()
+            }
+        };
+        for (member, value) in params.iter() {
+            match member {
+                "name" => {}
+                "arguments" if value.as_object().is_some() => {}
+                "arguments" => return Err(invalid("/params/arguments")),
+                _ if self.is_unread(member, value)? => {}
+                _ => return Err(unmapped(&place(member))),
+            }
+        }
+        let arguments = match params.object("arguments") {
+            Some(arguments) => Arguments::from_json(arguments).map_err(|_| malformed("arguments"))?,
+            None => Arguments::new(),
+        };
+        Ok(Call::new(&message.method, Some(&tool), arguments))
+    }
+
+    /// The parameters of another method.
+    fn arguments(&self, params: Option<&Object<'_>>) -> Result<Arguments, Denial> {
+        let mut arguments = Arguments::new();
+        for (name, value) in params.iter().flat_map(|params| params.iter()) {
+            if !self.is_unread(name, value)? {
+                let value = Value::from_json(value).map_err(|_| malformed(name))?;
+                arguments.insert(name.to_owned(), value);
+            }
+        }
+        Ok(arguments)
+    }
+
+    /// Whether a member of the parameters is none of the arguments: it is ignored, or the metadata.
+    fn is_unread(&self, name: &str, value: &Json<'_>) -> Result<bool, Denial> {
+        if name != "_meta" {
+            return Ok(self.ignored.iter().any(|ignored| ignored == name));
+        }
+        let meta = value.as_object().ok_or_else(|| invalid("/params/_meta"))?;
+        let is_known = |name: &str| {
+            name.starts_with(OWN_META)
+                || META.contains(&name)
+                || self.ignored_meta.iter().any(|ignored| ignored == name)
+        };
+        match meta.iter().find(|(name, _)| !is_known(name)) {
+            Some((unknown, _)) => Err(unmapped(&[&place("_meta"), "/", unknown].concat())),
+            None => Ok(true),
+        }
+    }
+}
+
+impl Access {
+    fn tool(&self) -> Option<&str> {
+        match self {
+            Self::Open => None,
+            Self::Tool(tool) => Some(tool),
+        }
+    }
+}
+
+impl Call {
+    fn new(method: &str, tool: Option<&str>, arguments: Arguments) -> Self {
+        Self {
+            method: method.into(),
+            tool: tool.map(Rc::from),
+            arguments,
+        }
+    }
+
+    /// The tool of its proof: the method where no tool is needed.
+    pub fn proven_tool(&self) -> &str {
+        self.tool.as_deref().unwrap_or(&self.method)
+    }
+}
+
+fn place(member: &str) -> String {
+    format!("/params/{member}")
+}
+
+fn malformed(argument: &str) -> Denial {
+    about(Reason::ArgumentMalformed, argument)
+}
+
+/// What `methods` names besides methods of JSON-RPC.
+const NO_METHODS: [&str; 3] = ["GET", "DELETE", RESPONSES];
+
+/// Of a tool's name. MCP recommends at most 128 characters.
+const MAX_TOOL_BYTES: usize = 256;
+
+/// Members of `_meta` with this prefix are the protocol's own.
+const OWN_META: &str = "io.modelcontextprotocol/";
+/// Its members without it: progress, and W3C's trace context.
+const META: [&str; 4] = ["progressToken", "traceparent", "tracestate", "baggage"];

@@ -1,0 +1,136 @@
+//! Headers that repeat parts of a message.
+//!
+//! Proxies and servers may each believe another one of the two, so that both must say the same. From 2026-07-28 on, the
+//! headers are required; before, they mean nothing to servers, and are compared if they are there.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use credence_delegation::Number;
+use credence_delegation::json::Json;
+
+use super::message::{Kind, Message, invalid};
+use super::version::Version;
+use crate::arguments::about;
+use crate::decision::{Denial, Reason};
+use crate::request::{Header, Request};
+
+/// The version of a request, by its header or, with `initialize`, by its body.
+///
+/// # Errors
+/// Header and body differ, or there is no such version.
+pub(super) fn version(request: &Request<'_>, message: Option<&Message<'_>>) -> Result<Version, Denial> {
+    let in_body = message.and_then(|message| message.meta(VERSION_IN_META));
+    let version = match (request.header(VERSION_HEADER), message) {
+        (Header::Repeated, _) => return Err(mismatch(VERSION_HEADER)),
+        (Header::Once(name), _) => named(name)?,
+        (Header::Absent, Some(Message { method: INITIALIZE, .. })) if in_body.is_none() => {
+            return asked_version(message);
+        }
+        // As the versions with the header tell servers to read it.
+        (Header::Absent, _) => Version::V2025_03_26,
+    };
+    let agrees = match (in_body, message) {
+        (Some(named), _) => version.is_stateless() && named.as_str() == Some(version.name()),
+        (
+            None,
+            Some(Message {
+                kind: Kind::Request, ..
+            }),
+        ) if version.is_stateless() => {
+            return Err(invalid(VERSION_PLACE));
+        }
+        (None, _) => true,
+    };
+    match agrees {
+        true => Ok(version),
+        false => Err(mismatch(VERSION_HEADER)),
+    }
+}
+
+/// The version that a client proposes when it begins a session.
+pub(super) fn asked_version(message: Option<&Message<'_>>) -> Result<Version, Denial> {
+    let asked = message.and_then(|message| message.params?.text("protocolVersion"));
+    named(asked.ok_or_else(|| invalid("/params/protocolVersion"))?.as_bytes())
+}
+
+fn named(name: &[u8]) -> Result<Version, Denial> {
+    let name = String::from_utf8_lossy(name);
+    Version::named(&name).ok_or_else(|| about(Reason::McpVersionNotAllowed, &name))
+}
+
+/// Whether the headers agree with the message.
+///
+/// # Errors
+/// [`Reason::McpHeaderMismatch`], with the header's name.
+pub(super) fn check(request: &Request<'_>, message: &Message<'_>, version: Version) -> Result<(), Denial> {
+    let is_required = version.is_stateless() && message.kind == Kind::Request;
+    let method = (message.kind != Kind::Response).then_some(message.method);
+    let source = match message.method {
+        "tools/call" | "prompts/get" => Some("name"),
+        "resources/read" => Some("uri"),
+        _ => None,
+    };
+    let name = source.and_then(|source| message.params?.text(source));
+    for (header, value) in [(METHOD_HEADER, method), (NAME_HEADER, name)] {
+        let agrees = match (request.header(header), value) {
+            (Header::Absent, value) => !is_required || value.is_none(),
+            (Header::Once(text), Some(value)) => shown(text).is_some_and(|shown| shown == value),
+            (Header::Once(_), None) | (Header::Repeated, _) => false,
+        };
+        if !agrees {
+            return Err(mismatch(header));
+        }
+    }
+    let arguments = message.params.and_then(|params| params.member("arguments"));
+    match arguments.filter(|_| message.method == "tools/call") {
+        Some(arguments) => check_parameters(request, arguments),
+        None => Ok(()),
+    }
+}
+
+/// Whether each header that repeats an argument has the value of one. Which one is in the tool's schema, which only
+/// client and server know.
+fn check_parameters(request: &Request<'_>, arguments: &Json<'_>) -> Result<(), Denial> {
+    for (name, value) in request.headers_beginning(PARAMETER_HEADERS) {
+        if !shown(value).is_some_and(|text| is_in(arguments, &text)) {
+            return Err(mismatch(&String::from_utf8_lossy(name)));
+        }
+    }
+    Ok(())
+}
+
+/// Whether this is the value of a member, at any depth. Members of arrays have no header.
+fn is_in(json: &Json<'_>, text: &str) -> bool {
+    match json {
+        Json::String(string) => *string == text,
+        Json::Bool(true) => text == "true",
+        Json::Bool(false) => text == "false",
+        // 42 and 42.0 are equal.
+        Json::Number(number) => Number::parse(text).is_some_and(|other| number.double() == other.double()),
+        Json::Object(object) => object.iter().any(|(_, value)| is_in(value, text)),
+        Json::Array(_) | Json::Null => false,
+    }
+}
+
+/// The text that a header stands for: itself, unless it is encoded.
+fn shown(value: &[u8]) -> Option<Cow<'_, str>> {
+    let text = std::str::from_utf8(value).ok()?;
+    match text.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) {
+        Some(encoded) => String::from_utf8(STANDARD.decode(encoded).ok()?).ok().map(Cow::Owned),
+        None => Some(Cow::Borrowed(text)),
+    }
+}
+
+fn mismatch(header: &str) -> Denial {
+    about(Reason::McpHeaderMismatch, header)
+}
+
+const INITIALIZE: &str = "initialize";
+const VERSION_HEADER: &str = "mcp-protocol-version";
+const METHOD_HEADER: &str = "mcp-method";
+const NAME_HEADER: &str = "mcp-name";
+const PARAMETER_HEADERS: &str = "mcp-param-";
+const VERSION_IN_META: &str = "io.modelcontextprotocol/protocolVersion";
+const VERSION_PLACE: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
