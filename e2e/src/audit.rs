@@ -82,6 +82,9 @@ pub struct Decision {
     pub arguments_hash: String,
     /// The request's method.
     pub method: String,
+    /// The method of its MCP message; empty if there is none.
+    #[serde(default)]
+    pub mcp_method: String,
     /// The rule's template, not the path itself.
     pub path_template: String,
     /// Envoy's `x-request-id`.

@@ -272,9 +272,14 @@ impl Reply {
     }
 
     fn problem(&self) -> Option<Problem> {
-        self.header("content-type")
-            .filter(|kind| *kind == "application/problem+json")?;
-        serde_json::from_slice(&self.body).ok()
+        match self.header("content-type")? {
+            "application/problem+json" => serde_json::from_slice(&self.body).ok(),
+            "application/json" => {
+                let answer: RpcAnswer = serde_json::from_slice(&self.body).ok()?;
+                Some(answer.error.data)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -285,6 +290,17 @@ pub(crate) fn grpc_frame(message: &[u8]) -> Vec<u8> {
 }
 
 const GRPC_PREFIX_BYTES: usize = 5;
+
+/// A client of MCP gets the problem in a JSON-RPC error.
+#[derive(Deserialize)]
+struct RpcAnswer {
+    error: RpcError,
+}
+
+#[derive(Deserialize)]
+struct RpcError {
+    data: Problem,
+}
 
 #[derive(Deserialize)]
 struct Problem {

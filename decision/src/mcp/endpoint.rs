@@ -97,10 +97,11 @@ impl Endpoint {
     }
 
     fn without_message(&self, request: &Request<'_>, method: &str) -> Result<Call, Denial> {
+        let access = self.methods.get(method).ok_or(Reason::McpHttpMethod)?;
         let version = self.served(mirrors::version(request, None)?)?;
-        match self.methods.get(method).filter(|_| !version.is_stateless()) {
-            Some(access) => Ok(Call::new(method, access.tool(), Arguments::new())),
-            None => Err(Reason::McpHttpMethod.into()),
+        match version.is_stateless() {
+            true => Err(Reason::McpHttpMethod.into()),
+            false => Ok(Call::new(method, access.tool(), Arguments::new())),
         }
     }
 

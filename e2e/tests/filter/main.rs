@@ -10,6 +10,7 @@ mod headers;
 mod identity;
 mod impostors;
 mod keys;
+mod mcp;
 mod metrics;
 mod modes;
 mod module_image;

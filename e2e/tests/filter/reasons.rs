@@ -55,6 +55,7 @@ codes! {
     tool_not_granted argument_not_allowed argument_not_granted argument_missing
     body_unmapped body_too_large body_incomplete body_media_type body_malformed
     argument_unknown argument_repeated argument_malformed argument_ambiguous
+    mcp_message_invalid mcp_version_not_allowed mcp_header_mismatch mcp_http_method mcp_method_not_allowed mcp_tool_not_mapped
     stale not_ready too_many_held audit_full
 }
 
@@ -160,6 +161,10 @@ mod ask {
                                 tool: catalog.read
                                 args: {item: {path: item}}
                                 proof: mtls
+                              - name: mcp
+                                match: {path: /mcp}
+                                mcp: {tools: {names: {read: catalog.read}}}
+                                proof: none
                               - name: guarded
                                 match: {path: "/v1/guarded/{item}"}
                                 tool: catalog.read
@@ -652,6 +657,50 @@ mod ask {
 
     pub(super) fn argument_ambiguous() -> Asked {
         charge_with("?amount=+5")
+    }
+
+    /// A message to an MCP server, with these headers for its method and its tool.
+    fn mcp(method: &str, tool: Option<&str>, message: &str) -> Asked {
+        let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
+        let request = Request::new("POST", "/mcp")
+            .delegation(reads("alice"))
+            .header("mcp-protocol-version", "2026-07-28")
+            .header("mcp-method", method);
+        let request = tool
+            .into_iter()
+            .fold(request, |request, tool| request.header("mcp-name", tool));
+        told(&request.json(message.replace("META", meta)))
+    }
+
+    pub(super) fn mcp_message_invalid() -> Asked {
+        mcp("tools/list", None, "[]")
+    }
+
+    pub(super) fn mcp_version_not_allowed() -> Asked {
+        let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+        told(&Request::new("POST", "/mcp").delegation(reads("alice")).json(list))
+    }
+
+    pub(super) fn mcp_header_mismatch() -> Asked {
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":{"item":"book"},META}}"#;
+        mcp("tools/call", Some("list"), call)
+    }
+
+    pub(super) fn mcp_http_method() -> Asked {
+        told(&Request::get("/mcp").delegation(reads("alice")))
+    }
+
+    pub(super) fn mcp_method_not_allowed() -> Asked {
+        mcp(
+            "tools/list",
+            None,
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{META}}"#,
+        )
+    }
+
+    pub(super) fn mcp_tool_not_mapped() -> Asked {
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"write",META}}"#;
+        mcp("tools/call", Some("write"), call)
     }
 
     /// A stack that has lost its control plane, and denies what it cannot record.
