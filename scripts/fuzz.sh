@@ -45,8 +45,10 @@ main() {
 # run TARGET: runs it and prints one line with the result; fails if there is a finding.
 run() {
     local target=$1 artifacts=$ROOT/fuzz/artifacts/$1 status=0
-    local found=$ROOT/fuzz/corpus/$target seeds=$ROOT/delegation/tests/corpus/$target log=$artifacts/log
+    local found=$ROOT/fuzz/corpus/$target seeds log=$artifacts/log
     mkdir -p "$found" "$artifacts"
+    seeds=$ROOT/delegation/tests/corpus/$target
+    [ -d "$seeds" ] || seeds=$ROOT/decision/tests/corpus/$target
     # libFuzzer writes into the first folder only.
     "$CARGO_TARGET_DIR/$(host)/release/$target" "$found" "$seeds" \
         -max_total_time="$seconds" -timeout="$TIMEOUT_SECONDS" -rss_limit_mb="$RSS_MB" -malloc_limit_mb="$MALLOC_MB" \

@@ -12,6 +12,8 @@ class Case:
     filters: list[dict]
     method: str = "GET"
     path: str = "/"
+    # The same in every request; not with `make`.
+    body: str = ""
     # The headers of every request.
     headers: dict[str, str] = field(default_factory=dict)
     # The headers that differ from request to request, `:path` among them, and the function that makes this many values

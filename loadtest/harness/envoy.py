@@ -169,7 +169,7 @@ class Envoy:
     def _request(self, case: Case, path: str, headers: dict[str, str]) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port(case), timeout=5)
         try:
-            connection.request(case.method, path, headers=headers)
+            connection.request(case.method, path, body=case.body.encode() or None, headers=headers)
             response = connection.getresponse()
             return response.status, response.read().decode(errors="replace")
         finally:

@@ -102,7 +102,8 @@ class Client:
         for _ in range(requests):
             changing = dict(zip(self._case.changing, next(self._changing), strict=True))
             path = changing.pop(":path", self._case.path)
-            self._connection.request(self._case.method, path, headers=self._case.headers | changing)
+            body = self._case.body.encode() or None
+            self._connection.request(self._case.method, path, body=body, headers=self._case.headers | changing)
             response = self._connection.getresponse()
             response.read()
             if response.status != 200:

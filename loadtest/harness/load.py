@@ -25,6 +25,7 @@ FOREVER = "24h"
 # Requests that expire are made for this many turns at a time.
 TURNS_OF_PERISHABLES = 4
 REQUESTS_SCRIPT = Path(__file__).parent / "requests.lua"
+BODY_SCRIPT = Path(__file__).parent / "body.lua"
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,10 @@ class Load:
         # Killed with this program, in any case: no other program would continue or end it.
         command = ["setpriv", "--pdeathsig", "KILL", "taskset", "-c", LOAD_CORE]
         command += ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{FOREVER}", *headers]
+        if case.body:
+            body = scratch / "body"
+            body.write_text(case.body, encoding="utf-8")
+            return [*command, "-s", str(BODY_SCRIPT), self._envoy.url(case), "--", case.method, str(body)]
         if case.make is None:
             return [*command, self._envoy.url(case)]
         requests = scratch / "requests"
