@@ -13,6 +13,7 @@ mod authorization;
 mod bodies;
 mod errors;
 mod matching;
+mod mcp;
 mod trust;
 
 /// An Ed25519 key from docs/reference/configuration.md.
