@@ -5,6 +5,7 @@ use std::path::Path;
 
 #[path = "../../fuzz/src/mcp.rs"]
 #[allow(unreachable_pub)] // a library there, a module here
+#[allow(clippy::disallowed_types)] // a second reading of the same text
 mod mcp;
 
 #[test]

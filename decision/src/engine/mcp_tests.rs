@@ -42,6 +42,9 @@ fn delegation() -> String {
     ))
 }
 
+/// Names and values.
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 struct Server {
     engine: Engine,
     world: TestWorld,
@@ -67,7 +70,7 @@ impl Server {
         }
     }
 
-    fn ask(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&str>) -> Found {
+    fn ask(&mut self, method: &str, path: &str, headers: Headers<'_>, body: Option<&str>) -> Found {
         let mut all = vec![(":method", method), (":authority", "payments.example"), (":path", path)];
         if body.is_some() {
             all.push(("content-type", "application/json"));
@@ -314,7 +317,7 @@ fn the_version_is_that_of_header_and_body() {
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":"{version}"}}}}"#)
     };
     let method = ("mcp-method", "tools/list");
-    let cases: [(&[(&str, &str)], &str, &str); 12] = [
+    let cases: [(Headers<'_>, &str, &str); 12] = [
         // The oldest version has no header.
         (&[], list, "allow"),
         (&[("mcp-protocol-version", "2025-11-25")], list, "allow"),
@@ -365,7 +368,7 @@ fn the_version_is_that_of_header_and_body() {
 fn headers_say_what_the_body_says() {
     let server = &mut Server::new();
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get","arguments":{"city":"Oslo","days":2},META}}"#;
-    let cases: [(&[(&str, &str)], &str); 15] = [
+    let cases: [(Headers<'_>, &str); 15] = [
         (&[("mcp-method", "tools/call"), ("mcp-name", "get")], ""),
         (&[("mcp-method", "tools/call"), ("mcp-name", "=?base64?Z2V0?=")], ""),
         (

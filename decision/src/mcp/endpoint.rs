@@ -138,7 +138,7 @@ impl Endpoint {
             Some(arguments) => Arguments::from_json(arguments).map_err(|_| malformed("arguments"))?,
             None => Arguments::new(),
         };
-        Ok(Call::new(&message.method, Some(&tool), arguments))
+        Ok(Call::new(message.method, Some(&tool), arguments))
     }
 
     /// The parameters of another method.

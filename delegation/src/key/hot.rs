@@ -14,8 +14,8 @@ use super::{KeyError, Point, PublicKey, Thumbprint};
 /// signature costs a third in Wasm; natively, where Ed25519's library has vector instructions, the gain is small. Also
 /// caches the decoded keys of tokens, since many tokens have the same key. The answers are the same with and without.
 ///
-/// A table costs as much as several signatures, so no request computes one: [`HotKeys::prepare`] computes the tables of
-/// the keys that have become hot. Only valid signatures count, so only the holder of a key can make it hot.
+/// A table costs as much as several signatures, so no request computes one to keep: [`HotKeys::prepare`] computes the
+/// tables of the keys that have become hot. Only valid signatures count, so only the holder of a key can make it hot.
 pub struct HotKeys {
     limit: usize,
     state: Mutex<State>,
@@ -40,7 +40,7 @@ struct Slot {
 
 enum Table {
     Ed25519(Ed25519Table),
-    P256(P256Table),
+    P256(Box<P256Table>),
 }
 
 impl HotKeys {
@@ -121,7 +121,7 @@ impl Table {
     fn of(key: &PublicKey) -> Option<Self> {
         match &key.point {
             Point::Ed25519(key) => Ed25519Table::new(key).map(Self::Ed25519),
-            Point::P256(key) => Some(Self::P256(P256Table::new(key.as_library()))),
+            Point::P256(key) => Some(Self::P256(P256Table::new(key.as_library()).into())),
             Point::Secp256k1(_) | Point::Rsa(_) => None,
         }
     }

@@ -1,5 +1,7 @@
 //! Messages to an MCP server: their tools and arguments are those of the delegation.
 
+#![allow(clippy::disallowed_types, reason = "reads back what the filter wrote")]
+
 use std::sync::LazyLock;
 
 use credence_e2e::audit::Kind;

@@ -54,9 +54,11 @@ impl P256Table {
         let mut power = first.to_projective();
         // The first point of each part, and its double.
         let mut points = Vec::with_capacity(2 * PARTS);
-        for _ in 0..PARTS {
+        for part in 0..PARTS {
+            if part > 0 {
+                power = (0..PART_BITS).fold(power, |power, _| power.double());
+            }
             points.extend([power, power.double()]);
-            power = (0..PART_BITS).fold(power, |power, _| power.double());
         }
         let mut multiples = Vec::with_capacity(PARTS * MULTIPLES);
         for pair in affine(&points).as_chunks().0 {
@@ -250,5 +252,29 @@ mod tests {
             verified += 1;
         }
         assert!(verified > 4, "{verified}");
+    }
+
+    /// r and the order may be p or more: then they are no x, although they are one modulo p.
+    #[test]
+    fn r_and_the_order_are_below_p() {
+        let (digest, mut refused) = ([7; 32], 0);
+        let below = P.wrapping_sub(&ORDER);
+        for x in 0_u64..20 {
+            let bytes: [u8; 32] = U256::from_u64(x).to_be_bytes().into();
+            let Some(point) = TheirPoint::decompress(&FieldBytes::from(bytes), 0.into()).into_option() else {
+                continue;
+            };
+            let r: [u8; 32] = below.wrapping_add(&U256::from_u64(x)).to_be_bytes().into();
+            let r = Scalar::reduce(&FieldBytes::from(r));
+            let (s, z) = (scalar(b"s"), Scalar::reduce(&FieldBytes::from(digest)));
+            // The key for which the sum is this point: (s·R - z·G) / r.
+            let key = (ProjectivePoint::from(point) * s - ProjectivePoint::GENERATOR * z) * r.invert().unwrap();
+            let key = VerifyingKey::from_affine(key.to_affine()).unwrap();
+            let signature = Signature::from_scalars(r.to_bytes(), s.to_bytes()).unwrap();
+            assert!(key.verify_prehash(&digest, &signature.normalize_s()).is_err());
+            assert!(!P256Table::new(&key).verify(&digest, &signature));
+            refused += 1;
+        }
+        assert!(refused > 4, "{refused}");
     }
 }

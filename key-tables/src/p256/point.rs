@@ -98,7 +98,7 @@ impl AffinePoint {
         }
     }
 
-    pub(super) fn to_projective(&self) -> Point {
+    pub(super) fn to_projective(self) -> Point {
         Point {
             x: self.x,
             y: self.y,
