@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use crate::config::{Authorization, Requirement};
 use crate::decision::{Class, Denial, Reason};
 use crate::engine::Verdict;
-use crate::mcp::MessageId;
+use crate::mcp::{self, MessageId};
 use crate::oauth::Needed;
 use crate::request::{Header, Request};
 
@@ -40,6 +40,8 @@ impl Answer {
             needed: verdict.findings.needed.as_ref(),
             mcp: requirement.and_then(Requirement::mcp).map(|endpoint| McpRequest {
                 versions: endpoint.versions.iter().map(|version| version.name()).collect(),
+                http_methods: endpoint.http_methods(),
+                is_stateless: mcp::is_stateless(request),
                 id: verdict.findings.mcp.as_ref().and_then(|mcp| mcp.id.as_ref()),
             }),
         };
@@ -72,6 +74,11 @@ impl Answer {
         let request_id = request.and_then(|request| request.request_id).and_then(readable_id);
         let shown = denial.reason.shown();
         let class = shown.class();
+        let status = match &invitation.mcp {
+            // With sessions, 404 means that the client's has ended.
+            Some(mcp) if class == Class::NotFound && !mcp.is_stateless => Class::Closed.status(),
+            _ => class.status(),
+        };
         let mut headers = vec![("cache-control", "no-store".to_owned())];
         let presents_token = invitation.presents_token(request);
         if let Some(authorization) = invitation.authorization
@@ -86,8 +93,8 @@ impl Answer {
             let challenge = format!(r#"Delegation error="{error}", error_description="{}""#, shown.title());
             headers.push(("www-authenticate", challenge));
         }
-        if class == Class::Method {
-            headers.push(("allow", "POST".to_owned()));
+        if let (Class::Method, Some(mcp)) = (class, &invitation.mcp) {
+            headers.push(("allow", mcp.http_methods.clone()));
         }
         if class == Class::Unavailable {
             headers.push(("retry-after", RETRY_AFTER_SECONDS.to_string()));
@@ -110,7 +117,7 @@ impl Answer {
             let problem = Problem {
                 kind: format!("urn:credence:reason:{}", shown.code()),
                 title: shown.title(),
-                status: class.status(),
+                status,
                 reason: shown.code(),
                 argument: denial.argument.as_deref(),
                 needed: invitation.needed,
@@ -127,7 +134,7 @@ impl Answer {
             body.unwrap_or_default()
         };
         Self {
-            status: class.status(),
+            status,
             headers,
             body,
             grpc_status: is_grpc.then(|| class.grpc_status()),
@@ -148,6 +155,9 @@ struct Invitation<'a> {
 struct McpRequest<'a> {
     /// The allowed versions.
     versions: Vec<&'static str>,
+    http_methods: String,
+    /// Whether its version has no sessions.
+    is_stateless: bool,
     /// The id of its message, if it was read.
     id: Option<&'a MessageId>,
 }

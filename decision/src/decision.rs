@@ -145,6 +145,8 @@ pub enum Class {
     Closed,
     /// The HTTP method has no use here.
     Method,
+    /// There is nothing of this name.
+    NotFound,
     /// The proxy's own state does not permit a decision.
     Unavailable,
 }
@@ -157,6 +159,7 @@ impl Class {
             Self::TooLarge => 413,
             Self::Missing | Self::Delegation | Self::Proof => 401,
             Self::Scope | Self::Closed => 403,
+            Self::NotFound => 404,
             Self::Method => 405,
             Self::Unavailable => 503,
         }
@@ -169,7 +172,7 @@ impl Class {
             Self::TooLarge => 8,
             Self::Missing | Self::Delegation | Self::Proof => 16,
             Self::Scope | Self::Closed => 7,
-            Self::Method => 12,
+            Self::Method | Self::NotFound => 12,
             Self::Unavailable => 14,
         }
     }
@@ -181,7 +184,7 @@ impl Class {
             Self::Delegation => Some("invalid_token"),
             Self::Proof => Some("invalid_proof"),
             Self::Scope => Some("insufficient_scope"),
-            Self::Request | Self::TooLarge | Self::Closed | Self::Method | Self::Unavailable => None,
+            Self::Request | Self::TooLarge | Self::Closed | Self::Method | Self::NotFound | Self::Unavailable => None,
         }
     }
 }
@@ -284,7 +287,7 @@ reasons! {
     McpVersionNotAllowed "mcp_version_not_allowed" Request "This version of MCP is not allowed here.",
     McpHeaderMismatch "mcp_header_mismatch" Request "An MCP header is missing, or differs from the body.",
     McpHttpMethod "mcp_http_method" Method "MCP does not use this HTTP method here.",
-    McpMethodNotAllowed "mcp_method_not_allowed" Closed "This MCP method is not allowed here.",
+    McpMethodNotAllowed "mcp_method_not_allowed" NotFound "This MCP method is not allowed here.",
     McpToolNotMapped "mcp_tool_not_mapped" Closed "This MCP tool is not allowed here.",
     Stale "stale" Unavailable "The revocation state is too old to decide.",
     KeysUnavailable "keys_unavailable" Unavailable "The keys of the issuer are not known, or too old.",

@@ -149,6 +149,7 @@ fn endpoints() -> [Endpoint; 2] {
         methods: open.into_iter().chain([read]).collect(),
         ignored: vec!["requestState".to_owned()],
         ignored_meta: vec!["com.example/trace".to_owned()],
+        ignores_meta: false,
     };
     let strict = Endpoint {
         versions: vec![Version::V2026_07_28],
@@ -156,6 +157,7 @@ fn endpoints() -> [Endpoint; 2] {
         methods: BTreeMap::new(),
         ignored: Vec::new(),
         ignored_meta: Vec::new(),
+        ignores_meta: true,
     };
     [every, strict]
 }

@@ -361,6 +361,7 @@ mod tests {
             chain_digest: vec![1; 32],
             arguments: vec![b'x'],
             response_status: 200,
+            mcp_method: "tools/call".to_owned(),
             client: "shop".to_owned(),
             actors: vec!["planner".to_owned()],
             stale_ms: Some(1),

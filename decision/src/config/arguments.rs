@@ -56,7 +56,7 @@ pub(super) fn arguments(
     }
     let matches = at.field("match");
     if let Some(template) = template {
-        unread_captures(&matches.field("path"), template, members);
+        unread_captures(&matches.field("path"), template, members, rule.mcp.is_some());
     }
     let mut ignored_query = ignored_query(&at.field("ignore_query"), rule, &arguments);
     matching::account_for_query(&matches, &rule.matches, &arguments, &mut ignored_query);
@@ -195,7 +195,7 @@ fn body(at: &Location<'_>, rule: &file::Rule, arguments: &[ArgumentSource]) -> B
 }
 
 /// Reports captures that no argument reads: a request could choose a value there that no delegation constrains.
-fn unread_captures(at: &Location<'_>, template: &PathTemplate, arguments: &[(String, file::Argument)]) {
+fn unread_captures(at: &Location<'_>, template: &PathTemplate, arguments: &[(String, file::Argument)], is_mcp: bool) {
     let read = arguments.iter().filter_map(|(_, argument)| argument.path.as_deref());
     let read: Vec<_> = read.collect();
     let is_misspelt = |name: &&str| template.captures().all(|capture| capture != *name);
@@ -204,9 +204,10 @@ fn unread_captures(at: &Location<'_>, template: &PathTemplate, arguments: &[(Str
         return;
     }
     for capture in template.captures().filter(|capture| !read.contains(capture)) {
-        at.report(format!(
-            "no argument reads capture `{capture}`; add `{capture}: {{path: {capture}}}` to `args`"
-        ));
+        at.report(match is_mcp {
+            true => format!("with `mcp`, nothing reads capture `{capture}`; write a rule for each path"),
+            false => format!("no argument reads capture `{capture}`; add `{capture}: {{path: {capture}}}` to `args`"),
+        });
     }
 }
 

@@ -23,15 +23,21 @@ pub(super) fn mcp(at: &Location<'_>, rule: &Rule, mcp: &file::Mcp) -> Endpoint {
             "with `mcp`, the message says what a request calls, so `{field}` has no effect; remove it"
         ));
     }
-    let (ignored, ignored_meta) = ignored(&at.field("ignore_members"), rule.ignore_members.as_deref());
-    let at = at.field("mcp");
-    Endpoint {
-        versions: versions(&at.field("versions"), mcp.versions.as_deref()),
-        tools: tools(&at.field("tools"), &mcp.tools),
-        methods: methods(&at.field("methods"), mcp),
-        ignored,
-        ignored_meta,
-    }
+    let own = at.field("mcp");
+    let mut endpoint = Endpoint {
+        versions: versions(&own.field("versions"), mcp.versions.as_deref()),
+        tools: tools(&own.field("tools"), &mcp.tools),
+        methods: methods(&own.field("methods"), mcp),
+        ignored: Vec::new(),
+        ignored_meta: Vec::new(),
+        ignores_meta: false,
+    };
+    ignore(
+        &at.field("ignore_members"),
+        rule.ignore_members.as_deref(),
+        &mut endpoint,
+    );
+    endpoint
 }
 
 fn versions(at: &Location<'_>, names: Option<&[String]>) -> Vec<Version> {
@@ -117,24 +123,23 @@ fn methods(at: &Location<'_>, mcp: &file::Mcp) -> BTreeMap<String, Access> {
 }
 
 /// The ignored members of `params`, and of `params._meta`.
-fn ignored(at: &Location<'_>, places: Option<&[String]>) -> (Vec<String>, Vec<String>) {
-    let (mut members, mut of_meta) = (Vec::new(), Vec::new());
+fn ignore(at: &Location<'_>, places: Option<&[String]>, endpoint: &mut Endpoint) {
     for (at, place) in places.iter().flat_map(|list| elements(at, MAX_IGNORED, list)) {
         let Some(pointer) = at.take(Pointer::parse(place)) else {
             continue;
         };
         match pointer.names() {
-            [params, meta, name] if params == "params" && meta == "_meta" => of_meta.push(name.clone()),
-            [params, name] if params == "params" && !matches!(name.as_str(), "_meta" | "name" | "arguments") => {
-                members.push(name.clone());
+            [params, meta, name] if params == "params" && meta == "_meta" => endpoint.ignored_meta.push(name.clone()),
+            [params, meta] if params == "params" && meta == "_meta" => endpoint.ignores_meta = true,
+            [params, name] if params == "params" && !matches!(name.as_str(), "name" | "arguments") => {
+                endpoint.ignored.push(name.clone());
             }
             _ => at.report(
-                "with `mcp`, only a member of `params` or of its `_meta` can be ignored: write `/params/<name>` or \
-                 `/params/_meta/<name>`",
+                "with `mcp`, only a member of `params` or of its `_meta` can be ignored: write `/params/<name>`, \
+                 `/params/_meta/<name>` or `/params/_meta`",
             ),
         }
     }
-    (members, of_meta)
 }
 
 /// Tools by name.

@@ -26,6 +26,8 @@ pub struct Endpoint {
     pub ignored: Vec<String>,
     /// The same for members of `params._meta`, besides those of the protocol.
     pub ignored_meta: Vec<String>,
+    /// Whether this holds for all its members.
+    pub ignores_meta: bool,
 }
 
 /// The tool of a delegation for each tool of a server.
@@ -71,13 +73,10 @@ impl Endpoint {
         }
         let json = Json::parse(body.unwrap_or_default()).map_err(|_| Reason::BodyMalformed)?;
         let message = Message::read(&json, id)?;
-        let version = self.served(mirrors::version(request, Some(&message))?)?;
-        mirrors::check(request, &message, version)?;
-        if message.kind == Kind::Response && version.is_stateless() {
+        let is_stateless = self.is_stateless(mirrors::version(request, Some(&message))?)?;
+        mirrors::check(request, &message, is_stateless)?;
+        if message.kind == Kind::Response && is_stateless {
             return Err(invalid(""));
-        }
-        if message.method == "initialize" {
-            self.served(mirrors::asked_version(Some(&message))?)?;
         }
         match message.method {
             "tools/call" => self.tool_call(&message),
@@ -98,18 +97,32 @@ impl Endpoint {
 
     fn without_message(&self, request: &Request<'_>, method: &str) -> Result<Call, Denial> {
         let access = self.methods.get(method).ok_or(Reason::McpHttpMethod)?;
-        let version = self.served(mirrors::version(request, None)?)?;
-        match version.is_stateless() {
+        match self.is_stateless(mirrors::version(request, None)?)? {
             true => Err(Reason::McpHttpMethod.into()),
             false => Ok(Call::new(method, access.tool(), Arguments::new())),
         }
     }
 
-    fn served(&self, version: Version) -> Result<Version, Denial> {
-        match self.versions.contains(&version) {
-            true => Ok(version),
-            false => Err(Denial::about(Reason::McpVersionNotAllowed, version.name())),
+    /// Whether the version is one without sessions. None is that of any session.
+    ///
+    /// # Errors
+    /// The version is not served.
+    fn is_stateless(&self, version: Option<Version>) -> Result<bool, Denial> {
+        match version {
+            Some(version) if self.versions.contains(&version) => Ok(version.is_stateless()),
+            Some(version) => Err(Denial::about(Reason::McpVersionNotAllowed, version.name())),
+            None if self.versions.iter().all(|version| version.is_stateless()) => {
+                Err(Reason::McpVersionNotAllowed.into())
+            }
+            None => Ok(false),
         }
+    }
+
+    /// The HTTP methods that clients may use.
+    pub fn http_methods(&self) -> String {
+        let others = ["GET", "DELETE"].into_iter();
+        let others = others.filter(|method| self.methods.contains_key(*method));
+        ["POST"].into_iter().chain(others).collect::<Vec<_>>().join(", ")
     }
 
     fn tool_call(&self, message: &Message<'_>) -> Result<Call, Denial> {
@@ -160,7 +173,8 @@ impl Endpoint {
         }
         let meta = value.as_object().ok_or_else(|| invalid("/params/_meta"))?;
         let is_known = |name: &str| {
-            name.starts_with(OWN_META)
+            self.ignores_meta
+                || name.starts_with(OWN_META)
                 || META.contains(&name)
                 || self.ignored_meta.iter().any(|ignored| ignored == name)
         };

@@ -16,18 +16,16 @@ use crate::arguments::about;
 use crate::decision::{Denial, Reason};
 use crate::request::{Header, Request};
 
-/// The version of a request, by its header or, with `initialize`, by its body.
+/// The version of a request. An `initialize` without the header has none: server and client agree on one only then.
 ///
 /// # Errors
 /// Header and body differ, or there is no such version.
-pub(super) fn version(request: &Request<'_>, message: Option<&Message<'_>>) -> Result<Version, Denial> {
+pub(super) fn version(request: &Request<'_>, message: Option<&Message<'_>>) -> Result<Option<Version>, Denial> {
     let in_body = message.and_then(|message| message.meta(VERSION_IN_META));
     let version = match (request.header(VERSION_HEADER), message) {
         (Header::Repeated, _) => return Err(mismatch(VERSION_HEADER)),
         (Header::Once(name), _) => named(name)?,
-        (Header::Absent, Some(Message { method: INITIALIZE, .. })) if in_body.is_none() => {
-            return asked_version(message);
-        }
+        (Header::Absent, Some(Message { method: INITIALIZE, .. })) if in_body.is_none() => return Ok(None),
         // As the versions with the header tell servers to read it.
         (Header::Absent, _) => Version::V2025_03_26,
     };
@@ -44,15 +42,17 @@ pub(super) fn version(request: &Request<'_>, message: Option<&Message<'_>>) -> R
         (None, _) => true,
     };
     match agrees {
-        true => Ok(version),
+        true => Ok(Some(version)),
         false => Err(mismatch(VERSION_HEADER)),
     }
 }
 
-/// The version that a client proposes when it begins a session.
-pub(super) fn asked_version(message: Option<&Message<'_>>) -> Result<Version, Denial> {
-    let asked = message.and_then(|message| message.params?.text("protocolVersion"));
-    named(asked.ok_or_else(|| invalid("/params/protocolVersion"))?.as_bytes())
+/// Whether the header names a version without sessions.
+pub fn is_stateless(request: &Request<'_>) -> bool {
+    match request.header(VERSION_HEADER) {
+        Header::Once(name) => named(name).is_ok_and(Version::is_stateless),
+        Header::Absent | Header::Repeated => false,
+    }
 }
 
 fn named(name: &[u8]) -> Result<Version, Denial> {
@@ -64,8 +64,8 @@ fn named(name: &[u8]) -> Result<Version, Denial> {
 ///
 /// # Errors
 /// [`Reason::McpHeaderMismatch`], with the header's name.
-pub(super) fn check(request: &Request<'_>, message: &Message<'_>, version: Version) -> Result<(), Denial> {
-    let is_required = version.is_stateless() && message.kind == Kind::Request;
+pub(super) fn check(request: &Request<'_>, message: &Message<'_>, is_stateless: bool) -> Result<(), Denial> {
+    let is_required = is_stateless && message.kind == Kind::Request;
     let method = (message.kind != Kind::Response).then_some(message.method);
     let source = match message.method {
         "tools/call" | "prompts/get" => Some("name"),

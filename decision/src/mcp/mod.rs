@@ -16,4 +16,5 @@ mod version;
 
 pub use endpoint::{Access, Call, Endpoint, Tools};
 pub use message::MessageId;
+pub use mirrors::is_stateless;
 pub use version::Version;

@@ -105,7 +105,9 @@ impl Challenge {
                 needed?;
                 Some("insufficient_scope")
             }
-            Class::Request | Class::TooLarge | Class::Closed | Class::Method | Class::Unavailable => return None,
+            Class::Request | Class::TooLarge | Class::Closed | Class::Method | Class::NotFound | Class::Unavailable => {
+                return None;
+            }
         };
         let scope = match needed {
             Some(needed) => needed.scope.as_ref(),

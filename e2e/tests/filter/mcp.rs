@@ -81,6 +81,7 @@ fn a_denied_client_gets_a_json_rpc_error() {
     let lying = call(&chain, "order", r#"{"item":"shoes","count":2}"#).header("mcp-param-item", "socks");
     let reply = stack().send(&lying).unwrap();
     assert_eq!((reply.status, &error(&reply)["error"]["code"]), (400, &json!(-32_020)));
+    // With sessions, 404 would mean that the session has ended.
     let list = Request::new("POST", "/mcp")
         .delegation(&chain)
         .header("mcp-protocol-version", "2025-11-25")

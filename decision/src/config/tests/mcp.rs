@@ -119,7 +119,7 @@ fn an_error_is_reported_with_its_place_and_cure() {
         ),
         (
             "{}",
-            r#", "ignore_members": ["/params/_meta"]"#,
+            r#", "ignore_members": ["/params"]"#,
             "ignore_members[0]",
             "write `/params/<name>`",
         ),
