@@ -3,6 +3,7 @@
 use crate::config::{Policy, Requirement};
 use crate::decision::{Allowance, Decision};
 use crate::engine::Verdict;
+use crate::mcp;
 use crate::request::{Header, Request};
 
 /// One change to a request.
@@ -57,6 +58,16 @@ pub fn make<E>(
             change(Change::Remove(b"authorization"))?;
         }
     }
+    let is_mcp = rule.requirement.as_ref().is_some_and(|read| read.mcp().is_some());
+    if is_mcp && mcp::is_stateless(request) {
+        // A server of several versions must not take the request for one of a session.
+        for header in SESSION_HEADERS {
+            let named = request.headers_beginning(header);
+            for (name, _) in named.filter(|(name, _)| name.len() == header.len()) {
+                change(Change::Remove(name))?;
+            }
+        }
+    }
     let Allowance::Delegated(grant) = allowance else {
         return Ok(());
     };
@@ -70,3 +81,6 @@ pub fn make<E>(
     }
     Ok(())
 }
+
+/// What MCP before 2026-07-28 had for sessions and their streams.
+const SESSION_HEADERS: [&str; 2] = ["mcp-session-id", "last-event-id"];

@@ -66,6 +66,24 @@ fn a_call_within_the_delegation_reaches_the_server_untouched() {
 }
 
 #[test]
+fn a_server_sees_no_session_in_a_version_without_sessions() {
+    let request = call(&delegation("erin"), "order", r#"{"item":"shoes","count":1}"#);
+    let request = ["mcp-session-id", "last-event-id", "mcp_session_id"]
+        .into_iter()
+        .fold(request, |request, name| request.header(name, "of-another"));
+    let reply = stack().send(&request).unwrap();
+    let received = reply.received().expect("the service's answer");
+    assert!(!reply.text().contains("of-another"), "{received:?}");
+    let older = Request::new("POST", "/mcp")
+        .delegation(delegation("erin"))
+        .header("mcp-protocol-version", "2025-11-25")
+        .header("mcp-session-id", "its-own")
+        .json(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#);
+    let received = stack().send(&older).unwrap().received().expect("the service's answer");
+    assert_eq!(received.header("mcp-session-id"), Some("its-own"));
+}
+
+#[test]
 fn a_denied_client_gets_a_json_rpc_error() {
     let chain = delegation("bob");
     let reply = stack()
