@@ -74,7 +74,11 @@ fn tools(at: &Location<'_>, tools: &file::McpTools) -> Tools {
         (prefix, None) => {
             let prefix = prefix.clone().unwrap_or_default();
             if !prefix.is_empty() {
-                at.field("prefix").visible(&prefix);
+                let at = at.field("prefix");
+                at.visible(&prefix);
+                if prefix.len() > MAX_PREFIX_BYTES {
+                    at.report(format!("longer than {MAX_PREFIX_BYTES} bytes; shorten it"));
+                }
             }
             Tools::Prefixed(prefix)
         }
@@ -141,6 +145,9 @@ fn ignore(at: &Location<'_>, places: Option<&[String]>, endpoint: &mut Endpoint)
         }
     }
 }
+
+/// With a server's name, it is a tool's.
+const MAX_PREFIX_BYTES: usize = 256;
 
 /// Tools by name.
 const MAX_TOOLS: usize = 1_024;

@@ -491,6 +491,43 @@ fn only_streams_of_older_versions_have_another_http_method() {
 }
 
 #[test]
+fn a_stream_has_no_body() {
+    let server = &mut Server::new();
+    let headers = [("mcp-protocol-version", "2025-11-25")];
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete"}}"#;
+    assert_eq!(server.ask("GET", "/mcp", &headers, Some(body)).code, "body_unmapped");
+}
+
+/// As many members and headers as a request may have. One walk of the body for each would take seconds.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a test has a clock")]
+fn many_members_and_headers_take_time_in_proportion() {
+    let server = &mut Server::new();
+    let members: Vec<_> = (0..5_500)
+        .rev()
+        .map(|number| format!(r#""{number}":{number}"#))
+        .collect();
+    let members = members.join(",");
+    let began = std::time::Instant::now();
+    let list = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{{members}}}}}"#);
+    assert!(list.len() > 60_000 && list.len() < 65_536, "{}", list.len());
+    assert_eq!(server.older(&list).code, "allow");
+    let call = call(&format!(r#"{{"name":"get","arguments":{{{members}}}}}"#));
+    let names: Vec<_> = (0..900).map(|number| format!("mcp-param-{number}")).collect();
+    let mut headers: Vec<_> = names.iter().map(|name| (name.as_str(), "5499.0")).collect();
+    headers.push(("mcp-protocol-version", "2025-11-25"));
+    assert_ne!(
+        server.ask("POST", "/mcp", &headers, Some(&call)).code,
+        "mcp_header_mismatch"
+    );
+    assert!(
+        began.elapsed() < std::time::Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[test]
 fn stateless_servers_get_no_answers() {
     let server = &mut Server::new();
     let found = server.newer(&[], r#"{"jsonrpc":"2.0","id":3,"result":{}}"#);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use credence_delegation::Arguments;
 use credence_delegation::json::{Json, Object};
-use credence_delegation::{Arguments, Value};
 
 use super::message::{Kind, Message, MessageId, RESPONSES, invalid};
 use super::mirrors;
@@ -67,8 +67,8 @@ impl Endpoint {
     pub fn call(&self, request: &Request<'_>, body: Option<&[u8]>, id: &mut Option<MessageId>) -> Result<Call, Denial> {
         match request.method {
             b"POST" => {}
-            b"GET" => return self.without_message(request, "GET"),
-            b"DELETE" => return self.without_message(request, "DELETE"),
+            b"GET" => return self.without_message(request, body, "GET"),
+            b"DELETE" => return self.without_message(request, body, "DELETE"),
             _ => return Err(Reason::McpHttpMethod.into()),
         }
         let json = Json::parse(body.unwrap_or_default()).map_err(|_| Reason::BodyMalformed)?;
@@ -95,8 +95,11 @@ impl Endpoint {
         self.methods.values().filter_map(Access::tool).collect()
     }
 
-    fn without_message(&self, request: &Request<'_>, method: &str) -> Result<Call, Denial> {
+    fn without_message(&self, request: &Request<'_>, body: Option<&[u8]>, method: &str) -> Result<Call, Denial> {
         let access = self.methods.get(method).ok_or(Reason::McpHttpMethod)?;
+        if body.is_some() {
+            return Err(Reason::BodyUnmapped.into());
+        }
         match self.is_stateless(mirrors::version(request, None)?)? {
             true => Err(Reason::McpHttpMethod.into()),
             false => Ok(Call::new(method, access.tool(), Arguments::new())),
@@ -156,14 +159,14 @@ impl Endpoint {
 
     /// The parameters of another method.
     fn arguments(&self, params: Option<&Object<'_>>) -> Result<Arguments, Denial> {
-        let mut arguments = Arguments::new();
+        let mut read = Vec::new();
         for (name, value) in params.iter().flat_map(|params| params.iter()) {
             if !self.is_unread(name, value)? {
-                let value = Value::from_json(value).map_err(|_| malformed(name))?;
-                arguments.insert(name.to_owned(), value);
+                read.push((name.to_owned(), value.clone()));
             }
         }
-        Ok(arguments)
+        // All at once: inserting one by one would take quadratic time.
+        Arguments::from_json(&read.into_iter().collect()).map_err(|_| malformed("params"))
     }
 
     /// Whether a member of the parameters is none of the arguments: it is ignored, or the metadata.

@@ -4,11 +4,12 @@
 //! headers are required; before, they mean nothing to servers, and are compared if they are there.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use credence_delegation::Number;
 use credence_delegation::json::Json;
+use credence_delegation::{Number, Value};
 
 use super::message::{Kind, Message, invalid};
 use super::version::Version;
@@ -93,25 +94,49 @@ pub(super) fn check(request: &Request<'_>, message: &Message<'_>, is_stateless: 
 /// Whether each header that repeats an argument has the value of one. Which one is in the tool's schema, which only
 /// client and server know.
 fn check_parameters(request: &Request<'_>, arguments: &Json<'_>) -> Result<(), Denial> {
-    for (name, value) in request.headers_beginning(PARAMETER_HEADERS) {
-        if !shown(value).is_some_and(|text| is_in(arguments, &text)) {
+    let mut headers = request.headers_beginning(PARAMETER_HEADERS).peekable();
+    if headers.peek().is_none() {
+        return Ok(());
+    }
+    // Once: a walk for each header would take a worker's time.
+    let mut values = Values::default();
+    values.add(arguments);
+    for (name, value) in headers {
+        if !shown(value).is_some_and(|text| values.have(&text)) {
             return Err(mismatch(&String::from_utf8_lossy(name)));
         }
     }
     Ok(())
 }
 
-/// Whether this is the value of a member, at any depth. Members of arrays have no header.
-fn is_in(json: &Json<'_>, text: &str) -> bool {
-    match json {
-        Json::String(string) => *string == text,
-        Json::Bool(true) => text == "true",
-        Json::Bool(false) => text == "false",
-        // 42 and 42.0 are equal.
-        Json::Number(number) => Number::parse(text).is_some_and(|other| number.double() == other.double()),
-        Json::Object(object) => object.iter().any(|(_, value)| is_in(value, text)),
-        Json::Array(_) | Json::Null => false,
+/// The values that headers can repeat: of members at any depth, but not in arrays.
+#[derive(Default)]
+struct Values<'j> {
+    texts: BTreeSet<&'j str>,
+    /// In canonical form: 42 and 42.0 are equal.
+    numbers: BTreeSet<String>,
+}
+
+impl<'j> Values<'j> {
+    fn add(&mut self, json: &'j Json<'_>) {
+        match json {
+            Json::String(text) => _ = self.texts.insert(text),
+            Json::Bool(true) => _ = self.texts.insert("true"),
+            Json::Bool(false) => _ = self.texts.insert("false"),
+            Json::Number(number) => self.numbers.extend(canonical(*number)),
+            Json::Object(object) => object.iter().for_each(|(_, value)| self.add(value)),
+            Json::Array(_) | Json::Null => {}
+        }
     }
+
+    fn have(&self, text: &str) -> bool {
+        let number = || Number::parse(text).and_then(canonical);
+        self.texts.contains(text) || number().is_some_and(|number| self.numbers.contains(&number))
+    }
+}
+
+fn canonical(number: Number<'_>) -> Option<String> {
+    Value::from_number(number).ok().map(|value| value.canonical())
 }
 
 /// The text that a header stands for: itself, unless it is encoded.
