@@ -107,8 +107,9 @@ build: rust ## Build the command line tool and control plane: target/release/cre
 	@echo "==> Building credence"
 	@cargo build --locked --profile $(PROFILE) -p credence
 
-wasm: rust ## Build the filter that Envoy loads: build/credence-filter.wasm
+wasm: rust ## Build the filter that Envoy loads: build/credence-filter.wasm, and -mcp.wasm, which also reads answers
 	@scripts/build-wasm.sh filter
+	@scripts/build-wasm.sh filter-mcp
 
 # A plugin beside the filter, for the end-to-end tests.
 neighbour: wasm

@@ -76,7 +76,7 @@ impl Answer {
         let class = shown.class();
         let status = match &invitation.mcp {
             // With sessions, 404 means that the client's has ended.
-            Some(mcp) if class == Class::NotFound && !mcp.is_stateless => Class::Closed.status(),
+            Some(mcp) if denial.reason == Reason::McpMethodNotAllowed && !mcp.is_stateless => Class::Closed.status(),
             _ => class.status(),
         };
         let mut headers = vec![("cache-control", "no-store".to_owned())];
@@ -188,6 +188,7 @@ impl McpRequest<'_> {
                 _ => -32_600,
             },
             Reason::McpMethodNotAllowed => -32_601,
+            Reason::McpSessionInvalid => -32_001,
             Reason::McpToolNotMapped | Reason::ArgumentUnknown | Reason::ArgumentMalformed => -32_602,
             Reason::McpHeaderMismatch => -32_020,
             Reason::McpVersionNotAllowed => {

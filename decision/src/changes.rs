@@ -3,7 +3,7 @@
 use crate::config::{Policy, Requirement};
 use crate::decision::{Allowance, Decision};
 use crate::engine::Verdict;
-use crate::mcp;
+use crate::mcp::session::SESSION_HEADERS;
 use crate::request::{Header, Request};
 
 /// One change to a request.
@@ -58,14 +58,24 @@ pub fn make<E>(
             change(Change::Remove(b"authorization"))?;
         }
     }
-    let is_mcp = rule.requirement.as_ref().is_some_and(|read| read.mcp().is_some());
-    if is_mcp && mcp::is_stateless(request) {
-        // A server of several versions must not take the request for one of a session.
-        for header in SESSION_HEADERS {
-            let named = request.headers_beginning(header);
-            for (name, _) in named.filter(|(name, _)| name.len() == header.len()) {
-                change(Change::Remove(name))?;
+    if let Some(endpoint) = rule.requirement.as_ref().and_then(Requirement::mcp) {
+        let session = verdict.findings.mcp.as_ref().and_then(|mcp| mcp.session.as_ref());
+        let ids = session.map_or([None, None], |session| session.ids.each_ref().map(Option::as_deref));
+        for ((header, _), id) in SESSION_HEADERS.into_iter().zip(ids) {
+            match id {
+                Some(id) => change(Change::Set(header, id))?,
+                // A server of several versions must not take the request for one of a session.
+                None => {
+                    let named = request.headers_beginning(header);
+                    for (name, _) in named.filter(|(name, _)| name.len() == header.len()) {
+                        change(Change::Remove(name))?;
+                    }
+                }
             }
+        }
+        if endpoint.rewrites_answers() && request.header("accept-encoding") != Header::Absent {
+            // What is compressed cannot be read.
+            change(Change::Remove(b"accept-encoding"))?;
         }
     }
     let Allowance::Delegated(grant) = allowance else {
@@ -81,6 +91,3 @@ pub fn make<E>(
     }
     Ok(())
 }
-
-/// What MCP before 2026-07-28 had for sessions and their streams.
-const SESSION_HEADERS: [&str; 2] = ["mcp-session-id", "last-event-id"];

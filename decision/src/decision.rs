@@ -288,6 +288,7 @@ reasons! {
     McpHeaderMismatch "mcp_header_mismatch" Request "An MCP header is missing, or differs from the body.",
     McpHttpMethod "mcp_http_method" Method "MCP does not use this HTTP method here.",
     McpMethodNotAllowed "mcp_method_not_allowed" NotFound "This MCP method is not allowed here.",
+    McpSessionInvalid "mcp_session_invalid" NotFound "The MCP session or event is not one of this principal and holder.",
     McpToolNotMapped "mcp_tool_not_mapped" Closed "This MCP tool is not allowed here.",
     Stale "stale" Unavailable "The revocation state is too old to decide.",
     KeysUnavailable "keys_unavailable" Unavailable "The keys of the issuer are not known, or too old.",

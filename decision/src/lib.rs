@@ -13,10 +13,11 @@
 //! | [`agent`], [`identity_headers`], [`grant`] | the proven agent, the identity for the service, the grant of a request |
 //! | [`held`] | requests that are held for their bodies or for the first snapshot, and how many may be |
 //! | [`proofs`], [`chains`] | used proofs, and known chains |
-//! | [`mcp`] | what a request to an MCP server calls |
+//! | [`mcp`] | what a request to an MCP server calls, and its answer |
 //! | [`credential`], [`oauth`] | what a request presents, and what an OAuth client learns |
 //! | [`config`] | the plugin configuration, parsed into a policy that cannot be wrong |
 //! | [`engine`], [`changes`] | the decision, and what it changes about the request |
+//! | [`exchanges`] | allowed requests to MCP servers that are not over |
 //! | [`audit`] | the evidence of decisions, and its way to the ledger |
 //! | [`metrics`] | metrics |
 
@@ -43,10 +44,12 @@ pub mod config;
 pub mod credential;
 pub mod decision;
 pub mod engine;
+pub mod exchanges;
 pub mod grant;
 pub mod held;
 pub mod identity_headers;
 pub mod mcp;
+mod members;
 pub mod metrics;
 pub mod oauth;
 pub mod proofs;

@@ -190,11 +190,16 @@ impl Cluster {
         self.etcd.wait_until_all_healthy()?;
         for nth in 0..REPLICAS {
             let replica = self.replica(nth);
-            waiting::until(format_args!("replica {nth} to have a quorum"), || {
+            let mut last = None;
+            let whole = waiting::until(format_args!("replica {nth} to have a quorum"), || {
                 // A look-up of a principal needs one.
                 let operator = Operator::of(replica)?;
                 let known = operator.patient_for(A_SECOND).epoch_of("nobody");
-                Ok(known.ok().map(|_| ()))
+                Ok(known.map_err(|failure| last = Some(failure)).ok())
+            });
+            whole.map_err(|failure| match last {
+                Some(last) => Failure::new(format!("{failure}; its last answer: {last}")),
+                None => failure,
             })?;
         }
         Ok(())

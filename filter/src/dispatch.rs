@@ -111,6 +111,12 @@ mod tests {
             Flow::Continue
         }
 
+        fn on_response_headers(&mut self, _root: RootId, _stream: StreamId) {}
+
+        fn on_response_body(&mut self, _: RootId, _: StreamId, _size: usize, _end_of_stream: bool) -> Flow {
+            Flow::Continue
+        }
+
         fn on_grpc_message(&mut self, _token: GrpcToken, _message: &[u8]) {}
 
         fn on_grpc_close(&mut self, _token: GrpcToken, _status: u32) {}

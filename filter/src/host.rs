@@ -39,14 +39,25 @@ pub(crate) trait Host: Clone + SharedStore + MetricSink<Error = HostError> {
     /// headers.
     fn header_map(&self, map: HeaderMap) -> Result<Vec<u8>, HostError>;
 
-    /// Sets a request header, which replaces all fields of that name.
-    fn set_header(&self, name: &str, value: &str) -> Result<(), HostError>;
+    /// Sets a header, which replaces all fields of that name.
+    fn set_header(&self, map: HeaderMap, name: &str, value: &str) -> Result<(), HostError>;
 
     /// Removes all fields of that name.
     fn remove_header(&self, map: HeaderMap, name: &[u8]) -> Result<(), HostError>;
 
     /// Up to `max_size` bytes of the request's body.
     fn request_body(&self, max_size: usize) -> Result<Vec<u8>, HostError>;
+
+    /// The present piece of the response's body, with what waits of it.
+    #[cfg(any(feature = "answers", test))]
+    fn response_body(&self, size: usize) -> Result<Vec<u8>, HostError>;
+
+    /// Replaces the present piece of the response's body, with what waits of it.
+    #[cfg(any(feature = "answers", test))]
+    fn replace_response_body(&self, body: &[u8]) -> Result<(), HostError>;
+
+    /// Resets the current request, with its response.
+    fn reset_request(&self) -> Result<(), HostError>;
 
     /// The value of an Envoy attribute; `None` if it has no value here.
     fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, HostError>;
@@ -116,6 +127,14 @@ pub(crate) trait Plugin {
     /// A request's trailers are complete.
     fn on_request_trailers(&mut self, root: RootId, stream: StreamId) -> Flow;
 
+    /// A response's headers are complete. Only modules with the feature `answers` are told, here and below.
+    #[cfg(any(feature = "answers", test))]
+    fn on_response_headers(&mut self, root: RootId, stream: StreamId);
+
+    /// A part of a response's body has arrived, or its end; `size` bytes of it are present.
+    #[cfg(any(feature = "answers", test))]
+    fn on_response_body(&mut self, root: RootId, stream: StreamId, size: usize, end_of_stream: bool) -> Flow;
+
     /// A message has arrived on a gRPC stream.
     fn on_grpc_message(&mut self, token: GrpcToken, message: &[u8]);
 
@@ -171,6 +190,9 @@ pub(crate) enum HeaderMap {
     RequestHeaders = 0,
     /// The request's trailers.
     RequestTrailers = 1,
+    /// The response's headers.
+    #[cfg(any(feature = "answers", test))]
+    ResponseHeaders = 2,
 }
 
 /// The host refused a call, or gave an invalid result. A failed call for a request denies the request.

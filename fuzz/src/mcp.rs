@@ -150,6 +150,8 @@ fn endpoints() -> [Endpoint; 2] {
         ignored: vec!["requestState".to_owned()],
         ignored_meta: vec!["com.example/trace".to_owned()],
         ignores_meta: false,
+        hides_ungranted: true,
+        max_stream: std::time::Duration::from_secs(60),
     };
     let strict = Endpoint {
         versions: vec![Version::V2026_07_28],
@@ -158,6 +160,8 @@ fn endpoints() -> [Endpoint; 2] {
         ignored: Vec::new(),
         ignored_meta: Vec::new(),
         ignores_meta: true,
+        hides_ungranted: true,
+        max_stream: std::time::Duration::from_secs(60),
     };
     [every, strict]
 }

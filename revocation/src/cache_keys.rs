@@ -1,8 +1,8 @@
-//! The keys with which the filters of a node authenticate shared cache entries (`CacheKeys` of the contract).
+//! The keys with which filters authenticate shared cache entries and the ids of MCP sessions (`CacheKeys` of the contract).
 //!
-//! Keys are derived, not stored: from the secret in the data folder, the node's name and the number of the period. So
-//! every filter of a node gets the same keys, another node gets others, and a restarted control plane gives out the
-//! same keys again.
+//! Keys are derived, not stored: from the secret in the data folder, the number of the period and, for cache entries, the
+//! node's name. So every filter of a node gets the same keys, another node gets others for its entries and the same for
+//! sessions, and a restarted control plane gives out the same keys again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use credence_runtime::time::unix_seconds;
 /// Derives the keys, and announces changes.
 #[derive(Clone)]
 pub(crate) struct CacheKeys {
-    secret: Hmac<Sha256>,
+    entries: Hmac<Sha256>,
+    sessions: Hmac<Sha256>,
     /// In whole seconds, at least one.
     rotation: i64,
     period: Arc<watch::Sender<i64>>,
@@ -33,11 +34,15 @@ impl CacheKeys {
         // RFC 2104: a key shorter than the hash's block is filled up with zeros.
         let mut block = [0; 64];
         block[..secret.len()].copy_from_slice(&secret);
-        let mut mac = <Hmac<Sha256> as KeyInit>::new(&block.into());
-        mac.update(CONTEXT);
-        mac.update(&rotation.to_be_bytes());
+        let keyed_for = |context: &[u8]| {
+            let mut mac = <Hmac<Sha256> as KeyInit>::new(&block.into());
+            mac.update(context);
+            mac.update(&rotation.to_be_bytes());
+            mac
+        };
         Self {
-            secret: mac,
+            entries: keyed_for(ENTRIES),
+            sessions: keyed_for(SESSIONS),
             rotation,
             period: Arc::new(watch::Sender::new(unix_seconds().div_euclid(rotation))),
         }
@@ -51,19 +56,11 @@ impl CacheKeys {
     /// The keys of a node in a period.
     pub(crate) fn of(&self, node: &str, period: i64) -> v1::CacheKeys {
         v1::CacheKeys {
-            current: self.derive(node, period),
-            previous: self.derive(node, period - 1),
+            current: derive(&self.entries, node, period),
+            previous: derive(&self.entries, node, period - 1),
+            session_current: derive(&self.sessions, "", period),
+            session_previous: derive(&self.sessions, "", period - 1),
         }
-    }
-
-    fn derive(&self, node: &str, period: i64) -> Vec<u8> {
-        // The input before the name has a fixed length, so that no two inputs are the same bytes.
-        let mac = self
-            .secret
-            .clone()
-            .chain_update(period.to_be_bytes())
-            .chain_update(node);
-        mac.finalize().into_bytes().to_vec()
     }
 
     /// Follows the wall clock, and notifies the streams when a period ends.
@@ -89,8 +86,15 @@ impl fmt::Debug for CacheKeys {
     }
 }
 
-/// Separates these keys from any other use of the secret.
-const CONTEXT: &[u8] = b"credence filter cache keys v1\0";
+fn derive(secret: &Hmac<Sha256>, node: &str, period: i64) -> Vec<u8> {
+    // The input before the name has a fixed length, so that no two inputs are the same bytes.
+    let mac = secret.clone().chain_update(period.to_be_bytes()).chain_update(node);
+    mac.finalize().into_bytes().to_vec()
+}
+
+/// Separates these keys from each other, and from any other use of the secret.
+const ENTRIES: &[u8] = b"credence filter cache keys v1\0";
+const SESSIONS: &[u8] = b"credence mcp session keys v1\0";
 
 /// How long a change of the wall clock may go unnoticed.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -126,6 +130,18 @@ mod tests {
         ] {
             assert_ne!(other.current, given);
         }
+    }
+
+    #[test]
+    fn all_nodes_get_the_same_keys_for_sessions_and_no_other_key_is_that() {
+        let keys = CacheKeys::new([7; 32], DAY);
+        let (one, other, later) = (keys.of("node", 5), keys.of("node2", 5), keys.of("node", 6));
+        assert_eq!(one.session_current, other.session_current);
+        assert_eq!(one.session_current, later.session_previous);
+        assert_ne!(one.session_current, later.session_current);
+        assert_ne!(one.session_current, keys.of("", 5).current);
+        let of_another_log = CacheKeys::new([8; 32], DAY).of("node", 5);
+        assert_ne!(one.session_current, of_another_log.session_current);
     }
 
     #[test]

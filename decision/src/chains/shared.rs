@@ -27,7 +27,7 @@ use credence_delegation::{Algorithm, Algorithms, Beginning, Chain, Thumbprint, T
 use sha2::{Digest, Sha256};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use crate::revocation::{CacheKeys, SealedWith};
+use crate::revocation::{SealKeys, SealedWith};
 use crate::shared_store::SharedStore;
 use crate::usage_sketch::{UsageSketch, UserKey};
 
@@ -124,7 +124,7 @@ impl SharedChains {
         chain: &'c Chain<'a>,
         now: UnixTime,
         store: &mut impl SharedStore,
-        keys: &CacheKeys,
+        keys: &SealKeys,
     ) -> Option<Found<'c, 'a>> {
         if !self.is_on() || self.is_left_out() {
             return None;
@@ -185,7 +185,7 @@ impl SharedChains {
     }
 
     /// Writes waiting chains, at most [`MAX_WRITES`] entries.
-    pub fn write_waiting(&mut self, now: UnixTime, store: &mut impl SharedStore, keys: &CacheKeys) {
+    pub fn write_waiting(&mut self, now: UnixTime, store: &mut impl SharedStore, keys: &SealKeys) {
         for _ in 0..MAX_WRITES {
             let Some(verified) = self.waiting.pop_front() else {
                 return;
@@ -205,7 +205,7 @@ impl SharedChains {
         digest: &[u8; 32],
         now: UnixTime,
         store: &mut impl SharedStore,
-        keys: &CacheKeys,
+        keys: &SealKeys,
     ) -> Option<(Thumbprint, SealedWith)> {
         let place = self.place(digest)?;
         // If the host's read fails, the bucket counts as empty.
@@ -218,7 +218,7 @@ impl SharedChains {
         })
     }
 
-    fn write(&self, verified: &Verified, now: UnixTime, store: &mut impl SharedStore, keys: &CacheKeys) -> Written {
+    fn write(&self, verified: &Verified, now: UnixTime, store: &mut impl SharedStore, keys: &SealKeys) -> Written {
         let Some(place) = self.place(&verified.digest) else {
             return Written::NotNeeded;
         };

@@ -1,20 +1,15 @@
 //! Two workers, the store that they share, and an attacker who can write to it.
 
 use credence_delegation::{Chain, Limits, TrustAnchor};
-use credence_wire::v1;
 
 use super::*;
 use crate::samples::{self, ISSUER, NOW, Store, derived, grant, key, root};
 
 const AT: UnixTime = UnixTime(NOW);
 
-fn keys(current: u8, previous: Option<u8>) -> CacheKeys {
-    let bytes = |byte| vec![byte; 32];
-    CacheKeys::parse(&v1::CacheKeys {
-        current: bytes(current),
-        previous: previous.map(bytes).unwrap_or_default(),
-    })
-    .unwrap()
+fn keys(current: u8, previous: Option<u8>) -> SealKeys {
+    let previous = previous.map(|byte| vec![byte; 32]).unwrap_or_default();
+    SealKeys::parse(&[current; 32], &previous).unwrap()
 }
 
 fn anchor() -> TrustAnchor {
@@ -64,7 +59,7 @@ fn principal(number: u64) -> UserKey {
 }
 
 /// Lets a worker verify a chain and write its entry.
-fn share(worker: &mut SharedChains, joined: &str, store: &mut Store, keys: &CacheKeys) {
+fn share(worker: &mut SharedChains, joined: &str, store: &mut Store, keys: &SealKeys) {
     worker.share(&samples::verified(joined), principal(1));
     worker.write_waiting(AT, store, keys);
 }
@@ -75,7 +70,7 @@ fn look(
     joined: &str,
     now: UnixTime,
     store: &mut Store,
-    keys: &CacheKeys,
+    keys: &SealKeys,
 ) -> Option<(usize, SealedWith)> {
     let chain = Chain::parse_joined(joined, &Limits::default()).unwrap();
     let found = worker.find(&chain, now, store, keys)?;

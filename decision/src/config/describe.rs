@@ -270,7 +270,7 @@ fn match_description(written: file::Match) -> MatchDescription {
 }
 
 /// A valid configuration has exactly one condition for each name.
-fn conditions<W, T>(written: Option<file::Members<W>>, test: impl Fn(W) -> Option<T>) -> Vec<Condition<T>> {
+fn conditions<W, T>(written: Option<crate::members::Members<W>>, test: impl Fn(W) -> Option<T>) -> Vec<Condition<T>> {
     let members = written.map(|members| members.0).unwrap_or_default();
     let condition = |(name, written)| {
         let test = test(written)?;

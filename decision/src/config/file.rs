@@ -5,17 +5,16 @@
 
 #[cfg(feature = "tools")]
 use std::collections::BTreeMap;
-use std::collections::BTreeSet;
 use std::fmt;
-use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde_json::value::RawValue;
 
 #[cfg(feature = "tools")]
 use super::keywords::*;
 use crate::arguments::ArgumentKind;
 use crate::identity_headers::{IdentityHeaders, Part};
+use crate::members::Members;
 use crate::route;
 
 /// What Envoy hands to the plugin. docs/reference/configuration.md explains every field.
@@ -271,6 +270,13 @@ pub(super) struct Mcp {
     #[cfg_attr(feature = "tools", schemars(extend("maxProperties" = 64)))]
     #[cfg_attr(feature = "tools", schemars(extend("propertyNames" = method_of_mcp())))]
     pub(super) methods: Option<Members<McpMethod>>,
+    /// Whether lists of tools show only those that the delegation grants.
+    #[serde(default)]
+    pub(super) hide_ungranted: bool,
+    /// How long a request may take, with the stream that answers it: 1s to 24h.
+    #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION)))]
+    #[cfg_attr(feature = "tools", schemars(extend("default" = duration::display(DEFAULT_MAX_STREAM))))]
+    pub(super) max_stream: Option<String>,
 }
 
 /// The delegations' tools for the server's tools.
@@ -737,33 +743,5 @@ impl<'de, const LEAST: usize, const MOST: usize, const DEFAULT: usize> Deseriali
             }
         }
         deserializer.deserialize_any(CountVisitor).map(Self)
-    }
-}
-
-/// The members of an object in the order they were written; a repeated name is refused.
-#[derive(Debug)]
-pub(super) struct Members<T>(pub(super) Vec<(String, T)>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MembersVisitor<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for MembersVisitor<T> {
-            type Value = Members<T>;
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<T>, A::Error> {
-                let mut members: Vec<(String, T)> = Vec::new();
-                let mut taken = BTreeSet::new();
-                while let Some(name) = map.next_key::<String>()? {
-                    if !taken.insert(name.clone()) {
-                        return Err(A::Error::custom(format!("duplicate field `{name}`")));
-                    }
-                    members.push((name, map.next_value()?));
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(MembersVisitor(PhantomData))
     }
 }

@@ -1,11 +1,14 @@
 //! `mcp` of a rule.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use credence_delegation::Location;
 
-use super::checks::{MAX_NAME_BYTES, each_once, elements};
+use super::checks::{MAX_NAME_BYTES, each_once, elements, time};
 use super::file::{self, Rule};
+use super::ranges::DEFAULT_MAX_STREAM;
 use crate::arguments::Pointer;
 use crate::mcp::{Access, Endpoint, Tools, Version};
 
@@ -31,6 +34,8 @@ pub(super) fn mcp(at: &Location<'_>, rule: &Rule, mcp: &file::Mcp) -> Endpoint {
         ignored: Vec::new(),
         ignored_meta: Vec::new(),
         ignores_meta: false,
+        hides_ungranted: mcp.hide_ungranted,
+        max_stream: time(&own.field("max_stream"), mcp.max_stream.as_deref(), DEFAULT_MAX_STREAM, MAX_STREAM),
     };
     ignore(
         &at.field("ignore_members"),
@@ -145,6 +150,9 @@ fn ignore(at: &Location<'_>, places: Option<&[String]>, endpoint: &mut Endpoint)
         }
     }
 }
+
+/// How long an exchange may take.
+const MAX_STREAM: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3_600);
 
 /// With a server's name, it is a tool's.
 const MAX_PREFIX_BYTES: usize = 256;

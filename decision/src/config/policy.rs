@@ -145,6 +145,17 @@ pub struct Origin {
     pub authority: String,
 }
 
+impl Policy {
+    /// A rule whose answers are rewritten, if there is one.
+    pub fn rewrites_answers(&self) -> Option<&Rule> {
+        let rewrites = |rule: &&Rule| {
+            let endpoint = rule.requirement.as_ref().and_then(Requirement::mcp);
+            endpoint.is_some_and(Endpoint::rewrites_answers)
+        };
+        self.routes.iter().find(rewrites)
+    }
+}
+
 impl Requirement {
     /// Whether arguments come from the body.
     pub fn reads_body(&self) -> bool {

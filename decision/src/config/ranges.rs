@@ -13,3 +13,6 @@ pub(super) const DEFAULT_TOKEN_LIFETIME: u64 = 90 * DAY;
 pub(super) const DAY: u64 = 24 * 60 * 60;
 /// A request must not wait so long that the client takes it for a failure.
 pub(super) const MAX_SNAPSHOT_WAIT: Duration = Duration::from_millis(500);
+
+/// How long a request to an MCP server may take.
+pub(super) const DEFAULT_MAX_STREAM: Duration = Duration::from_secs(3_600);

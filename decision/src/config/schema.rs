@@ -34,7 +34,7 @@ impl<const LEAST: usize, const MOST: usize, const DEFAULT: usize> JsonSchema for
     }
 }
 
-impl<T: JsonSchema> JsonSchema for file::Members<T> {
+impl<T: JsonSchema> JsonSchema for crate::members::Members<T> {
     fn schema_name() -> Cow<'static, str> {
         format!("MembersOf{}", T::schema_name()).into()
     }

@@ -7,7 +7,7 @@ use credence_delegation::{Arguments, AudiencePolicy, UnixTime, VerifiedChain};
 use super::memories::Memories;
 use super::possession::{Possession, PresentedProof, SignedProof};
 use super::routing::Routed;
-use super::verdict::Findings;
+use super::verdict::{Findings, SessionFindings};
 use super::verification::{ChainLookup, Presented, check_still_valid};
 use super::world::World;
 use crate::agent::Agent;
@@ -18,7 +18,8 @@ use crate::credential::Credential;
 use crate::decision::{Denial, Reason};
 use crate::grant::Grant;
 use crate::identity_headers::Identity;
-use crate::mcp::{Call, Endpoint};
+use crate::mcp::session::{Owner, SESSION_HEADERS};
+use crate::mcp::{Call, Endpoint, SessionUse};
 use crate::oauth::Needed;
 use crate::proofs::UsedProof;
 use crate::request::{Header, Request, is_joined};
@@ -151,7 +152,11 @@ impl<'r> Attempt<'_, 'r> {
         })?;
         let called = match calls {
             Calls::Tool(_) => None,
-            Calls::Mcp(endpoint) => Some(self.mcp_call(endpoint, body)?),
+            Calls::Mcp(endpoint) => {
+                let call = self.mcp_call(endpoint, body)?;
+                self.find_session(call.session, Owner::new(&routed.rule.name, &chain.chain), world)?;
+                Some(call)
+            }
         };
         let (needed, proven, arguments) = match (calls, &called) {
             (Calls::Tool(tool), _) => (Some(tool.as_str()), tool.as_str(), &read),
@@ -196,6 +201,33 @@ impl<'r> Attempt<'_, 'r> {
         findings.method = Some(Rc::clone(&call.method));
         findings.tool.clone_from(&call.tool);
         Ok(call)
+    }
+
+    /// Finds the session that the request is in, unless it is in none. A shadow decision seals no ids, so it opens none.
+    fn find_session(&mut self, uses: SessionUse, owner: Owner, world: &impl World) -> Result<(), Denial> {
+        if uses == SessionUse::None || self.mode == Mode::Shadow {
+            return Ok(());
+        }
+        let opened = SESSION_HEADERS.map(|(header, named)| match self.request.header(header) {
+            Header::Absent => Ok(None),
+            Header::Repeated => Err(Reason::McpSessionInvalid),
+            Header::Once(presented) => {
+                let keys = world.session_keys().ok_or(Reason::NotReady)?;
+                let presented = std::str::from_utf8(presented).ok();
+                let id = presented.and_then(|presented| owner.open(keys, named, presented));
+                id.map(|id| Some(Box::from(id))).ok_or(Reason::McpSessionInvalid)
+            }
+        });
+        let [session, event] = opened;
+        let (session, event) = (session?, event?);
+        if uses == SessionUse::Required && session.is_none() {
+            return Err(Reason::McpSessionInvalid.into());
+        }
+        self.findings.mcp.get_or_insert_default().session = Some(SessionFindings {
+            owner,
+            ids: [session, event],
+        });
+        Ok(())
     }
 
     /// Whether the rule reads the request's body.

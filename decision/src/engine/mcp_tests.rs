@@ -6,6 +6,7 @@ use serde_json::Value as Parsed;
 
 use super::*;
 use crate::answer::Answer;
+use crate::mcp::session::{Named, Owner};
 
 fn engine(world: &mut TestWorld) -> Engine {
     let configuration = format!(
@@ -264,13 +265,70 @@ fn methods_are_open_or_need_their_tool_or_are_denied() {
         "mcp_method_not_allowed"
     );
     assert_eq!(
-        ask(r#"{"jsonrpc":"2.0","id":3,"result":{}}"#),
-        is("allow", "responses", "")
-    );
-    assert_eq!(
         ask(r#"[{"jsonrpc":"2.0","id":3,"method":"tools/list"}]"#).0,
         "mcp_message_invalid"
     );
+}
+
+#[test]
+fn a_session_is_its_owners_under_its_rule() {
+    let keys = SealKeys::parse(&[9; 32], &[]).unwrap();
+    let server = &mut Server::new();
+    server.world.session_keys = Some(SealKeys::parse(&[9; 32], &[]).unwrap());
+    let chain = |token: &str| crate::samples::verified(token);
+    let sealed = |token: &str, rule: &str, named| {
+        let owner = Owner::new(rule, &chain(token));
+        owner.seal(&keys, named, "s1").unwrap()
+    };
+    let other_holder = root(grant("r2", 3, r#"{"weather.get":{}}"#));
+    let ours = server.delegation.clone();
+    let sessions = [
+        (sealed(&ours, "mcp", Named::Session), "allow"),
+        (sealed(&ours, "other", Named::Session), "mcp_session_invalid"),
+        (sealed(&ours, "mcp", Named::Event), "mcp_session_invalid"),
+        (sealed(&other_holder, "mcp", Named::Session), "mcp_session_invalid"),
+        ("s1".to_owned(), "mcp_session_invalid"),
+        (String::new(), "mcp_session_invalid"),
+    ];
+    let version = ("mcp-protocol-version", "2025-11-25");
+    let messages = [
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        r#"{"jsonrpc":"2.0","id":3,"result":{}}"#,
+    ];
+    for (session, expected) in &sessions {
+        for message in messages {
+            let found = server.ask("POST", "/mcp", &[version, ("mcp-session-id", session)], Some(message));
+            assert_eq!(found.code, *expected, "{session} {message}");
+        }
+        let found = server.ask("GET", "/mcp", &[version, ("mcp-session-id", session)], None);
+        assert_eq!(found.code, *expected, "{session}");
+    }
+    let event = sealed(&ours, "mcp", Named::Event);
+    for (headers, expected) in [
+        (&[version, ("last-event-id", &*event)][..], "allow"),
+        (&[version, ("last-event-id", "7")], "mcp_session_invalid"),
+        (&[version, ("last-event-id", &event), ("last-event-id", &event)], "mcp_session_invalid"),
+        (&[version, ("Mcp_Session_Id", "s1")], "mcp_session_invalid"),
+    ] {
+        assert_eq!(server.ask("GET", "/mcp", headers, None).code, expected, "{headers:?}");
+    }
+}
+
+#[test]
+fn only_sessions_have_answers_to_the_servers_requests() {
+    let server = &mut Server::new();
+    let found = server.older(r#"{"jsonrpc":"2.0","id":3,"result":{}}"#);
+    assert_eq!((found.code, found.method.as_str()), ("mcp_session_invalid", "responses"));
+    assert_eq!(found.answer["error"]["code"], -32_001);
+}
+
+#[test]
+fn without_keys_no_session_is_opened() {
+    let server = &mut Server::new();
+    let headers = [("mcp-protocol-version", "2025-11-25"), ("mcp-session-id", "s1")];
+    let found = server.ask("POST", "/mcp", &headers, Some(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#));
+    assert_eq!(found.code, "not_ready");
 }
 
 #[test]

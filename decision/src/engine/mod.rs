@@ -27,20 +27,22 @@ use std::rc::Rc;
 use credence_delegation::{Thumbprint, UnixTime};
 
 use crate::agent::Agent;
-use crate::chains::{self, ChainCache};
+use crate::chains::{self, CachedChain, ChainCache};
 use crate::config::{Mode, Policy, Requirement, Rule};
 use crate::decision::{Allowance, Decision, Reason};
+use crate::mcp::Endpoint;
 use crate::proofs::ReplayMemory;
 use crate::request::Request;
-use crate::revocation::{CacheKeys, Freshness};
+use crate::revocation::{SealKeys, Freshness};
 use crate::shared_store::SharedStore;
 use crate::usage_sketch::Sharers;
 use attempt::{Attempt, Established};
 use decision_cache::RequestFingerprint;
 use memories::Memories;
 use routing::{goes_where_expected, route, unmatched};
+use verification::check_still_valid;
 
-pub use verdict::{Findings, Lookup, McpFindings, Verdict};
+pub use verdict::{Findings, Lookup, McpFindings, SessionFindings, Verdict};
 pub use verification::MAX_ID_BYTES;
 pub use world::World;
 
@@ -97,7 +99,7 @@ impl Engine {
     }
 
     /// Time has passed: shares the chains that were verified here with other workers. Not while a request waits.
-    pub fn share_chains(&mut self, now: UnixTime, store: &mut impl SharedStore, keys: Option<&CacheKeys>) {
+    pub fn share_chains(&mut self, now: UnixTime, store: &mut impl SharedStore, keys: Option<&SealKeys>) {
         if let Some(keys) = keys {
             self.memories.shared.write_waiting(now, store, keys);
         }
@@ -196,6 +198,17 @@ impl Engine {
             }
         };
         routed.verdict(decision, findings, &memories.nonces, world)
+    }
+
+    /// The MCP server under the rule with this index, if it is one.
+    pub fn endpoint(&self, rule_index: usize) -> Option<&Endpoint> {
+        self.policy.routes.get(rule_index)?.requirement.as_ref().and_then(Requirement::mcp)
+    }
+
+    /// Whether a chain that allowed a request still counts. True while there is no revocation state.
+    pub fn still_counts(&self, chain: &CachedChain, world: &impl World) -> bool {
+        let now = UnixTime(world.now().second());
+        check_still_valid(&self.policy, chain, now, world).map_or_else(|denial| denial.reason == Reason::NotReady, |()| true)
     }
 
     /// Whether the request was denied only because there are no revocations yet, so that waiting for them helps. False

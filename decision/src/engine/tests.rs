@@ -24,7 +24,8 @@ struct TestWorld {
     uri: Option<&'static str>,
     cluster: Option<&'static str>,
     can_record: bool,
-    cache_keys: Option<CacheKeys>,
+    cache_keys: Option<SealKeys>,
+    session_keys: Option<SealKeys>,
     store: Store,
 }
 
@@ -79,6 +80,7 @@ impl Default for TestWorld {
             cluster: None,
             can_record: true,
             cache_keys: None,
+            session_keys: None,
             store: Store::default(),
         }
     }
@@ -97,7 +99,10 @@ impl World for TestWorld {
     fn keys_revision(&self) -> Option<u64> {
         self.revision
     }
-    fn cache_keys(&self) -> Option<&CacheKeys> {
+    fn session_keys(&self) -> Option<&SealKeys> {
+        self.session_keys.as_ref()
+    }
+    fn cache_keys(&self) -> Option<&SealKeys> {
         self.cache_keys.as_ref()
     }
     fn client_certificate(&self) -> Option<[u8; 32]> {
@@ -1319,16 +1324,10 @@ fn a_proof_does_not_outlive_its_window_by_waiting_for_a_body() {
 }
 
 mod a_chain_that_workers_share {
-    use credence_wire::v1;
-
     use super::*;
 
-    pub(super) fn keys(current: u8, previous: u8) -> CacheKeys {
-        CacheKeys::parse(&v1::CacheKeys {
-            current: vec![current; 32],
-            previous: vec![previous; 32],
-        })
-        .unwrap()
+    pub(super) fn keys(current: u8, previous: u8) -> SealKeys {
+        SealKeys::parse(&[current; 32], &[previous; 32]).unwrap()
     }
 
     fn world_with_keys() -> TestWorld {

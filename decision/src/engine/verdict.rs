@@ -10,6 +10,7 @@ use crate::config::{Mode, Rule};
 use crate::decision::{Class, Decision, Reason};
 use crate::grant::Grant;
 use crate::mcp::MessageId;
+use crate::mcp::session::Owner;
 use crate::oauth::Needed;
 
 /// A decision with its findings.
@@ -61,6 +62,17 @@ pub struct McpFindings {
     pub method: Option<Rc<str>>,
     /// The tool that a delegation must grant.
     pub tool: Option<Rc<str>>,
+    /// The session that it may be in, in a version with sessions.
+    pub session: Option<SessionFindings>,
+}
+
+/// The session that a request may be in.
+#[derive(Debug)]
+pub struct SessionFindings {
+    /// Who owns it.
+    pub owner: Owner,
+    /// The server's ids of the session, and of the last event that the client has.
+    pub ids: [Option<Box<str>>; 2],
 }
 
 /// The result of a cache look-up.

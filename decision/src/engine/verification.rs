@@ -11,7 +11,7 @@ use super::world::{World, revision_of};
 use crate::chains::{CacheKey, CachedChain};
 use crate::config::Policy;
 use crate::decision::{Denial, Reason};
-use crate::revocation::{CacheKeys, SealedWith};
+use crate::revocation::{SealKeys, SealedWith};
 
 /// A presented delegation.
 pub(super) enum Presented<'r> {
@@ -38,7 +38,7 @@ struct Unverified<'r> {
     /// The longest beginning that was verified before.
     known: Option<Rc<CachedChain>>,
     /// The keys that seal this node's shared entries, if workers share chains.
-    seal_keys: Option<CacheKeys>,
+    seal_keys: Option<SealKeys>,
 }
 
 /// What a shared entry vouches for.

@@ -3,7 +3,7 @@
 use credence_delegation::revocation::RevocationView;
 
 use crate::clock::UnixNanos;
-use crate::revocation::{CacheKeys, Freshness};
+use crate::revocation::{SealKeys, Freshness};
 use crate::shared_store::SharedStore;
 use crate::usage_sketch::UserKey;
 
@@ -20,7 +20,11 @@ pub trait World: SharedStore {
         None
     }
     /// The keys that seal this node's shared entries; `None` if the control plane has sent none.
-    fn cache_keys(&self) -> Option<&CacheKeys>;
+    fn cache_keys(&self) -> Option<&SealKeys>;
+    /// The keys that seal the ids of MCP sessions; `None` if the control plane has sent none.
+    fn session_keys(&self) -> Option<&SealKeys> {
+        None
+    }
     /// SHA-256 of the client's certificate, if there is one.
     fn client_certificate(&self) -> Option<[u8; 32]>;
     /// The URI in the subject alternative names of the client's certificate, if it has one.

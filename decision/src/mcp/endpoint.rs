@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use credence_delegation::Arguments;
 use credence_delegation::json::{Json, Object};
@@ -28,6 +29,10 @@ pub struct Endpoint {
     pub ignored_meta: Vec<String>,
     /// Whether this holds for all its members.
     pub ignores_meta: bool,
+    /// Whether lists of tools show only those that the delegation grants.
+    pub hides_ungranted: bool,
+    /// How long an exchange may take, with its stream.
+    pub max_stream: Duration,
 }
 
 /// The tool of a delegation for each tool of a server.
@@ -57,6 +62,19 @@ pub struct Call {
     pub tool: Option<Rc<str>>,
     /// The arguments.
     pub arguments: Arguments,
+    /// What it has to do with sessions.
+    pub session: SessionUse,
+}
+
+/// What a request has to do with sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionUse {
+    /// Its version has none.
+    None,
+    /// It may be in one, or begin one.
+    Possible,
+    /// It answers a request of the server, which only makes sense in one.
+    Required,
 }
 
 impl Endpoint {
@@ -78,14 +96,19 @@ impl Endpoint {
         if message.kind == Kind::Response && is_stateless {
             return Err(invalid(""));
         }
+        let session = match message.kind {
+            _ if is_stateless => SessionUse::None,
+            Kind::Response => SessionUse::Required,
+            Kind::Request | Kind::Notification => SessionUse::Possible,
+        };
         match message.method {
-            "tools/call" => self.tool_call(&message),
+            "tools/call" => self.tool_call(&message, session),
             method => {
                 let is_its_own = message.kind == Kind::Response || !NO_METHODS.contains(&method);
                 let access = self.methods.get(method).filter(|_| is_its_own);
                 let access = access.ok_or_else(|| about(Reason::McpMethodNotAllowed, method))?;
                 let arguments = self.arguments(message.params)?;
-                Ok(Call::new(method, access.tool(), arguments))
+                Ok(Call::new(method, access.tool(), arguments, session))
             }
         }
     }
@@ -102,7 +125,7 @@ impl Endpoint {
         }
         match self.is_stateless(mirrors::version(request, None)?)? {
             true => Err(Reason::McpHttpMethod.into()),
-            false => Ok(Call::new(method, access.tool(), Arguments::new())),
+            false => Ok(Call::new(method, access.tool(), Arguments::new(), SessionUse::Possible)),
         }
     }
 
@@ -128,19 +151,16 @@ impl Endpoint {
         ["POST"].into_iter().chain(others).collect::<Vec<_>>().join(", ")
     }
 
-    fn tool_call(&self, message: &Message<'_>) -> Result<Call, Denial> {
+    /// Whether answers to some of its requests are rewritten.
+    pub fn rewrites_answers(&self) -> bool {
+        self.hides_ungranted || self.versions.iter().any(|version| !version.is_stateless())
+    }
+
+    fn tool_call(&self, message: &Message<'_>, session: SessionUse) -> Result<Call, Denial> {
         let params = message.params.ok_or_else(|| invalid("/params"))?;
         let name = params.text("name").filter(|name| name.len() <= MAX_TOOL_BYTES);
         let name = name.ok_or_else(|| invalid("/params/name"))?;
-        let tool: Rc<str> = match &self.tools {
-            Tools::Prefixed(prefix) => [prefix, name].concat().into(),
-            Tools::Named(tools) => {
-                let tool = tools.get(name);
-                tool.ok_or_else(|| about(Reason::McpToolNotMapped, name))?
-                    .as_str()
-                    .into()
-            }
-        };
+        let tool = self.tools.of(name).ok_or_else(|| about(Reason::McpToolNotMapped, name))?;
         for (member, value) in params.iter() {
             match member {
                 "name" => {}
@@ -154,7 +174,7 @@ impl Endpoint {
             Some(arguments) => Arguments::from_json(arguments).map_err(|_| malformed("arguments"))?,
             None => Arguments::new(),
         };
-        Ok(Call::new(message.method, Some(&tool), arguments))
+        Ok(Call::new(message.method, Some(&tool), arguments, session))
     }
 
     /// The parameters of another method.
@@ -188,6 +208,16 @@ impl Endpoint {
     }
 }
 
+impl Tools {
+    /// The tool of a delegation for the server's tool with this name.
+    pub fn of(&self, name: &str) -> Option<Rc<str>> {
+        match self {
+            Self::Prefixed(prefix) => Some([prefix, name].concat().into()),
+            Self::Named(tools) => tools.get(name).map(|tool| tool.as_str().into()),
+        }
+    }
+}
+
 impl Access {
     fn tool(&self) -> Option<&str> {
         match self {
@@ -198,11 +228,12 @@ impl Access {
 }
 
 impl Call {
-    fn new(method: &str, tool: Option<&str>, arguments: Arguments) -> Self {
+    fn new(method: &str, tool: Option<&str>, arguments: Arguments, session: SessionUse) -> Self {
         Self {
             method: method.into(),
             tool: tool.map(Rc::from),
             arguments,
+            session,
         }
     }
 

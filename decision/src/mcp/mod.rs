@@ -8,13 +8,21 @@
 //! | `message` | one JSON-RPC message |
 //! | `mirrors` | headers that repeat parts of the message |
 //! | `endpoint` | what a rule says about a server, and what a request to it calls |
+//! | `session` | the ids of sessions and events, as clients get them |
+//! | `rewriting` | the answer of a server, as the client gets it |
+//! | `events`, `listing` | streams of events, and lists of tools |
 
 mod endpoint;
+mod events;
+mod listing;
 mod message;
 mod mirrors;
+mod rewriting;
+pub mod session;
 mod version;
 
-pub use endpoint::{Access, Call, Endpoint, Tools};
+pub use endpoint::{Access, Call, Endpoint, SessionUse, Tools};
 pub use message::MessageId;
 pub use mirrors::is_stateless;
+pub use rewriting::{Change, Piece, Rewriting};
 pub use version::Version;

@@ -47,6 +47,8 @@ pub struct Observed<'a> {
     pub source: Option<SourceFigures>,
     /// Held requests.
     pub held: usize,
+    /// Open exchanges with MCP servers, and how many were ended before their time.
+    pub exchanges: (usize, u64),
     /// The VM's memory.
     pub memory_bytes: u64,
 }
@@ -63,6 +65,9 @@ impl Gauges {
     pub fn report(&mut self, observed: &Observed<'_>) {
         let mut tell = |kind, name, value| self.0.tell(kind, name, value);
         tell(Level, "credence_held", observed.held as u64);
+        let (exchanges, cut) = observed.exchanges;
+        tell(Level, "credence_mcp_exchanges", exchanges as u64);
+        tell(Counter, "credence_mcp_exchanges_cut", cut);
         tell(Gauge, "credence_memory_bytes", observed.memory_bytes);
 
         let cache = observed.engine.cache();

@@ -304,6 +304,14 @@ pub fn header_names(serialized: &[u8]) -> Result<impl Iterator<Item = &[u8]>, He
     Ok(HeaderPairs::parse(serialized)?.map(|(name, _)| name))
 }
 
+/// The names and values in a serialized header map.
+///
+/// # Errors
+/// [`HeaderMapError`] if the buffer is invalid.
+pub fn header_pairs(serialized: &[u8]) -> Result<impl Iterator<Item = (&[u8], &[u8])>, HeaderMapError> {
+    HeaderPairs::parse(serialized)
+}
+
 /// Serialises headers in the host's form: the counterpart of [`Request::parse`].
 pub fn serialize_headers<N: AsRef<[u8]>, V: AsRef<[u8]>>(headers: &[(N, V)]) -> Vec<u8> {
     // A VM has less than 4 GiB of memory, so every length fits into 32 bits.

@@ -8,9 +8,9 @@
 //! | `subject_table` | the table of up to millions of subjects, which grows without pauses |
 //! | `forgetting` | when a revoked delegation can be forgotten |
 //! | `lease` | whether the view is fresh enough for decisions |
-//! | `cache_keys` | the keys for the shared cache, which come over the same stream |
+//! | `seal_keys` | the keys for the shared cache and for MCP sessions, which come over the same stream |
 
-pub mod cache_keys;
+pub mod seal_keys;
 mod forgetting;
 pub mod lease;
 pub mod local_view;
@@ -18,7 +18,7 @@ mod subject_hash;
 mod subject_table;
 pub mod watch;
 
-pub use cache_keys::{CacheKeys, SealedWith};
+pub use seal_keys::{SealKeys, SealedWith};
 pub use lease::Freshness;
 pub use local_view::View;
 pub use watch::{Action, Counters, Watch};

@@ -7,7 +7,7 @@ use credence_wire::v1::{self, watch_request, watch_response};
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-use super::cache_keys::CacheKeys;
+use super::seal_keys::SealKeys;
 use super::forgetting::SlowestClock;
 use super::lease::{Freshness, Lease};
 use super::local_view::{Subjects, Unapplied, View, too_many_subjects};
@@ -35,7 +35,7 @@ pub struct Watch {
     /// The last log entry that was ever applied here. It outlives the view: no log that ends earlier is accepted.
     applied: Option<Position>,
     /// The keys from the present or last stream.
-    cache_keys: Option<CacheKeys>,
+    keys: Keys,
     /// The longest token lifetime, from the present or last stream; `None` if the log forgets nothing.
     token_lifetime: Option<u64>,
     clock: SlowestClock,
@@ -154,7 +154,7 @@ impl Watch {
             view: None,
             remains: None,
             applied: None,
-            cache_keys: None,
+            keys: Keys::default(),
             token_lifetime: None,
             clock: SlowestClock::default(),
             needs_snapshot: false,
@@ -192,8 +192,13 @@ impl Watch {
 
     /// The keys that seal this node's shared entries; `None` until the control plane has sent keys. They stay valid
     /// after the end of the stream, until the other filters have newer ones.
-    pub fn cache_keys(&self) -> Option<&CacheKeys> {
-        self.cache_keys.as_ref()
+    pub fn cache_keys(&self) -> Option<&SealKeys> {
+        self.keys.entries.as_ref()
+    }
+
+    /// The keys for the ids of MCP sessions; `None` if the control plane has sent none.
+    pub fn session_keys(&self) -> Option<&SealKeys> {
+        self.keys.sessions.as_ref()
     }
 
     /// Time has passed. Streams are opened only here. `random` must be uniform over `u64`.
@@ -335,7 +340,7 @@ impl Watch {
         }
         stream.confirmed_from = (welcome.max_staleness_ms > 0).then_some(welcome.head);
         self.earlier_secrets.clear();
-        self.cache_keys = welcome.cache_keys.as_ref().map(parse_cache_keys).transpose()?;
+        self.keys = welcome.cache_keys.as_ref().map_or(Ok(Keys::default()), Keys::parse)?;
         self.token_lifetime = (welcome.max_token_lifetime_s > 0).then_some(welcome.max_token_lifetime_s);
         if let Some(view) = &mut self.view {
             view.expect_lifetime(self.token_lifetime);
@@ -561,7 +566,7 @@ impl Watch {
         expect(&mut self.phase, "keys for the shared cache", |stage| {
             matches!(stage, Stage::Pulling(_) | Stage::Following)
         })?;
-        self.cache_keys = Some(parse_cache_keys(keys)?);
+        self.keys = Keys::parse(keys)?;
         Ok(Vec::new())
     }
 
@@ -732,9 +737,28 @@ impl From<Unapplied> for Violation {
     }
 }
 
-fn parse_cache_keys(keys: &v1::CacheKeys) -> Result<CacheKeys, Violation> {
-    CacheKeys::parse(keys)
-        .ok_or_else(|| Violation::new("received keys for the shared cache that are not 32 bytes long"))
+/// What the control plane has sent.
+#[derive(Debug, Default)]
+struct Keys {
+    /// For this node's shared entries.
+    entries: Option<SealKeys>,
+    sessions: Option<SealKeys>,
+}
+
+impl Keys {
+    fn parse(keys: &v1::CacheKeys) -> Result<Self, Violation> {
+        let parse = |current, previous| {
+            let parsed = SealKeys::parse(current, previous);
+            parsed.map(Some).ok_or_else(|| Violation::new("received keys that are not 32 bytes long"))
+        };
+        Ok(Self {
+            entries: parse(&keys.current, &keys.previous)?,
+            sessions: match keys.session_current.as_slice() {
+                [] => None,
+                current => parse(current, &keys.session_previous)?,
+            },
+        })
+    }
 }
 
 fn check_no_rollback(applied: u64, head: u64) -> Result<(), Violation> {

@@ -188,6 +188,8 @@ fn cache_keys(current: u8, previous: u8) -> v1::CacheKeys {
     v1::CacheKeys {
         current: vec![current; 32],
         previous: vec![previous; 32],
+        session_current: vec![!current; 32],
+        session_previous: vec![!previous; 32],
     }
 }
 
@@ -876,8 +878,15 @@ fn garbage_resets_the_stream() {
 impl Scene {
     /// The first bytes of the present key and of the previous one. Each key repeats one byte.
     fn keys(&self) -> Option<(u8, u8)> {
-        let keys = self.watch.cache_keys()?;
-        let sealed_by = |byte| CacheKeys::parse(&cache_keys(byte, 0)).unwrap().seal(&[b"x"]);
+        let of_entries = Self::bytes_of(self.watch.cache_keys());
+        let of_sessions = Self::bytes_of(self.watch.session_keys());
+        assert_eq!(of_sessions, of_entries.map(|(current, previous)| (!current, !previous)));
+        of_entries
+    }
+
+    fn bytes_of(keys: Option<&SealKeys>) -> Option<(u8, u8)> {
+        let keys = keys?;
+        let sealed_by = |byte| SealKeys::parse(&[byte; 32], &[]).unwrap().seal(&[b"x"]);
         let find = |with| (0..=255).find(|byte| keys.check(&[b"x"], &sealed_by(*byte)) == Some(with));
         Some((find(SealedWith::Current)?, find(SealedWith::Previous)?))
     }
@@ -928,10 +937,24 @@ fn without_keys_from_the_control_plane_there_are_none() {
 }
 
 #[test]
+fn an_older_control_plane_has_no_keys_for_sessions() {
+    let mut scene = Scene::with_log(0);
+    scene.open();
+    let older = v1::CacheKeys {
+        session_current: vec![],
+        session_previous: vec![],
+        ..cache_keys(2, 1)
+    };
+    scene.hear(welcome_with(Some(older), scene.position(0), 0));
+    assert!(scene.watch.cache_keys().is_some());
+    assert!(scene.watch.session_keys().is_none());
+}
+
+#[test]
 fn malformed_or_early_keys_reset_the_stream() {
     let short = v1::CacheKeys {
         current: vec![1; 31],
-        previous: vec![],
+        ..cache_keys(1, 0)
     };
     let mut scene = Scene::with_log(0);
     scene.open();
@@ -944,7 +967,7 @@ fn malformed_or_early_keys_reset_the_stream() {
     let violation = scene.hear_violation(watch_response::Message::CacheKeys(short.clone()));
     assert_eq!(
         violation,
-        "received keys for the shared cache that are not 32 bytes long"
+        "received keys that are not 32 bytes long"
     );
     assert_eq!(scene.keys(), Some((2, 1)), "the previous keys stay");
 
@@ -952,7 +975,7 @@ fn malformed_or_early_keys_reset_the_stream() {
     let violation = scene.hear_violation(welcome_with(Some(short), scene.position(0), 0));
     assert_eq!(
         violation,
-        "received keys for the shared cache that are not 32 bytes long"
+        "received keys that are not 32 bytes long"
     );
 }
 

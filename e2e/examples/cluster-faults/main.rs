@@ -179,7 +179,7 @@ impl Run {
         if outcome.is_err() {
             for replica in 0..REPLICAS {
                 let log = cluster.replica(replica).log();
-                let lines: Vec<_> = log.lines().collect();
+                let lines: Vec<_> = log.lines().filter(|line| !line.contains(EACH_REVOCATION)).collect();
                 let last = lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default();
                 say(
                     begun,
@@ -376,5 +376,7 @@ const SETTLED: Duration = Duration::from_millis(4_500);
 const AHEAD: Duration = Duration::from_millis(500);
 /// Of a replica's log, when a run fails.
 const LAST_LINES: usize = 60;
+/// Lines of the log that would hide the others.
+const EACH_REVOCATION: &str = "revocation acknowledged";
 /// Between two faults, for the figures without one.
 const CALM: Duration = Duration::from_millis(1_500);

@@ -83,6 +83,30 @@ extern "C" fn proxy_on_request_trailers(context: u32, _trailers: usize) -> u32 {
     decide(context, |plugin, root, id| plugin.on_request_trailers(root, id))
 }
 
+#[cfg(feature = "answers")]
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_response_headers(context: u32, _headers: usize, _end_of_stream: u32) -> u32 {
+    pass(context, |plugin, root, id| {
+        plugin.on_response_headers(root, id);
+        Flow::Continue
+    })
+}
+
+#[cfg(feature = "answers")]
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_response_body(context: u32, size: usize, end_of_stream: u32) -> u32 {
+    pass(context, |plugin, root, id| {
+        plugin.on_response_body(root, id, size, end_of_stream != 0)
+    })
+}
+
+/// Ends a body that has trailers.
+#[cfg(feature = "answers")]
+#[unsafe(no_mangle)]
+extern "C" fn proxy_on_response_trailers(context: u32, _trailers: usize) -> u32 {
+    pass(context, |plugin, root, id| plugin.on_response_body(root, id, usize::MAX, true))
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_grpc_receive(root: u32, token: u32, size: usize) {
     let _entered = calls::enter(root);
@@ -119,14 +143,22 @@ extern "C" fn proxy_on_done(context: u32) -> u32 {
     may_end.into()
 }
 
+/// An answer, unless it is one that the plugin itself gives in the present call.
+#[cfg(feature = "answers")]
+fn pass(context: u32, rewrite: impl FnOnce(&mut dyn Plugin, RootId, StreamId) -> Flow) -> u32 {
+    let _entered = calls::enter(context);
+    let id = StreamId(context);
+    let request = contexts(|contexts| contexts.get(id));
+    let flow = request.and_then(|request| with_plugin(|plugin| rewrite(plugin, request.root, id)));
+    flow.unwrap_or(Flow::Continue).into()
+}
+
 fn decide(context: u32, decide: impl FnOnce(&mut dyn Plugin, RootId, StreamId) -> Flow) -> u32 {
-    const CONTINUE: u32 = 0;
-    const PAUSE: u32 = 1;
     let _entered = calls::enter(context);
     let id = StreamId(context);
     let flow = match contexts(|contexts| contexts.get(id)) {
         Some(request) if !request.is_refused => with_plugin(|plugin| decide(plugin, request.root, id)),
-        Some(_) => return PAUSE,
+        Some(_) => return Flow::Stop.into(),
         None => None,
     };
     let flow = flow.unwrap_or_else(|| {
@@ -134,9 +166,17 @@ fn decide(context: u32, decide: impl FnOnce(&mut dyn Plugin, RootId, StreamId) -
         dispatch::note_undecided();
         refuse(&Envoy)
     });
-    match flow {
-        Flow::Continue => CONTINUE,
-        Flow::Wait | Flow::Stop => PAUSE,
+    flow.into()
+}
+
+impl From<Flow> for u32 {
+    fn from(flow: Flow) -> Self {
+        const CONTINUE: u32 = 0;
+        const PAUSE: u32 = 1;
+        match flow {
+            Flow::Continue => CONTINUE,
+            Flow::Wait | Flow::Stop => PAUSE,
+        }
     }
 }
 

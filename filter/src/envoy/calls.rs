@@ -50,8 +50,8 @@ impl Host for Envoy {
         raw::header_map(map).map_err(failed("proxy_get_header_map_pairs"))
     }
 
-    fn set_header(&self, name: &str, value: &str) -> Result<(), HostError> {
-        let set = raw::set_header(HeaderMap::RequestHeaders, name, value);
+    fn set_header(&self, map: HeaderMap, name: &str, value: &str) -> Result<(), HostError> {
+        let set = raw::set_header(map, name, value);
         set.map_err(failed("proxy_replace_header_map_value"))
     }
 
@@ -61,6 +61,20 @@ impl Host for Envoy {
 
     fn request_body(&self, max_size: usize) -> Result<Vec<u8>, HostError> {
         buffer(Buffer::RequestBody, max_size)
+    }
+
+    #[cfg(feature = "answers")]
+    fn response_body(&self, size: usize) -> Result<Vec<u8>, HostError> {
+        buffer(Buffer::ResponseBody, size)
+    }
+
+    #[cfg(feature = "answers")]
+    fn replace_response_body(&self, body: &[u8]) -> Result<(), HostError> {
+        raw::replace_buffer(Buffer::ResponseBody, body).map_err(failed("proxy_set_buffer_bytes"))
+    }
+
+    fn reset_request(&self) -> Result<(), HostError> {
+        raw::close_request().map_err(failed("proxy_close_stream"))
     }
 
     fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, HostError> {

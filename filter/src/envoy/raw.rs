@@ -33,6 +33,14 @@ mod import {
             data: *mut *mut u8,
             size: *mut usize,
         ) -> u32;
+        #[cfg(feature = "answers")]
+        pub(super) fn proxy_set_buffer_bytes(
+            buffer: u32,
+            start: usize,
+            replaced: usize,
+            data: *const u8,
+            size: usize,
+        ) -> u32;
         pub(super) fn proxy_get_property(
             path: *const u8,
             path_size: usize,
@@ -52,6 +60,7 @@ mod import {
             grpc_status: i32,
         ) -> u32;
         pub(super) fn proxy_continue_stream(stream: u32) -> u32;
+        pub(super) fn proxy_close_stream(stream: u32) -> u32;
         pub(super) fn proxy_grpc_stream(
             service: *const u8,
             service_size: usize,
@@ -96,6 +105,8 @@ mod import {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Buffer {
     RequestBody = 0,
+    #[cfg(feature = "answers")]
+    ResponseBody = 1,
     GrpcMessage = 5,
     PluginConfiguration = 7,
 }
@@ -176,6 +187,14 @@ pub(super) fn buffer(buffer: Buffer, max_size: usize) -> Result<Vec<u8>, u32> {
     allocated(|data, size| unsafe { import::proxy_get_buffer_bytes(buffer as u32, 0, max_size, data, size) })
 }
 
+/// Replaces all of a buffer.
+#[cfg(feature = "answers")]
+pub(super) fn replace_buffer(buffer: Buffer, data: &[u8]) -> Result<(), u32> {
+    const ALL: usize = u32::MAX as usize;
+    // SAFETY: see above.
+    check(unsafe { import::proxy_set_buffer_bytes(buffer as u32, 0, ALL, data.as_ptr(), data.len()) })
+}
+
 /// An attribute; `None` if it has no value, or an empty one.
 pub(super) fn property(path: &[&str]) -> Result<Option<Vec<u8>>, u32> {
     let path = path.join("\0");
@@ -211,6 +230,13 @@ pub(super) fn continue_request() -> Result<(), u32> {
     const HTTP_REQUEST: u32 = 0;
     // SAFETY: see above.
     check(unsafe { import::proxy_continue_stream(HTTP_REQUEST) })
+}
+
+/// Ends it once the present callback has returned.
+pub(super) fn close_request() -> Result<(), u32> {
+    const HTTP_REQUEST: u32 = 0;
+    // SAFETY: see above.
+    check(unsafe { import::proxy_close_stream(HTTP_REQUEST) })
 }
 
 /// Opens a gRPC stream to an encoded `GrpcService`, without metadata.

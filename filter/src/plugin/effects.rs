@@ -104,7 +104,7 @@ impl<H: Host> Effects<H> {
     fn apply(&self, verdict: &Verdict<'_>, request: &Request<'_>) -> Result<(), HostError> {
         changes::make(&self.policy, verdict, request, |change| match change {
             Change::Remove(name) => self.host.remove_header(HeaderMap::RequestHeaders, name),
-            Change::Set(name, value) => self.host.set_header(name, value),
+            Change::Set(name, value) => self.host.set_header(HeaderMap::RequestHeaders, name, value),
             Change::FilterState(name, value) => self.host.set_filter_state(name, value),
         })
     }

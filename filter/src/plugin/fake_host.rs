@@ -27,6 +27,7 @@ pub(super) enum Effect {
         grpc_status: Option<u32>,
     },
     Continued,
+    Reset,
     Opened(&'static str, GrpcToken),
     Cancelled(GrpcToken),
     Closed(GrpcToken),
@@ -44,6 +45,8 @@ struct State {
     context: u32,
     headers: BTreeMap<u32, Vec<(String, String)>>,
     trailers: BTreeMap<u32, Vec<(String, String)>>,
+    /// Headers of responses, and the present pieces of their bodies.
+    responses: BTreeMap<u32, (Vec<(String, String)>, Vec<u8>)>,
     bodies: BTreeMap<u32, Vec<u8>>,
     properties: BTreeMap<String, Vec<u8>>,
     store: BTreeMap<String, (Vec<u8>, u32)>,
@@ -67,6 +70,7 @@ impl FakeHost {
             context: 0,
             headers: BTreeMap::new(),
             trailers: BTreeMap::new(),
+            responses: BTreeMap::new(),
             bodies: BTreeMap::new(),
             properties: BTreeMap::new(),
             store: BTreeMap::new(),
@@ -99,6 +103,11 @@ impl FakeHost {
 
     pub(super) fn set_body(&self, stream: StreamId, body: &[u8]) {
         self.0.borrow_mut().bodies.insert(stream.0, body.to_vec());
+    }
+
+    pub(super) fn set_response(&self, stream: StreamId, headers: &[(&str, &str)], piece: &[u8]) {
+        let response = (owned(headers), piece.to_vec());
+        self.0.borrow_mut().responses.insert(stream.0, response);
     }
 
     pub(super) fn set_property(&self, path: &[&str], value: &[u8]) {
@@ -195,16 +204,15 @@ impl Host for FakeHost {
         let _call = HostCall::begin();
         self.check("header_map")?;
         let state = self.0.borrow();
-        let maps = match map {
-            HeaderMap::RequestHeaders => &state.headers,
-            HeaderMap::RequestTrailers => &state.trailers,
+        let headers = match map {
+            HeaderMap::RequestHeaders => state.headers.get(&state.context),
+            HeaderMap::RequestTrailers => state.trailers.get(&state.context),
+            HeaderMap::ResponseHeaders => state.responses.get(&state.context).map(|(headers, _)| headers),
         };
-        Ok(maps
-            .get(&state.context)
-            .map_or_else(Vec::new, |headers| serialize_headers(headers)))
+        Ok(headers.map_or_else(Vec::new, |headers| serialize_headers(headers)))
     }
 
-    fn set_header(&self, name: &str, value: &str) -> Result<(), HostError> {
+    fn set_header(&self, _map: HeaderMap, name: &str, value: &str) -> Result<(), HostError> {
         let _call = HostCall::begin();
         self.does("set_header", Effect::Set(name.to_owned(), value.to_owned()))
     }
@@ -215,7 +223,7 @@ impl Host for FakeHost {
         self.does(
             "remove_header",
             match map {
-                HeaderMap::RequestHeaders => Effect::Removed(name),
+                HeaderMap::RequestHeaders | HeaderMap::ResponseHeaders => Effect::Removed(name),
                 HeaderMap::RequestTrailers => Effect::RemovedTrailer(name),
             },
         )
@@ -227,6 +235,22 @@ impl Host for FakeHost {
         let state = self.0.borrow();
         let body = state.bodies.get(&state.context).cloned().unwrap_or_default();
         Ok(body.into_iter().take(max_size).collect())
+    }
+
+    fn response_body(&self, size: usize) -> Result<Vec<u8>, HostError> {
+        self.check("response_body")?;
+        let state = self.0.borrow();
+        let piece = state.responses.get(&state.context).map(|(_, piece)| piece.clone());
+        Ok(piece.unwrap_or_default().into_iter().take(size).collect())
+    }
+
+    fn replace_response_body(&self, body: &[u8]) -> Result<(), HostError> {
+        let body = String::from_utf8_lossy(body).into_owned();
+        self.does("replace_response_body", Effect::Set("body".to_owned(), body))
+    }
+
+    fn reset_request(&self) -> Result<(), HostError> {
+        self.does("reset_request", Effect::Reset)
     }
 
     fn property(&self, path: &[&str]) -> Result<Option<Vec<u8>>, HostError> {
@@ -245,8 +269,10 @@ impl Host for FakeHost {
 
     fn answer(&self, answer: &Answer, details: &str) -> Result<(), HostError> {
         let _call = HostCall::begin();
+        // To a client of MCP, it is in a JSON-RPC error.
+        let types = ["application/problem+json", "application/json"];
         let is_problem =
-            |(name, value): &(&str, String)| *name == "content-type" && value == "application/problem+json";
+            |(name, value): &(&str, String)| *name == "content-type" && types.contains(&value.as_str());
         assert_eq!(
             answer.headers.iter().any(is_problem),
             answer.grpc_status.is_none(),

@@ -10,6 +10,8 @@
 //! | `request_world` | the engine's view of the host |
 //! | `fake_host`, `meter` | for tests: a host, and a count of its calls and of allocations |
 
+#[cfg(any(feature = "answers", test))]
+mod answers;
 mod control_stream;
 mod effects;
 mod recorder;

@@ -3,7 +3,7 @@
 use credence_decision::audit::Ring;
 use credence_decision::clock::UnixNanos;
 use credence_decision::engine::World;
-use credence_decision::revocation::{CacheKeys, Freshness, View, Watch};
+use credence_decision::revocation::{SealKeys, Freshness, View, Watch};
 use credence_decision::shared_store::{SharedStore, StoreFailure, Version};
 use credence_decision::usage_sketch::UserKey;
 use credence_delegation::revocation::RevocationView;
@@ -37,8 +37,12 @@ impl<H: Host> World for RequestWorld<'_, H> {
         self.watch.view().map(View::keys_revision)
     }
 
-    fn cache_keys(&self) -> Option<&CacheKeys> {
+    fn cache_keys(&self) -> Option<&SealKeys> {
         self.watch.cache_keys()
+    }
+
+    fn session_keys(&self) -> Option<&SealKeys> {
+        self.watch.session_keys()
     }
 
     fn client_certificate(&self) -> Option<[u8; 32]> {

@@ -8,11 +8,12 @@ use credence_decision::clock::{Monotonic, UnixNanos};
 use credence_decision::config::Policy;
 use credence_decision::decision::Reason;
 use credence_decision::engine::{Engine, Outcome};
+use credence_decision::exchanges::{Exchange, Exchanges};
 use credence_decision::held::{Awaited, HeldRequest, HeldRequests, Piece};
 use credence_decision::metrics::{Gauges, Observed, VmMetrics};
 use credence_decision::proofs::ReplayMemory;
 use credence_decision::request::Request;
-use credence_decision::revocation::{Freshness, Watch};
+use credence_decision::revocation::{Freshness, View, Watch};
 use credence_delegation::UnixTime;
 use credence_wire::v1::ReportHello;
 
@@ -22,11 +23,12 @@ use crate::host::{Flow, HeaderMap, Host, HostError, RootId, StreamId};
 
 /// A root context.
 pub(super) struct Root<H> {
-    host: H,
-    engine: Engine,
+    pub(super) host: H,
+    pub(super) engine: Engine,
     pub(super) effects: Effects<H>,
     pub(super) gauges: Gauges,
     held: HeldRequests<StreamId>,
+    pub(super) exchanges: Exchanges<StreamId>,
     /// Since when a replaced configuration waits for its held requests.
     draining_since: Option<Monotonic>,
 }
@@ -52,6 +54,7 @@ impl<H: Host> Root<H> {
             },
             gauges: Gauges::new(metrics),
             held: HeldRequests::new(&policy, [host.random()?, host.random()?]),
+            exchanges: Exchanges::new(),
             engine: Engine::new(policy, host.random()?, replay),
             draining_since: None,
             host,
@@ -63,7 +66,7 @@ impl<H: Host> Root<H> {
     }
 
     pub(super) fn holds_none(&self) -> bool {
-        self.held.is_empty()
+        self.held.is_empty() && self.exchanges.is_empty()
     }
 
     // === A request's headers ===
@@ -122,7 +125,10 @@ impl<H: Host> Root<H> {
             self.held.hold(stream, waits, place);
             return Ok(Flow::Wait);
         }
-        Ok(self.effects.conclude(verdict, &request, stream, began, stripped))
+        let exchange = Exchange::of(&verdict, began.monotonic);
+        let flow = self.effects.conclude(verdict, &request, stream, began, stripped);
+        self.exchanges.begin_if(flow == Flow::Continue, stream, exchange);
+        Ok(flow)
     }
 
     // === A request's body and trailers ===
@@ -195,7 +201,35 @@ impl<H: Host> Root<H> {
                 Outcome::NeedsBody(held) => self.engine.turn_away(held, Reason::HostFailure),
             },
         };
-        Ok(self.effects.conclude(verdict, &request, stream, now, Ok(())))
+        let exchange = Exchange::of(&verdict, now.monotonic);
+        let flow = self.effects.conclude(verdict, &request, stream, now, Ok(()));
+        self.exchanges.begin_if(flow == Flow::Continue, stream, exchange);
+        Ok(flow)
+    }
+
+    // === Exchanges with MCP servers ===
+
+    /// Ends what goes on although its delegation does not count any more, or its time is over.
+    #[inline(never)]
+    pub(super) fn end_exchanges(&mut self, now: Monotonic, watch: &Watch) {
+        if self.exchanges.is_empty() {
+            return;
+        }
+        let Ok(began) = self.effects.recorder.begin() else { return };
+        let world = self.effects.recorder.world(began, watch);
+        let engine = &self.engine;
+        let revision = watch.view().map(View::revision);
+        let overdue = match self.draining_since {
+            // Nobody will rewrite their answers.
+            Some(since) if now.since(since) >= HELD_LIMIT => self.exchanges.give_up(),
+            _ => self.exchanges.overdue(now, revision, |chain| engine.still_counts(chain, &world)),
+        };
+        for stream in overdue {
+            let ended = self.host.in_stream(stream, || self.host.reset_request());
+            if let Err(error) | Ok(Err(error)) = ended {
+                self.host.log_error(format_args!("a stream could not be ended: {error}"));
+            }
+        }
     }
 
     // === Requests that wait for the first snapshot ===
@@ -235,6 +269,7 @@ impl<H: Host> Root<H> {
         if let Some(waits) = self.held.end(stream) {
             self.give_up(stream, waits);
         }
+        self.exchanges.end(stream);
         self.effects.recorder.on_stream_end(stream);
     }
 
@@ -300,6 +335,7 @@ impl<H: Host> Root<H> {
             engine: &self.engine,
             source: self.effects.recorder.source.as_ref().map(|source| source.figures(now)),
             held: self.held.len(),
+            exchanges: (self.exchanges.len(), self.exchanges.cut),
             memory_bytes: self.host.memory_bytes(),
         };
         self.gauges.report(&observed);
@@ -309,7 +345,7 @@ impl<H: Host> Root<H> {
 /// How long a replaced configuration may take to deliver its evidence.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long requests that wait for their bodies keep a replaced configuration.
+/// How long requests that wait for their bodies, and exchanges with MCP servers, keep a replaced configuration.
 const HELD_LIMIT: Duration = Duration::from_secs(30);
 
 /// Held requests to settle in one callback, of all configurations together. Envoy answers them at the end of the callback, each one nested in the end

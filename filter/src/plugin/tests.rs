@@ -63,7 +63,11 @@ impl Scene {
                     {{"name": "vault", "match": {{"path": "/vault"}}, "tool": "pay", "proof": "mtls"}},
                     {{"name": "try", "match": {{"path": "/try"}}, "tool": "pay", "proof": "none", "mode": "shadow"}},
                     {{"name": "order", "match": {{"path": "/order"}}, "tool": "order", "proof": "none",
-                      "args": {{"amount": {{"body": "/amount", "type": "number"}}}}}}
+                      "args": {{"amount": {{"body": "/amount", "type": "number"}}}}}},
+                    {{"name": "mcp", "match": {{"path": "/mcp"}}, "proof": "none",
+                      "mcp": {{"versions": ["2025-11-25", "2026-07-28"], "hide_ungranted": true, "max_stream": "10m",
+                               "methods": {{"tools/list": {{"open": true}}, "initialize": {{"open": true}},
+                                            "GET": {{"open": true}}}}}}}}
                 ]{more}
             }}"#
         );
@@ -82,7 +86,7 @@ impl Scene {
     }
 
     /// The control plane welcomes the revocation stream with an empty log.
-    fn connect(&mut self) {
+    fn connect(&mut self) -> GrpcToken {
         let watch = self.open_watch();
         let position = v1::Position {
             seq: 0,
@@ -112,6 +116,7 @@ impl Scene {
         });
         let id = ping.unwrap_or_else(|| panic!("a complete snapshot is followed by a ping: {:?}", self.host.effects()));
         self.hear(watch, watch_response::Message::Pong(v1::Pong { id, head: 0 }));
+        watch
     }
 
     /// A tick opens the revocation stream.
@@ -214,6 +219,8 @@ fn answers(effects: &[Effect]) -> Vec<&Effect> {
         .filter(|effect| matches!(effect, Effect::Answered { .. }))
         .collect()
 }
+
+mod answers;
 
 // === A decision on headers ===
 

@@ -52,6 +52,8 @@ struct SharedWatch<H> {
 impl<H: Host> Plugin for Vm<H> {
     fn on_configure(&mut self, id: RootId, configuration: &[u8]) -> bool {
         let policy = Policy::parse(&config::as_json(configuration))
+            .map_err(|error| error.to_string())
+            .and_then(check_answers)
             .map_err(|error| format!("the plugin configuration is refused: {error}"));
         if self.configurations.contains_key(&id) {
             self.host
@@ -94,6 +96,17 @@ impl<H: Host> Plugin for Vm<H> {
     fn on_request_trailers(&mut self, id: RootId, stream: StreamId) -> Flow {
         self.with_root(id, |root, watch| root.on_request_trailers(stream, watch))
             .unwrap_or_else(|| refuse(&self.host))
+    }
+
+    #[cfg(any(feature = "answers", test))]
+    fn on_response_headers(&mut self, id: RootId, stream: StreamId) {
+        self.with_root(id, |root, watch| root.on_response_headers(stream, watch));
+    }
+
+    #[cfg(any(feature = "answers", test))]
+    fn on_response_body(&mut self, id: RootId, stream: StreamId, size: usize, end_of_stream: bool) -> Flow {
+        let pass = |root: &mut Root<H>, watch: &Watch| root.on_response_body(stream, size, end_of_stream, watch);
+        self.with_root(id, pass).unwrap_or(Flow::Continue)
     }
 
     fn on_grpc_message(&mut self, token: GrpcToken, message: &[u8]) {
@@ -147,6 +160,18 @@ impl<H: Host> Plugin for Vm<H> {
             self.host.log_error(format_args!("draining failed: {error}"));
             true
         })
+    }
+}
+
+/// Whether this module sees the answers that the policy needs to rewrite.
+fn check_answers(policy: Policy) -> Result<Policy, String> {
+    match policy.rewrites_answers() {
+        Some(rule) if !cfg!(any(feature = "answers", test)) => Err(format!(
+            "rule `{}`: sessions and `hide_ungranted` of MCP need credence-filter-mcp.wasm, which also reads answers; this is \
+             credence-filter.wasm. Load that module, or list only versions from 2026-07-28 on, without `hide_ungranted`",
+            rule.name
+        )),
+        _ => Ok(policy),
     }
 }
 
@@ -267,6 +292,7 @@ impl<H: Host> Vm<H> {
                 stream.carry_out(watch, actions, now, random);
             }
             root.settle_unready(now, watch, &mut 0);
+            root.end_exchanges(now, watch);
             root.share_chains(watch, wall);
             gauges.report(watch, now);
         }

@@ -128,22 +128,27 @@ pub struct Welcome {
     #[prost(uint64, tag = "7")]
     pub max_staleness_ms: u64,
 }
-/// Keys with which the filters of one node authenticate entries of their shared memory, where other plugins may write
-/// too. An entry counts only if its HMAC-SHA256 is that of one of these keys.
+/// Keys of HMAC-SHA256 that the server derives from its own secret and the current rotation period, so that a restarted
+/// server returns the same ones. Each is 32 bytes. What the key of the previous period authenticated still counts; it is
+/// empty if there is none.
 ///
-/// The server derives them from its own secret, the node's name (WatchHello.node) and the current rotation period. All
-/// VMs of a node get the same keys, other nodes get other keys, and a restarted server returns the same keys. The name
-/// is not authenticated: any client that may open a stream can ask for the keys of any node. It can use them only if it
-/// can also write to the shared memory of that node, which is inside the proxy.
+/// Any client that may open a stream can ask for the keys of any node.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 #[prost(skip_debug)]
 pub struct CacheKeys {
-    /// 32 bytes. Authenticates new entries.
+    /// For entries of a node's shared memory, where other plugins may write too. Derived from the node's name
+    /// (WatchHello.node): all VMs of a node get the same keys, other nodes get others. Of use only to those who can also
+    /// write to the shared memory of that node, which is inside the proxy.
     #[prost(bytes = "vec", tag = "1")]
     pub current: ::prost::alloc::vec::Vec<u8>,
-    /// The key of the previous period, 32 bytes. Entries with it still count. Empty if there is none.
     #[prost(bytes = "vec", tag = "2")]
     pub previous: ::prost::alloc::vec::Vec<u8>,
+    /// For the session ids of MCP servers, as clients get them: the same for all nodes. Empty from older servers. Of use
+    /// only with a valid delegation of the session's principal and holder.
+    #[prost(bytes = "vec", tag = "3")]
+    pub session_current: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "4")]
+    pub session_previous: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Snapshot {

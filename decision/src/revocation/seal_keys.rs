@@ -1,14 +1,14 @@
-//! The keys from the control plane that seal the shared cache entries of a node's filters.
+//! The keys from the control plane that seal what leaves the VM and comes back: entries of the cache that the workers of a
+//! node share, and the ids of MCP sessions.
 
 use std::fmt;
 
-use credence_wire::v1;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 /// The present key and the previous one, which is still accepted.
 #[derive(Clone)]
-pub struct CacheKeys {
+pub struct SealKeys {
     current: Hmac<Sha256>,
     previous: Option<Hmac<Sha256>>,
 }
@@ -25,21 +25,21 @@ pub enum SealedWith {
     Previous,
 }
 
-// === impl CacheKeys ===
+// === impl SealKeys ===
 
-impl CacheKeys {
-    /// Reads the control plane's keys; `None` if a key has the wrong length.
-    pub fn parse(keys: &v1::CacheKeys) -> Option<Self> {
+impl SealKeys {
+    /// Reads the control plane's keys; `previous` may be empty. `None` if a key has the wrong length.
+    pub fn parse(current: &[u8], previous: &[u8]) -> Option<Self> {
         let key = |bytes: &[u8]| {
             let bytes: &[u8; KEY_BYTES] = bytes.try_into().ok()?;
             Hmac::new_from_slice(bytes).ok()
         };
-        let previous = match keys.previous.as_slice() {
+        let previous = match previous {
             [] => None,
             previous => Some(key(previous)?),
         };
         Some(Self {
-            current: key(&keys.current)?,
+            current: key(current)?,
             previous,
         })
     }
@@ -63,9 +63,9 @@ impl CacheKeys {
 }
 
 /// Never prints a key.
-impl fmt::Debug for CacheKeys {
+impl fmt::Debug for SealKeys {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("CacheKeys(..)")
+        formatter.write_str("SealKeys(..)")
     }
 }
 
@@ -79,18 +79,15 @@ const KEY_BYTES: usize = 32;
 mod tests {
     use super::*;
 
-    fn keys(current: u8, previous: Option<u8>) -> CacheKeys {
-        CacheKeys::parse(&v1::CacheKeys {
-            current: vec![current; 32],
-            previous: previous.map(|byte| vec![byte; 32]).unwrap_or_default(),
-        })
-        .unwrap()
+    fn keys(current: u8, previous: Option<u8>) -> SealKeys {
+        let previous = previous.map(|byte| vec![byte; 32]).unwrap_or_default();
+        SealKeys::parse(&[current; 32], &previous).unwrap()
     }
 
     #[test]
     fn a_seal_is_valid_under_its_key_and_the_next_one() {
         let seal = keys(1, None).seal(&[b"a", b"b"]);
-        let check = |keys: CacheKeys, parts: &[&[u8]]| keys.check(parts, &seal);
+        let check = |keys: SealKeys, parts: &[&[u8]]| keys.check(parts, &seal);
         assert_eq!(check(keys(1, None), &[b"a", b"b"]), Some(SealedWith::Current));
         assert_eq!(check(keys(2, Some(1)), &[b"a", b"b"]), Some(SealedWith::Previous));
         assert_eq!(check(keys(3, Some(2)), &[b"a", b"b"]), None);
@@ -101,10 +98,7 @@ mod tests {
     #[test]
     fn the_seal_agrees_with_another_implementation() {
         // Python's hmac.new(b"\x0b" * 32, b"Hi There", "sha256").
-        let keys = CacheKeys::parse(&v1::CacheKeys {
-            current: vec![0x0b; 32],
-            previous: vec![],
-        });
+        let keys = SealKeys::parse(&[0x0b; 32], &[]);
         let seal = keys.unwrap().seal(&[b"Hi ", b"There"]);
         let hex: String = seal.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, "198a607eb44bfbc69903a0f1cf2bbdc5ba0aa3f3d9ae3c1c7a3b1696a0b68cf7");
@@ -113,16 +107,13 @@ mod tests {
     #[test]
     fn a_key_of_another_length_is_refused() {
         for (current, previous) in [(0, 32), (31, 32), (33, 32), (32, 31), (32, 33), (0, 0)] {
-            let keys = v1::CacheKeys {
-                current: vec![1; current],
-                previous: vec![2; previous],
-            };
-            assert!(CacheKeys::parse(&keys).is_none(), "{current} {previous}");
+            let keys = SealKeys::parse(&vec![1; current], &vec![2; previous]);
+            assert!(keys.is_none(), "{current} {previous}");
         }
     }
 
     #[test]
     fn no_key_is_printed() {
-        assert_eq!(format!("{:?}", keys(7, Some(8))), "CacheKeys(..)");
+        assert_eq!(format!("{:?}", keys(7, Some(8))), "SealKeys(..)");
     }
 }
