@@ -1,6 +1,7 @@
 //! Paths of the built programs under test.
 
 use std::env;
+use std::fs;
 use std::path::PathBuf;
 
 use crate::Failure;
@@ -27,6 +28,18 @@ impl Artefacts {
             filter: path("CREDENCE_WASM")?,
             credence: path("CREDENCE_BIN")?,
         })
+    }
+
+    /// The filter that also reads answers, which is built beside the other.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn filter_of_answers(&self) -> Result<Vec<u8>, Failure> {
+        let path = self.filter.with_file_name("credence-filter-mcp.wasm");
+        fs::read(&path).map_err(Failure::of(format_args!(
+            "reading {}, which `make wasm` builds",
+            path.display()
+        )))
     }
 
     /// The test plugin of e2e/neighbour, which reads and writes the memory that the filter's workers share. It is built

@@ -4,10 +4,13 @@ use std::io::{self, BufRead, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 use crate::message::Message;
 use crate::received::Received;
+use crate::upstream::ANSWER;
 use crate::{AUDIENCE, Failure};
 
 /// A connection that is kept open from request to request.
@@ -183,6 +186,12 @@ impl Request {
         let length = self.body.len().to_string();
         self.header("content-type", "application/json")
             .header("content-length", length)
+    }
+
+    /// Has the service answer with these bytes of HTTP/1.1, which need not end.
+    #[must_use]
+    pub fn answered_with(self, response: &str) -> Self {
+        self.header(ANSWER, STANDARD.encode(response))
     }
 
     /// With a delegation.

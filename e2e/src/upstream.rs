@@ -1,11 +1,14 @@
 //! The service behind Envoy. It answers every request with what it received, in HTTP/1.1 or HTTP/2, whichever the
-//! client uses.
+//! client uses; over HTTP/1.1, with the answer in the request's header [`ANSWER`] if there is one.
 
 use std::io::{self, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
 use crate::message::Message;
 use crate::received::{Marks, Received};
@@ -89,6 +92,11 @@ fn serve(mut connection: TcpStream, marks: &Marks) -> io::Result<()> {
             body: String::from_utf8_lossy(&request.body).into_owned(),
         };
         marks.note(&received);
+        if let Some(answer) = received.header(ANSWER) {
+            let answer = STANDARD.decode(answer).map_err(io::Error::other)?;
+            connection.write_all(&answer)?;
+            continue;
+        }
         let body = serde_json::to_vec(&received)?;
         let head = format!(
             "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -113,5 +121,8 @@ fn speaks_http2(connection: &TcpStream) -> io::Result<bool> {
     let length = connection.peek(&mut first)?;
     Ok(length == first.len() && first == *PREFACE)
 }
+
+/// The header with an answer, in Base64: the bytes of the HTTP/1.1 response, which need not end.
+pub const ANSWER: &str = "x-answer";
 
 const PREFACE: &[u8; 4] = b"PRI ";

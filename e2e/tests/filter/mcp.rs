@@ -3,9 +3,11 @@
 #![allow(clippy::disallowed_types, reason = "reads back what the filter wrote")]
 
 use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use credence_e2e::audit::Kind;
-use credence_e2e::{Reply, Request, Stack, StackOptions, waiting};
+use credence_e2e::artefacts::Artefacts;
+use credence_e2e::{Client, ISSUER, Reply, Request, Stack, StackOptions, waiting};
 use serde_json::json;
 
 /// Rules before those of envoy-config/envoy.yaml.
@@ -16,9 +18,15 @@ const RULES: &str = r#"rules:
                                 mcp:
                                   versions: ["2025-11-25", "2026-07-28"]
                                   tools: {prefix: "shop."}
+                                  hide_ungranted: true
                                   methods:
                                     tools/list: {open: true}
+                                    initialize: {open: true}
                                     GET: {open: true}
+                              - name: short
+                                match: {path: /short}
+                                proof: none
+                                mcp: {max_stream: 1s, methods: {tools/list: {open: true}}}
 "#;
 
 const ORDER: &str = r#"shop.order={"item":{"constraint_type":"one_of","values":["shoes","socks"]},
@@ -26,8 +34,13 @@ const ORDER: &str = r#"shop.order={"item":{"constraint_type":"one_of","values":[
 
 /// Shared by all tests; it stops with the process.
 fn stack() -> &'static Stack {
-    static STACK: LazyLock<Stack> =
-        LazyLock::new(|| Stack::start(&StackOptions::quick().replacing("rules:\n", RULES)).unwrap());
+    static STACK: LazyLock<Stack> = LazyLock::new(|| {
+        let options = StackOptions {
+            filter: Some(Artefacts::from_environment().unwrap().filter_of_answers().unwrap()),
+            ..StackOptions::quick()
+        };
+        Stack::start(&options.replacing("rules:\n", RULES)).unwrap()
+    });
     &STACK
 }
 
@@ -74,49 +87,119 @@ fn a_server_sees_no_session_in_a_version_without_sessions() {
     let reply = stack().send(&request).unwrap();
     let received = reply.received().expect("the service's answer");
     assert!(!reply.text().contains("of-another"), "{received:?}");
-    let older = Request::new("POST", "/mcp")
-        .delegation(delegation("erin"))
+}
+
+/// A message of 2025-11-25.
+fn older(chain: &str, message: &str) -> Request {
+    Request::new("POST", "/mcp")
+        .delegation(chain)
         .header("mcp-protocol-version", "2025-11-25")
-        .header("mcp-session-id", "its-own")
-        .json(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#);
-    let received = stack().send(&older).unwrap().received().expect("the service's answer");
-    assert_eq!(received.header("mcp-session-id"), Some("its-own"));
+        .json(message)
+}
+
+const LIST: &str = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
+
+#[test]
+fn a_session_and_its_events_are_their_owners() {
+    const BEGUN: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nmcp-session-id: s1\r\n\
+        transfer-encoding: chunked\r\n\r\n4\r\nid: \r\n14\r\n7\ndata: {\"id\":1}\n\nid\r\n4\r\n: 8\n\r\n0\r\n\r\n";
+    let ours = delegation("fred");
+    let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
+    let begun = stack().send(&older(&ours, initialize).answered_with(BEGUN)).unwrap();
+    let session = begun.header("mcp-session-id").expect("a session").to_owned();
+    assert!(session.starts_with("s1.") && session.len() > 40, "{session}");
+    let text = begun.text();
+    let lines: Vec<_> = text.lines().collect();
+    let [event, "data: {\"id\":1}", "", last] = lines[..] else { panic!("{text}") };
+    assert!(last.starts_with("id: 8."), "{text}");
+    let event = event.strip_prefix("id: ").expect("an id");
+    assert!(event.starts_with("7."), "{text}");
+
+    let resumed = |chain: &str, session: &str, event: &str| {
+        let headers = [("mcp-session-id", session), ("last-event-id", event)];
+        let stream = Request::get("/mcp").delegation(chain).header("mcp-protocol-version", "2025-11-25");
+        let stream = headers.into_iter().fold(stream, |stream, (name, value)| stream.header(name, value));
+        stack().send(&stream).unwrap()
+    };
+    let received = resumed(&ours, &session, event).received().expect("the service's answer");
+    assert_eq!(received.header("mcp-session-id"), Some("s1"));
+    assert_eq!(received.header("last-event-id"), Some("7"));
+    for (chain, session, event) in [
+        (&delegation("greta"), &*session, event),
+        (&ours, "s1", event),
+        (&ours, &session, "7"),
+        (&ours, event, &session),
+    ] {
+        let reply = resumed(chain, session, event);
+        assert_eq!((reply.status, &error(&reply)["error"]["code"]), (404, &json!(-32_001)));
+    }
 }
 
 #[test]
-fn a_denied_client_gets_a_json_rpc_error() {
-    let chain = delegation("bob");
-    let reply = stack()
-        .send(&call(&chain, "order", r#"{"item":"shoes","count":9}"#))
-        .unwrap();
-    assert_eq!(reply.status, 403);
-    let found = error(&reply);
-    assert_eq!(
-        (&found["jsonrpc"], &found["id"], &found["error"]["code"]),
-        (&json!("2.0"), &json!("c1"), &json!(403))
-    );
-    assert_eq!(found["error"]["data"]["argument"], "count");
-    let lying = call(&chain, "order", r#"{"item":"shoes","count":2}"#).header("mcp-param-item", "socks");
-    let reply = stack().send(&lying).unwrap();
-    assert_eq!((reply.status, &error(&reply)["error"]["code"]), (400, &json!(-32_020)));
-    // With sessions, 404 would mean that the session has ended.
-    let list = Request::new("POST", "/mcp")
-        .delegation(&chain)
-        .header("mcp-protocol-version", "2025-11-25")
-        .json(r#"{"jsonrpc":"2.0","id":2,"method":"resources/list"}"#);
-    let reply = stack().send(&list).unwrap();
-    assert_eq!((reply.status, &error(&reply)["error"]["code"]), (403, &json!(-32_601)));
-    let without = Request::new("POST", "/mcp").json(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#);
-    let reply = stack().send(&without).unwrap();
-    assert_eq!((reply.status, &error(&reply)["error"]["code"]), (401, &json!(401)));
+fn a_list_shows_only_granted_tools() {
+    const TOOLS: &str = r#"{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"order"},{"name":"refund"}]}}"#;
+    const SHOWN: &str = r#"{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"order"}]}}"#;
+    let answer = |media_type: &str, body: &str| {
+        let length = body.len();
+        format!("HTTP/1.1 200 OK\r\ncontent-type: {media_type}\r\ncontent-length: {length}\r\n\r\n{body}")
+    };
+    let list = |media_type: &str, body: &str| {
+        let request = older(&delegation("hugo"), LIST).answered_with(&answer(media_type, body));
+        stack().send(&request).unwrap().text()
+    };
+    assert_eq!(list("application/json", TOOLS), SHOWN);
+    assert_eq!(list("text/event-stream", &format!("data: {TOOLS}\n\n")), format!("data: {SHOWN}\n\n"));
+    let padded = TOOLS.replacen(',', &format!(",{}", " ".repeat(30_000)), 1);
+    assert_eq!(list("application/json", &padded), SHOWN);
+    assert!(list("application/json", "not JSON").contains("-32603"));
+}
+
+/// An event stream that does not end.
+const ENDLESS: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n\
+    9\r\ndata: {}\n\r\n";
+
+/// How long a client waits until its stream is reset.
+fn until_reset(request: Request) -> std::thread::JoinHandle<Duration> {
+    std::thread::spawn(move || {
+        let begun = Instant::now();
+        let mut client = Client::connect(stack().envoy.ingress()).unwrap();
+        client.send(&request).expect_err("the stream does not end by itself");
+        begun.elapsed()
+    })
 }
 
 #[test]
-fn streams_of_older_versions_need_a_delegation_too() {
-    let stream = Request::get("/mcp").header("mcp-protocol-version", "2025-11-25");
-    assert_eq!(stack().send(&stream).unwrap().status, 401);
-    let stream = stream.delegation(delegation("carol"));
-    assert_eq!(stack().send(&stream).unwrap().status, 200);
+fn a_revocation_ends_a_stream() {
+    let chain = delegation("ida");
+    let stream = until_reset(older(&chain, LIST).answered_with(ENDLESS));
+    let other = until_reset(older(&delegation("jan"), LIST).answered_with(ENDLESS));
+    waiting::until("both streams", || Ok((open_exchanges() >= 2).then_some(()))).unwrap();
+    let begun = Instant::now();
+    stack().revoke(&["principal", "--issuer", ISSUER, "--subject", "ida"]).unwrap();
+    stream.join().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(!other.is_finished(), "the stream of another principal goes on");
+    stack().revoke(&["principal", "--issuer", ISSUER, "--subject", "jan"]).unwrap();
+    other.join().unwrap();
+}
+
+#[test]
+fn a_stream_has_a_longest_time() {
+    let message = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list",
+        "params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+    let request = Request::new("POST", "/short")
+        .delegation(delegation("karl"))
+        .header("mcp-protocol-version", "2026-07-28")
+        .header("mcp-method", "tools/list")
+        .json(message)
+        .answered_with(ENDLESS);
+    let lasted = until_reset(request).join().unwrap();
+    let seconds = lasted.as_secs_f32();
+    assert!((1.0..5.0).contains(&seconds), "{seconds} s");
+}
+
+fn open_exchanges() -> u64 {
+    stack().envoy.stat("wasmcustom.credence_mcp_exchanges").unwrap()
 }
 
 #[test]
