@@ -13,6 +13,8 @@ pub enum Change<'a> {
     Remove(&'a [u8]),
     /// Sets this header, which replaces all fields of its name.
     Set(&'a str, &'a str),
+    /// Replaces the body.
+    Body(&'a str),
     /// Sets this name in the host's filter state to this value.
     FilterState(&'a str, &'a str),
 }
@@ -72,6 +74,12 @@ pub fn make<E>(
                     }
                 }
             }
+        }
+        if let Some(body) = verdict.findings.mcp.as_ref().and_then(|mcp| mcp.body.as_deref()) {
+            if request.header("content-length") != Header::Absent {
+                change(Change::Set("content-length", &body.len().to_string()))?;
+            }
+            change(Change::Body(body))?;
         }
         if endpoint.rewrites_answers() && request.header("accept-encoding") != Header::Absent {
             // What is compressed cannot be read.

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 /// The members of an object in the order they were written; a repeated name is refused.
 #[derive(Debug)]
@@ -33,4 +34,32 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {
         }
         deserializer.deserialize_map(MembersVisitor(PhantomData))
     }
+}
+
+/// What is written in place of a member.
+#[derive(Debug)]
+pub(crate) enum Written {
+    /// The member as it is.
+    Same,
+    /// This value.
+    As(String),
+    /// Nothing.
+    Gone,
+}
+
+/// The text of an object, with what `change` says in place of each member, by name and text. None if it is none, or if
+/// `change` fails.
+pub(crate) fn rewritten(text: &str, change: impl Fn(&str, &str) -> Option<Written>) -> Option<String> {
+    let Members(members) = serde_json::from_str::<Members<&RawValue>>(text).ok()?;
+    let mut written = Vec::with_capacity(members.len());
+    for (name, value) in &members {
+        let changed = change(name, value.get())?;
+        let value = match &changed {
+            Written::Same => value.get(),
+            Written::As(value) => value,
+            Written::Gone => continue,
+        };
+        written.push([&serde_json::to_string(name).ok()?, ":", value].concat());
+    }
+    Some(["{", &written.join(","), "}"].concat())
 }

@@ -48,6 +48,9 @@ pub(crate) trait Host: Clone + SharedStore + MetricSink<Error = HostError> {
     /// Up to `max_size` bytes of the request's body.
     fn request_body(&self, max_size: usize) -> Result<Vec<u8>, HostError>;
 
+    /// Replaces the request's body, which is held.
+    fn replace_request_body(&self, body: &[u8]) -> Result<(), HostError>;
+
     /// The present piece of the response's body, with what waits of it.
     #[cfg(any(feature = "answers", test))]
     fn response_body(&self, size: usize) -> Result<Vec<u8>, HostError>;

@@ -151,6 +151,7 @@ fn endpoints() -> [Endpoint; 2] {
         ignored_meta: vec!["com.example/trace".to_owned()],
         ignores_meta: false,
         hides_ungranted: true,
+        delegation_in_meta: true,
         max_stream: std::time::Duration::from_secs(60),
     };
     let strict = Endpoint {
@@ -161,6 +162,7 @@ fn endpoints() -> [Endpoint; 2] {
         ignored_meta: Vec::new(),
         ignores_meta: true,
         hides_ungranted: true,
+        delegation_in_meta: true,
         max_stream: std::time::Duration::from_secs(60),
     };
     [every, strict]

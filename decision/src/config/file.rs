@@ -273,6 +273,9 @@ pub(super) struct Mcp {
     /// Whether lists of tools show only those that the delegation grants.
     #[serde(default)]
     pub(super) hide_ungranted: bool,
+    /// Whether a message of up to 64 KiB may have the delegation in `params._meta`.
+    #[serde(default)]
+    pub(super) delegation_in_meta: bool,
     /// How long a request may take, with the stream that answers it: 1s to 24h.
     #[cfg_attr(feature = "tools", schemars(regex(pattern = DURATION)))]
     #[cfg_attr(feature = "tools", schemars(extend("default" = duration::display(DEFAULT_MAX_STREAM))))]

@@ -35,6 +35,7 @@ pub(super) fn mcp(at: &Location<'_>, rule: &Rule, mcp: &file::Mcp) -> Endpoint {
         ignored_meta: Vec::new(),
         ignores_meta: false,
         hides_ungranted: mcp.hide_ungranted,
+        delegation_in_meta: mcp.delegation_in_meta,
         max_stream: time(&own.field("max_stream"), mcp.max_stream.as_deref(), DEFAULT_MAX_STREAM, MAX_STREAM),
     };
     ignore(

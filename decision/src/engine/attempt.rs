@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use credence_delegation::{Arguments, AudiencePolicy, UnixTime, VerifiedChain};
 
+use super::MAX_UNPRESENTED_BYTES;
 use super::memories::Memories;
 use super::possession::{Possession, PresentedProof, SignedProof};
 use super::routing::Routed;
@@ -97,7 +98,7 @@ impl<'r> Attempt<'_, 'r> {
             self.findings.agent = Some(agent);
         }
         if self.awaits_body() {
-            self.check_body_header()?;
+            self.check_body_header(self.policy.limits.body_bytes)?;
         }
         Ok(Established { chain, proof, agent })
     }
@@ -198,6 +199,9 @@ impl<'r> Attempt<'_, 'r> {
     fn mcp_call(&mut self, endpoint: &Endpoint, body: Option<&[u8]>) -> Result<Call, Denial> {
         let findings = self.findings.mcp.get_or_insert_default();
         let call = endpoint.call(self.request, body, &mut findings.id)?;
+        if call.presents && !findings.presents {
+            return Err(Reason::CredentialsAmbiguous.into());
+        }
         findings.method = Some(Rc::clone(&call.method));
         findings.tool.clone_from(&call.tool);
         Ok(call)
@@ -235,14 +239,36 @@ impl<'r> Attempt<'_, 'r> {
         self.request.has_body && self.requirement.reads_body()
     }
 
+    /// Whether the request's body may have its credential, since its headers have none.
+    pub(super) fn awaits_credential(&self) -> bool {
+        let Request {
+            delegation,
+            proof,
+            authorization,
+            ..
+        } = self.request;
+        let has_none = *delegation == Header::Absent && *proof == Header::Absent && *authorization == Header::Absent;
+        let may_present = self.requirement.mcp().is_some_and(|endpoint| endpoint.delegation_in_meta);
+        may_present && has_none && self.request.has_body && self.request.method == b"POST"
+    }
+
+    /// Makes the checks that need no credential.
+    pub(super) fn check_unpresented(&mut self, world: &mut impl World) -> Result<(), Denial> {
+        if !world.can_record(None) {
+            return Err(Reason::AuditFull.into());
+        }
+        self.check_freshness(world)?;
+        self.check_body_header(self.policy.limits.body_bytes.min(MAX_UNPRESENTED_BYTES))
+    }
+
     /// Checks the headers of a body that is to be read.
-    fn check_body_header(&self) -> Result<(), Denial> {
+    fn check_body_header(&self, limit: usize) -> Result<(), Denial> {
         body::check_media_type(self.request)?;
         let announced = match self.request.header("content-length") {
             Header::Once(length) => std::str::from_utf8(length).ok().and_then(|length| length.parse().ok()),
             Header::Absent | Header::Repeated => None,
         };
-        if announced.is_some_and(|length: usize| length > self.policy.limits.body_bytes) {
+        if announced.is_some_and(|length: usize| length > limit) {
             return Err(Reason::BodyTooLarge.into());
         }
         Ok(())

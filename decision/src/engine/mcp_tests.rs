@@ -22,6 +22,11 @@ fn engine(world: &mut TestWorld) -> Engine {
                     "methods": {{"tools/list": {{"open": true}}, "initialize": {{"open": true}}, "GET": {{"open": true}},
                                  "responses": {{"open": true}}, "notifications/initialized": {{"open": true}},
                                  "resources/read": {{"tool": "files.read"}}}}}}}},
+                {{"name": "meta", "match": {{"path": "/meta"}}, "proof": "none",
+                  "mcp": {{"versions": ["2025-11-25"], "tools": {{"prefix": "weather."}}, "delegation_in_meta": true,
+                    "methods": {{"GET": {{"open": true}}}}}}}},
+                {{"name": "proven", "match": {{"path": "/proven"}},
+                  "mcp": {{"versions": ["2025-11-25"], "tools": {{"prefix": "weather."}}, "delegation_in_meta": true}}}},
                 {{"name": "named", "match": {{"path": "/named"}},
                   "mcp": {{"tools": {{"names": {{"forecast": "weather.get"}}}}, "methods": {{"tools/list": {{"open": true}}}}}}}}
             ]
@@ -59,6 +64,8 @@ struct Found {
     answer: Parsed,
     method: String,
     tool: String,
+    /// The body for the server, if it is another.
+    body: Option<String>,
 }
 
 impl Server {
@@ -76,7 +83,9 @@ impl Server {
         if body.is_some() {
             all.push(("content-type", "application/json"));
         }
-        all.push(("delegation", &self.delegation));
+        if !self.delegation.is_empty() {
+            all.push(("delegation", &self.delegation));
+        }
         all.extend(headers);
         let serialized = serialize(&all);
         let request = Request::parse(&serialized, &HeaderNames::default(), body.is_some()).unwrap();
@@ -108,6 +117,7 @@ impl Server {
             answer,
             method: text(mcp.and_then(|mcp| mcp.method.as_ref())),
             tool: text(mcp.and_then(|mcp| mcp.tool.as_ref())),
+            body: mcp.and_then(|mcp| mcp.body.clone()),
         }
     }
 
@@ -313,6 +323,53 @@ fn a_session_is_its_owners_under_its_rule() {
     ] {
         assert_eq!(server.ask("GET", "/mcp", headers, None).code, expected, "{headers:?}");
     }
+}
+
+#[test]
+fn a_message_may_present_the_delegation_and_the_server_does_not_see_it() {
+    let server = &mut Server::new();
+    let delegation = std::mem::take(&mut server.delegation);
+    let call = |meta: &str, arguments: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{{"name":"get","arguments":{arguments},"_meta":{{{meta}}}}}}}"#
+        )
+    };
+    let present = format!(r#""progressToken":1,"aat_chain":["{delegation}"]"#);
+    let oslo = r#"{"city":"Oslo"}"#;
+    let version = ("mcp-protocol-version", "2025-11-25");
+    let mut ask = |headers: &[(&str, &str)], message: &str| {
+        server.ask("POST", "/meta", &[&[version], headers].concat(), Some(message))
+    };
+    let found = ask(&[], &call(&present, oslo));
+    assert_eq!((found.code, found.tool.as_str()), ("allow", "weather.get"));
+    assert_eq!(found.body, Some(call(r#""progressToken":1"#, oslo)));
+    let found = ask(&[], &call(&present, r#"{"city":"Rome"}"#));
+    assert_eq!((found.code, found.body, &found.answer["id"]), ("argument_not_allowed", None, &Parsed::from(5)));
+    let found = ask(&[], &call("", oslo));
+    assert_eq!((found.code, &found.answer["id"]), ("delegation_missing", &Parsed::from(5)));
+    assert_eq!(ask(&[], &call(r#""aat_chain":["a.b.c"]"#, oslo)).code, "delegation_malformed");
+    assert_eq!(ask(&[("delegation", &delegation)], &call(&present, oslo)).code, "credentials_ambiguous");
+    assert_eq!(ask(&[("delegation", &delegation)], &call(r#""aat_pop":"p""#, oslo)).code, "credentials_ambiguous");
+    assert_eq!(ask(&[("delegation-proof", "p")], &call(&present, oslo)).code, "delegation_missing");
+    let padded = call(&format!(r#"{present},"progressToken2":"{}""#, " ".repeat(65_536)), oslo);
+    assert_eq!(ask(&[], &padded).code, "body_too_large");
+    assert_eq!(server.ask("POST", "/mcp", &[version], Some(&call(&present, oslo))).code, "delegation_missing");
+    assert_eq!(server.ask("GET", "/meta", &[version], None).code, "delegation_missing");
+}
+
+#[test]
+fn a_proof_in_the_message_is_for_the_call() {
+    let server = &mut Server::new();
+    let delegation = std::mem::take(&mut server.delegation);
+    let proof = crate::samples::proof(&delegation, 2, "p1", "weather.get", r#"{"city":"Oslo"}"#, NOW);
+    let mut ask = |city: &str| {
+        let message = format!(
+            r#"{{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{{"name":"get","arguments":{{"city":"{city}"}},
+                "_meta":{{"aat_chain":["{delegation}"],"aat_pop":"{proof}"}}}}}}"#
+        );
+        server.ask("POST", "/proven", &[("mcp-protocol-version", "2025-11-25")], Some(&message)).code
+    };
+    assert_eq!([ask("Bergen"), ask("Oslo"), ask("Oslo")], ["proof_mismatch", "allow", "proof_replayed"]);
 }
 
 #[test]

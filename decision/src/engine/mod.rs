@@ -29,17 +29,19 @@ use credence_delegation::{Thumbprint, UnixTime};
 use crate::agent::Agent;
 use crate::chains::{self, CachedChain, ChainCache};
 use crate::config::{Mode, Policy, Requirement, Rule};
-use crate::decision::{Allowance, Decision, Reason};
+use crate::decision::{Allowance, Decision, Denial, Reason};
+use crate::grant::Grant;
 use crate::mcp::Endpoint;
+use crate::mcp::presentation::{self, Presentation};
 use crate::proofs::ReplayMemory;
-use crate::request::Request;
+use crate::request::{Header, Request};
 use crate::revocation::{SealKeys, Freshness};
 use crate::shared_store::SharedStore;
 use crate::usage_sketch::Sharers;
 use attempt::{Attempt, Established};
 use decision_cache::RequestFingerprint;
 use memories::Memories;
-use routing::{goes_where_expected, route, unmatched};
+use routing::{Routed, goes_where_expected, route, unmatched};
 use verification::check_still_valid;
 
 pub use verdict::{Findings, Lookup, McpFindings, SessionFindings, Verdict};
@@ -67,7 +69,8 @@ pub enum Outcome<'p> {
 #[derive(Debug)]
 pub struct Held {
     rule_index: usize,
-    established: Established,
+    /// None if the body has the credential.
+    established: Option<Established>,
     findings: Findings,
 }
 
@@ -139,15 +142,22 @@ impl Engine {
                     request,
                     findings: &mut findings,
                 };
-                let authorized = match attempt.establish(world) {
-                    Ok(established) if attempt.awaits_body() => {
+                let established = match attempt.awaits_credential() {
+                    true => attempt.check_unpresented(world).map(|()| None),
+                    false => attempt.establish(world).map(Some),
+                };
+                let authorized = match established {
+                    Ok(Some(established)) if !attempt.awaits_body() => {
+                        attempt.authorize(&established, &routed, None, world)
+                    }
+                    Ok(established) => {
                         return Outcome::NeedsBody(Held {
                             rule_index: routed.index,
                             established,
                             findings,
                         });
                     }
-                    established => established.and_then(|headers| attempt.authorize(&headers, &routed, None, world)),
+                    Err(denial) => Err(denial),
                 };
                 match authorized {
                     Ok(grant) => {
@@ -183,7 +193,7 @@ impl Engine {
             _ if !goes_where_expected(routed.rule, world) => Decision::Deny(Reason::ClusterMismatch.into()),
             None => Decision::Deny(Reason::HostFailure.into()),
             Some(requirement) => {
-                let mut attempt = Attempt {
+                let attempt = Attempt {
                     policy,
                     memories,
                     requirement,
@@ -191,7 +201,7 @@ impl Engine {
                     request,
                     findings: &mut findings,
                 };
-                match attempt.resume(&established, &routed, body, world) {
+                match resumed(attempt, established, &routed, body, world) {
                     Ok(grant) => Decision::Allow(Allowance::Delegated(grant)),
                     Err(denial) => Decision::Deny(denial),
                 }
@@ -242,16 +252,58 @@ impl Engine {
 
 impl Held {
     /// The principal and holder of the request.
-    pub fn sharers(&self) -> Sharers {
-        self.established.chain.sharers
+    pub fn sharers(&self) -> Option<Sharers> {
+        self.established.as_ref().map(|established| established.chain.sharers)
+    }
+
+    /// Whether its credential was verified.
+    pub fn is_presented(&self) -> bool {
+        self.established.is_some()
     }
 
     /// The key that signed its proof, and the proof's id, if there is one.
     pub fn proof(&self) -> Option<(Thumbprint, &str)> {
-        let Established { chain, proof, .. } = &self.established;
+        let Established { chain, proof, .. } = self.established.as_ref()?;
         let holder = chain.chain.leaf().holder().thumbprint()?;
         proof.as_ref().map(|proof| (holder, proof.id()))
     }
+}
+
+/// The decision on a request with its body.
+fn resumed<'r>(
+    mut attempt: Attempt<'_, 'r>,
+    established: Option<Established>,
+    routed: &Routed<'_, 'r>,
+    body: &[u8],
+    world: &mut impl World,
+) -> Result<Rc<Grant>, Denial> {
+    let Some(established) = established else {
+        if body.len() > MAX_UNPRESENTED_BYTES {
+            return Err(Reason::BodyTooLarge.into());
+        }
+        let mcp = attempt.findings.mcp.get_or_insert_default();
+        mcp.presents = true;
+        let presented = Presentation::read(body, &mut mcp.id)?;
+        let proof = presented.proof.as_ref();
+        let proof = proof.map_or(Header::Absent, |proof| Header::Once(proof.as_bytes()));
+        let request = attempt.request.presenting(Header::Once(presented.tokens.as_bytes()), proof);
+        let mut attempt = Attempt {
+            request: &request,
+            policy: attempt.policy,
+            memories: attempt.memories,
+            requirement: attempt.requirement,
+            mode: attempt.mode,
+            findings: attempt.findings,
+        };
+        let established = attempt.establish(world)?;
+        let grant = attempt.resume(&established, routed, body, world)?;
+        if !attempt.requirement.forward {
+            let body = presentation::removed_from(body).ok_or(Reason::HostFailure)?;
+            attempt.findings.mcp.get_or_insert_default().body = Some(body);
+        }
+        return Ok(grant);
+    };
+    attempt.resume(&established, routed, body, world)
 }
 
 /// A request for the metadata of a resource.
@@ -296,6 +348,9 @@ fn from_cache<'p>(
         Verdict::under(rule, rule_index, granted, findings)
     })
 }
+
+/// Of a body that has its credential.
+pub const MAX_UNPRESENTED_BYTES: usize = 64 << 10;
 
 /// Tables of hot keys that one tick computes, at one to two milliseconds each, and once about ten for the base point.
 const TABLES_PER_TICK: usize = 2;

@@ -62,6 +62,10 @@ pub struct McpFindings {
     pub method: Option<Rc<str>>,
     /// The tool that a delegation must grant.
     pub tool: Option<Rc<str>>,
+    /// Whether the message presents the delegation.
+    pub presents: bool,
+    /// The body for the server, if the client's has the delegation.
+    pub body: Option<String>,
     /// The session that it may be in, in a version with sessions.
     pub session: Option<SessionFindings>,
 }

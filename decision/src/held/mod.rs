@@ -8,4 +8,4 @@
 pub mod places;
 mod requests;
 
-pub use requests::{Awaited, HeldRequest, HeldRequests, Piece};
+pub use requests::{Awaited, Client, HeldRequest, HeldRequests, Piece};

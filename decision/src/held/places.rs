@@ -16,6 +16,7 @@ use crate::usage_sketch::{Amount, Sharers, Shares, UserKey};
 #[derive(Debug)]
 pub struct Places {
     secret: [u8; 16],
+    what_for: WhatFor,
     /// The limits: the number of held requests, and the bytes of their headers and of the arrived parts of their
     /// bodies.
     limits: Amount,
@@ -25,6 +26,17 @@ pub struct Places {
     proofs: BTreeSet<u64>,
 }
 
+/// What requests wait for that have such a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhatFor {
+    /// The rest of their bodies, after their credentials were verified.
+    Body,
+    /// Their bodies, with their credentials.
+    Credential,
+    /// The first snapshot.
+    Snapshot,
+}
+
 /// A request for a place.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Claim<'a> {
@@ -32,6 +44,8 @@ pub struct Claim<'a> {
     pub sharers: Option<Sharers>,
     /// Envoy's number of its connection, if known.
     pub connection: Option<u64>,
+    /// Instead of that: the address of its client, if connections cost nothing.
+    pub address: Option<&'a [u8]>,
     /// The key that signed its proof, and the proof's id.
     pub proof: Option<(&'a Thumbprint, &'a str)>,
     /// Bytes of memory that it uses already.
@@ -42,6 +56,8 @@ pub struct Claim<'a> {
 #[derive(Debug)]
 #[must_use = "a place that is not released is lost"]
 pub struct Place {
+    /// What for.
+    pub what_for: WhatFor,
     users: [Option<UserKey>; 3],
     proof: Option<u64>,
     bytes: usize,
@@ -49,9 +65,10 @@ pub struct Place {
 
 impl Places {
     /// All places are free. `secret` is random and stays in this VM.
-    pub fn new(secret: [u8; 16], limits: Amount) -> Self {
+    pub fn new(secret: [u8; 16], limits: Amount, what_for: WhatFor) -> Self {
         Self {
             secret,
+            what_for,
             limits,
             used: Amount::default(),
             owned: Shares::default(),
@@ -69,7 +86,7 @@ impl Places {
             claim.sharers.map(|sharers| sharers.principal),
             claim.sharers.map(|sharers| sharers.holder),
             // Requests with an unknown connection share one user.
-            Some(self.connection(claim.connection)),
+            Some(self.client(claim)),
         ];
         let request = Amount::one(claim.bytes);
         let used = self.used.plus(request);
@@ -83,7 +100,12 @@ impl Places {
             return Err(Reason::ProofReplayed);
         }
         let bytes = claim.bytes;
-        let place = Place { users, proof, bytes };
+        let place = Place {
+            what_for: self.what_for,
+            users,
+            proof,
+            bytes,
+        };
         self.add(&place, request);
         Ok(place)
     }
@@ -112,7 +134,9 @@ impl Places {
 
     /// A request is no longer held.
     pub fn release(&mut self, place: Place) {
-        let Place { users, proof, bytes } = place;
+        let Place {
+            users, proof, bytes, ..
+        } = place;
         let request = Amount::one(bytes);
         self.used = self.used.minus(request);
         self.owned.remove(users.into_iter().flatten(), request);
@@ -126,10 +150,12 @@ impl Places {
         self.owned.add(place.users.into_iter().flatten(), more);
     }
 
-    fn connection(&self, number: Option<u64>) -> UserKey {
+    fn client(&self, claim: &Claim<'_>) -> UserKey {
         let mut hasher = SipHasher24::new_with_key(&self.secret);
-        if let Some(number) = number {
-            hasher.write_u64(number);
+        match (claim.address, claim.connection) {
+            (Some(address), _) => hasher.write(address),
+            (None, Some(number)) => hasher.write_u64(number),
+            (None, None) => {}
         }
         UserKey::new(hasher.finish128().h1)
     }
@@ -152,7 +178,7 @@ mod tests {
             entries: 100,
             bytes: 100_000,
         };
-        Places::new([7; 16], limits)
+        Places::new([7; 16], limits, WhatFor::Body)
     }
 
     fn claim(principal: &str, holder: u8, connection: u64) -> Claim<'static> {

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::places::{Claim, Place, Places};
+use super::places::{Claim, Place, Places, WhatFor};
 use crate::clock::{Began, Monotonic};
 use crate::config::Policy;
 use crate::decision::Reason;
-use crate::engine::Held;
+use crate::engine::{Held, MAX_UNPRESENTED_BYTES};
 use crate::usage_sketch::Amount;
 
 /// Requests that wait for their bodies, or for the VM's first snapshot of the revocations, by their stream; and
@@ -20,8 +20,18 @@ pub struct HeldRequests<K, H = Held> {
     requests: BTreeMap<K, State<H>>,
     body_places: Places,
     body_limit: usize,
+    credential_places: Places,
     snapshot_places: Places,
     snapshot_wait: Duration,
+}
+
+/// Who sent a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Client<'a> {
+    /// The host's number of its connection, if known.
+    pub connection: Option<u64>,
+    /// Its address, without a port, if known.
+    pub address: Option<&'a [u8]>,
 }
 
 /// A waiting request. Nothing of it changes in the meantime: it is held here, and no other filter sees it.
@@ -68,32 +78,40 @@ pub enum Piece<H = Held> {
 }
 
 impl<K: Ord + Copy> HeldRequests<K> {
-    /// A place for a request whose body is to be read, or the reason for denying it. `connection` is the host's number
-    /// of its connection, if known.
+    /// A place for a request whose body is to be read, or the reason for denying it.
     ///
     /// # Errors
     /// The reason for denying the request.
-    pub fn body_place(&mut self, held: &Held, serialized: &[u8], connection: Option<u64>) -> Result<Place, Reason> {
+    pub fn body_place(&mut self, held: &Held, serialized: &[u8], client: Client<'_>) -> Result<Place, Reason> {
         let proof = held.proof();
         let claim = Claim {
-            sharers: Some(held.sharers()),
+            sharers: held.sharers(),
             proof: proof.as_ref().map(|(holder, id)| (holder, *id)),
-            connection,
+            connection: client.connection,
+            address: None,
             bytes: held_bytes(serialized),
         };
-        self.body_places.take(&claim)
+        match held.is_presented() {
+            true => self.body_places.take(&claim),
+            false => self.credential_places.take(&Claim {
+                address: client.address,
+                ..claim
+            }),
+        }
     }
 }
 
 impl<K: Ord + Copy, H> HeldRequests<K, H> {
     /// No held requests. The secrets are random.
-    pub fn new(policy: &Policy, secrets: [[u8; 16]; 2]) -> Self {
-        let [of_bodies, of_snapshots] = secrets;
+    pub fn new(policy: &Policy, secrets: [[u8; 16]; 3]) -> Self {
+        let [of_bodies, of_credentials, of_snapshots] = secrets;
+        let held = policy.limits.held;
         Self {
             requests: BTreeMap::new(),
-            body_places: Places::new(of_bodies, policy.limits.held),
+            body_places: Places::new(of_bodies, held, WhatFor::Body),
+            credential_places: Places::new(of_credentials, a_quarter_of(held), WhatFor::Credential),
             body_limit: policy.limits.body_bytes,
-            snapshot_places: Places::new(of_snapshots, snapshot_limits(policy.limits.held)),
+            snapshot_places: Places::new(of_snapshots, snapshot_limits(held), WhatFor::Snapshot),
             snapshot_wait: policy.wait_for_snapshot,
         }
     }
@@ -136,15 +154,24 @@ impl<K: Ord + Copy, H> HeldRequests<K, H> {
             Some(State::Closed) => return Piece::Stays,
             Some(State::Waits(request, place)) => (request, place),
         };
-        let is_too_large = size > self.body_limit;
+        let limit = match place.what_for {
+            WhatFor::Credential => self.body_limit.min(MAX_UNPRESENTED_BYTES),
+            WhatFor::Body | WhatFor::Snapshot => self.body_limit,
+        };
+        let is_too_large = size > limit;
         let bytes = held_bytes(&request.serialized).saturating_add(size);
+        let places = match place.what_for {
+            WhatFor::Body => &mut self.body_places,
+            WhatFor::Credential => &mut self.credential_places,
+            WhatFor::Snapshot => &mut self.snapshot_places,
+        };
         let refusal = match request.awaits {
             // A request that is decided now is no longer held.
             Awaited::Body(_) if is_complete || is_too_large => None,
-            Awaited::Body(_) if self.body_places.grow(place, bytes) => return Piece::Waits,
+            Awaited::Body(_) if places.grow(place, bytes) => return Piece::Waits,
             Awaited::Body(_) => Some(Reason::TooManyHeld),
             // The host buffers the body until then, and answers by itself beyond its own limit.
-            Awaited::Snapshot(_) if !is_too_large && self.snapshot_places.grow(place, bytes) => return Piece::Waits,
+            Awaited::Snapshot(_) if !is_too_large && places.grow(place, bytes) => return Piece::Waits,
             Awaited::Snapshot(_) => None,
         };
         self.decide(stream, refusal)
@@ -217,9 +244,10 @@ impl<K: Ord + Copy, H> HeldRequests<K, H> {
         let State::Waits(request, place) = state? else {
             return None;
         };
-        match request.awaits {
-            Awaited::Body(_) => self.body_places.release(place),
-            Awaited::Snapshot(_) => self.snapshot_places.release(place),
+        match place.what_for {
+            WhatFor::Body => self.body_places.release(place),
+            WhatFor::Credential => self.credential_places.release(place),
+            WhatFor::Snapshot => self.snapshot_places.release(place),
         }
         Some(*request)
     }
@@ -233,8 +261,16 @@ fn held_bytes(serialized: &[u8]) -> usize {
 /// Requests that wait for the first snapshot have a quarter as many places, besides the others, and no more than the
 /// filter settles within four ticks.
 fn snapshot_limits(held: Amount) -> Amount {
+    let quarter = a_quarter_of(held);
     Amount {
-        entries: held.entries.div_ceil(4).min(MAX_AWAITING_SNAPSHOT),
+        entries: quarter.entries.min(MAX_AWAITING_SNAPSHOT),
+        ..quarter
+    }
+}
+
+fn a_quarter_of(held: Amount) -> Amount {
+    Amount {
+        entries: held.entries.div_ceil(4),
         bytes: held.bytes.div_ceil(4),
     }
 }
@@ -379,7 +415,7 @@ mod tests {
             samples::AUDIENCE,
             samples::ISSUER
         );
-        HeldRequests::new(&Policy::parse(policy.as_bytes()).unwrap(), [[1; 16], [2; 16]])
+        HeldRequests::new(&Policy::parse(policy.as_bytes()).unwrap(), [[1; 16], [2; 16], [3; 16]])
     }
 
     fn hold_for_body(held: &mut HeldRequests<u32, ()>, stream: u32) {

@@ -9,6 +9,7 @@ use credence_delegation::json::{Json, Object};
 
 use super::message::{Kind, Message, MessageId, RESPONSES, invalid};
 use super::mirrors;
+use super::presentation;
 use super::version::Version;
 use crate::arguments::{about, unmapped};
 use crate::decision::{Denial, Reason};
@@ -31,6 +32,8 @@ pub struct Endpoint {
     pub ignores_meta: bool,
     /// Whether lists of tools show only those that the delegation grants.
     pub hides_ungranted: bool,
+    /// Whether a message may present the delegation in its metadata.
+    pub delegation_in_meta: bool,
     /// How long an exchange may take, with its stream.
     pub max_stream: Duration,
 }
@@ -64,6 +67,8 @@ pub struct Call {
     pub arguments: Arguments,
     /// What it has to do with sessions.
     pub session: SessionUse,
+    /// Whether the message presents a delegation or a proof.
+    pub presents: bool,
 }
 
 /// What a request has to do with sessions.
@@ -101,16 +106,20 @@ impl Endpoint {
             Kind::Response => SessionUse::Required,
             Kind::Request | Kind::Notification => SessionUse::Possible,
         };
-        match message.method {
-            "tools/call" => self.tool_call(&message, session),
+        let call = match message.method {
+            "tools/call" => self.tool_call(&message, session)?,
             method => {
                 let is_its_own = message.kind == Kind::Response || !NO_METHODS.contains(&method);
                 let access = self.methods.get(method).filter(|_| is_its_own);
                 let access = access.ok_or_else(|| about(Reason::McpMethodNotAllowed, method))?;
                 let arguments = self.arguments(message.params)?;
-                Ok(Call::new(method, access.tool(), arguments, session))
+                Call::new(method, access.tool(), arguments, session)
             }
-        }
+        };
+        Ok(Call {
+            presents: presentation::is_in(&message),
+            ..call
+        })
     }
 
     /// The tools that its other methods need.
@@ -199,6 +208,7 @@ impl Endpoint {
             self.ignores_meta
                 || name.starts_with(OWN_META)
                 || META.contains(&name)
+                || (self.delegation_in_meta && presentation::MEMBERS.contains(&name))
                 || self.ignored_meta.iter().any(|ignored| ignored == name)
         };
         match meta.iter().find(|(name, _)| !is_known(name)) {
@@ -234,6 +244,7 @@ impl Call {
             tool: tool.map(Rc::from),
             arguments,
             session,
+            presents: false,
         }
     }
 

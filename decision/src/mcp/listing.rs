@@ -5,7 +5,7 @@
 use credence_delegation::json::Json;
 use serde_json::value::RawValue;
 
-use crate::members::Members;
+use crate::members::{Written, rewritten};
 
 /// An answer that is no JSON-RPC message that could be read.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,75 +28,43 @@ pub(super) fn granted(text: &[u8], is_granted: &dyn Fn(&str) -> bool) -> Result<
     }
     let text = std::str::from_utf8(text).map_err(|_| Unreadable)?;
     let written = match &json {
-        Json::Array(_) => {
-            let batch: Vec<&RawValue> = read(text)?;
-            let written = batch.into_iter().map(|message| of_message(message.get(), is_granted));
-            joined(written.collect::<Result<Vec<_>, _>>()?.iter().map(String::as_str), "[", "]")
-        }
-        _ => of_message(text, is_granted)?,
+        Json::Array(_) => each(text, |message| of_message(message, is_granted).map(Some)),
+        _ => of_message(text, is_granted),
     };
-    Ok(Some(written))
+    written.map(Some).ok_or(Unreadable)
 }
 
-fn of_message(text: &str, is_granted: &dyn Fn(&str) -> bool) -> Result<String, Unreadable> {
-    with_members(text, |name, value| match name {
-        "result" => of_result(value, is_granted).map(Some),
-        _ => Ok(None),
+fn of_message(text: &str, is_granted: &dyn Fn(&str) -> bool) -> Option<String> {
+    rewritten(text, |name, value| match name {
+        // Not a result of another kind, such as null.
+        "result" if value.starts_with('{') => of_result(value, is_granted).map(Written::As),
+        _ => Some(Written::Same),
     })
 }
 
-fn of_result(text: &str, is_granted: &dyn Fn(&str) -> bool) -> Result<String, Unreadable> {
-    // A result of another kind, such as null.
-    if !text.starts_with('{') {
-        return Ok(text.to_owned());
-    }
-    with_members(text, |name, value| match name {
-        "tools" => of_tools(value, is_granted).map(Some),
+fn of_result(text: &str, is_granted: &dyn Fn(&str) -> bool) -> Option<String> {
+    rewritten(text, |name, value| match name {
+        "tools" => of_tools(value, is_granted).map(Written::As),
         // What one principal may see is not for all.
-        "cacheScope" => Ok(Some("\"private\"".to_owned())),
-        _ => Ok(None),
+        "cacheScope" => Some(Written::As("\"private\"".to_owned())),
+        _ => Some(Written::Same),
     })
 }
 
-fn of_tools(text: &str, is_granted: &dyn Fn(&str) -> bool) -> Result<String, Unreadable> {
-    let tools: Vec<&RawValue> = read(text)?;
-    let is_shown = |tool: &&str| {
-        let tool = Json::parse(tool.as_bytes());
-        let name = tool.as_ref().ok().and_then(|tool| tool.as_object()?.text("name"));
-        name.is_some_and(is_granted)
-    };
-    Ok(joined(tools.into_iter().map(RawValue::get).filter(is_shown), "[", "]"))
+fn of_tools(text: &str, is_granted: &dyn Fn(&str) -> bool) -> Option<String> {
+    each(text, |tool| {
+        let json = Json::parse(tool.as_bytes()).ok()?;
+        let name = json.as_object().and_then(|tool| tool.text("name"));
+        Some(name.is_some_and(is_granted).then(|| tool.to_owned()))
+    })
 }
 
-/// An object in which some members have the values that `change` returns.
-fn with_members(
-    text: &str,
-    change: impl Fn(&str, &str) -> Result<Option<String>, Unreadable>,
-) -> Result<String, Unreadable> {
-    let Members(members) = read::<Members<&RawValue>>(text)?;
-    let written = members.iter().map(|(name, value)| {
-        let changed = change(name, value.get())?;
-        let name = serde_json::to_string(name).map_err(|_| Unreadable)?;
-        Ok([&name, ":", changed.as_deref().unwrap_or(value.get())].concat())
-    });
-    let written = written.collect::<Result<Vec<_>, _>>()?;
-    Ok(joined(written.iter().map(String::as_str), "{", "}"))
-}
-
-fn read<'t, T: serde::Deserialize<'t>>(text: &'t str) -> Result<T, Unreadable> {
-    serde_json::from_str(text).map_err(|_| Unreadable)
-}
-
-fn joined<'t>(parts: impl Iterator<Item = &'t str>, open: &str, close: &str) -> String {
-    let mut joined = open.to_owned();
-    for (index, part) in parts.enumerate() {
-        if index > 0 {
-            joined.push(',');
-        }
-        joined.push_str(part);
-    }
-    joined.push_str(close);
-    joined
+/// The text of an array, with what `change` says in place of each element. None if it is none, or if `change` fails.
+fn each(text: &str, change: impl Fn(&str) -> Option<Option<String>>) -> Option<String> {
+    let elements: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+    let changed = elements.into_iter().map(|element| change(element.get()));
+    let kept: Vec<String> = changed.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect();
+    Some(["[", &kept.join(","), "]"].concat())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! | `message` | one JSON-RPC message |
 //! | `mirrors` | headers that repeat parts of the message |
 //! | `endpoint` | what a rule says about a server, and what a request to it calls |
+//! | `presentation` | a delegation and its proof in a message |
 //! | `session` | the ids of sessions and events, as clients get them |
 //! | `rewriting` | the answer of a server, as the client gets it |
 //! | `events`, `listing` | streams of events, and lists of tools |
@@ -17,6 +18,7 @@ mod events;
 mod listing;
 mod message;
 mod mirrors;
+pub mod presentation;
 mod rewriting;
 pub mod session;
 mod version;

@@ -109,6 +109,19 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
+    /// The same request with a delegation and a proof from elsewhere, as if its headers had them.
+    #[must_use]
+    pub fn presenting<'b>(&self, delegation: Header<'b>, proof: Header<'b>) -> Request<'b>
+    where
+        'a: 'b,
+    {
+        Request {
+            delegation,
+            proof,
+            ..self.clone()
+        }
+    }
+
     /// The headers whose names begin with this text (in lower case), in any spelling.
     pub fn headers_beginning(&self, text: &str) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         self.headers.filter(move |(name, _)| {

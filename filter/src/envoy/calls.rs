@@ -63,6 +63,10 @@ impl Host for Envoy {
         buffer(Buffer::RequestBody, max_size)
     }
 
+    fn replace_request_body(&self, body: &[u8]) -> Result<(), HostError> {
+        raw::replace_buffer(Buffer::RequestBody, body).map_err(failed("proxy_set_buffer_bytes"))
+    }
+
     #[cfg(feature = "answers")]
     fn response_body(&self, size: usize) -> Result<Vec<u8>, HostError> {
         buffer(Buffer::ResponseBody, size)

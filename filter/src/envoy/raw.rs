@@ -33,7 +33,6 @@ mod import {
             data: *mut *mut u8,
             size: *mut usize,
         ) -> u32;
-        #[cfg(feature = "answers")]
         pub(super) fn proxy_set_buffer_bytes(
             buffer: u32,
             start: usize,
@@ -188,7 +187,6 @@ pub(super) fn buffer(buffer: Buffer, max_size: usize) -> Result<Vec<u8>, u32> {
 }
 
 /// Replaces all of a buffer.
-#[cfg(feature = "answers")]
 pub(super) fn replace_buffer(buffer: Buffer, data: &[u8]) -> Result<(), u32> {
     const ALL: usize = u32::MAX as usize;
     // SAFETY: see above.

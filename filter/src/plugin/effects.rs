@@ -105,6 +105,7 @@ impl<H: Host> Effects<H> {
         changes::make(&self.policy, verdict, request, |change| match change {
             Change::Remove(name) => self.host.remove_header(HeaderMap::RequestHeaders, name),
             Change::Set(name, value) => self.host.set_header(HeaderMap::RequestHeaders, name, value),
+            Change::Body(body) => self.host.replace_request_body(body.as_bytes()),
             Change::FilterState(name, value) => self.host.set_filter_state(name, value),
         })
     }

@@ -237,6 +237,11 @@ impl Host for FakeHost {
         Ok(body.into_iter().take(max_size).collect())
     }
 
+    fn replace_request_body(&self, body: &[u8]) -> Result<(), HostError> {
+        let body = String::from_utf8_lossy(body).into_owned();
+        self.does("replace_request_body", Effect::Set("body".to_owned(), body))
+    }
+
     fn response_body(&self, size: usize) -> Result<Vec<u8>, HostError> {
         self.check("response_body")?;
         let state = self.0.borrow();

@@ -9,7 +9,7 @@ use credence_decision::config::Policy;
 use credence_decision::decision::Reason;
 use credence_decision::engine::{Engine, Outcome};
 use credence_decision::exchanges::{Exchange, Exchanges};
-use credence_decision::held::{Awaited, HeldRequest, HeldRequests, Piece};
+use credence_decision::held::{Awaited, Client, HeldRequest, HeldRequests, Piece};
 use credence_decision::metrics::{Gauges, Observed, VmMetrics};
 use credence_decision::proofs::ReplayMemory;
 use credence_decision::request::Request;
@@ -53,7 +53,7 @@ impl<H: Host> Root<H> {
                 policy: Rc::clone(&policy),
             },
             gauges: Gauges::new(metrics),
-            held: HeldRequests::new(&policy, [host.random()?, host.random()?]),
+            held: HeldRequests::new(&policy, [host.random()?, host.random()?, host.random()?]),
             exchanges: Exchanges::new(),
             engine: Engine::new(policy, host.random()?, replay),
             draining_since: None,
@@ -97,20 +97,30 @@ impl<H: Host> Root<H> {
             Outcome::Decided(verdict) => verdict,
             // If the headers could not be removed, the request is not held either.
             Outcome::NeedsBody(_) if stripped.is_err() => return stripped.map(|()| Flow::Stop),
-            Outcome::NeedsBody(held) => match self.held.body_place(&held, &serialized, connection()) {
-                Ok(place) => {
-                    let waits = HeldRequest {
-                        awaits: Awaited::Body(held),
-                        // One more host call, only for requests that wait.
-                        began: self.host.monotonic().map_or(began, |now| began.paused(now)),
-                        serialized,
-                        has_body,
-                    };
-                    self.held.hold(stream, waits, place);
-                    return Ok(Flow::Wait);
+            Outcome::NeedsBody(held) => {
+                let address = match held.is_presented() {
+                    true => None,
+                    false => self.host.property(&["source", "address"])?,
+                };
+                let client = Client {
+                    connection: connection(),
+                    address: address.as_deref().map(without_port),
+                };
+                match self.held.body_place(&held, &serialized, client) {
+                    Ok(place) => {
+                        let waits = HeldRequest {
+                            awaits: Awaited::Body(held),
+                            // One more host call, only for requests that wait.
+                            began: self.host.monotonic().map_or(began, |now| began.paused(now)),
+                            serialized,
+                            has_body,
+                        };
+                        self.held.hold(stream, waits, place);
+                        return Ok(Flow::Wait);
+                    }
+                    Err(reason) => self.engine.turn_away(held, reason),
                 }
-                Err(reason) => self.engine.turn_away(held, reason),
-            },
+            }
         };
         let may_wait = self.held.waits_for_snapshot() && Engine::is_unready(&verdict, has_body);
         if let Some(rule_index) = verdict.rule_index.filter(|_| may_wait && stripped.is_ok())
@@ -340,6 +350,12 @@ impl<H: Host> Root<H> {
         };
         self.gauges.report(&observed);
     }
+}
+
+/// An address of Envoy's: `192.0.2.7:49152` or `[2001:db8::7]:49152`.
+fn without_port(address: &[u8]) -> &[u8] {
+    let end = address.iter().rposition(|byte| *byte == b':');
+    end.and_then(|end| address.get(..end)).unwrap_or(address)
 }
 
 /// How long a replaced configuration may take to deliver its evidence.
