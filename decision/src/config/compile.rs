@@ -330,6 +330,17 @@ impl RuleCompiler<'_> {
                 "only a client certificate is validated by Envoy; write `proof: mtls`, or remove `peer_validated`",
             );
         }
+        let reads_body = rule.mcp.is_some() || !arguments.body.is_empty();
+        if rule.hold.is_some() && !reads_body {
+            at.field("hold")
+                .report("no argument is read from the body, so nothing waits for it; remove `hold`");
+        }
+        let presents = rule.mcp.as_ref().is_some_and(|mcp| mcp.delegation_in_meta);
+        if rule.hold == Some(file::Hold::Body) && presents {
+            at.field("hold").report(
+                "the headers wait for the delegation in the body; write `hold: request`, or remove `delegation_in_meta`",
+            );
+        }
         Requirement {
             calls,
             arguments,
@@ -339,6 +350,7 @@ impl RuleCompiler<'_> {
             nonce: rule.nonce.unwrap_or_default(),
             peer_validated: rule.peer_validated.unwrap_or_default(),
             stale_limit: rule.on_stale.as_ref().map(|on_stale| self.stale_limit(at, on_stale)),
+            holds: rule.hold.unwrap_or_default(),
             ignore_body: rule.ignore_body.unwrap_or_default(),
             forward: rule.forward.unwrap_or_default(),
         }

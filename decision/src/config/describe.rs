@@ -211,6 +211,7 @@ fn rule(written: file::Rule, compiled: &Rule, plugin_audience: &[String], plugin
         mode,
         // Irrelevant for clients.
         on_stale: _,
+        hold: _,
         clusters: _,
         public,
         upgrade,

@@ -187,6 +187,9 @@ pub(super) struct Rule {
     /// Whether to accept a body without reading it.
     #[cfg_attr(feature = "tools", schemars(extend("default" = false)))]
     pub(super) ignore_body: Option<bool>,
+    /// What waits until the body is read.
+    #[cfg_attr(feature = "tools", schemars(extend("default" = "request")))]
+    pub(super) hold: Option<Hold>,
     /// JSON pointers of body members to accept unread.
     #[cfg_attr(feature = "tools", schemars(length(max = 64), inner(regex(pattern = POINTER))))]
     #[cfg_attr(feature = "tools", schemars(extend("uniqueItems" = true)))]
@@ -227,13 +230,14 @@ pub(super) struct Rule {
 
 impl Rule {
     /// Fields about delegations, which a public rule may not have: their names, and whether they are set.
-    pub(super) fn of_delegations(&self) -> [(&'static str, bool); 14] {
+    pub(super) fn of_delegations(&self) -> [(&'static str, bool); 15] {
         [
             ("tool", self.tool.is_some()),
             ("mcp", self.mcp.is_some()),
             ("args", self.args.is_some()),
             ("ignore_query", self.ignore_query.is_some()),
             ("ignore_body", self.ignore_body.is_some()),
+            ("hold", self.hold.is_some()),
             ("ignore_members", self.ignore_members.is_some()),
             ("audience", self.audience.is_some()),
             ("proof", self.proof.is_some()),
@@ -509,6 +513,18 @@ impl Argument {
         ];
         places.into_iter().flatten()
     }
+}
+
+/// What waits until a body is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "lowercase")]
+pub enum Hold {
+    /// The whole request. Envoy must allow it: `allow_on_headers_stop_iteration`.
+    #[default]
+    Request,
+    /// Only the body: the service receives the headers before the decision.
+    Body,
 }
 
 /// Whether decisions are carried out.

@@ -35,7 +35,7 @@ pub use describe::{
 };
 pub use envelope::as_json;
 pub use error::ConfigError;
-pub use file::{Audit, Count, Mode, Overflow, Place, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};
+pub use file::{Audit, Count, Hold, Mode, Overflow, Place, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};
 pub use policy::{Authorization, Calls, ControlPlane, Limits, Origin, Policy, Requirement, Rule};
 pub use read::MAX_CONFIG_BYTES;
 #[cfg(feature = "tools")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use credence_delegation::Remark;
 use credence_delegation::{Algorithms, TrustAnchors};
 
-use super::file::{Audit, Mode, ProofKind, Unmatched};
+use super::file::{Audit, Hold, Mode, ProofKind, Unmatched};
 use crate::arguments::ArgumentMapping;
 use crate::identity_headers::{IdentityHeaders, Part};
 use crate::mcp::Endpoint;
@@ -110,6 +110,8 @@ pub struct Requirement {
     pub peer_validated: bool,
     /// Up to which age of the lease an already verified chain is accepted. `None`: only while the lease is fresh.
     pub stale_limit: Option<Duration>,
+    /// What waits until a body is read.
+    pub holds: Hold,
     /// Whether a request may have a body, although no delegation constrains it.
     pub ignore_body: bool,
     /// Whether the service receives the delegation (never the proof).

@@ -19,6 +19,7 @@ use crate::credential::Credential;
 use crate::decision::{Denial, Reason};
 use crate::grant::Grant;
 use crate::identity_headers::Identity;
+use crate::mcp;
 use crate::mcp::session::{Owner, SESSION_HEADERS};
 use crate::mcp::{Call, Endpoint, SessionUse};
 use crate::oauth::Needed;
@@ -205,6 +206,31 @@ impl<'r> Attempt<'_, 'r> {
         findings.method = Some(Rc::clone(&call.method));
         findings.tool.clone_from(&call.tool);
         Ok(call)
+    }
+
+    /// The grant of headers that go on before their body is read: the tool is known only if it is the rule's.
+    pub(super) fn grant_headers(
+        &mut self,
+        rule: &str,
+        rule_index: usize,
+        established: &Established,
+        world: &impl World,
+    ) -> Result<Rc<Grant>, Denial> {
+        let Established { chain, agent, .. } = established;
+        if self.requirement.mcp().is_some() {
+            let uses = match mcp::is_stateless(self.request) {
+                true => SessionUse::None,
+                false => SessionUse::Possible,
+            };
+            self.find_session(uses, Owner::new(rule, &chain.chain), world)?;
+        }
+        let identity = Identity::new(
+            &chain.chain,
+            *agent,
+            self.requirement.tool(),
+            self.policy.identity_headers,
+        )?;
+        Ok(Rc::new(Grant::new(rule_index, *agent, None, identity)))
     }
 
     /// Finds the session that the request is in, unless it is in none. A shadow decision seals no ids, so it opens none.

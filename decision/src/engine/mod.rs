@@ -28,7 +28,7 @@ use credence_delegation::{Thumbprint, UnixTime};
 
 use crate::agent::Agent;
 use crate::chains::{self, CachedChain, ChainCache};
-use crate::config::{Mode, Policy, Requirement, Rule};
+use crate::config::{Hold, Mode, Policy, Requirement, Rule};
 use crate::decision::{Allowance, Decision, Denial, Reason};
 use crate::grant::Grant;
 use crate::mcp::Endpoint;
@@ -171,6 +171,30 @@ impl Engine {
             }
         };
         Outcome::Decided(routed.verdict(decision, findings, &memories.nonces, world))
+    }
+
+    /// What becomes of the headers of a request that waits for its body, if they do not wait, too.
+    pub fn let_headers_on(&mut self, held: &Held, request: &Request<'_>, world: &mut impl World) -> Option<Verdict<'_>> {
+        let Self { policy, memories } = self;
+        let rule = policy.routes.get(held.rule_index)?;
+        let requirement = rule.requirement.as_ref().filter(|read| read.holds == Hold::Body)?;
+        let established = held.established.as_ref()?;
+        let mut findings = Findings::default();
+        let mut attempt = Attempt {
+            policy,
+            memories,
+            requirement,
+            mode: rule.mode,
+            request,
+            findings: &mut findings,
+        };
+        let granted = attempt.grant_headers(&rule.name, held.rule_index, established, world);
+        let decision = match granted {
+            Ok(grant) => Decision::Allow(Allowance::Delegated(grant)),
+            Err(denial) => Decision::Deny(denial),
+        };
+        findings.chain = Some(Rc::clone(&established.chain));
+        Some(Verdict::under(rule, held.rule_index, decision, findings))
     }
 
     /// Decides a request that was held for its body. `body` is all of it, or more than the limit.

@@ -45,6 +45,8 @@ pub struct HeldRequest<H = Held> {
     pub serialized: Vec<u8>,
     /// Whether a body follows them.
     pub has_body: bool,
+    /// Whether only the body waits: the headers have gone on.
+    pub headers_are_gone: bool,
 }
 
 /// What a request waits for.
@@ -147,6 +149,20 @@ impl<K: Ord + Copy, H> HeldRequests<K, H> {
         self.requests.insert(stream, State::Waits(Box::new(request), place));
     }
 
+    /// Whether this request waits.
+    pub fn waits(&self, stream: K) -> bool {
+        matches!(self.requests.get(&stream), Some(State::Waits(..)))
+    }
+
+    /// A request is not held after all.
+    pub fn give_back(&mut self, place: Place) {
+        match place.what_for {
+            WhatFor::Body => self.body_places.release(place),
+            WhatFor::Credential => self.credential_places.release(place),
+            WhatFor::Snapshot => self.snapshot_places.release(place),
+        }
+    }
+
     /// A part of a request's body has arrived; `size` bytes of it are present.
     pub fn on_body(&mut self, stream: K, size: usize, is_complete: bool) -> Piece<H> {
         let (request, place) = match self.requests.get_mut(&stream) {
@@ -244,11 +260,7 @@ impl<K: Ord + Copy, H> HeldRequests<K, H> {
         let State::Waits(request, place) = state? else {
             return None;
         };
-        match place.what_for {
-            WhatFor::Body => self.body_places.release(place),
-            WhatFor::Credential => self.credential_places.release(place),
-            WhatFor::Snapshot => self.snapshot_places.release(place),
-        }
+        self.give_back(place);
         Some(*request)
     }
 }
@@ -434,6 +446,7 @@ mod tests {
             began: Began::new(at(since_ms), UnixNanos::default()),
             serialized: Vec::new(),
             has_body: true,
+            headers_are_gone: false,
         }
     }
 

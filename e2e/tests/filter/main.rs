@@ -7,6 +7,7 @@ mod documented_metrics;
 mod dpop;
 mod envoy_routes;
 mod headers;
+mod held_bodies;
 mod identity;
 mod impostors;
 mod keys;

@@ -23,6 +23,10 @@ const RULES: &str = r#"rules:
                                     tools/list: {open: true}
                                     initialize: {open: true}
                                     GET: {open: true}
+                              - name: in-meta
+                                match: {path: /in-meta}
+                                proof: none
+                                mcp: {delegation_in_meta: true, tools: {prefix: "shop."}}
                               - name: short
                                 match: {path: /short}
                                 proof: none
@@ -200,6 +204,87 @@ fn a_stream_has_a_longest_time() {
 
 fn open_exchanges() -> u64 {
     stack().envoy.stat("wasmcustom.credence_mcp_exchanges").unwrap()
+}
+
+#[test]
+fn a_message_may_present_the_delegation() {
+    let chain = delegation("olga");
+    let call = |count: u32, padding: usize| {
+        let padding = " ".repeat(padding);
+        let message = format!(
+            r#"{{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{{"name":"order",{padding}
+                "arguments":{{"item":"socks","count":{count}}},
+                "_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","aat_chain":["{chain}"]}}}}}}"#
+        );
+        Request::new("POST", "/in-meta")
+            .json(message)
+            .header("mcp-protocol-version", "2026-07-28")
+            .header("mcp-method", "tools/call")
+            .header("mcp-name", "order")
+    };
+    for padding in [0, 40_000] {
+        let received = stack().send(&call(1, padding)).unwrap().received().expect("the service's answer");
+        let expected = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+        assert!(received.body.ends_with(expected), "{}", received.body);
+        assert_eq!(received.header("content-length"), Some(&*received.body.len().to_string()));
+        assert_eq!(received.header("x-delegation-subject"), Some("olga"));
+    }
+    assert_eq!(stack().send(&call(4, 0)).unwrap().status, 403);
+    assert_eq!(stack().send(&call(1, 65_536)).unwrap().status, 413);
+}
+
+#[test]
+fn one_address_does_not_take_all_places_of_messages_without_credentials() {
+    let begin = || {
+        let mut client = Client::connect(stack().envoy.ingress()).unwrap();
+        let head = "POST /in-meta HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
+        client.send_part(head.as_bytes()).unwrap();
+        client
+    };
+    // Of 256 places in each of two workers, one address has at most half.
+    let mut waiting: Vec<_> = (0..600).map(|_| begin()).collect();
+    let replies = waiting.iter_mut().map(|client| client.send_raw(b"       }").unwrap().status);
+    let replies: Vec<_> = replies.collect();
+    let count = |status| replies.iter().filter(|found| **found == status).count();
+    let (read, turned_away) = (count(400), count(503));
+    assert_eq!(read + turned_away, 600);
+    assert!((200..300).contains(&read), "{read} are read, and {turned_away} turned away");
+}
+
+#[test]
+fn a_denied_client_gets_a_json_rpc_error() {
+    let chain = delegation("bob");
+    let reply = stack()
+        .send(&call(&chain, "order", r#"{"item":"shoes","count":9}"#))
+        .unwrap();
+    assert_eq!(reply.status, 403);
+    let found = error(&reply);
+    assert_eq!(
+        (&found["jsonrpc"], &found["id"], &found["error"]["code"]),
+        (&json!("2.0"), &json!("c1"), &json!(403))
+    );
+    assert_eq!(found["error"]["data"]["argument"], "count");
+    let lying = call(&chain, "order", r#"{"item":"shoes","count":2}"#).header("mcp-param-item", "socks");
+    let reply = stack().send(&lying).unwrap();
+    assert_eq!((reply.status, &error(&reply)["error"]["code"]), (400, &json!(-32_020)));
+    // With sessions, 404 would mean that the session has ended.
+    let list = Request::new("POST", "/mcp")
+        .delegation(&chain)
+        .header("mcp-protocol-version", "2025-11-25")
+        .json(r#"{"jsonrpc":"2.0","id":2,"method":"resources/list"}"#);
+    let reply = stack().send(&list).unwrap();
+    assert_eq!((reply.status, &error(&reply)["error"]["code"]), (403, &json!(-32_601)));
+    let without = Request::new("POST", "/mcp").json(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#);
+    let reply = stack().send(&without).unwrap();
+    assert_eq!((reply.status, &error(&reply)["error"]["code"]), (401, &json!(401)));
+}
+
+#[test]
+fn streams_of_older_versions_need_a_delegation_too() {
+    let stream = Request::get("/mcp").header("mcp-protocol-version", "2025-11-25");
+    assert_eq!(stack().send(&stream).unwrap().status, 401);
+    let stream = stream.delegation(delegation("carol"));
+    assert_eq!(stack().send(&stream).unwrap().status, 200);
 }
 
 #[test]

@@ -11,6 +11,9 @@ use crate::host::{Flow, HeaderMap, Host, StreamId};
 impl<H: Host> Root<H> {
     /// An answer's headers have arrived. One that cannot be rewritten does not pass.
     pub(super) fn on_response_headers(&mut self, stream: StreamId, watch: &Watch) {
+        if self.held.waits(stream) {
+            return self.reset("a service answered before it had the request's body, which is not decided yet");
+        }
         let rewriting = self.exchanges.rewriting(stream);
         let Some((_, rewriting)) = rewriting else { return };
         let map = HeaderMap::ResponseHeaders;

@@ -31,16 +31,44 @@ impl<H: Host> Effects<H> {
         began: Began,
         stripped: Result<(), HostError>,
     ) -> Flow {
-        let applied = stripped.and_then(|()| match verdict.mode {
-            Mode::Enforce => self.apply(&verdict, request),
-            Mode::Shadow => Ok(()),
-        });
+        let applied = stripped.and_then(|()| self.apply(&verdict, request));
+        self.fail_if(applied, &mut verdict);
+        self.conclude_body(verdict, request, stream, began)
+    }
+
+    /// The headers of a request go on before its body is read. Returns what happens to the request if they do not.
+    pub(super) fn let_headers_on(
+        &mut self,
+        mut verdict: Verdict<'_>,
+        request: &Request<'_>,
+        stream: StreamId,
+        began: Began,
+    ) -> Option<Flow> {
+        let applied = self.apply(&verdict, request);
+        self.fail_if(applied, &mut verdict);
+        match (&verdict.decision, verdict.mode) {
+            (Decision::Allow(_), _) | (Decision::Deny(_), Mode::Shadow) => None,
+            (Decision::Deny(_), Mode::Enforce) => Some(self.conclude_body(verdict, request, stream, began)),
+        }
+    }
+
+    fn fail_if(&self, applied: Result<(), HostError>, verdict: &mut Verdict<'_>) {
         if let Err(error) = applied {
             // The request must not pass unchanged, and the record must say so.
             self.host.log_error(format_args!("a request was refused: {error}"));
             verdict.decision = Decision::Deny(Reason::HostFailure.into());
             verdict.mode = Mode::Enforce;
         }
+    }
+
+    /// Answers a denied request, and records the decision. If it is allowed, its headers have been changed.
+    pub(super) fn conclude_body(
+        &mut self,
+        verdict: Verdict<'_>,
+        request: &Request<'_>,
+        stream: StreamId,
+        began: Began,
+    ) -> Flow {
         self.recorder.record(&verdict, request, stream, began);
         let flow = match (&verdict.decision, verdict.mode) {
             (Decision::Allow(Allowance::ResourceMetadata(document)), _) => {
@@ -102,6 +130,9 @@ impl<H: Host> Effects<H> {
 
     /// Applies an allowed decision: the headers that the service receives.
     fn apply(&self, verdict: &Verdict<'_>, request: &Request<'_>) -> Result<(), HostError> {
+        if verdict.mode == Mode::Shadow {
+            return Ok(());
+        }
         changes::make(&self.policy, verdict, request, |change| match change {
             Change::Remove(name) => self.host.remove_header(HeaderMap::RequestHeaders, name),
             Change::Set(name, value) => self.host.set_header(HeaderMap::RequestHeaders, name, value),

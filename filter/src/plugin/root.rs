@@ -27,7 +27,7 @@ pub(super) struct Root<H> {
     pub(super) engine: Engine,
     pub(super) effects: Effects<H>,
     pub(super) gauges: Gauges,
-    held: HeldRequests<StreamId>,
+    pub(super) held: HeldRequests<StreamId>,
     pub(super) exchanges: Exchanges<StreamId>,
     /// Since when a replaced configuration waits for its held requests.
     draining_since: Option<Monotonic>,
@@ -108,15 +108,24 @@ impl<H: Host> Root<H> {
                 };
                 match self.held.body_place(&held, &serialized, client) {
                     Ok(place) => {
+                        let headers = self.engine.let_headers_on(&held, &request, &mut world);
+                        let headers_are_gone = headers.is_some();
+                        if let Some(verdict) = headers
+                            && let Some(flow) = self.effects.let_headers_on(verdict, &request, stream, began)
+                        {
+                            self.held.give_back(place);
+                            return Ok(flow);
+                        }
                         let waits = HeldRequest {
                             awaits: Awaited::Body(held),
                             // One more host call, only for requests that wait.
                             began: self.host.monotonic().map_or(began, |now| began.paused(now)),
                             serialized,
                             has_body,
+                            headers_are_gone,
                         };
                         self.held.hold(stream, waits, place);
-                        return Ok(Flow::Wait);
+                        return Ok(if headers_are_gone { Flow::Continue } else { Flow::Wait });
                     }
                     Err(reason) => self.engine.turn_away(held, reason),
                 }
@@ -131,6 +140,7 @@ impl<H: Host> Root<H> {
                 began,
                 serialized,
                 has_body,
+                headers_are_gone: false,
             };
             self.held.hold(stream, waits, place);
             return Ok(Flow::Wait);
@@ -212,7 +222,10 @@ impl<H: Host> Root<H> {
             },
         };
         let exchange = Exchange::of(&verdict, now.monotonic);
-        let flow = self.effects.conclude(verdict, &request, stream, now, Ok(()));
+        let flow = match waits.headers_are_gone {
+            true => self.effects.conclude_body(verdict, &request, stream, now),
+            false => self.effects.conclude(verdict, &request, stream, now, Ok(())),
+        };
         self.exchanges.begin_if(flow == Flow::Continue, stream, exchange);
         Ok(flow)
     }

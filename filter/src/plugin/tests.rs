@@ -64,6 +64,10 @@ impl Scene {
                     {{"name": "try", "match": {{"path": "/try"}}, "tool": "pay", "proof": "none", "mode": "shadow"}},
                     {{"name": "order", "match": {{"path": "/order"}}, "tool": "order", "proof": "none",
                       "args": {{"amount": {{"body": "/amount", "type": "number"}}}}}},
+                    {{"name": "held-body", "match": {{"path": "/held-body"}}, "tool": "order", "proof": "none", "hold": "body",
+                      "args": {{"amount": {{"body": "/amount", "type": "number"}}}}}},
+                    {{"name": "early", "match": {{"path": "/early"}}, "proof": "none", "hold": "body",
+                      "mcp": {{"versions": ["2025-11-25"], "methods": {{"tools/list": {{"open": true}}}}}}}},
                     {{"name": "mcp", "match": {{"path": "/mcp"}}, "proof": "none",
                       "mcp": {{"versions": ["2025-11-25", "2026-07-28"], "hide_ungranted": true, "max_stream": "10m",
                                "methods": {{"tools/list": {{"open": true}}, "initialize": {{"open": true}},
@@ -308,6 +312,32 @@ fn a_shadow_decision_only_removes_forged_headers() {
     assert_eq!(scene.effects(), [removed("x-delegation-tool")]);
     assert_eq!(scene.get("/try", &[("delegation", &delegation())]), Flow::Continue);
     assert_eq!(scene.effects(), []);
+}
+
+#[test]
+fn where_only_the_body_waits_the_headers_go_on_with_the_identity() {
+    let mut scene = Scene::ready("");
+    let delegation = delegation();
+    let json = ("content-type", "application/json");
+    for (body, expected) in [(r#"{"amount":100}"#, Flow::Continue), (r#"{"amount":101}"#, Flow::Stop)] {
+        let headers = [("delegation", delegation.as_str()), json];
+        let (stream, flow) = scene.request("/held-body", &headers, false);
+        assert_eq!(flow, Flow::Continue);
+        let effects = scene.effects();
+        assert!(effects.contains(&removed("delegation")) && effects.contains(&set("x-delegation-tool", "order")));
+        scene.host.set_body(stream, body.as_bytes());
+        assert_eq!(scene.vm.on_request_body(ROOT, stream, 5, false), Flow::Wait);
+        assert_eq!(scene.vm.on_request_body(ROOT, stream, body.len(), true), expected, "{body}");
+        let denied = [answered(403, "argument_not_allowed")];
+        let expected = if expected == Flow::Stop { &denied[..] } else { &[] };
+        assert_eq!(scene.effects(), expected, "no header is changed now");
+    }
+    let (_, flow) = scene.request("/held-body", &[json], false);
+    assert_eq!((flow, scene.effects()), (Flow::Stop, vec![answered(401, "delegation_missing")]));
+    scene.host.refuse("set_header");
+    let (_, flow) = scene.request("/held-body", &[("delegation", &delegation), json], false);
+    assert_eq!(flow, Flow::Stop);
+    assert_eq!(answers(&scene.effects()), [&answered(503, "host_failure")]);
 }
 
 // === A host that fails ===

@@ -231,3 +231,15 @@ fn floor() -> watch_response::Message {
         record: Some(record),
     })
 }
+
+#[test]
+fn an_answer_to_headers_whose_body_is_not_decided_does_not_pass() {
+    let mut scene = Scene::with_sessions();
+    let delegation = delegation();
+    let headers = [("delegation", delegation.as_str()), JSON, VERSION];
+    let (stream, flow) = scene.request("/early", &headers, false);
+    assert_eq!(flow, Flow::Continue, "only the body waits");
+    scene.effects();
+    assert_eq!(scene.vm.on_request_body(ROOT, stream, 1, false), Flow::Wait);
+    assert!(scene.answer_headers(stream, &[JSON]).contains(&Effect::Reset));
+}
