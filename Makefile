@@ -37,6 +37,9 @@ FAULTS ?= 200
 # How many cases `make test-oauth-differential` compares.
 OAUTH_CASES ?= 100000
 
+# How many requests `make test-mcp-differential` sends.
+MCP_CASES ?= 100000
+
 # How many seconds `make soak-oracles` sends requests.
 SECONDS ?= 600
 
@@ -46,7 +49,7 @@ SIDE_BY_SIDE := --no-print-directory --jobs=4
 export CARGO_MAKEFLAGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build build-tests test-beside test-other build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-footprint lint-envoy-gateway lint-kubernetes lint-mesh lint-shell lint-words reference bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cluster bench-needs-cost bench-needs-filter bench-needs-instructions bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-cluster test-oauth-differential test-mesh test-oauth test-mcp lint-compose lint-systemd lint-istio lint-performance release etcd
+.PHONY: help run test build build-tests test-beside test-other build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-footprint lint-envoy-gateway lint-kubernetes lint-mesh lint-shell lint-words reference bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cluster bench-needs-cost bench-needs-filter bench-needs-instructions bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-cluster test-oauth-differential test-mcp-differential test-mesh test-oauth test-mcp lint-compose lint-systemd lint-istio lint-performance release etcd
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -126,6 +129,9 @@ test-cluster: rust wasm envoy etcd ## Break a cluster of replicas and etcd again
 
 test-oauth-differential: build ## Compare access tokens and DPoP proofs with a second verifier: make test-oauth-differential OAUTH_CASES=100000
 	@scripts/test-oauth-differential.sh $(OAUTH_CASES) $(SEED)
+
+test-mcp-differential: build wasm envoy ## Send generated MCP requests through the filter to the SDKs' servers: make test-mcp-differential MCP_CASES=100000, or with SEED=1
+	@scripts/test-mcp-differential.sh $(MCP_CASES) $(SEED)
 
 test-arm64: wasm ## Run the demo and end-to-end tests as on arm64, emulated; builds all for it first
 	@scripts/test-arm64.sh
@@ -284,7 +290,7 @@ bench-needs-snapshot: build wasm envoy
 
 bench-needs-token: rust
 
-soak: build wasm envoy ## Run the long tests, those marked #[ignore]
+soak: build wasm envoy ## Run the long tests: those marked #[ignore], and many generated MCP requests
 	@scripts/soak.sh
 	@echo "==> Building the filter twice"
 	@scripts/check-reproducible.sh

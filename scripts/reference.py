@@ -173,6 +173,7 @@ class Reference:
         source = source.split("#[cfg(test)]")[0]
         constants = dict(re.findall(r'const (\w+): &str = "(credence_\w+)";', source))
         kinds = {name: "Counter" for name in re.findall(r'Mode::.* => "(credence_\w+)"', source)}
+        kinds |= {name: "Counter" for name in re.findall(r'format!\("(credence_\w+)\.', source)}
         for kind, name in re.findall(r"(?:define|tell)\((Counter|Gauge|Level|Histogram), \"?(\w+)\"?", source):
             if (name := constants.get(name, name)).startswith("credence_"):
                 kinds[name] = kind

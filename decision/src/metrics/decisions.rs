@@ -1,12 +1,14 @@
 //! Metrics of the decisions of one configuration.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::registry::MetricKind::{Counter, Histogram};
 use super::registry::{DecisionCounters, Metric, VmMetrics};
 use crate::audit::Kind;
-use crate::config::Policy;
-use crate::engine::{Findings, Lookup};
+use crate::config::{Mode, Policy};
+use crate::decision::Decision;
+use crate::engine::{Findings, Lookup, Verdict};
 
 /// The metrics of one configuration's decisions.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub struct DecisionFigures {
     cache_refusals: Metric,
     verification_us: Metric,
     cached_decision_us: Metric,
+    /// Decisions on messages to MCP servers, by their names.
+    mcp: BTreeMap<String, Metric>,
     /// Decisions on cached chains, which are too many to time all.
     hits: u64,
     metrics: VmMetrics,
@@ -37,6 +41,7 @@ impl DecisionFigures {
             cache_refusals: define(Counter, "credence_cache_refusals"),
             verification_us: define(Histogram, "credence_verification_us"),
             cached_decision_us: define(Histogram, "credence_cached_decision_us"),
+            mcp: BTreeMap::new(),
             hits: 0,
             metrics: Rc::clone(metrics),
         }
@@ -48,6 +53,40 @@ impl DecisionFigures {
         if let Some(counters) = self.decisions.get_mut(index) {
             self.metrics.borrow_mut().count_decision(counters, kind);
         }
+    }
+
+    /// Counts an enforced decision on a message to an MCP server, by its method and tool.
+    pub fn count_mcp(&mut self, verdict: &Verdict<'_>) {
+        let Some(found) = verdict.findings.mcp.as_deref().filter(|_| verdict.mode == Mode::Enforce) else {
+            return;
+        };
+        let way = match verdict.decision {
+            Decision::Allow(_) => "allow",
+            Decision::Deny(_) => "deny",
+        };
+        // Clients choose the names of tools, so only those count that somebody has granted.
+        let chain = verdict.findings.chain.as_ref();
+        let is_granted = |tool: &str| chain.is_some_and(|chain| chain.chain.grants(tool).is_ok());
+        let tool = match found.tool.as_deref() {
+            Some(tool) if is_granted(tool) && is_plain(tool) => tool,
+            Some(_) => OTHER,
+            None => NONE,
+        };
+        let method = found.method.as_deref().unwrap_or(NONE);
+        let mut name = named(way, method, tool);
+        if !self.mcp.contains_key(&name) && self.mcp.len() >= MAX_MCP {
+            name = named(way, OTHER, OTHER);
+        }
+        let mut metrics = self.metrics.borrow_mut();
+        let counter = match self.mcp.get(&name) {
+            Some(counter) => *counter,
+            None => {
+                let counter = metrics.define(Counter, &name);
+                self.mcp.insert(name, counter);
+                counter
+            }
+        };
+        metrics.count(counter);
     }
 
     /// Whether to measure the time of this decision; called once for each. Reading the host's clock costs more than a
@@ -83,10 +122,28 @@ impl DecisionFigures {
     }
 }
 
+fn named(way: &str, method: &str, tool: &str) -> String {
+    format!("credence_mcp_decision.decision.{way}.method.{method}.tool.{tool}")
+}
+
+/// Whether a name can be a part of a metric's.
+fn is_plain(name: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:/-".contains(&byte);
+    name.len() <= MAX_PLAIN_BYTES && name.bytes().all(is_part)
+}
+
 /// Whether the chain was cached, and no signature was verified.
 fn is_cached(findings: &Findings) -> bool {
     findings.lookup == Some(Lookup::Hit) && !findings.verified
 }
+
+/// A tool or a method that is not counted by its name.
+const OTHER: &str = "(other)";
+/// No tool, or a method that was not read.
+const NONE: &str = "(none)";
+/// Counters of messages to MCP servers. Further ones are counted as others.
+const MAX_MCP: usize = 256;
+const MAX_PLAIN_BYTES: usize = 128;
 
 /// One in this many decisions without a signature check is timed.
 const TIMED_HITS: u64 = 16;

@@ -9,7 +9,7 @@ use credence_e2e::{Client, Failure, Request, Stack, StackOptions, waiting};
 /// Shared by all tests; it stops with the process.
 fn stack() -> &'static Stack {
     static STACK: LazyLock<Stack> = LazyLock::new(|| {
-        let watched = "rules:\n                              - {name: w.1, match: {path: /v1/watched}, tool: catalog.read, proof: none, mode: shadow}\n";
+        let watched = "rules:\n                              - {name: w.1, match: {path: /v1/watched}, tool: catalog.read, proof: none, mode: shadow}\n                              - {name: mcp, match: {path: /mcp}, proof: none, mcp: {}}\n";
         let stack = Stack::start(&StackOptions::quick().replacing("rules:\n", watched)).unwrap();
         let chain = stack.mint("alice", &["--tool", READ]).unwrap();
         let mut client = Client::connect(stack.envoy.ingress()).unwrap();
@@ -17,6 +17,8 @@ fn stack() -> &'static Stack {
         for request in [
             book.clone(),
             book,
+            mcp_call("catalog.read").delegation(&chain),
+            mcp_call("catalog.write").delegation(&chain),
             Request::get("/nowhere"),
             Request::get("/v1/watched"),
         ] {
@@ -27,6 +29,18 @@ fn stack() -> &'static Stack {
         stack
     });
     &STACK
+}
+
+fn mcp_call(tool: &str) -> Request {
+    let message = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{tool}","arguments":{{"item":"book"}},
+            "_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}}}}"#
+    );
+    Request::new("POST", "/mcp")
+        .json(message)
+        .header("mcp-protocol-version", "2026-07-28")
+        .header("mcp-method", "tools/call")
+        .header("mcp-name", tool)
 }
 
 /// The filter's lines of the metrics page.
@@ -112,4 +126,13 @@ fn only_what_was_verified_has_a_verification_time() {
     let count = total(&lines, "credence_verification_us_count{} ");
     let each = total(&lines, "credence_verification_us_sum{} ") / count;
     assert!((10.0..100_000.0).contains(&each), "{each} microseconds");
+}
+
+#[test]
+fn messages_to_mcp_servers_are_counted_by_method_and_granted_tool() {
+    let counted = |decision: &str, tool: &str| {
+        format!(r#"credence_mcp_decision{{decision="{decision}",method="tools/call",tool="{tool}"}} 1"#)
+    };
+    wait_for(&counted("allow", "catalog.read"));
+    wait_for(&counted("deny", "(other)"));
 }

@@ -81,6 +81,7 @@ impl<H: Host> Recorder<H> {
     pub(super) fn record(&mut self, verdict: &Verdict<'_>, request: &Request<'_>, stream: StreamId, began: Began) {
         let findings = &verdict.findings;
         self.figures.count(&kind(verdict), verdict.rule_index);
+        self.figures.count_mcp(verdict);
         let is_timed = self.figures.is_timed(findings, self.source.is_some());
         let end = if is_timed { self.host.monotonic().ok() } else { None };
         let decision_ns = end.and_then(|now| u64::try_from(began.took(now).as_nanos()).ok());
