@@ -53,7 +53,6 @@ impl Exchange {
             until,
         })
     }
-
 }
 
 fn endpoint_of<'p>(verdict: &Verdict<'p>) -> Option<&'p Endpoint> {

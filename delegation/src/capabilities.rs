@@ -119,6 +119,22 @@ impl ToolGrant {
         })
     }
 
+    /// The same where only some arguments are shown, so that all others must be free.
+    pub(crate) fn permits_shown(&self, arguments: &Arguments, is_shown: &dyn Fn(&str) -> bool) -> Result<(), Cause> {
+        let permits = |map: &ConstraintMap| {
+            let hidden = map.entries.iter().map(|(name, _)| name).find(|name| !is_shown(name));
+            match hidden {
+                Some(name) => Err(Cause::ArgumentMissing(name.to_string())),
+                None if !map.rest => Err(Cause::ArgumentNotGranted("*".to_owned())),
+                None => map.permits(arguments),
+            }
+        };
+        permits(&self.first).or_else(|cause| {
+            let is_permitted = self.others.iter().any(|map| permits(map).is_ok());
+            if is_permitted { Ok(()) } else { Err(cause) }
+        })
+    }
+
     fn extend(&mut self, other: Self) {
         for map in std::iter::once(other.first).chain(other.others) {
             if self.first != map && !self.others.contains(&map) {

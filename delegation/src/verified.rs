@@ -235,6 +235,21 @@ impl VerifiedChain {
             .map_err(|cause| Step::S6b.deny(cause))
     }
 
+    /// The same where only some arguments are shown. The others, and further ones, must be free by the grant.
+    ///
+    /// # Errors
+    /// Step 6a or 6b; the cause names an argument that is not free, or `*` if no further ones are granted.
+    pub fn permits_shown(
+        &self,
+        tool: &str,
+        arguments: &Arguments,
+        is_shown: &dyn Fn(&str) -> bool,
+    ) -> Result<(), Denial> {
+        self.constraints(tool)?
+            .permits_shown(arguments, is_shown)
+            .map_err(|cause| Step::S6b.deny(cause))
+    }
+
     fn constraints(&self, tool: &str) -> Result<&ToolGrant, Denial> {
         let capabilities = self
             .leaf()

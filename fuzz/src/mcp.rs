@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use credence_decision::mcp::{Access, Call, Endpoint, Tools, Version};
+use credence_decision::mcp::{Access, Call, Endpoint, Source, Tools, Version};
 use credence_decision::request::{HeaderNames, Request, serialize_headers};
 use serde_json::Value;
 
@@ -150,6 +150,7 @@ fn endpoints() -> [Endpoint; 2] {
         ignored: vec!["requestState".to_owned()],
         ignored_meta: vec!["com.example/trace".to_owned()],
         ignores_meta: false,
+        source: Source::Body,
         hides_ungranted: true,
         delegation_in_meta: true,
         max_stream: std::time::Duration::from_secs(60),
@@ -161,6 +162,7 @@ fn endpoints() -> [Endpoint; 2] {
         ignored: Vec::new(),
         ignored_meta: Vec::new(),
         ignores_meta: true,
+        source: Source::Body,
         hides_ungranted: true,
         delegation_in_meta: true,
         max_stream: std::time::Duration::from_secs(60),

@@ -63,6 +63,11 @@ impl ArgumentMapping {
         }
     }
 
+    /// Whether an argument has this name.
+    pub fn names(&self, name: &str) -> bool {
+        self.arguments.iter().any(|argument| argument.name == name)
+    }
+
     /// Reads the arguments of a request that matched the rule.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use super::mcp::mcp;
 use super::policy::{Calls, ControlPlane, Limits, Policy, Requirement, Rule};
 use super::ranges::*;
 use super::{duration, matching};
+use crate::mcp::Source;
 use crate::proofs::MAX_PROOF_WINDOW;
 use crate::request::target::Tolerated;
 use crate::request::{HeaderIndex, HeaderNames, RemovedTrailers, folds_to};
@@ -330,7 +331,13 @@ impl RuleCompiler<'_> {
                 "only a client certificate is validated by Envoy; write `proof: mtls`, or remove `peer_validated`",
             );
         }
-        let reads_body = rule.mcp.is_some() || !arguments.body.is_empty();
+        let is_in_headers = rule.mcp.as_ref().is_some_and(|mcp| mcp.source == Source::Headers);
+        if is_in_headers && proof == ProofKind::Pop && authorization.is_none() {
+            at.field("proof").report(
+                "a proof says all arguments, which headers do not show; write `mtls` or `none`, or `source: body`",
+            );
+        }
+        let reads_body = (rule.mcp.is_some() && !is_in_headers) || !arguments.body.is_empty();
         if rule.hold.is_some() && !reads_body {
             at.field("hold")
                 .report("no argument is read from the body, so nothing waits for it; remove `hold`");
@@ -351,7 +358,7 @@ impl RuleCompiler<'_> {
             peer_validated: rule.peer_validated.unwrap_or_default(),
             stale_limit: rule.on_stale.as_ref().map(|on_stale| self.stale_limit(at, on_stale)),
             holds: rule.hold.unwrap_or_default(),
-            ignore_body: rule.ignore_body.unwrap_or_default(),
+            ignore_body: rule.ignore_body.unwrap_or(is_in_headers),
             forward: rule.forward.unwrap_or_default(),
         }
     }

@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use super::keywords::*;
 use crate::arguments::ArgumentKind;
 use crate::identity_headers::{IdentityHeaders, Part};
+use crate::mcp;
 use crate::members::Members;
 use crate::route;
 
@@ -274,6 +275,13 @@ pub(super) struct Mcp {
     #[cfg_attr(feature = "tools", schemars(extend("maxProperties" = 64)))]
     #[cfg_attr(feature = "tools", schemars(extend("propertyNames" = method_of_mcp())))]
     pub(super) methods: Option<Members<McpMethod>>,
+    /// Where a request says what it calls. `headers` needs `server_checks_headers`.
+    #[serde(default)]
+    #[cfg_attr(feature = "tools", schemars(extend("default" = "body")))]
+    pub(super) source: mcp::Source,
+    /// Whether the server denies a request whose headers differ from its message.
+    #[serde(default)]
+    pub(super) server_checks_headers: bool,
     /// Whether lists of tools show only those that the delegation grants.
     #[serde(default)]
     pub(super) hide_ungranted: bool,

@@ -7,17 +7,18 @@ use std::time::Duration;
 use credence_delegation::Location;
 
 use super::checks::{MAX_NAME_BYTES, each_once, elements, time};
-use super::file::{self, Rule};
+use super::file::{self, Place, Rule};
 use super::ranges::DEFAULT_MAX_STREAM;
 use crate::arguments::Pointer;
-use crate::mcp::{Access, Endpoint, Tools, Version};
+use crate::mcp::{Access, Endpoint, Source, Tools, Version};
 
 /// Compiles the field, with `ignore_members`.
 #[inline(never)]
 pub(super) fn mcp(at: &Location<'_>, rule: &Rule, mcp: &file::Mcp) -> Endpoint {
+    let is_in_headers = mcp.source == Source::Headers;
     let unused = [
         ("tool", rule.tool.is_some()),
-        ("args", rule.args.is_some()),
+        ("args", rule.args.is_some() && !is_in_headers),
         ("ignore_body", rule.ignore_body.is_some()),
         ("upgrade", rule.upgrade),
     ];
@@ -27,7 +28,11 @@ pub(super) fn mcp(at: &Location<'_>, rule: &Rule, mcp: &file::Mcp) -> Endpoint {
         ));
     }
     let own = at.field("mcp");
+    if is_in_headers {
+        check_headers(at, rule, mcp);
+    }
     let mut endpoint = Endpoint {
+        source: mcp.source,
         versions: versions(&own.field("versions"), mcp.versions.as_deref()),
         tools: tools(&own.field("tools"), &mcp.tools),
         methods: methods(&own.field("methods"), mcp),
@@ -36,7 +41,12 @@ pub(super) fn mcp(at: &Location<'_>, rule: &Rule, mcp: &file::Mcp) -> Endpoint {
         ignores_meta: false,
         hides_ungranted: mcp.hide_ungranted,
         delegation_in_meta: mcp.delegation_in_meta,
-        max_stream: time(&own.field("max_stream"), mcp.max_stream.as_deref(), DEFAULT_MAX_STREAM, MAX_STREAM),
+        max_stream: time(
+            &own.field("max_stream"),
+            mcp.max_stream.as_deref(),
+            DEFAULT_MAX_STREAM,
+            MAX_STREAM,
+        ),
     };
     ignore(
         &at.field("ignore_members"),
@@ -44,6 +54,41 @@ pub(super) fn mcp(at: &Location<'_>, rule: &Rule, mcp: &file::Mcp) -> Endpoint {
         &mut endpoint,
     );
     endpoint
+}
+
+/// Reports what `source: headers` rules out.
+fn check_headers(at: &Location<'_>, rule: &Rule, mcp: &file::Mcp) {
+    let own = at.field("mcp");
+    if !mcp.server_checks_headers {
+        own.field("source").report(
+            "whoever writes other headers than the message calls what no delegation grants, unless the server compares \
+             both; if it does, write `server_checks_headers: true`",
+        );
+    }
+    let older = |name: &&String| Version::named(name).is_some_and(|version| !version.is_stateless());
+    if let Some(older) = mcp.versions.iter().flatten().find(older) {
+        own.field("versions").report(format!(
+            "servers compare headers from 2026-07-28 on, not in {older}; remove it"
+        ));
+    }
+    for (field, _) in [
+        ("delegation_in_meta", mcp.delegation_in_meta),
+        ("ignore_members", rule.ignore_members.is_some()),
+    ]
+    .into_iter()
+    .filter(|(_, is_there)| *is_there)
+    {
+        own.field("source").report(format!(
+            "with `source: headers`, the message is not read; remove `{field}`"
+        ));
+    }
+    for (name, argument) in rule.args.iter().flat_map(|members| &members.0) {
+        if !argument.places().all(|place| matches!(place, Place::Header(_))) {
+            at.field("args")
+                .field(name)
+                .report("with `source: headers`, write `header: mcp-param-…`");
+        }
+    }
 }
 
 fn versions(at: &Location<'_>, names: Option<&[String]>) -> Vec<Version> {

@@ -8,7 +8,7 @@ use credence_delegation::{Algorithms, TrustAnchors};
 use super::file::{Audit, Hold, Mode, ProofKind, Unmatched};
 use crate::arguments::ArgumentMapping;
 use crate::identity_headers::{IdentityHeaders, Part};
-use crate::mcp::Endpoint;
+use crate::mcp::{Endpoint, Source};
 use crate::oauth::{Challenge, Resource};
 use crate::request::target::{Tolerated, ToleratedHosts};
 use crate::request::{HeaderNames, RemovedTrailers};
@@ -161,7 +161,8 @@ impl Policy {
 impl Requirement {
     /// Whether arguments come from the body.
     pub fn reads_body(&self) -> bool {
-        self.mcp().is_some() || !self.arguments.body.is_empty()
+        let is_in_body = |endpoint: &Endpoint| endpoint.source == Source::Body;
+        self.mcp().is_some_and(is_in_body) || !self.arguments.body.is_empty()
     }
 
     /// The MCP server, if it is one.

@@ -12,7 +12,7 @@ use super::verdict::{Findings, SessionFindings};
 use super::verification::{ChainLookup, Presented, check_still_valid};
 use super::world::World;
 use crate::agent::Agent;
-use crate::arguments::{Arrived, body};
+use crate::arguments::{Arrived, about, body};
 use crate::chains::CachedChain;
 use crate::config::{Calls, Mode, Policy, Requirement};
 use crate::credential::Credential;
@@ -21,7 +21,7 @@ use crate::grant::Grant;
 use crate::identity_headers::Identity;
 use crate::mcp;
 use crate::mcp::session::{Owner, SESSION_HEADERS};
-use crate::mcp::{Call, Endpoint, SessionUse};
+use crate::mcp::{Call, Endpoint, SessionUse, Source};
 use crate::oauth::Needed;
 use crate::proofs::UsedProof;
 use crate::request::{Header, Request, is_joined};
@@ -154,6 +154,9 @@ impl<'r> Attempt<'_, 'r> {
         })?;
         let called = match calls {
             Calls::Tool(_) => None,
+            Calls::Mcp(endpoint) if endpoint.source == Source::Headers => {
+                Some(self.call_in_headers(endpoint, read.clone())?)
+            }
             Calls::Mcp(endpoint) => {
                 let call = self.mcp_call(endpoint, body)?;
                 self.find_session(call.session, Owner::new(&routed.rule.name, &chain.chain), world)?;
@@ -176,7 +179,13 @@ impl<'r> Attempt<'_, 'r> {
             self.findings.agent = Some(*agent);
         }
         if let Some(tool) = needed {
-            let permitted = chain.chain.permits(tool, arguments);
+            let permitted = match self.requirement.mcp() {
+                Some(endpoint) if endpoint.source == Source::Headers => {
+                    let is_shown = |name: &str| self.requirement.arguments.names(name);
+                    chain.chain.permits_shown(tool, arguments, &is_shown)
+                }
+                _ => chain.chain.permits(tool, arguments),
+            };
             permitted.inspect_err(|_| self.find_needed(&chain.chain, tool, Some(arguments)))?;
         }
         covered?;
@@ -260,6 +269,24 @@ impl<'r> Attempt<'_, 'r> {
         Ok(())
     }
 
+    /// What the request's headers call.
+    fn call_in_headers(&mut self, endpoint: &Endpoint, arguments: Arguments) -> Result<Call, Denial> {
+        // Only the server can compare an encoded value with the argument.
+        let encoded = |(name, value): (&[u8], &str)| {
+            (value.starts_with("=?")).then(|| String::from_utf8_lossy(name).into_owned())
+        };
+        let mut headers = self.request.headers_beginning("mcp-param-");
+        let encoded = headers.find_map(|(name, value)| encoded((name, std::str::from_utf8(value).ok()?)));
+        if let Some(name) = encoded {
+            return Err(about(Reason::ArgumentAmbiguous, &name));
+        }
+        let call = endpoint.call_in_headers(self.request, arguments)?;
+        let findings = self.findings.mcp.get_or_insert_default();
+        findings.method = Some(Rc::clone(&call.method));
+        findings.tool.clone_from(&call.tool);
+        Ok(call)
+    }
+
     /// Whether the rule reads the request's body.
     pub(super) fn awaits_body(&self) -> bool {
         self.request.has_body && self.requirement.reads_body()
@@ -274,7 +301,10 @@ impl<'r> Attempt<'_, 'r> {
             ..
         } = self.request;
         let has_none = *delegation == Header::Absent && *proof == Header::Absent && *authorization == Header::Absent;
-        let may_present = self.requirement.mcp().is_some_and(|endpoint| endpoint.delegation_in_meta);
+        let may_present = self
+            .requirement
+            .mcp()
+            .is_some_and(|endpoint| endpoint.delegation_in_meta);
         may_present && has_none && self.request.has_body && self.request.method == b"POST"
     }
 

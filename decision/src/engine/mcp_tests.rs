@@ -27,6 +27,10 @@ fn engine(world: &mut TestWorld) -> Engine {
                     "methods": {{"GET": {{"open": true}}}}}}}},
                 {{"name": "proven", "match": {{"path": "/proven"}},
                   "mcp": {{"versions": ["2025-11-25"], "tools": {{"prefix": "weather."}}, "delegation_in_meta": true}}}},
+                {{"name": "headers", "match": {{"path": "/headers"}}, "proof": "none",
+                  "args": {{"city": {{"header": "mcp-param-city", "optional": true}}}},
+                  "mcp": {{"source": "headers", "server_checks_headers": true, "tools": {{"prefix": "weather."}},
+                    "methods": {{"tools/list": {{"open": true}}}}}}}},
                 {{"name": "named", "match": {{"path": "/named"}},
                   "mcp": {{"tools": {{"names": {{"forecast": "weather.get"}}}}, "methods": {{"tools/list": {{"open": true}}}}}}}}
             ]
@@ -318,7 +322,10 @@ fn a_session_is_its_owners_under_its_rule() {
     for (headers, expected) in [
         (&[version, ("last-event-id", &*event)][..], "allow"),
         (&[version, ("last-event-id", "7")], "mcp_session_invalid"),
-        (&[version, ("last-event-id", &event), ("last-event-id", &event)], "mcp_session_invalid"),
+        (
+            &[version, ("last-event-id", &event), ("last-event-id", &event)],
+            "mcp_session_invalid",
+        ),
         (&[version, ("Mcp_Session_Id", "s1")], "mcp_session_invalid"),
     ] {
         assert_eq!(server.ask("GET", "/mcp", headers, None).code, expected, "{headers:?}");
@@ -344,16 +351,37 @@ fn a_message_may_present_the_delegation_and_the_server_does_not_see_it() {
     assert_eq!((found.code, found.tool.as_str()), ("allow", "weather.get"));
     assert_eq!(found.body, Some(call(r#""progressToken":1"#, oslo)));
     let found = ask(&[], &call(&present, r#"{"city":"Rome"}"#));
-    assert_eq!((found.code, found.body, &found.answer["id"]), ("argument_not_allowed", None, &Parsed::from(5)));
+    assert_eq!(
+        (found.code, found.body, &found.answer["id"]),
+        ("argument_not_allowed", None, &Parsed::from(5))
+    );
     let found = ask(&[], &call("", oslo));
-    assert_eq!((found.code, &found.answer["id"]), ("delegation_missing", &Parsed::from(5)));
-    assert_eq!(ask(&[], &call(r#""aat_chain":["a.b.c"]"#, oslo)).code, "delegation_malformed");
-    assert_eq!(ask(&[("delegation", &delegation)], &call(&present, oslo)).code, "credentials_ambiguous");
-    assert_eq!(ask(&[("delegation", &delegation)], &call(r#""aat_pop":"p""#, oslo)).code, "credentials_ambiguous");
-    assert_eq!(ask(&[("delegation-proof", "p")], &call(&present, oslo)).code, "delegation_missing");
+    assert_eq!(
+        (found.code, &found.answer["id"]),
+        ("delegation_missing", &Parsed::from(5))
+    );
+    assert_eq!(
+        ask(&[], &call(r#""aat_chain":["a.b.c"]"#, oslo)).code,
+        "delegation_malformed"
+    );
+    assert_eq!(
+        ask(&[("delegation", &delegation)], &call(&present, oslo)).code,
+        "credentials_ambiguous"
+    );
+    assert_eq!(
+        ask(&[("delegation", &delegation)], &call(r#""aat_pop":"p""#, oslo)).code,
+        "credentials_ambiguous"
+    );
+    assert_eq!(
+        ask(&[("delegation-proof", "p")], &call(&present, oslo)).code,
+        "delegation_missing"
+    );
     let padded = call(&format!(r#"{present},"progressToken2":"{}""#, " ".repeat(65_536)), oslo);
     assert_eq!(ask(&[], &padded).code, "body_too_large");
-    assert_eq!(server.ask("POST", "/mcp", &[version], Some(&call(&present, oslo))).code, "delegation_missing");
+    assert_eq!(
+        server.ask("POST", "/mcp", &[version], Some(&call(&present, oslo))).code,
+        "delegation_missing"
+    );
     assert_eq!(server.ask("GET", "/meta", &[version], None).code, "delegation_missing");
 }
 
@@ -367,16 +395,86 @@ fn a_proof_in_the_message_is_for_the_call() {
             r#"{{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{{"name":"get","arguments":{{"city":"{city}"}},
                 "_meta":{{"aat_chain":["{delegation}"],"aat_pop":"{proof}"}}}}}}"#
         );
-        server.ask("POST", "/proven", &[("mcp-protocol-version", "2025-11-25")], Some(&message)).code
+        server
+            .ask(
+                "POST",
+                "/proven",
+                &[("mcp-protocol-version", "2025-11-25")],
+                Some(&message),
+            )
+            .code
     };
-    assert_eq!([ask("Bergen"), ask("Oslo"), ask("Oslo")], ["proof_mismatch", "allow", "proof_replayed"]);
+    assert_eq!(
+        [ask("Bergen"), ask("Oslo"), ask("Oslo")],
+        ["proof_mismatch", "allow", "proof_replayed"]
+    );
+}
+
+#[test]
+fn headers_alone_decide_where_the_server_checks_them() {
+    let server = &mut Server::new();
+    server.delegation = root(grant(
+        "r3",
+        2,
+        r#"{"weather.get":{"city":{"constraint_type":"one_of","values":["Oslo"]},"*":{"constraint_type":"wildcard"}},
+            "weather.free":{},"weather.closed":{"city":{"constraint_type":"wildcard"}},
+            "weather.hidden":{"days":{"constraint_type":"range","max":3,"optional":true},"*":{"constraint_type":"wildcard"}}}"#,
+    ));
+    let mut ask = |headers: &[(&str, &str)]| {
+        let version = ("mcp-protocol-version", "2026-07-28");
+        let found = server.ask("POST", "/headers", &[&[version], headers].concat(), Some("not read"));
+        (found.code, found.about, found.tool)
+    };
+    let call = ("mcp-method", "tools/call");
+    let get = ("mcp-name", "get");
+    let is = |code, about: &str, tool: &str| (code, about.to_owned(), tool.to_owned());
+    let city = |value| [call, get, ("mcp-param-city", value)];
+    assert_eq!(ask(&city("Oslo")), is("allow", "", "weather.get"));
+    assert_eq!(ask(&city("Rome")), is("argument_not_allowed", "city", "weather.get"));
+    assert_eq!(ask(&city("=?base64?T3Nsbw==?=")).0, "argument_ambiguous");
+    assert_eq!(ask(&[call, get]), is("argument_missing", "city", "weather.get"));
+    assert_eq!(ask(&[call, ("mcp-name", "free")]).0, "allow");
+    assert_eq!(ask(&[call, ("mcp-name", "=?base64?ZnJlZQ==?=")]).0, "allow");
+    assert_eq!(
+        ask(&[call, ("mcp-name", "closed")]),
+        is("argument_not_granted", "*", "weather.closed")
+    );
+    assert_eq!(
+        ask(&[call, ("mcp-name", "hidden")]),
+        is("argument_missing", "days", "weather.hidden")
+    );
+    assert_eq!(ask(&[call, ("mcp-name", "other")]).0, "tool_not_granted");
+    assert_eq!(ask(&[("mcp-method", "tools/list")]), is("allow", "", ""));
+    assert_eq!(ask(&[("mcp-method", "ping")]).0, "mcp_method_not_allowed");
+    for missing in [&[call][..], &[get], &[call, get, get]] {
+        assert_eq!(ask(missing).0, "mcp_header_mismatch", "{missing:?}");
+    }
+    let older = [("mcp-protocol-version", "2025-11-25"), call, get];
+    assert_eq!(
+        server.ask("POST", "/headers", &older, Some("{}")).code,
+        "mcp_version_not_allowed"
+    );
+    assert_eq!(
+        server
+            .ask(
+                "GET",
+                "/headers",
+                &[("mcp-protocol-version", "2026-07-28"), call, get],
+                None
+            )
+            .code,
+        "mcp_http_method"
+    );
 }
 
 #[test]
 fn only_sessions_have_answers_to_the_servers_requests() {
     let server = &mut Server::new();
     let found = server.older(r#"{"jsonrpc":"2.0","id":3,"result":{}}"#);
-    assert_eq!((found.code, found.method.as_str()), ("mcp_session_invalid", "responses"));
+    assert_eq!(
+        (found.code, found.method.as_str()),
+        ("mcp_session_invalid", "responses")
+    );
     assert_eq!(found.answer["error"]["code"], -32_001);
 }
 
@@ -384,7 +482,12 @@ fn only_sessions_have_answers_to_the_servers_requests() {
 fn without_keys_no_session_is_opened() {
     let server = &mut Server::new();
     let headers = [("mcp-protocol-version", "2025-11-25"), ("mcp-session-id", "s1")];
-    let found = server.ask("POST", "/mcp", &headers, Some(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#));
+    let found = server.ask(
+        "POST",
+        "/mcp",
+        &headers,
+        Some(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#),
+    );
     assert_eq!(found.code, "not_ready");
 }
 

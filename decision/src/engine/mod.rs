@@ -35,7 +35,7 @@ use crate::mcp::Endpoint;
 use crate::mcp::presentation::{self, Presentation};
 use crate::proofs::ReplayMemory;
 use crate::request::{Header, Request};
-use crate::revocation::{SealKeys, Freshness};
+use crate::revocation::{Freshness, SealKeys};
 use crate::shared_store::SharedStore;
 use crate::usage_sketch::Sharers;
 use attempt::{Attempt, Established};
@@ -174,7 +174,12 @@ impl Engine {
     }
 
     /// What becomes of the headers of a request that waits for its body, if they do not wait, too.
-    pub fn let_headers_on(&mut self, held: &Held, request: &Request<'_>, world: &mut impl World) -> Option<Verdict<'_>> {
+    pub fn let_headers_on(
+        &mut self,
+        held: &Held,
+        request: &Request<'_>,
+        world: &mut impl World,
+    ) -> Option<Verdict<'_>> {
         let Self { policy, memories } = self;
         let rule = policy.routes.get(held.rule_index)?;
         let requirement = rule.requirement.as_ref().filter(|read| read.holds == Hold::Body)?;
@@ -236,13 +241,19 @@ impl Engine {
 
     /// The MCP server under the rule with this index, if it is one.
     pub fn endpoint(&self, rule_index: usize) -> Option<&Endpoint> {
-        self.policy.routes.get(rule_index)?.requirement.as_ref().and_then(Requirement::mcp)
+        self.policy
+            .routes
+            .get(rule_index)?
+            .requirement
+            .as_ref()
+            .and_then(Requirement::mcp)
     }
 
     /// Whether a chain that allowed a request still counts. True while there is no revocation state.
     pub fn still_counts(&self, chain: &CachedChain, world: &impl World) -> bool {
         let now = UnixTime(world.now().second());
-        check_still_valid(&self.policy, chain, now, world).map_or_else(|denial| denial.reason == Reason::NotReady, |()| true)
+        check_still_valid(&self.policy, chain, now, world)
+            .map_or_else(|denial| denial.reason == Reason::NotReady, |()| true)
     }
 
     /// Whether the request was denied only because there are no revocations yet, so that waiting for them helps. False
@@ -310,7 +321,9 @@ fn resumed<'r>(
         let presented = Presentation::read(body, &mut mcp.id)?;
         let proof = presented.proof.as_ref();
         let proof = proof.map_or(Header::Absent, |proof| Header::Once(proof.as_bytes()));
-        let request = attempt.request.presenting(Header::Once(presented.tokens.as_bytes()), proof);
+        let request = attempt
+            .request
+            .presenting(Header::Once(presented.tokens.as_bytes()), proof);
         let mut attempt = Attempt {
             request: &request,
             policy: attempt.policy,

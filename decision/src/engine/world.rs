@@ -3,7 +3,7 @@
 use credence_delegation::revocation::RevocationView;
 
 use crate::clock::UnixNanos;
-use crate::revocation::{SealKeys, Freshness};
+use crate::revocation::{Freshness, SealKeys};
 use crate::shared_store::SharedStore;
 use crate::usage_sketch::UserKey;
 

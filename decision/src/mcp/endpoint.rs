@@ -30,6 +30,8 @@ pub struct Endpoint {
     pub ignored_meta: Vec<String>,
     /// Whether this holds for all its members.
     pub ignores_meta: bool,
+    /// Where a request says what it calls.
+    pub source: Source,
     /// Whether lists of tools show only those that the delegation grants.
     pub hides_ungranted: bool,
     /// Whether a message may present the delegation in its metadata.
@@ -54,6 +56,18 @@ pub enum Access {
     Open,
     /// This tool, whose arguments are the method's parameters.
     Tool(String),
+}
+
+/// Where a request says what it calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "tools", derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// In its message, which its headers must repeat.
+    #[default]
+    Body,
+    /// In its headers, which the server compares with the message.
+    Headers,
 }
 
 /// What a request calls.
@@ -122,6 +136,31 @@ impl Endpoint {
         })
     }
 
+    /// What a request calls by its headers, if they show these arguments.
+    ///
+    /// # Errors
+    /// The request is to be denied.
+    pub fn call_in_headers(&self, request: &Request<'_>, arguments: Arguments) -> Result<Call, Denial> {
+        if request.method != b"POST" {
+            return Err(Reason::McpHttpMethod.into());
+        }
+        self.is_stateless(mirrors::version(request, None)?)?;
+        let method = mirrors::method(request)?;
+        let tool = match &*method {
+            "tools/call" => {
+                let name = mirrors::name(request)?;
+                let tool = self.tools.of(&name);
+                Some(tool.ok_or_else(|| about(Reason::McpToolNotMapped, &name))?)
+            }
+            method => {
+                let access = self.methods.get(method);
+                let access = access.ok_or_else(|| about(Reason::McpMethodNotAllowed, method))?;
+                access.tool().map(Rc::from)
+            }
+        };
+        Ok(Call::new(&method, tool.as_deref(), arguments, SessionUse::None))
+    }
+
     /// The tools that its other methods need.
     pub fn tools_of_methods(&self) -> Vec<&str> {
         self.methods.values().filter_map(Access::tool).collect()
@@ -169,7 +208,10 @@ impl Endpoint {
         let params = message.params.ok_or_else(|| invalid("/params"))?;
         let name = params.text("name").filter(|name| name.len() <= MAX_TOOL_BYTES);
         let name = name.ok_or_else(|| invalid("/params/name"))?;
-        let tool = self.tools.of(name).ok_or_else(|| about(Reason::McpToolNotMapped, name))?;
+        let tool = self
+            .tools
+            .of(name)
+            .ok_or_else(|| about(Reason::McpToolNotMapped, name))?;
         for (member, value) in params.iter() {
             match member {
                 "name" => {}

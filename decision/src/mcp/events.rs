@@ -213,7 +213,10 @@ mod tests {
 
     #[test]
     fn a_mark_at_the_beginning_hides_no_id() {
-        assert_eq!(passed("\u{feff}id: 1\n\u{feff}id: 2\n", false), "id: [1]\n\u{feff}id: 2\n");
+        assert_eq!(
+            passed("\u{feff}id: 1\n\u{feff}id: 2\n", false),
+            "id: [1]\n\u{feff}id: 2\n"
+        );
         assert_eq!(passed("\u{feff}\ndata:\n", true), "\n");
         assert_eq!(passed("\u{feff}event: a\n", false), "\u{feff}event: a\n");
     }
@@ -225,7 +228,11 @@ mod tests {
             passed(stream, true),
             "event: message\nid: [1]\ndata: A\ndata: B\ndata: \n\n\n: c\n\n"
         );
-        assert_eq!(passed("data:\n\n", true), "data: \n\n", "an event without a message has an id for the client");
+        assert_eq!(
+            passed("data:\n\n", true),
+            "data: \n\n",
+            "an event without a message has an id for the client"
+        );
     }
 
     #[test]

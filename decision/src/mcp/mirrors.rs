@@ -91,6 +91,23 @@ pub(super) fn check(request: &Request<'_>, message: &Message<'_>, is_stateless: 
     }
 }
 
+/// The method that the headers name.
+pub(super) fn method<'r>(request: &Request<'r>) -> Result<Cow<'r, str>, Denial> {
+    required(request, METHOD_HEADER)
+}
+
+/// The name that they give what is called.
+pub(super) fn name<'r>(request: &Request<'r>) -> Result<Cow<'r, str>, Denial> {
+    required(request, NAME_HEADER)
+}
+
+fn required<'r>(request: &Request<'r>, header: &str) -> Result<Cow<'r, str>, Denial> {
+    match request.header(header) {
+        Header::Once(text) => shown(text).ok_or_else(|| mismatch(header)),
+        Header::Absent | Header::Repeated => Err(mismatch(header)),
+    }
+}
+
 /// Whether each header that repeats an argument has the value of one. Which one is in the tool's schema, which only
 /// client and server know.
 fn check_parameters(request: &Request<'_>, arguments: &Json<'_>) -> Result<(), Denial> {

@@ -23,7 +23,7 @@ mod rewriting;
 pub mod session;
 mod version;
 
-pub use endpoint::{Access, Call, Endpoint, SessionUse, Tools};
+pub use endpoint::{Access, Call, Endpoint, SessionUse, Source, Tools};
 pub use message::MessageId;
 pub use mirrors::is_stateless;
 pub use rewriting::{Change, Piece, Rewriting};

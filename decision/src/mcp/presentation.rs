@@ -90,13 +90,23 @@ mod tests {
                 proof: proof.map(str::to_owned),
             })
         };
-        assert_eq!(read(r#""aat_chain":["a.b.c","d.e.f"],"aat_pop":"p.q.r""#), presented("a.b.c~d.e.f", Some("p.q.r")));
+        assert_eq!(
+            read(r#""aat_chain":["a.b.c","d.e.f"],"aat_pop":"p.q.r""#),
+            presented("a.b.c~d.e.f", Some("p.q.r"))
+        );
         assert_eq!(read(r#""aat_chain":["a.b.c"]"#), presented("a.b.c", None));
         assert_eq!(read(""), Err(Reason::DelegationMissing));
         for chain in ["[]", "\"a.b.c\"", "[\"a~b\"]", "[\"a,b\"]", "[7]", "null", "[\"a b\"]"] {
-            assert_eq!(read(&format!(r#""aat_chain":{chain}"#)), Err(Reason::DelegationMalformed), "{chain}");
+            assert_eq!(
+                read(&format!(r#""aat_chain":{chain}"#)),
+                Err(Reason::DelegationMalformed),
+                "{chain}"
+            );
         }
-        assert_eq!(read(r#""aat_chain":["a.b.c"],"aat_pop":["p"]"#), Err(Reason::ProofMalformed));
+        assert_eq!(
+            read(r#""aat_chain":["a.b.c"],"aat_pop":["p"]"#),
+            Err(Reason::ProofMalformed)
+        );
     }
 
     #[test]

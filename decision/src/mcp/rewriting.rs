@@ -78,7 +78,11 @@ impl Rewriting {
         let mut sessions = Vec::new();
         let (mut is_json, mut is_stream, mut is_coded) = (false, false, false);
         for (name, value) in header_pairs(serialized)? {
-            let essence = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+            let essence = value
+                .split(|byte| *byte == b';')
+                .next()
+                .unwrap_or_default()
+                .trim_ascii();
             match name {
                 b"content-type" => {
                     is_json |= essence.eq_ignore_ascii_case(b"application/json");
@@ -93,7 +97,9 @@ impl Rewriting {
             && let [session] = *sessions
         {
             let session = std::str::from_utf8(session).ok();
-            let sealed = session.zip(keys).and_then(|(id, keys)| owner.seal(keys, Named::Session, id));
+            let sealed = session
+                .zip(keys)
+                .and_then(|(id, keys)| owner.seal(keys, Named::Session, id));
             changes.push(match sealed {
                 Some(sealed) => Change::Set("mcp-session-id", sealed),
                 None => Change::Remove("mcp-session-id"),

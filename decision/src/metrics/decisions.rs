@@ -57,7 +57,12 @@ impl DecisionFigures {
 
     /// Counts an enforced decision on a message to an MCP server, by its method and tool.
     pub fn count_mcp(&mut self, verdict: &Verdict<'_>) {
-        let Some(found) = verdict.findings.mcp.as_deref().filter(|_| verdict.mode == Mode::Enforce) else {
+        let Some(found) = verdict
+            .findings
+            .mcp
+            .as_deref()
+            .filter(|_| verdict.mode == Mode::Enforce)
+        else {
             return;
         };
         let way = match verdict.decision {

@@ -10,15 +10,15 @@
 //! | `lease` | whether the view is fresh enough for decisions |
 //! | `seal_keys` | the keys for the shared cache and for MCP sessions, which come over the same stream |
 
-pub mod seal_keys;
 mod forgetting;
 pub mod lease;
 pub mod local_view;
+pub mod seal_keys;
 mod subject_hash;
 mod subject_table;
 pub mod watch;
 
-pub use seal_keys::{SealKeys, SealedWith};
 pub use lease::Freshness;
 pub use local_view::View;
+pub use seal_keys::{SealKeys, SealedWith};
 pub use watch::{Action, Counters, Watch};

@@ -7,10 +7,10 @@ use credence_wire::v1::{self, watch_request, watch_response};
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-use super::seal_keys::SealKeys;
 use super::forgetting::SlowestClock;
 use super::lease::{Freshness, Lease};
 use super::local_view::{Subjects, Unapplied, View, too_many_subjects};
+use super::seal_keys::SealKeys;
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, UnixNanos};
 use crate::config::ControlPlane;
@@ -749,7 +749,9 @@ impl Keys {
     fn parse(keys: &v1::CacheKeys) -> Result<Self, Violation> {
         let parse = |current, previous| {
             let parsed = SealKeys::parse(current, previous);
-            parsed.map(Some).ok_or_else(|| Violation::new("received keys that are not 32 bytes long"))
+            parsed
+                .map(Some)
+                .ok_or_else(|| Violation::new("received keys that are not 32 bytes long"))
         };
         Ok(Self {
             entries: parse(&keys.current, &keys.previous)?,

@@ -965,18 +965,12 @@ fn malformed_or_early_keys_reset_the_stream() {
     scene.reopen();
     scene.hear(welcome_with(Some(cache_keys(2, 1)), scene.position(0), 0));
     let violation = scene.hear_violation(watch_response::Message::CacheKeys(short.clone()));
-    assert_eq!(
-        violation,
-        "received keys that are not 32 bytes long"
-    );
+    assert_eq!(violation, "received keys that are not 32 bytes long");
     assert_eq!(scene.keys(), Some((2, 1)), "the previous keys stay");
 
     scene.reopen();
     let violation = scene.hear_violation(welcome_with(Some(short), scene.position(0), 0));
-    assert_eq!(
-        violation,
-        "received keys that are not 32 bytes long"
-    );
+    assert_eq!(violation, "received keys that are not 32 bytes long");
 }
 
 // What may be forgotten

@@ -42,9 +42,10 @@ fn stack() -> &'static Stack {
             filter: Some(Artefacts::from_environment().unwrap().filter_of_answers().unwrap()),
             ..StackOptions::quick()
         };
-        let options = options
-            .replacing("rules:\n", RULES)
-            .replacing("allow_on_headers_stop_iteration: true", "allow_on_headers_stop_iteration: false");
+        let options = options.replacing("rules:\n", RULES).replacing(
+            "allow_on_headers_stop_iteration: true",
+            "allow_on_headers_stop_iteration: false",
+        );
         Stack::start(&options).unwrap()
     });
     &STACK
@@ -76,23 +77,33 @@ fn an_allowed_request_arrives_whole_with_its_identity() {
     assert!(received.body.contains(r#""count":2"#));
     assert_eq!(received.header("x-delegation-subject"), Some("lena"));
     assert_eq!(received.header("delegation"), None);
-    let order = Request::new("POST", "/order").delegation(delegation("lena")).json(r#"{"count":3}"#);
+    let order = Request::new("POST", "/order")
+        .delegation(delegation("lena"))
+        .json(r#"{"count":3}"#);
     let reply = stack().send(&order).unwrap();
     let received = reply.received().unwrap_or_else(|| panic!("{}", reply.text()));
-    assert_eq!((received.header("x-delegation-tool"), &*received.body), (Some("order"), r#"{"count":3}"#));
+    assert_eq!(
+        (received.header("x-delegation-tool"), &*received.body),
+        (Some("order"), r#"{"count":3}"#)
+    );
 }
 
 #[test]
 fn of_a_denied_request_no_service_has_the_body() {
     let reply = stack().send(&call(4).header(MARK, "denied-body")).unwrap();
-    assert_eq!((reply.status, &error(&reply)["error"]["data"]["argument"]), (403, &json!("count")));
+    assert_eq!(
+        (reply.status, &error(&reply)["error"]["data"]["argument"]),
+        (403, &json!("count"))
+    );
     let order = Request::new("POST", "/order")
         .delegation(delegation("lena"))
         .json(r#"{"count":9}"#)
         .header(MARK, "denied-order");
     let reply = stack().send(&order).unwrap();
     assert_eq!(reply.reason().as_deref(), Some("argument_not_allowed"));
-    let without = Request::new("POST", "/order").json(r#"{"count":1}"#).header(MARK, "denied-headers");
+    let without = Request::new("POST", "/order")
+        .json(r#"{"count":1}"#)
+        .header(MARK, "denied-headers");
     assert_eq!(stack().send(&without).unwrap().status, 401);
     // The same connections serve others, so a body that was sent would have arrived by now.
     assert_eq!(stack().send(&call(1)).unwrap().status, 200);
@@ -130,14 +141,18 @@ fn sessions_and_lists_work_there_too() {
     assert_eq!(received.header("mcp-session-id"), Some("s1"));
     let listed = stack().send(&list.answered_with(LISTED)).unwrap();
     assert_eq!(listed.text(), r#"{"id":1,"result":{"tools":[{"name":"order"}]}}"#);
-    let other = ask("tools/list").header("mcp-session-id", "s1").header(MARK, "other-session");
+    let other = ask("tools/list")
+        .header("mcp-session-id", "s1")
+        .header(MARK, "other-session");
     assert_eq!(stack().send(&other).unwrap().status, 404);
     assert!(!stack().upstream.has_seen("other-session"));
 }
 
 #[test]
 fn a_rule_that_holds_the_request_gets_no_body_there() {
-    let order = Request::new("POST", "/held").delegation(delegation("nora")).json(r#"{"count":1}"#);
+    let order = Request::new("POST", "/held")
+        .delegation(delegation("nora"))
+        .json(r#"{"count":1}"#);
     let mut client = Client::connect_for(stack().envoy.ingress(), Duration::from_secs(1)).unwrap();
     assert!(client.send(&order).is_err(), "it waits for its timeout");
 }

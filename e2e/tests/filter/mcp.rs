@@ -5,8 +5,8 @@
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use credence_e2e::audit::Kind;
 use credence_e2e::artefacts::Artefacts;
+use credence_e2e::audit::Kind;
 use credence_e2e::{Client, ISSUER, Reply, Request, Stack, StackOptions, waiting};
 use serde_json::json;
 
@@ -114,18 +114,26 @@ fn a_session_and_its_events_are_their_owners() {
     assert!(session.starts_with("s1.") && session.len() > 40, "{session}");
     let text = begun.text();
     let lines: Vec<_> = text.lines().collect();
-    let [event, "data: {\"id\":1}", "", last] = lines[..] else { panic!("{text}") };
+    let [event, "data: {\"id\":1}", "", last] = lines[..] else {
+        panic!("{text}")
+    };
     assert!(last.starts_with("id: 8."), "{text}");
     let event = event.strip_prefix("id: ").expect("an id");
     assert!(event.starts_with("7."), "{text}");
 
     let resumed = |chain: &str, session: &str, event: &str| {
         let headers = [("mcp-session-id", session), ("last-event-id", event)];
-        let stream = Request::get("/mcp").delegation(chain).header("mcp-protocol-version", "2025-11-25");
-        let stream = headers.into_iter().fold(stream, |stream, (name, value)| stream.header(name, value));
+        let stream = Request::get("/mcp")
+            .delegation(chain)
+            .header("mcp-protocol-version", "2025-11-25");
+        let stream = headers
+            .into_iter()
+            .fold(stream, |stream, (name, value)| stream.header(name, value));
         stack().send(&stream).unwrap()
     };
-    let received = resumed(&ours, &session, event).received().expect("the service's answer");
+    let received = resumed(&ours, &session, event)
+        .received()
+        .expect("the service's answer");
     assert_eq!(received.header("mcp-session-id"), Some("s1"));
     assert_eq!(received.header("last-event-id"), Some("7"));
     for (chain, session, event) in [
@@ -152,7 +160,10 @@ fn a_list_shows_only_granted_tools() {
         stack().send(&request).unwrap().text()
     };
     assert_eq!(list("application/json", TOOLS), SHOWN);
-    assert_eq!(list("text/event-stream", &format!("data: {TOOLS}\n\n")), format!("data: {SHOWN}\n\n"));
+    assert_eq!(
+        list("text/event-stream", &format!("data: {TOOLS}\n\n")),
+        format!("data: {SHOWN}\n\n")
+    );
     let padded = TOOLS.replacen(',', &format!(",{}", " ".repeat(30_000)), 1);
     assert_eq!(list("application/json", &padded), SHOWN);
     assert!(list("application/json", "not JSON").contains("-32603"));
@@ -179,11 +190,15 @@ fn a_revocation_ends_a_stream() {
     let other = until_reset(older(&delegation("jan"), LIST).answered_with(ENDLESS));
     waiting::until("both streams", || Ok((open_exchanges() >= 2).then_some(()))).unwrap();
     let begun = Instant::now();
-    stack().revoke(&["principal", "--issuer", ISSUER, "--subject", "ida"]).unwrap();
+    stack()
+        .revoke(&["principal", "--issuer", ISSUER, "--subject", "ida"])
+        .unwrap();
     stream.join().unwrap();
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert!(!other.is_finished(), "the stream of another principal goes on");
-    stack().revoke(&["principal", "--issuer", ISSUER, "--subject", "jan"]).unwrap();
+    stack()
+        .revoke(&["principal", "--issuer", ISSUER, "--subject", "jan"])
+        .unwrap();
     other.join().unwrap();
 }
 
@@ -223,10 +238,17 @@ fn a_message_may_present_the_delegation() {
             .header("mcp-name", "order")
     };
     for padding in [0, 40_000] {
-        let received = stack().send(&call(1, padding)).unwrap().received().expect("the service's answer");
+        let received = stack()
+            .send(&call(1, padding))
+            .unwrap()
+            .received()
+            .expect("the service's answer");
         let expected = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
         assert!(received.body.ends_with(expected), "{}", received.body);
-        assert_eq!(received.header("content-length"), Some(&*received.body.len().to_string()));
+        assert_eq!(
+            received.header("content-length"),
+            Some(&*received.body.len().to_string())
+        );
         assert_eq!(received.header("x-delegation-subject"), Some("olga"));
     }
     assert_eq!(stack().send(&call(4, 0)).unwrap().status, 403);
@@ -243,12 +265,17 @@ fn one_address_does_not_take_all_places_of_messages_without_credentials() {
     };
     // Of 256 places in each of two workers, one address has at most half.
     let mut waiting: Vec<_> = (0..600).map(|_| begin()).collect();
-    let replies = waiting.iter_mut().map(|client| client.send_raw(b"       }").unwrap().status);
+    let replies = waiting
+        .iter_mut()
+        .map(|client| client.send_raw(b"       }").unwrap().status);
     let replies: Vec<_> = replies.collect();
     let count = |status| replies.iter().filter(|found| **found == status).count();
     let (read, turned_away) = (count(400), count(503));
     assert_eq!(read + turned_away, 600);
-    assert!((200..300).contains(&read), "{read} are read, and {turned_away} turned away");
+    assert!(
+        (200..300).contains(&read),
+        "{read} are read, and {turned_away} turned away"
+    );
 }
 
 #[test]

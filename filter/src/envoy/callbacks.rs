@@ -104,7 +104,9 @@ extern "C" fn proxy_on_response_body(context: u32, size: usize, end_of_stream: u
 #[cfg(feature = "answers")]
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_response_trailers(context: u32, _trailers: usize) -> u32 {
-    pass(context, |plugin, root, id| plugin.on_response_body(root, id, usize::MAX, true))
+    pass(context, |plugin, root, id| {
+        plugin.on_response_body(root, id, usize::MAX, true)
+    })
 }
 
 #[unsafe(no_mangle)]

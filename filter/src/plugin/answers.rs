@@ -17,15 +17,19 @@ impl<H: Host> Root<H> {
         let rewriting = self.exchanges.rewriting(stream);
         let Some((_, rewriting)) = rewriting else { return };
         let map = HeaderMap::ResponseHeaders;
-        let rewritten = self.host.header_map(map).map_err(|error| error.to_string()).and_then(|serialized| {
-            let changes = rewriting.on_headers(&serialized, watch.session_keys());
-            let mut changes = changes.map_err(|error| error.to_string())?.into_iter();
-            let made = changes.try_for_each(|change| match change {
-                Change::Remove(name) => self.host.remove_header(map, name.as_bytes()),
-                Change::Set(name, value) => self.host.set_header(map, name, &value),
+        let rewritten = self
+            .host
+            .header_map(map)
+            .map_err(|error| error.to_string())
+            .and_then(|serialized| {
+                let changes = rewriting.on_headers(&serialized, watch.session_keys());
+                let mut changes = changes.map_err(|error| error.to_string())?.into_iter();
+                let made = changes.try_for_each(|change| match change {
+                    Change::Remove(name) => self.host.remove_header(map, name.as_bytes()),
+                    Change::Set(name, value) => self.host.set_header(map, name, &value),
+                });
+                made.map_err(|error| error.to_string())
             });
-            made.map_err(|error| error.to_string())
-        });
         if let Err(error) = rewritten {
             self.reset(format_args!("an answer could not be rewritten: {error}"));
         }
@@ -43,11 +47,14 @@ impl<H: Host> Root<H> {
             true => self.host.response_body(size),
             false => Ok(Vec::new()),
         };
-        let passed = present.and_then(|present| match rewriting.on_body(&present, is_last, endpoint, watch.session_keys()) {
-            Piece::Passes => Ok(Flow::Continue),
-            Piece::Waits => Ok(Flow::Wait),
-            Piece::Becomes(body) => self.host.replace_response_body(&body).map(|()| Flow::Continue),
-        });
+        let passed =
+            present.and_then(
+                |present| match rewriting.on_body(&present, is_last, endpoint, watch.session_keys()) {
+                    Piece::Passes => Ok(Flow::Continue),
+                    Piece::Waits => Ok(Flow::Wait),
+                    Piece::Becomes(body) => self.host.replace_response_body(&body).map(|()| Flow::Continue),
+                },
+            );
         passed.unwrap_or_else(|error| {
             self.reset(format_args!("an answer could not be rewritten: {error}"));
             Flow::Stop
@@ -57,7 +64,8 @@ impl<H: Host> Root<H> {
     fn reset(&self, why: impl Display) {
         self.host.log_error(why);
         if let Err(error) = self.host.reset_request() {
-            self.host.log_error(format_args!("and the request could not be reset: {error}"));
+            self.host
+                .log_error(format_args!("and the request could not be reset: {error}"));
         }
     }
 }

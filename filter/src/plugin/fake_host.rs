@@ -276,8 +276,7 @@ impl Host for FakeHost {
         let _call = HostCall::begin();
         // To a client of MCP, it is in a JSON-RPC error.
         let types = ["application/problem+json", "application/json"];
-        let is_problem =
-            |(name, value): &(&str, String)| *name == "content-type" && types.contains(&value.as_str());
+        let is_problem = |(name, value): &(&str, String)| *name == "content-type" && types.contains(&value.as_str());
         assert_eq!(
             answer.headers.iter().any(is_problem),
             answer.grpc_status.is_none(),

@@ -3,7 +3,7 @@
 use credence_decision::audit::Ring;
 use credence_decision::clock::UnixNanos;
 use credence_decision::engine::World;
-use credence_decision::revocation::{SealKeys, Freshness, View, Watch};
+use credence_decision::revocation::{Freshness, SealKeys, View, Watch};
 use credence_decision::shared_store::{SharedStore, StoreFailure, Version};
 use credence_decision::usage_sketch::UserKey;
 use credence_delegation::revocation::RevocationView;

@@ -238,19 +238,24 @@ impl<H: Host> Root<H> {
         if self.exchanges.is_empty() {
             return;
         }
-        let Ok(began) = self.effects.recorder.begin() else { return };
+        let Ok(began) = self.effects.recorder.begin() else {
+            return;
+        };
         let world = self.effects.recorder.world(began, watch);
         let engine = &self.engine;
         let revision = watch.view().map(View::revision);
         let overdue = match self.draining_since {
             // Nobody will rewrite their answers.
             Some(since) if now.since(since) >= HELD_LIMIT => self.exchanges.give_up(),
-            _ => self.exchanges.overdue(now, revision, |chain| engine.still_counts(chain, &world)),
+            _ => self
+                .exchanges
+                .overdue(now, revision, |chain| engine.still_counts(chain, &world)),
         };
         for stream in overdue {
             let ended = self.host.in_stream(stream, || self.host.reset_request());
             if let Err(error) | Ok(Err(error)) = ended {
-                self.host.log_error(format_args!("a stream could not be ended: {error}"));
+                self.host
+                    .log_error(format_args!("a stream could not be ended: {error}"));
             }
         }
     }

@@ -327,13 +327,20 @@ fn where_only_the_body_waits_the_headers_go_on_with_the_identity() {
         assert!(effects.contains(&removed("delegation")) && effects.contains(&set("x-delegation-tool", "order")));
         scene.host.set_body(stream, body.as_bytes());
         assert_eq!(scene.vm.on_request_body(ROOT, stream, 5, false), Flow::Wait);
-        assert_eq!(scene.vm.on_request_body(ROOT, stream, body.len(), true), expected, "{body}");
+        assert_eq!(
+            scene.vm.on_request_body(ROOT, stream, body.len(), true),
+            expected,
+            "{body}"
+        );
         let denied = [answered(403, "argument_not_allowed")];
         let expected = if expected == Flow::Stop { &denied[..] } else { &[] };
         assert_eq!(scene.effects(), expected, "no header is changed now");
     }
     let (_, flow) = scene.request("/held-body", &[json], false);
-    assert_eq!((flow, scene.effects()), (Flow::Stop, vec![answered(401, "delegation_missing")]));
+    assert_eq!(
+        (flow, scene.effects()),
+        (Flow::Stop, vec![answered(401, "delegation_missing")])
+    );
     scene.host.refuse("set_header");
     let (_, flow) = scene.request("/held-body", &[("delegation", &delegation), json], false);
     assert_eq!(flow, Flow::Stop);

@@ -15,6 +15,8 @@ fn errors(mcp: &str, more: &str) -> Vec<(String, String)> {
     }
 }
 
+const HEADERS: &str = r#"{"source": "headers", "server_checks_headers": true}"#;
+
 fn configuration(mcp: &str, more: &str) -> String {
     let rule = format!(r#"{{"name": "server", "match": {{"path": "/mcp"}}, "mcp": {mcp}{more}}}"#);
     with(&[(r#""rules": ["#, &format!(r#""rules": [{rule}, "#))])
@@ -122,6 +124,45 @@ fn an_error_is_reported_with_its_place_and_cure() {
             r#", "ignore_members": ["/params"]"#,
             "ignore_members[0]",
             "write `/params/<name>`",
+        ),
+        (r#"{"max_stream": "2d"}"#, "", "mcp.max_stream", "write 1s to 1d"),
+        (
+            r#"{"delegation_in_meta": true}"#,
+            r#", "hold": "body""#,
+            "hold",
+            "write `hold: request`",
+        ),
+        (
+            r#"{"source": "headers"}"#,
+            r#", "proof": "none""#,
+            "mcp.source",
+            "write `server_checks_headers: true`",
+        ),
+        (HEADERS, "", "proof", "write `mtls` or `none`"),
+        (HEADERS, r#", "hold": "body""#, "hold", "remove `hold`"),
+        (
+            HEADERS,
+            r#", "ignore_members": ["/params/x"]"#,
+            "mcp.source",
+            "remove `ignore_members`",
+        ),
+        (
+            HEADERS,
+            r#", "args": {"city": {"query": "city"}}"#,
+            "args.city",
+            "write `header: mcp-param-…`",
+        ),
+        (
+            r#"{"source": "headers", "server_checks_headers": true, "versions": ["2025-11-25"]}"#,
+            "",
+            "mcp.versions",
+            "not in 2025-11-25",
+        ),
+        (
+            r#"{"source": "headers", "server_checks_headers": true, "delegation_in_meta": true}"#,
+            "",
+            "mcp.source",
+            "remove `delegation_in_meta`",
         ),
     ] {
         let found = errors(mcp, more);

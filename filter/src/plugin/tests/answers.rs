@@ -100,10 +100,16 @@ fn a_stream_goes_on_only_for_its_owner() {
     assert!(effects.contains(&removed("accept-encoding")));
     assert_eq!(scene.answer_headers(stream, &[EVENTS]), [removed("content-length")]);
     let passed = scene.answer_body(stream, "id: 7\ndata: {}\n\nid", false).unwrap();
-    let sealed = passed.strip_prefix("id: ").and_then(|rest| rest.strip_suffix("\ndata: {}\n\n"));
+    let sealed = passed
+        .strip_prefix("id: ")
+        .and_then(|rest| rest.strip_suffix("\ndata: {}\n\n"));
     let sealed = sealed.unwrap_or_else(|| panic!("{passed}"));
     assert!(sealed.starts_with("7."));
-    assert_eq!(scene.answer_body(stream, "", true).as_deref(), Some(""), "an event that never ends");
+    assert_eq!(
+        scene.answer_body(stream, "", true).as_deref(),
+        Some(""),
+        "an event that never ends"
+    );
 
     let (_, effects) = scene.post("tools/list", &[("last-event-id", sealed)]);
     assert!(effects.contains(&set("last-event-id", "7")), "{effects:?}");
@@ -141,7 +147,11 @@ fn a_list_that_cannot_be_read_does_not_pass() {
     }
     let (stream, _) = scene.post("tools/list", &[]);
     let effects = scene.answer_headers(stream, &[JSON, ("content-encoding", "gzip")]);
-    let expected = [removed("content-length"), removed("content-encoding"), set("content-type", "application/json")];
+    let expected = [
+        removed("content-length"),
+        removed("content-encoding"),
+        set("content-type", "application/json"),
+    ];
     assert_eq!(effects, expected);
     assert_eq!(scene.answer_body(stream, "gz", false).as_deref(), Some(UNREADABLE));
     assert_eq!(scene.answer_body(stream, "ip", true).as_deref(), Some(""));
@@ -199,7 +209,12 @@ fn a_revocation_ends_an_exchange() {
     scene.host.effects();
     scene.hear(watch, floor());
     scene.tick();
-    let reset: Vec<_> = scene.host.effects().into_iter().filter(|(_, effect)| *effect == Effect::Reset).collect();
+    let reset: Vec<_> = scene
+        .host
+        .effects()
+        .into_iter()
+        .filter(|(_, effect)| *effect == Effect::Reset)
+        .collect();
     assert_eq!(reset, [(ada.0, Effect::Reset)]);
 }
 
@@ -223,7 +238,11 @@ fn floor() -> watch_response::Message {
     let start: [u8; 32] = Sha256::digest(LOG).into();
     let position = v1::Position {
         seq: 1,
-        digest: Sha256::new().chain_update(start).chain_update(record.encode_to_vec()).finalize().to_vec(),
+        digest: Sha256::new()
+            .chain_update(start)
+            .chain_update(record.encode_to_vec())
+            .finalize()
+            .to_vec(),
         proof: Vec::new(),
     };
     watch_response::Message::Update(v1::Update {
