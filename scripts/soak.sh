@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the long tests, those marked #[ignore]. Those in the mesh need Istio, which is built first if it is missing. If
-# it cannot be built, they are left out, and the last line says so.
+# Runs the long tests: those marked #[ignore], and generated MCP requests. Those in the mesh need Istio, which is built
+# first if it is missing. If it cannot be built, they are left out, and the last line says so.
 #
 # The Makefile sets the paths of Envoy, the filter and the credence program.
 set -euo pipefail
@@ -13,6 +13,7 @@ main() {
     run --workspace --exclude credence-e2e
     mapfile -t others < <(all_but_mesh)
     run -p credence-e2e --lib --bins "${others[@]}"
+    "$ROOT/scripts/test-mcp-differential.sh" "$MCP_CASES"
     case $prepared in
         "ready istio "*) can_isolate_proxies || left_out=$NO_ISOLATION ;;
         *) left_out=$NO_ISTIO ;;
@@ -23,6 +24,9 @@ main() {
         CREDENCE_ISTIO=${prepared#ready istio } run -p credence-e2e --test mesh
     fi
 }
+
+# They take about six minutes.
+MCP_CASES=300000
 
 run() { cargo test --locked --release "$@" -- --ignored; }
 

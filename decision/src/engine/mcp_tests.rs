@@ -468,6 +468,23 @@ fn headers_alone_decide_where_the_server_checks_them() {
 }
 
 #[test]
+fn an_argument_that_servers_in_javascript_lose_is_denied() {
+    let server = &mut Server::new();
+    server.delegation = root(grant("r4", 2, r#"{"weather.free":{}}"#));
+    let mut ask = |arguments: &str| {
+        let message = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"free","arguments":{arguments}}}}}"#
+        );
+        let found = server.older(&message);
+        (found.code, found.about)
+    };
+    for arguments in [r#"{"__proto__":{}}"#, r#"{"a":1,"__pr\u006fto__":7}"#] {
+        assert_eq!(ask(arguments), ("argument_ambiguous", "__proto__".to_owned()));
+    }
+    assert_eq!(ask(r#"{"proto":1}"#).0, "allow");
+}
+
+#[test]
 fn only_sessions_have_answers_to_the_servers_requests() {
     let server = &mut Server::new();
     let found = server.older(r#"{"jsonrpc":"2.0","id":3,"result":{}}"#);

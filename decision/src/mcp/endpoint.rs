@@ -222,6 +222,10 @@ impl Endpoint {
             }
         }
         let arguments = match params.object("arguments") {
+            // Servers in JavaScript lose it, so they would call something else than what was decided.
+            Some(arguments) if arguments.member(PROTOTYPE).is_some() => {
+                return Err(about(Reason::ArgumentAmbiguous, PROTOTYPE));
+            }
             Some(arguments) => Arguments::from_json(arguments).map_err(|_| malformed("arguments"))?,
             None => Arguments::new(),
         };
@@ -232,6 +236,9 @@ impl Endpoint {
     fn arguments(&self, params: Option<&Object<'_>>) -> Result<Arguments, Denial> {
         let mut read = Vec::new();
         for (name, value) in params.iter().flat_map(|params| params.iter()) {
+            if name == PROTOTYPE {
+                return Err(about(Reason::ArgumentAmbiguous, PROTOTYPE));
+            }
             if !self.is_unread(name, value)? {
                 read.push((name.to_owned(), value.clone()));
             }
@@ -303,6 +310,9 @@ fn place(member: &str) -> String {
 fn malformed(argument: &str) -> Denial {
     about(Reason::ArgumentMalformed, argument)
 }
+
+/// Assigning to a member of this name sets no member.
+const PROTOTYPE: &str = "__proto__";
 
 /// What `methods` names besides methods of JSON-RPC.
 const NO_METHODS: [&str; 3] = ["GET", "DELETE", RESPONSES];

@@ -25,12 +25,12 @@ export function installation({ program, folder, http }) {
       return JSON.parse(await credence('keygen', '--out', issuerKey));
     },
     /** A delegation of these tools: an object of their names to constraints. */
-    async mint(tools) {
+    async mint(tools, { subject = 'ada', lifetime = '1h' } = {}) {
       const id = randomUUID();
       const file = join(folder, `tools-${id}.json`);
       writeFileSync(file, JSON.stringify(tools));
-      const chain = await credence('mint', '--key', issuerKey, '--issuer', ISSUER, '--subject', 'ada',
-        '--holder', holderKey, '--audience', AUDIENCE, '--tools', file, '--id', id);
+      const chain = await credence('mint', '--key', issuerKey, '--issuer', ISSUER, '--subject', subject,
+        '--holder', holderKey, '--audience', AUDIENCE, '--tools', file, '--id', id, '--ttl', lifetime);
       return { id, chain };
     },
     /** Returns once no filter allows the delegation any more. */
@@ -39,6 +39,12 @@ export function installation({ program, folder, http }) {
     async decisions({ id }) {
       const found = await credence('audit', 'query', '--json', '--kind', 'decision', '--delegation', id,
         '--limit', '100000', ...operator);
+      return found.split('\n').filter(Boolean).map((line) => JSON.parse(line));
+    },
+    /** The decisions to allow in the ledger from this index on, oldest first. */
+    async allowedFrom(index) {
+      const found = await credence('audit', 'export', '--kind', 'decision', '--decision', 'allow',
+        '--from-index', String(index), ...operator);
       return found.split('\n').filter(Boolean).map((line) => JSON.parse(line));
     },
   };

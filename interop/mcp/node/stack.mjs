@@ -25,29 +25,34 @@ export async function startStack({ programs, folder, credence, servers, ports: {
   for (const server of servers) {
     server.grant = await credence.mint(Object.fromEntries(server.tools.map((tool) => [tool, {}])));
   }
-  const envoyFile = join(folder, 'envoy.yaml');
-  const config = envoyConfig({ programs, servers, port, grpc, plugin: pluginConfig({ jwk, logId, servers }) });
-  // JSON is valid YAML.
-  writeFileSync(envoyFile, JSON.stringify(config));
-  const options = ['-c', envoyFile, '--concurrency', '2', '--log-level', 'warning', '--disable-hot-restart'];
-  const envoy = start(programs.envoy, options, join(folder, 'envoy.log'));
+  const plugin = pluginConfig({ jwk, logId, servers });
+  const envoy = startEnvoy({ programs, folder, servers, routes: servers.flatMap(routes), port, grpc, plugin });
   const origin = `http://127.0.0.1:${port}`;
   const [{ name }] = servers;
   await until('the filter to be ready', () => everyWorkerAllows(`${origin}/granted/${STATELESS}/${name}/mcp`), envoy);
   return { origin };
 }
 
+/** Starts Envoy with this plugin configuration, and a cluster for each server. */
+export function startEnvoy({ programs, folder, ...settings }) {
+  const file = join(folder, 'envoy.yaml');
+  // JSON is valid YAML.
+  writeFileSync(file, JSON.stringify(envoyConfig({ programs, ...settings })));
+  const options = ['-c', file, '--concurrency', '2', '--log-level', 'warning', '--disable-hot-restart'];
+  return start(programs.envoy, options, join(folder, 'envoy.log'));
+}
+
 /** Each connection is with one worker of Envoy: with this many, every worker has answered. */
 const CONNECTIONS = 24;
 
-async function everyWorkerAllows(url) {
+export async function everyWorkerAllows(url, credentials = {}) {
   const version = 'io.modelcontextprotocol/protocolVersion';
   const capabilities = 'io.modelcontextprotocol/clientCapabilities';
   const params = { _meta: { [version]: STATELESS, [capabilities]: {} } };
   const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'server/discover', params });
   const headers = {
     'content-type': 'application/json', accept: 'application/json, text/event-stream',
-    'mcp-protocol-version': STATELESS, 'mcp-method': 'server/discover',
+    'mcp-protocol-version': STATELESS, 'mcp-method': 'server/discover', ...credentials,
   };
   for (let sent = 0; sent < CONNECTIONS; sent += 1) {
     const [response] = await once(request(url, { method: 'POST', headers, agent: false }).end(body), 'response');
@@ -58,7 +63,7 @@ async function everyWorkerAllows(url) {
 }
 
 /** Returns the id of its log. */
-async function startControlPlane({ programs, folder, http, grpc }) {
+export async function startControlPlane({ programs, folder, http, grpc }) {
   const child = start(programs.credence, [
     'serve', '--init', '--fresh', '--data', join(folder, 'data'),
     '--operator-token-file', join(folder, 'operator-token'),
@@ -68,8 +73,8 @@ async function startControlPlane({ programs, folder, http, grpc }) {
   return child.output().match(/^log_id: (\S+)$/m)[1];
 }
 
-/** envoy-config/envoy.yaml with this plugin configuration, and a cluster and routes for each server. */
-function envoyConfig({ programs, servers, port, grpc, plugin }) {
+/** envoy-config/envoy.yaml with this plugin configuration, these routes, and a cluster for each server. */
+function envoyConfig({ programs, servers, routes, port, grpc, plugin }) {
   const config = parse(readFileSync(join(programs.root, 'envoy-config/envoy.yaml'), 'utf8'));
   delete config.admin;
   const { listeners: [listener], clusters: [service, controlPlane] } = config.static_resources;
@@ -87,7 +92,7 @@ function envoyConfig({ programs, servers, port, grpc, plugin }) {
   const manager = listener.filter_chains[0].filters[0].typed_config;
   // For a request that matches no rule, which never arrives.
   const rest = { match: { prefix: '/' }, direct_response: { status: 404 } };
-  manager.route_config.virtual_hosts[0].routes = [...servers.flatMap(routes), rest];
+  manager.route_config.virtual_hosts[0].routes = [...routes, rest];
   const wasm = manager.http_filters[0].typed_config.config;
   wasm.vm_config.code.local.filename = programs.wasm;
   wasm.configuration.value = plugin;
