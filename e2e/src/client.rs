@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 use crate::message::Message;
+use crate::names::ANSWER;
 use crate::received::Received;
-use crate::upstream::ANSWER;
 use crate::{AUDIENCE, Failure};
 
 /// A connection that is kept open from request to request.

@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::message::Message;
+use crate::names::ANSWER;
 use crate::received::{Marks, Received};
 use crate::{Failure, http2};
 
@@ -121,8 +122,5 @@ fn speaks_http2(connection: &TcpStream) -> io::Result<bool> {
     let length = connection.peek(&mut first)?;
     Ok(length == first.len() && first == *PREFACE)
 }
-
-/// The header with an answer, in Base64: the bytes of the HTTP/1.1 response, which need not end.
-pub const ANSWER: &str = "x-answer";
 
 const PREFACE: &[u8; 4] = b"PRI ";

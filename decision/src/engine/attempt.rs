@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use credence_delegation::{Arguments, AudiencePolicy, UnixTime, VerifiedChain};
 
-use super::MAX_UNPRESENTED_BYTES;
 use super::memories::Memories;
 use super::possession::{Possession, PresentedProof, SignedProof};
 use super::routing::Routed;
@@ -19,8 +18,8 @@ use crate::credential::Credential;
 use crate::decision::{Denial, Reason};
 use crate::grant::Grant;
 use crate::identity_headers::Identity;
-use crate::mcp;
 use crate::mcp::session::{Owner, SESSION_HEADERS};
+use crate::mcp::{self, presentation};
 use crate::mcp::{Call, Endpoint, SessionUse, Source};
 use crate::oauth::Needed;
 use crate::proofs::UsedProof;
@@ -314,7 +313,7 @@ impl<'r> Attempt<'_, 'r> {
             return Err(Reason::AuditFull.into());
         }
         self.check_freshness(world)?;
-        self.check_body_header(self.policy.limits.body_bytes.min(MAX_UNPRESENTED_BYTES))
+        self.check_body_header(self.policy.limits.body_bytes.min(presentation::MAX_BYTES))
     }
 
     /// Checks the headers of a body that is to be read.

@@ -313,7 +313,7 @@ fn resumed<'r>(
     world: &mut impl World,
 ) -> Result<Rc<Grant>, Denial> {
     let Some(established) = established else {
-        if body.len() > MAX_UNPRESENTED_BYTES {
+        if body.len() > presentation::MAX_BYTES {
             return Err(Reason::BodyTooLarge.into());
         }
         let mcp = attempt.findings.mcp.get_or_insert_default();
@@ -385,9 +385,6 @@ fn from_cache<'p>(
         Verdict::under(rule, rule_index, granted, findings)
     })
 }
-
-/// Of a body that has its credential.
-pub const MAX_UNPRESENTED_BYTES: usize = 64 << 10;
 
 /// Tables of hot keys that one tick computes, at one to two milliseconds each, and once about ten for the base point.
 const TABLES_PER_TICK: usize = 2;

@@ -10,7 +10,8 @@ use super::places::{Claim, Place, Places, WhatFor};
 use crate::clock::{Began, Monotonic};
 use crate::config::Policy;
 use crate::decision::Reason;
-use crate::engine::{Held, MAX_UNPRESENTED_BYTES};
+use crate::engine::Held;
+use crate::mcp::presentation;
 use crate::usage_sketch::Amount;
 
 /// Requests that wait for their bodies, or for the VM's first snapshot of the revocations, by their stream; and
@@ -171,7 +172,7 @@ impl<K: Ord + Copy, H> HeldRequests<K, H> {
             Some(State::Waits(request, place)) => (request, place),
         };
         let limit = match place.what_for {
-            WhatFor::Credential => self.body_limit.min(MAX_UNPRESENTED_BYTES),
+            WhatFor::Credential => self.body_limit.min(presentation::MAX_BYTES),
             WhatFor::Body | WhatFor::Snapshot => self.body_limit,
         };
         let is_too_large = size > limit;

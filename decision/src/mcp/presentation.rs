@@ -68,6 +68,9 @@ pub fn removed_from(body: &[u8]) -> Option<String> {
     })
 }
 
+/// Of a message that presents a delegation.
+pub const MAX_BYTES: usize = 64 << 10;
+
 const CHAIN: &str = "aat_chain";
 const PROOF: &str = "aat_pop";
 /// Members of `params._meta`.

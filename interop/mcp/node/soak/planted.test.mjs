@@ -5,7 +5,7 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { test } from 'node:test';
 
-const [CASES, SEED] = ['4000', '1'];
+const [CASES, SEED] = ['8000', '1'];
 /** What a server that is not protected runs. */
 const KINDS = [
   'a server ran what the delegation does not allow',
