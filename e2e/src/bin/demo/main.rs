@@ -5,6 +5,7 @@
 
 mod decisions;
 mod evidence;
+mod mcp;
 mod outage;
 mod revocations;
 mod screen;
@@ -36,12 +37,13 @@ fn main() -> ExitCode {
 fn run(screen: &mut Screen<impl io::Write>) -> Result<(), Failure> {
     let begin = Instant::now();
     screen.say("Starting a service, the control plane, and Envoy with the filter ...")?;
-    let stack = Stack::start(&StackOptions::quick())?;
+    let stack = Stack::start(&StackOptions::quick().replacing("rules:\n", mcp::RULES))?;
     introduce(&stack, begin, screen)?;
 
     let mut expected = Expectations::default();
     decisions::show(&stack, screen, &mut expected)?;
     let revoked = revocations::show(&stack, screen, &mut expected)?;
+    mcp::show(&stack, screen, &mut expected)?;
     let stack = outage::show(stack, &revoked, screen, &mut expected)?;
     evidence::show(&stack, screen, &expected)
 }
