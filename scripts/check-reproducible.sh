@@ -14,23 +14,25 @@ main() {
     mkdir "$copy"
     tar -C "$ROOT" "${LEFT_OUT[@]/#/--exclude=./}" -cf - . | tar -C "$copy" -xf -
 
-    "$ROOT/scripts/build-wasm.sh" filter
-    "$copy/scripts/build-wasm.sh" filter
-    if ! cmp "$ROOT/build/$MODULE" "$copy/build/$MODULE" >&2; then
-        fail "the module depends on where it is built" \
-            "Look for paths in it:  strings build/$MODULE | grep /" \
-            "and remap them in scripts/cross-cargo.sh (compiler_flags)"
-    fi
-    say "The same module from both folders: SHA-256 $(sha256sum "$ROOT/build/$MODULE" | cut -d' ' -f1)"
+    local kind module
+    for kind in filter filter-mcp; do
+        module=build/credence-$kind.wasm
+        "$ROOT/scripts/build-wasm.sh" "$kind"
+        "$copy/scripts/build-wasm.sh" "$kind"
+        if ! cmp "$ROOT/$module" "$copy/$module" >&2; then
+            fail "the module depends on where it is built" \
+                "Look for paths in it:  strings $module | grep /" \
+                "and remap them in scripts/cross-cargo.sh (compiler_flags)"
+        fi
+        say "The same $module from both folders: SHA-256 $(sha256sum "$ROOT/$module" | cut -d' ' -f1)"
+    done
 
     "$ROOT/scripts/pack-module.sh" >/dev/null
     "$copy/scripts/pack-module.sh" >/dev/null
-    diff -r "$ROOT/build/oci" "$copy/build/oci" >&2 ||
+    { diff -r "$ROOT/build/oci" "$copy/build/oci" && diff -r "$ROOT/build/oci-mcp" "$copy/build/oci-mcp"; } >&2 ||
         fail "the layouts depend on where they are packed" "Look at scripts/module-layouts.py"
     say "The same layouts from both folders"
 }
-
-MODULE=credence-filter.wasm
 
 # What is built or installed, not written.
 LEFT_OUT=(.git .tools try build target fuzz/target loadtest/noop/target loadtest/calls/target e2e/neighbour/target)

@@ -85,12 +85,15 @@ make_program() {
 }
 
 make_module() {
-    local layout
+    local layout kind
     scripts/build-wasm.sh filter
+    scripts/build-wasm.sh filter-mcp
     scripts/pack-module.sh >/dev/null
-    cp build/credence-filter.wasm "$PART/credence-filter-$VERSION.wasm"
-    for layout in compat artifact; do
-        cp "build/oci/$layout.tar" "$PART/credence-filter-$VERSION-oci-$layout.tar"
+    for kind in '' -mcp; do
+        cp "build/credence-filter$kind.wasm" "$PART/credence-filter$kind-$VERSION.wasm"
+        for layout in compat artifact; do
+            cp "build/oci$kind/$layout.tar" "$PART/credence-filter$kind-$VERSION-oci-$layout.tar"
+        done
     done
     build_info wasm32-unknown-unknown >"$PART/BUILDINFO-module"
 }
