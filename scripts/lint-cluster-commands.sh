@@ -43,6 +43,7 @@ main() {
     istios_settings_stay
     plugins_enforce
     settings_reach_every_plugin
+    mcp_rules_replace_the_others
     an_error_is_found
 }
 
@@ -140,6 +141,18 @@ settings_reach_every_plugin() {
             fail "$kustomization keeps a value that settings.yaml has" "$(cat said)"
         credence config check built.yaml >said 2>&1 || fail "$kustomization does not load" "$(cat said)"
         only_the_mode_differs "$kustomization" "$folder/$place-shadow"
+    done
+}
+
+# The plugins of envoy-config/mcp have its rule alone, and load.
+mcp_rules_replace_the_others() {
+    local place
+    for place in istio envoy-gateway; do
+        kubectl kustomize "$ROOT/envoy-config/mcp/$place" >built.yaml || fail "Kustomize cannot build mcp/$place"
+        credence config check built.yaml >said 2>&1 || fail "mcp/$place does not load" "$(cat said)"
+        [ "$(grep -c ' hide_ungranted: true' built.yaml)" = 1 ] && ! grep -q 'payments.charge' built.yaml ||
+            fail "mcp/$place has other rules" "$(cat built.yaml)"
+        grep -q 'credence-filter-mcp' built.yaml || fail "mcp/$place has another module" "$(cat built.yaml)"
     done
 }
 

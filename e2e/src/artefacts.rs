@@ -1,7 +1,6 @@
 //! Paths of the built programs under test.
 
 use std::env;
-use std::fs;
 use std::path::PathBuf;
 
 use crate::Failure;
@@ -33,13 +32,9 @@ impl Artefacts {
     /// The filter that also reads answers, which is built beside the other.
     ///
     /// # Errors
-    /// If the file cannot be read.
-    pub fn filter_of_answers(&self) -> Result<Vec<u8>, Failure> {
-        let path = self.filter.with_file_name("credence-filter-mcp.wasm");
-        fs::read(&path).map_err(Failure::of(format_args!(
-            "reading {}, which `make wasm` builds",
-            path.display()
-        )))
+    /// If the file does not exist.
+    pub fn filter_of_answers(&self) -> Result<PathBuf, Failure> {
+        self.beside("credence-filter-mcp.wasm", "wasm")
     }
 
     /// The test plugin of e2e/neighbour, which reads and writes the memory that the filter's workers share. It is built
@@ -48,14 +43,17 @@ impl Artefacts {
     /// # Errors
     /// If the file does not exist.
     pub fn neighbour(&self) -> Result<PathBuf, Failure> {
-        let path = self.filter.with_file_name("neighbour.wasm");
+        self.beside("neighbour.wasm", "test")
+    }
+
+    /// A module that this target builds.
+    fn beside(&self, name: &str, target: &str) -> Result<PathBuf, Failure> {
+        let path = self.filter.with_file_name(name);
         if path.is_file() {
             Ok(path)
         } else {
             let path = path.display();
-            Err(Failure::new(format!(
-                "there is no {path}: run `make test`, or scripts/build-wasm.sh neighbour"
-            )))
+            Err(Failure::new(format!("there is no {path}: run `make {target}`")))
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use credence_decision::config::Policy;
+use credence_decision::config::{Policy, Requirement};
 use credence_delegation::Remark;
 
 use super::documents::{self, Document, Finding};
@@ -140,7 +140,7 @@ impl Report {
         match Policy::parse(configuration.json.as_bytes()) {
             Ok(policy) => {
                 let mut requirements = policy.routes.iter().filter_map(|rule| rule.requirement.as_ref());
-                if requirements.any(|requirement| requirement.reads_body()) {
+                if requirements.any(Requirement::holds_for_its_body) {
                     self.errors
                         .extend(plugin.bodiless.iter().map(|remark| document.around(remark)));
                 }

@@ -101,7 +101,8 @@ const GROUP: &str = "gateway.envoyproxy.io/";
 
 const BODILESS: &str = "a rule reads the body, but an EnvoyExtensionPolicy cannot set allow_on_headers_stop_iteration, \
                         without which a filter that holds a request never sees its body; set it by an EnvoyPatchPolicy \
-                        in the same file, as envoy-config/envoy-gateway/credence.yaml does";
+                        in the same file, as envoy-config/envoy-gateway/credence.yaml does, or let the rule \
+                        hold only the body: `hold: body`";
 
 const OPENED: &str = "an EnvoyPatchPolicy in the same file lets every request pass if the filter fails; let it set \
                       failure_policy to FAIL_RELOAD";

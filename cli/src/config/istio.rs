@@ -61,7 +61,7 @@ const GROUP: &str = "extensions.istio.io/";
 
 const BODILESS: &str = "a rule reads the body, but a WasmPlugin cannot set allow_on_headers_stop_iteration, without \
                         which a filter that holds a request never sees its body; use an EnvoyFilter, as \
-                        envoy-config/istio/envoyfilter.yaml does";
+                        envoy-config/istio/envoyfilter.yaml does, or let the rule hold only the body: `hold: body`";
 
 const NOT_RELOADING: &str = "without FAIL_RELOAD, one failure of the filter denies every request of its worker until \
                              the proxy restarts; set failStrategy: FAIL_RELOAD";

@@ -482,6 +482,9 @@ fn a_rule_that_reads_a_body_needs_a_proxy_that_passes_it_to_the_filter() {
     }
     let wasm_plugin = wasm_plugin("failStrategy: FAIL_RELOAD", &plugin);
     check("istio.yaml", &wasm_plugin).failed(1, &["use an EnvoyFilter"]);
+    let held = wasm_plugin.replace("tool: order,", "tool: order, hold: body,");
+    assert_ne!(held, wasm_plugin);
+    check("istio.yaml", &held).succeeded();
 }
 
 /// A rule before the others.

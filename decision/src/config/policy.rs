@@ -165,6 +165,11 @@ impl Requirement {
         self.mcp().is_some_and(is_in_body) || !self.arguments.body.is_empty()
     }
 
+    /// Whether the whole request waits until its body is read.
+    pub fn holds_for_its_body(&self) -> bool {
+        self.reads_body() && self.holds == Hold::Request
+    }
+
     /// The MCP server, if it is one.
     pub fn mcp(&self) -> Option<&Endpoint> {
         match &self.calls {

@@ -73,6 +73,7 @@ fn clone_of_the_repository() -> TempDir {
     for name in ["target/release", "build", ".tools", "bin"] {
         fs::create_dir_all(at(name)).unwrap();
     }
+    symlink(built.filter_of_answers().unwrap(), at("build/credence-filter-mcp.wasm")).unwrap();
     symlink(built.credence, at("target/release/credence")).unwrap();
     symlink(built.filter, at("build/credence-filter.wasm")).unwrap();
     symlink(built.envoy, at(&format!(".tools/envoy-{}", envoy_version()))).unwrap();
@@ -204,6 +205,7 @@ fn an_ellipsis_matches_any_text() {
 const WALK: &[&str] = &[
     "docs/start/envoy.md",
     "docs/start/agents.md",
+    "docs/start/mcp.md",
     "README.md",
     "docs/operate/investigate.md",
     "docs/operate/control-plane.md",

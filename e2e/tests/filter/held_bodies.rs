@@ -3,6 +3,7 @@
 
 #![allow(clippy::disallowed_types, reason = "reads back what the filter wrote")]
 
+use std::fs;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ const ORDER: &str = r#"order={"count":{"constraint_type":"range","max":3}}"#;
 fn stack() -> &'static Stack {
     static STACK: LazyLock<Stack> = LazyLock::new(|| {
         let options = StackOptions {
-            filter: Some(Artefacts::from_environment().unwrap().filter_of_answers().unwrap()),
+            filter: Some(fs::read(Artefacts::from_environment().unwrap().filter_of_answers().unwrap()).unwrap()),
             ..StackOptions::quick()
         };
         let options = options.replacing("rules:\n", RULES).replacing(

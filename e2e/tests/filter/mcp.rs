@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_types, reason = "reads back what the filter wrote")]
 
+use std::fs;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,7 @@ const ORDER: &str = r#"shop.order={"item":{"constraint_type":"one_of","values":[
 fn stack() -> &'static Stack {
     static STACK: LazyLock<Stack> = LazyLock::new(|| {
         let options = StackOptions {
-            filter: Some(Artefacts::from_environment().unwrap().filter_of_answers().unwrap()),
+            filter: Some(fs::read(Artefacts::from_environment().unwrap().filter_of_answers().unwrap()).unwrap()),
             ..StackOptions::quick()
         };
         Stack::start(&options.replacing("rules:\n", RULES)).unwrap()

@@ -27,7 +27,11 @@ pub(crate) fn show(stack: &Stack, screen: &mut Screen<impl Write>, expected: &mu
     // One conversation is one connection.
     let mut client = Client::connect(stack.envoy.ingress())?;
     let list = message("tools/list", "", "");
-    screen.case("tools/list", &client.send(&list.delegation(&chain))?, &Outcome::delegated())?;
+    screen.case(
+        "tools/list",
+        &client.send(&list.delegation(&chain))?,
+        &Outcome::delegated(),
+    )?;
     expected.decision("dora-weather", "delegated");
     let reply = client.send(&forecast("Oslo").delegation(&chain))?;
     screen.case("tools/call get_forecast, Oslo", &reply, &Outcome::delegated())?;
