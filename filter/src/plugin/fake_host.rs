@@ -45,8 +45,7 @@ struct State {
     context: u32,
     headers: BTreeMap<u32, Vec<(String, String)>>,
     trailers: BTreeMap<u32, Vec<(String, String)>>,
-    /// Headers of responses, and the present pieces of their bodies.
-    responses: BTreeMap<u32, (Vec<(String, String)>, Vec<u8>)>,
+    responses: BTreeMap<u32, Response>,
     bodies: BTreeMap<u32, Vec<u8>>,
     properties: BTreeMap<String, Vec<u8>>,
     store: BTreeMap<String, (Vec<u8>, u32)>,
@@ -59,6 +58,9 @@ struct State {
     counted: BTreeMap<String, i64>,
     random: u8,
 }
+
+/// Headers, and the present piece of the body.
+type Response = (Vec<(String, String)>, Vec<u8>);
 
 /// When the fake host starts, in seconds since the Unix epoch.
 pub(super) const START: i64 = 1_800_000_000;
