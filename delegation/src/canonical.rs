@@ -1,27 +1,59 @@
 //! The JSON Canonicalization Scheme (RFC 8785).
 
 use std::cmp::Ordering;
-use std::io::{self, Write};
 
-use serde::Serialize;
-use serde_json::ser::{Formatter, Serializer};
+use crate::json::plain_bytes;
+use crate::value::{Members, Value};
 
-/// The canonical form of a value whose members are in canonical order. serde_json escapes strings as RFC 8785, section
-/// 3.2.2.2, requires: the two-letter forms where they exist, `\u00xx` for the other control characters, and nothing
-/// else.
-pub(crate) fn to_string(value: &impl Serialize) -> String {
-    let mut out = Vec::new();
-    // Writing to a vector cannot fail, and the output is UTF-8.
-    let _ = value.serialize(&mut Serializer::with_formatter(&mut out, Canonical));
-    String::from_utf8(out).unwrap_or_default()
+/// Appends the canonical form of a value.
+pub(crate) fn write(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(true) => out.push_str("true"),
+        Value::Bool(false) => out.push_str("false"),
+        // ECMAScript's Number::toString (RFC 8785, section 3.2.2.3).
+        Value::Number(number) => out.push_str(ryu_js::Buffer::new().format_finite(number.value())),
+        Value::String(text) => write_string(text, out),
+        Value::Array(elements) => {
+            out.push('[');
+            for (index, element) in elements.iter().enumerate() {
+                separate(index, out);
+                write(element, out);
+            }
+            out.push(']');
+        }
+        Value::Object(members) => write_members(members, out),
+    }
 }
 
-struct Canonical;
+/// Appends the canonical form of an object, whose members are in their order.
+pub(crate) fn write_members(members: &Members, out: &mut String) {
+    out.push('{');
+    for (index, (name, value)) in members.iter().enumerate() {
+        separate(index, out);
+        write_string(name, out);
+        out.push(':');
+        write(value, out);
+    }
+    out.push('}');
+}
 
-impl Formatter for Canonical {
-    /// ECMAScript's Number::toString (RFC 8785, section 3.2.2.3).
-    fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, number: f64) -> io::Result<()> {
-        writer.write_all(ryu_js::Buffer::new().format_finite(number).as_bytes())
+fn separate(index: usize, out: &mut String) {
+    if index > 0 {
+        out.push(',');
+    }
+}
+
+/// Most texts need no escapes, and are copied. serde_json escapes as RFC 8785, section 3.2.2.2, requires: the two-letter
+/// forms where they exist, `\u00xx` for the other control characters, and nothing else.
+fn write_string(text: &str, out: &mut String) {
+    if plain_bytes(text.as_bytes()) == text.len() {
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
+    } else {
+        // Writing a text cannot fail.
+        out.push_str(&serde_json::to_string(text).unwrap_or_default());
     }
 }
 

@@ -336,7 +336,7 @@ fn repeated<'m>(members: &'m [(Cow<'_, str>, Json<'_>)]) -> Option<&'m str> {
 }
 
 /// How many of these bytes come before the first quote, backslash or control character.
-fn plain_bytes(bytes: &[u8]) -> usize {
+pub(crate) fn plain_bytes(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut length = 0usize;
     for word in words {

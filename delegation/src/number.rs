@@ -52,7 +52,7 @@ impl<'a> Number<'a> {
 }
 
 /// A finite double, with one zero: a JSON number in JCS.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Double(f64);
 
 impl Double {

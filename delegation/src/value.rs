@@ -1,16 +1,13 @@
 //! Values as constraints compare them: two values are equal exactly if their JCS serialisations are (draft section
 //! 3.4).
 
-use serde::{Serialize, Serializer};
-
 use crate::canonical::{self, canonical_order};
 use crate::json::{Json, Object};
 use crate::number::{Double, Number};
 use crate::sort::sort_by;
 
 /// A JSON value whose numbers are all admissible. Equality is equality of canonical forms.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     /// `null`
     Null,
@@ -111,7 +108,9 @@ impl Value {
 
     /// The JCS serialisation (RFC 8785).
     pub fn canonical(&self) -> String {
-        canonical::to_string(self)
+        let mut out = String::new();
+        canonical::write(self, &mut out);
+        out
     }
 }
 
@@ -186,13 +185,9 @@ impl Members {
 
     /// The JCS serialisation (RFC 8785).
     pub fn canonical(&self) -> String {
-        canonical::to_string(self)
-    }
-}
-
-impl Serialize for Members {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.iter())
+        let mut out = String::new();
+        canonical::write_members(self, &mut out);
+        out
     }
 }
 

@@ -1,6 +1,7 @@
 """The filter's work for messages to an MCP server."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from . import credence
@@ -13,7 +14,7 @@ SERVER_TOOL = "search"
 
 
 def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[Case]:
-    """A call with a known delegation, of these sizes."""
+    """A call with a known delegation, of these sizes, and what Envoy itself takes for the smaller one."""
     issuer_key, agent_key = scratch / "mcp-issuer.jwk", scratch / "mcp-agent.jwk"
     issuer = tool.keygen(issuer_key)
     tool.keygen(agent_key)
@@ -44,7 +45,8 @@ def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[
             clusters=[grpc_cluster(own_name, plane.grpc_port)],
         )
 
-    return [case("mcp_hot", 1_000), case("mcp_64k", 65_000)]
+    hot = case("mcp_hot", 1_000)
+    return [replace(hot, name="bare_post", filters=[], status_without_headers=200, clusters=[]), hot, case("mcp_64k", 65_000)]
 
 
 def call(length: int) -> str:
