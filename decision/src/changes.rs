@@ -79,6 +79,9 @@ pub fn make<E>(
             if request.header("content-length") != Header::Absent {
                 change(Change::Set("content-length", &body.len().to_string()))?;
             }
+            if request.header("content-digest") != Header::Absent {
+                change(Change::Remove(b"content-digest"))?;
+            }
             change(Change::Body(body))?;
         }
         if endpoint.rewrites_answers() && request.header("accept-encoding") != Header::Absent {

@@ -31,6 +31,8 @@ pub struct Exchange {
     until: Monotonic,
     /// How its answer is rewritten, if it is.
     rewriting: Option<Box<Rewriting>>,
+    /// Whether it was to end before its time.
+    is_cut: bool,
 }
 
 impl Exchange {
@@ -43,14 +45,18 @@ impl Exchange {
         let (until, hides) = (now.plus(endpoint.max_stream), endpoint.hides_ungranted);
         let chain = verdict.findings.chain.clone()?;
         let found = verdict.findings.mcp.as_deref()?;
-        let lists = hides && matches!(found.method.as_deref(), Some("tools/list" | "GET"));
+        let is_list = found.method.as_deref() == Some("tools/list");
+        let is_stream = found.method.as_deref() == Some("GET");
+        // In a session, servers take answers for those to another request with the same id.
+        let lists = hides && (is_list || is_stream || found.session.is_some());
         let owner = found.session.as_ref().map(|session| session.owner.clone());
         let lists_for = lists.then(|| Rc::clone(&chain));
         Some(Self {
             rule_index: verdict.rule_index?,
-            rewriting: Rewriting::new(owner, lists_for, found.id.clone()).map(Box::new),
+            rewriting: Rewriting::new(owner, lists_for, is_list && hides, found.id.clone()).map(Box::new),
             chain,
             until,
+            is_cut: false,
         })
     }
 }
@@ -97,8 +103,8 @@ impl<K: Ord + Copy> Exchanges<K> {
         self.open.remove(&stream);
     }
 
-    /// The exchanges that must end now: their time is over, or `is_valid` no longer holds for their delegations. They
-    /// count as ended. `revision` is that of the revocations.
+    /// The exchanges that must end now: their time is over, or `is_valid` no longer holds for their delegations.
+    /// `revision` is that of the revocations.
     pub fn overdue(
         &mut self,
         now: Monotonic,
@@ -115,16 +121,22 @@ impl<K: Ord + Copy> Exchanges<K> {
         self.cut_if(|exchange| exchange.until <= now || !is_valid(&exchange.chain))
     }
 
-    /// All exchanges. They count as ended.
+    /// All exchanges.
     pub fn give_up(&mut self) -> Vec<K> {
         self.cut_if(|_| true)
     }
 
+    /// They stay until their streams end, and nothing else of their answers passes if these are rewritten.
     fn cut_if(&mut self, is_over: impl Fn(&Exchange) -> bool) -> Vec<K> {
-        let over = self.open.iter().filter(|(_, exchange)| is_over(exchange));
-        let over: Vec<K> = over.map(|(stream, _)| *stream).collect();
-        over.iter().for_each(|stream| self.end(*stream));
-        self.cut = self.cut.saturating_add(over.len() as u64);
+        let mut over = Vec::new();
+        for (stream, exchange) in self.open.iter_mut().filter(|(_, exchange)| is_over(exchange)) {
+            over.push(*stream);
+            self.cut = self.cut.saturating_add(u64::from(!exchange.is_cut));
+            exchange.is_cut = true;
+            if let Some(rewriting) = &mut exchange.rewriting {
+                rewriting.drop_rest();
+            }
+        }
         over
     }
 }

@@ -3,50 +3,15 @@
 use std::cmp::Ordering;
 
 use crate::json::plain_bytes;
-use crate::value::{Members, Value};
 
-/// Appends the canonical form of a value.
-pub(crate) fn write(value: &Value, out: &mut String) {
-    match value {
-        Value::Null => out.push_str("null"),
-        Value::Bool(true) => out.push_str("true"),
-        Value::Bool(false) => out.push_str("false"),
-        // ECMAScript's Number::toString (RFC 8785, section 3.2.2.3).
-        Value::Number(number) => out.push_str(ryu_js::Buffer::new().format_finite(number.value())),
-        Value::String(text) => write_string(text, out),
-        Value::Array(elements) => {
-            out.push('[');
-            for (index, element) in elements.iter().enumerate() {
-                separate(index, out);
-                write(element, out);
-            }
-            out.push(']');
-        }
-        Value::Object(members) => write_members(members, out),
-    }
+/// Appends a number: ECMAScript's Number::toString (RFC 8785, section 3.2.2.3).
+pub(crate) fn write_number(number: f64, out: &mut String) {
+    out.push_str(ryu_js::Buffer::new().format_finite(number));
 }
 
-/// Appends the canonical form of an object, whose members are in their order.
-pub(crate) fn write_members(members: &Members, out: &mut String) {
-    out.push('{');
-    for (index, (name, value)) in members.iter().enumerate() {
-        separate(index, out);
-        write_string(name, out);
-        out.push(':');
-        write(value, out);
-    }
-    out.push('}');
-}
-
-fn separate(index: usize, out: &mut String) {
-    if index > 0 {
-        out.push(',');
-    }
-}
-
-/// Most texts need no escapes, and are copied. serde_json escapes as RFC 8785, section 3.2.2.2, requires: the two-letter
-/// forms where they exist, `\u00xx` for the other control characters, and nothing else.
-fn write_string(text: &str, out: &mut String) {
+/// Appends a text. Most need no escapes, and are copied. serde_json escapes as RFC 8785, section 3.2.2.2, requires: the
+/// two-letter forms where they exist, `\u00xx` for the other control characters, and nothing else.
+pub(crate) fn write_string(text: &str, out: &mut String) {
     if plain_bytes(text.as_bytes()) == text.len() {
         out.push('"');
         out.push_str(text);

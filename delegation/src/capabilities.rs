@@ -119,18 +119,23 @@ impl ToolGrant {
         })
     }
 
-    /// The same where only some arguments are shown, so that all others must be free.
-    pub(crate) fn permits_shown(&self, arguments: &Arguments, is_shown: &dyn Fn(&str) -> bool) -> Result<(), Cause> {
-        let permits = |map: &ConstraintMap| {
-            let hidden = map.entries.iter().map(|(name, _)| name).find(|name| !is_shown(name));
-            match hidden {
-                Some(name) => Err(Cause::ArgumentMissing(name.to_string())),
-                None if !map.rest => Err(Cause::ArgumentNotGranted("*".to_owned())),
-                None => map.permits(arguments),
-            }
+    /// Checks that an invocation may have any arguments.
+    pub(crate) fn permits_all(&self) -> Result<(), Cause> {
+        let permits = |map: &ConstraintMap| match map.entries.iter().next() {
+            Some((name, _)) => Err(Cause::ArgumentMissing(name.to_owned())),
+            None if !map.rest => Err(Cause::ArgumentNotGranted("*".to_owned())),
+            None => Ok(()),
         };
         permits(&self.first).or_else(|cause| {
             let is_permitted = self.others.iter().any(|map| permits(map).is_ok());
+            if is_permitted { Ok(()) } else { Err(cause) }
+        })
+    }
+
+    /// Checks some of an invocation's arguments, before the others are known.
+    pub(crate) fn permits_so_far(&self, arguments: &Arguments) -> Result<(), Cause> {
+        self.first.permits_present(arguments).or_else(|cause| {
+            let is_permitted = self.others.iter().any(|map| map.permits_present(arguments).is_ok());
             if is_permitted { Ok(()) } else { Err(cause) }
         })
     }
@@ -200,14 +205,7 @@ impl ConstraintMap {
 
     /// Checks an invocation's arguments in closed world (draft section 8, step 6b).
     pub(crate) fn permits(&self, arguments: &Arguments) -> Result<(), Cause> {
-        for (name, value) in arguments.iter() {
-            match self.entries.get(name) {
-                Some(entry) if entry.constraint.check(value) => {}
-                Some(_) => return Err(Cause::ArgumentRejected(name.to_owned())),
-                None if self.rest => {}
-                None => return Err(Cause::ArgumentNotGranted(name.to_owned())),
-            }
-        }
+        self.permits_present(arguments)?;
         match self
             .entries
             .iter()
@@ -216,6 +214,18 @@ impl ConstraintMap {
             Some((name, _)) => Err(Cause::ArgumentMissing(name.to_owned())),
             None => Ok(()),
         }
+    }
+
+    fn permits_present(&self, arguments: &Arguments) -> Result<(), Cause> {
+        for (name, value) in arguments.iter() {
+            match self.entries.get(name) {
+                Some(entry) if entry.constraint.check(value) => {}
+                Some(_) => return Err(Cause::ArgumentRejected(name.to_owned())),
+                None if self.rest => {}
+                None => return Err(Cause::ArgumentNotGranted(name.to_owned())),
+            }
+        }
+        Ok(())
     }
 
     fn heap_bytes(&self) -> usize {

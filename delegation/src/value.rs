@@ -109,8 +109,27 @@ impl Value {
     /// The JCS serialisation (RFC 8785).
     pub fn canonical(&self) -> String {
         let mut out = String::new();
-        canonical::write(self, &mut out);
+        self.write(&mut out);
         out
+    }
+
+    fn write(&self, out: &mut String) {
+        match self {
+            Self::Null => out.push_str("null"),
+            Self::Bool(true) => out.push_str("true"),
+            Self::Bool(false) => out.push_str("false"),
+            Self::Number(number) => canonical::write_number(number.value(), out),
+            Self::String(text) => canonical::write_string(text, out),
+            Self::Array(elements) => {
+                out.push('[');
+                for (index, element) in elements.iter().enumerate() {
+                    separate(index, out);
+                    element.write(out);
+                }
+                out.push(']');
+            }
+            Self::Object(members) => members.write(out),
+        }
     }
 }
 
@@ -186,8 +205,25 @@ impl Members {
     /// The JCS serialisation (RFC 8785).
     pub fn canonical(&self) -> String {
         let mut out = String::new();
-        canonical::write_members(self, &mut out);
+        self.write(&mut out);
         out
+    }
+
+    fn write(&self, out: &mut String) {
+        out.push('{');
+        for (index, (name, value)) in self.iter().enumerate() {
+            separate(index, out);
+            canonical::write_string(name, out);
+            out.push(':');
+            value.write(out);
+        }
+        out.push('}');
+    }
+}
+
+fn separate(index: usize, out: &mut String) {
+    if index > 0 {
+        out.push(',');
     }
 }
 

@@ -235,18 +235,23 @@ impl VerifiedChain {
             .map_err(|cause| Step::S6b.deny(cause))
     }
 
-    /// The same where only some arguments are shown. The others, and further ones, must be free by the grant.
+    /// Checks that the leaf grants `tool` with any arguments, since they are not known.
     ///
     /// # Errors
-    /// Step 6a or 6b; the cause names an argument that is not free, or `*` if no further ones are granted.
-    pub fn permits_shown(
-        &self,
-        tool: &str,
-        arguments: &Arguments,
-        is_shown: &dyn Fn(&str) -> bool,
-    ) -> Result<(), Denial> {
-        self.constraints(tool)?
-            .permits_shown(arguments, is_shown)
+    /// Step 6a or 6b; the cause names an argument that is constrained, or `*` if not all are granted.
+    pub fn permits_all(&self, tool: &str) -> Result<(), Denial> {
+        let constraints = self.constraints(tool)?;
+        constraints.permits_all().map_err(|cause| Step::S6b.deny(cause))
+    }
+
+    /// Checks some of the arguments, before the others are known.
+    ///
+    /// # Errors
+    /// Step 6a or 6b; the cause names the argument.
+    pub fn permits_so_far(&self, tool: &str, arguments: &Arguments) -> Result<(), Denial> {
+        let constraints = self.constraints(tool)?;
+        constraints
+            .permits_so_far(arguments)
             .map_err(|cause| Step::S6b.deny(cause))
     }
 

@@ -117,6 +117,10 @@ mod tests {
             Flow::Continue
         }
 
+        fn on_response_trailers(&mut self, _root: RootId, _stream: StreamId) -> Flow {
+            Flow::Continue
+        }
+
         fn on_grpc_message(&mut self, _token: GrpcToken, _message: &[u8]) {}
 
         fn on_grpc_close(&mut self, _token: GrpcToken, _status: u32) {}

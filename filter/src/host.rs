@@ -138,6 +138,10 @@ pub(crate) trait Plugin {
     #[cfg(any(feature = "answers", test))]
     fn on_response_body(&mut self, root: RootId, stream: StreamId, size: usize, end_of_stream: bool) -> Flow;
 
+    /// A response's trailers have arrived.
+    #[cfg(any(feature = "answers", test))]
+    fn on_response_trailers(&mut self, root: RootId, stream: StreamId) -> Flow;
+
     /// A message has arrived on a gRPC stream.
     fn on_grpc_message(&mut self, token: GrpcToken, message: &[u8]);
 

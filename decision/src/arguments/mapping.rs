@@ -39,6 +39,8 @@ pub struct Arrived<'a, 'r> {
     pub captures: &'a Captures<'r>,
     /// The body, if there is one.
     pub body: Option<&'a [u8]>,
+    /// Whether it has not arrived yet.
+    pub awaits_body: bool,
 }
 
 impl ArgumentMapping {
@@ -61,11 +63,6 @@ impl ArgumentMapping {
         for name in self.arguments.iter().filter_map(|argument| argument.source.header()) {
             index.add(name);
         }
-    }
-
-    /// Whether an argument has this name.
-    pub fn names(&self, name: &str) -> bool {
-        self.arguments.iter().any(|argument| argument.name == name)
     }
 
     /// Reads the arguments of a request that matched the rule.
@@ -112,7 +109,8 @@ impl ArgumentMapping {
                 // Read above.
                 Source::Query(_) | Source::Body(_) => {}
             }
-            if !wanted.optional && arguments.argument(&wanted.name).is_none() {
+            let comes_later = arrived.awaits_body && matches!(wanted.source, Source::Body(_));
+            if !wanted.optional && !comes_later && arguments.argument(&wanted.name).is_none() {
                 return Err(wanted.denied(Reason::ArgumentMissing));
             }
         }
@@ -378,6 +376,7 @@ mod tests {
             target: &target,
             captures: &found.captures,
             body: None,
+            awaits_body: false,
         })
     }
 }

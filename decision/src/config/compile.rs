@@ -113,6 +113,9 @@ fn removed_trailers(mode: Mode, headers: &HeaderNames, routes: &Routes<Rule>) ->
     for rule in routes.iter() {
         if let Some(requirement) = &rule.requirement {
             requirement.arguments.add_headers_to(&mut read);
+            if requirement.mcp().is_some() {
+                MCP_HEADERS.iter().for_each(|header| _ = read.add(header));
+            }
             if requirement.authorization.is_some() {
                 read.add("authorization");
                 read.add("dpop");
@@ -121,6 +124,15 @@ fn removed_trailers(mode: Mode, headers: &HeaderNames, routes: &Routes<Rule>) ->
     }
     RemovedTrailers::new(headers.clone(), read)
 }
+
+/// What servers of MCP may read. `mcp-param-` is a prefix.
+const MCP_HEADERS: [&str; 5] = [
+    "mcp-session-id",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+];
 
 fn host_counts(rule: &file::Rule) -> bool {
     let mut arguments = rule.args.iter().flat_map(|arguments| &arguments.0);

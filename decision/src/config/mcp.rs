@@ -7,7 +7,7 @@ use std::time::Duration;
 use credence_delegation::Location;
 
 use super::checks::{MAX_NAME_BYTES, each_once, elements, time};
-use super::file::{self, Place, Rule};
+use super::file::{self, Rule};
 use super::ranges::DEFAULT_MAX_STREAM;
 use crate::arguments::Pointer;
 use crate::mcp::{Access, Endpoint, Source, Tools, Version};
@@ -18,7 +18,7 @@ pub(super) fn mcp(at: &Location<'_>, rule: &Rule, mcp: &file::Mcp) -> Endpoint {
     let is_in_headers = mcp.source == Source::Headers;
     let unused = [
         ("tool", rule.tool.is_some()),
-        ("args", rule.args.is_some() && !is_in_headers),
+        ("args", rule.args.is_some()),
         ("ignore_body", rule.ignore_body.is_some()),
         ("upgrade", rule.upgrade),
     ];
@@ -81,13 +81,6 @@ fn check_headers(at: &Location<'_>, rule: &Rule, mcp: &file::Mcp) {
         own.field("source").report(format!(
             "with `source: headers`, the message is not read; remove `{field}`"
         ));
-    }
-    for (name, argument) in rule.args.iter().flat_map(|members| &members.0) {
-        if !argument.places().all(|place| matches!(place, Place::Header(_))) {
-            at.field("args")
-                .field(name)
-                .report("with `source: headers`, write `header: mcp-param-…`");
-        }
     }
 }
 

@@ -148,13 +148,14 @@ pub struct Origin {
 }
 
 impl Policy {
-    /// A rule whose answers are rewritten, if there is one.
-    pub fn rewrites_answers(&self) -> Option<&Rule> {
-        let rewrites = |rule: &&Rule| {
-            let endpoint = rule.requirement.as_ref().and_then(Requirement::mcp);
-            endpoint.is_some_and(Endpoint::rewrites_answers)
+    /// A rule for which the filter must see answers, if there is one.
+    pub fn needs_answers(&self) -> Option<&Rule> {
+        let needs = |requirement: &Requirement| {
+            requirement.holds == Hold::Body || requirement.mcp().is_some_and(Endpoint::rewrites_answers)
         };
-        self.routes.iter().find(rewrites)
+        self.routes
+            .iter()
+            .find(|rule| rule.requirement.as_ref().is_some_and(needs))
     }
 }
 

@@ -11,7 +11,7 @@ use super::verdict::{Findings, SessionFindings};
 use super::verification::{ChainLookup, Presented, check_still_valid};
 use super::world::World;
 use crate::agent::Agent;
-use crate::arguments::{Arrived, about, body};
+use crate::arguments::{Arrived, body};
 use crate::chains::CachedChain;
 use crate::config::{Calls, Mode, Policy, Requirement};
 use crate::credential::Credential;
@@ -150,12 +150,11 @@ impl<'r> Attempt<'_, 'r> {
             target: &routed.target,
             captures: &routed.captures,
             body,
+            awaits_body: false,
         })?;
         let called = match calls {
             Calls::Tool(_) => None,
-            Calls::Mcp(endpoint) if endpoint.source == Source::Headers => {
-                Some(self.call_in_headers(endpoint, read.clone())?)
-            }
+            Calls::Mcp(endpoint) if endpoint.source == Source::Headers => Some(self.call_in_headers(endpoint)?),
             Calls::Mcp(endpoint) => {
                 let call = self.mcp_call(endpoint, body)?;
                 self.find_session(call.session, Owner::new(&routed.rule.name, &chain.chain), world)?;
@@ -179,10 +178,7 @@ impl<'r> Attempt<'_, 'r> {
         }
         if let Some(tool) = needed {
             let permitted = match self.requirement.mcp() {
-                Some(endpoint) if endpoint.source == Source::Headers => {
-                    let is_shown = |name: &str| self.requirement.arguments.names(name);
-                    chain.chain.permits_shown(tool, arguments, &is_shown)
-                }
+                Some(endpoint) if endpoint.source == Source::Headers => chain.chain.permits_all(tool),
                 _ => chain.chain.permits(tool, arguments),
             };
             permitted.inspect_err(|_| self.find_needed(&chain.chain, tool, Some(arguments)))?;
@@ -214,6 +210,22 @@ impl<'r> Attempt<'_, 'r> {
         findings.method = Some(Rc::clone(&call.method));
         findings.tool.clone_from(&call.tool);
         Ok(call)
+    }
+
+    /// Checks the arguments that a request has before its body: its headers go on.
+    pub(super) fn check_before_body(&self, established: &Established, routed: &Routed<'_, 'r>) -> Result<(), Denial> {
+        let read = self.requirement.arguments.read(&Arrived {
+            request: self.request,
+            host: routed.host,
+            target: &routed.target,
+            captures: &routed.captures,
+            body: None,
+            awaits_body: true,
+        })?;
+        match self.requirement.tool() {
+            Some(tool) => Ok(established.chain.chain.permits_so_far(tool, &read)?),
+            None => Ok(()),
+        }
     }
 
     /// The grant of headers that go on before their body is read: the tool is known only if it is the rule's.
@@ -269,17 +281,8 @@ impl<'r> Attempt<'_, 'r> {
     }
 
     /// What the request's headers call.
-    fn call_in_headers(&mut self, endpoint: &Endpoint, arguments: Arguments) -> Result<Call, Denial> {
-        // Only the server can compare an encoded value with the argument.
-        let encoded = |(name, value): (&[u8], &str)| {
-            (value.starts_with("=?")).then(|| String::from_utf8_lossy(name).into_owned())
-        };
-        let mut headers = self.request.headers_beginning("mcp-param-");
-        let encoded = headers.find_map(|(name, value)| encoded((name, std::str::from_utf8(value).ok()?)));
-        if let Some(name) = encoded {
-            return Err(about(Reason::ArgumentAmbiguous, &name));
-        }
-        let call = endpoint.call_in_headers(self.request, arguments)?;
+    fn call_in_headers(&mut self, endpoint: &Endpoint) -> Result<Call, Denial> {
+        let call = endpoint.call_in_headers(self.request)?;
         let findings = self.findings.mcp.get_or_insert_default();
         findings.method = Some(Rc::clone(&call.method));
         findings.tool.clone_from(&call.tool);

@@ -28,7 +28,6 @@ fn engine(world: &mut TestWorld) -> Engine {
                 {{"name": "proven", "match": {{"path": "/proven"}},
                   "mcp": {{"versions": ["2025-11-25"], "tools": {{"prefix": "weather."}}, "delegation_in_meta": true}}}},
                 {{"name": "headers", "match": {{"path": "/headers"}}, "proof": "none",
-                  "args": {{"city": {{"header": "mcp-param-city", "optional": true}}}},
                   "mcp": {{"source": "headers", "server_checks_headers": true, "tools": {{"prefix": "weather."}},
                     "methods": {{"tools/list": {{"open": true}}}}}}}},
                 {{"name": "named", "match": {{"path": "/named"}},
@@ -428,16 +427,13 @@ fn headers_alone_decide_where_the_server_checks_them() {
     let call = ("mcp-method", "tools/call");
     let get = ("mcp-name", "get");
     let is = |code, about: &str, tool: &str| (code, about.to_owned(), tool.to_owned());
-    let city = |value| [call, get, ("mcp-param-city", value)];
-    assert_eq!(ask(&city("Oslo")), is("allow", "", "weather.get"));
-    assert_eq!(ask(&city("Rome")), is("argument_not_allowed", "city", "weather.get"));
-    assert_eq!(ask(&city("=?base64?T3Nsbw==?=")).0, "argument_ambiguous");
-    assert_eq!(ask(&[call, get]), is("argument_missing", "city", "weather.get"));
+    let city = [call, get, ("mcp-param-city", "Oslo")];
+    assert_eq!(ask(&city), is("argument_missing", "city", "weather.get"));
     assert_eq!(ask(&[call, ("mcp-name", "free")]).0, "allow");
     assert_eq!(ask(&[call, ("mcp-name", "=?base64?ZnJlZQ==?=")]).0, "allow");
     assert_eq!(
         ask(&[call, ("mcp-name", "closed")]),
-        is("argument_not_granted", "*", "weather.closed")
+        is("argument_missing", "city", "weather.closed")
     );
     assert_eq!(
         ask(&[call, ("mcp-name", "hidden")]),

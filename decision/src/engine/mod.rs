@@ -151,11 +151,22 @@ impl Engine {
                         attempt.authorize(&established, &routed, None, world)
                     }
                     Ok(established) => {
-                        return Outcome::NeedsBody(Held {
-                            rule_index: routed.index,
-                            established,
-                            findings,
-                        });
+                        let checked = match &established {
+                            Some(established) if requirement.holds == Hold::Body => {
+                                attempt.check_before_body(established, &routed)
+                            }
+                            _ => Ok(()),
+                        };
+                        match checked {
+                            Ok(()) => {
+                                return Outcome::NeedsBody(Held {
+                                    rule_index: routed.index,
+                                    established,
+                                    findings,
+                                });
+                            }
+                            Err(denial) => Err(denial),
+                        }
                     }
                     Err(denial) => Err(denial),
                 };
@@ -313,7 +324,7 @@ fn resumed<'r>(
     world: &mut impl World,
 ) -> Result<Rc<Grant>, Denial> {
     let Some(established) = established else {
-        if body.len() > presentation::MAX_BYTES {
+        if body.len() > presentation::MAX_BYTES.min(attempt.policy.limits.body_bytes) {
             return Err(Reason::BodyTooLarge.into());
         }
         let mcp = attempt.findings.mcp.get_or_insert_default();
@@ -334,10 +345,8 @@ fn resumed<'r>(
         };
         let established = attempt.establish(world)?;
         let grant = attempt.resume(&established, routed, body, world)?;
-        if !attempt.requirement.forward {
-            let body = presentation::removed_from(body).ok_or(Reason::HostFailure)?;
-            attempt.findings.mcp.get_or_insert_default().body = Some(body);
-        }
+        let body = presentation::removed_from(body, attempt.requirement.forward).ok_or(Reason::HostFailure)?;
+        attempt.findings.mcp.get_or_insert_default().body = Some(body);
         return Ok(grant);
     };
     attempt.resume(&established, routed, body, world)

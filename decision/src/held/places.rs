@@ -44,7 +44,7 @@ pub struct Claim<'a> {
     pub sharers: Option<Sharers>,
     /// Envoy's number of its connection, if known.
     pub connection: Option<u64>,
-    /// Instead of that: the address of its client, if connections cost nothing.
+    /// Also the address of its client, if connections cost nothing.
     pub address: Option<&'a [u8]>,
     /// The key that signed its proof, and the proof's id.
     pub proof: Option<(&'a Thumbprint, &'a str)>,
@@ -84,7 +84,14 @@ impl Places {
     pub fn take(&mut self, claim: &Claim<'_>) -> Result<Place, Reason> {
         let users = [
             claim.sharers.map(|sharers| sharers.principal),
-            claim.sharers.map(|sharers| sharers.holder),
+            match (claim.sharers, claim.address) {
+                (Some(sharers), _) => Some(sharers.holder),
+                (None, Some(_)) => Some(self.client(&Claim {
+                    address: None,
+                    ..*claim
+                })),
+                (None, None) => None,
+            },
             // Requests with an unknown connection share one user.
             Some(self.client(claim)),
         ];

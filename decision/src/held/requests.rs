@@ -46,7 +46,7 @@ pub struct HeldRequest<H = Held> {
     pub serialized: Vec<u8>,
     /// Whether a body follows them.
     pub has_body: bool,
-    /// Whether only the body waits: the headers have gone on.
+    /// Whether only the body waits: the headers have gone on, and the decision on the body is enforced.
     pub headers_are_gone: bool,
 }
 
@@ -150,9 +150,9 @@ impl<K: Ord + Copy, H> HeldRequests<K, H> {
         self.requests.insert(stream, State::Waits(Box::new(request), place));
     }
 
-    /// Whether this request waits.
-    pub fn waits(&self, stream: K) -> bool {
-        matches!(self.requests.get(&stream), Some(State::Waits(..)))
+    /// Whether the headers of this request have gone on, and its body waits.
+    pub fn has_only_headers_gone(&self, stream: K) -> bool {
+        matches!(self.requests.get(&stream), Some(State::Waits(request, _)) if request.headers_are_gone)
     }
 
     /// A request is not held after all.

@@ -136,11 +136,11 @@ impl Endpoint {
         })
     }
 
-    /// What a request calls by its headers, if they show these arguments.
+    /// What a request calls by its headers. They do not show the arguments.
     ///
     /// # Errors
     /// The request is to be denied.
-    pub fn call_in_headers(&self, request: &Request<'_>, arguments: Arguments) -> Result<Call, Denial> {
+    pub fn call_in_headers(&self, request: &Request<'_>) -> Result<Call, Denial> {
         if request.method != b"POST" {
             return Err(Reason::McpHttpMethod.into());
         }
@@ -158,7 +158,7 @@ impl Endpoint {
                 access.tool().map(Rc::from)
             }
         };
-        Ok(Call::new(&method, tool.as_deref(), arguments, SessionUse::None))
+        Ok(Call::new(&method, tool.as_deref(), Arguments::new(), SessionUse::None))
     }
 
     /// The tools that its other methods need.

@@ -9,8 +9,10 @@ pub(super) trait Rewrite {
     fn id(&mut self, id: &str) -> Option<String>;
     /// Whether messages are read.
     fn reads_messages(&self) -> bool;
-    /// The message for the client; `None` if it gets none.
-    fn message(&mut self, message: Vec<u8>) -> Option<Vec<u8>>;
+    /// Whether a message passes unread that is longer than the limit.
+    fn passes_unread(&self) -> bool;
+    /// The message for the client.
+    fn message(&mut self, message: Vec<u8>) -> Vec<u8>;
 }
 
 /// A stream that has not ended.
@@ -26,6 +28,8 @@ pub(super) struct EventStream {
     after_return: bool,
     /// The lines of the present event's message, each with its end, if messages are read.
     message: Vec<u8>,
+    /// Whether the rest of the present event's message passes unread.
+    is_unread: bool,
 }
 
 /// A line or a message is longer than a limit.
@@ -64,13 +68,32 @@ impl EventStream {
         self.held.extend_from_slice(part);
         let mark = if self.has_begun { 0 } else { MARK.len() };
         let field = self.field();
-        let is_changed = field.starts_with(ID) || (to.reads_messages() && field.starts_with(DATA));
+        let is_data = field.starts_with(DATA);
+        let is_changed = field.starts_with(ID) || (to.reads_messages() && !self.is_unread && is_data);
         if !is_changed && self.held.len() >= DATA.len().saturating_add(mark) {
             out.append(&mut self.held);
             self.is_passing = true;
         }
-        let held = self.held.len().saturating_add(self.message.len());
-        if held > limit { Err(TooLong) } else { Ok(()) }
+        let is_too_long = self.held.len().saturating_add(self.message.len()) > limit;
+        match is_too_long {
+            true if is_data && to.passes_unread() => {
+                self.leave_unread(out);
+                out.append(&mut self.held);
+                self.is_passing = true;
+                Ok(())
+            }
+            true => Err(TooLong),
+            false => Ok(()),
+        }
+    }
+
+    /// The message so far, and the rest of it, pass.
+    fn leave_unread(&mut self, out: &mut Vec<u8>) {
+        self.is_unread = true;
+        let mut message = std::mem::take(&mut self.message);
+        if message.pop().is_some() {
+            write_lines(&message, out);
+        }
     }
 
     /// The present line, without the mark that a stream may begin with.
@@ -92,8 +115,9 @@ impl EventStream {
             Field::None => {
                 let message = std::mem::take(&mut self.message);
                 if !message.is_empty() {
-                    self.write_message(message, to, out);
+                    write_message(message, to, out);
                 }
+                self.is_unread = false;
                 out.push(b'\n');
             }
             Field::Id(id) => {
@@ -106,25 +130,30 @@ impl EventStream {
                     out.extend_from_slice(&[b"id: ", sealed.as_bytes(), b"\n"].concat());
                 }
             }
-            Field::Data(data) if to.reads_messages() => {
+            Field::Data(data) if to.reads_messages() && !self.is_unread => {
                 self.message.extend_from_slice(data);
                 self.message.push(b'\n');
-                if self.message.len() > limit {
-                    return Err(TooLong);
+                match self.message.len() > limit {
+                    true if to.passes_unread() => self.leave_unread(out),
+                    true => return Err(TooLong),
+                    false => {}
                 }
             }
             Field::Data(_) | Field::Other => out.extend_from_slice(&[&line, &b"\n"[..]].concat()),
         }
         Ok(())
     }
+}
 
-    fn write_message(&self, mut message: Vec<u8>, to: &mut dyn Rewrite, out: &mut Vec<u8>) {
-        // The end of the last line is none of the message.
-        message.pop();
-        let Some(message) = to.message(message) else { return };
-        for line in message.split(|byte| *byte == b'\n') {
-            out.extend_from_slice(&[b"data: ", line, b"\n"].concat());
-        }
+fn write_message(mut message: Vec<u8>, to: &mut dyn Rewrite, out: &mut Vec<u8>) {
+    // The end of the last line is none of the message.
+    message.pop();
+    write_lines(&to.message(message), out);
+}
+
+fn write_lines(message: &[u8], out: &mut Vec<u8>) {
+    for line in message.split(|byte| *byte == b'\n') {
+        out.extend_from_slice(&[b"data: ", line, b"\n"].concat());
     }
 }
 
@@ -166,6 +195,7 @@ mod tests {
     /// Puts ids in brackets, drops those with an x, and writes messages in capitals.
     struct Marked {
         reads_messages: bool,
+        passes_unread: bool,
     }
 
     impl Rewrite for Marked {
@@ -175,18 +205,25 @@ mod tests {
         fn reads_messages(&self) -> bool {
             self.reads_messages
         }
-        fn message(&mut self, message: Vec<u8>) -> Option<Vec<u8>> {
-            (message != b"drop").then(|| message.to_ascii_uppercase())
+        fn passes_unread(&self) -> bool {
+            self.passes_unread
+        }
+        fn message(&mut self, message: Vec<u8>) -> Vec<u8> {
+            message.to_ascii_uppercase()
         }
     }
 
     /// The same for every way to cut the stream in two, and byte by byte.
     fn passed(stream: &str, reads_messages: bool) -> String {
+        let marked = || Marked {
+            reads_messages,
+            passes_unread: true,
+        };
         let passed_in = |pieces: &[&[u8]]| {
             let mut events = EventStream::default();
             let mut out = Vec::new();
             for piece in pieces {
-                out.extend(events.pass(piece, 100, &mut Marked { reads_messages }).unwrap());
+                out.extend(events.pass(piece, 100, &mut marked()).unwrap());
             }
             String::from_utf8(out).unwrap()
         };
@@ -223,10 +260,10 @@ mod tests {
 
     #[test]
     fn messages_are_read_whole() {
-        let stream = "event: message\ndata: a\ndata:b\nid: 1\ndata\n\ndata: drop\n\n: c\n\ndata: never ends";
+        let stream = "event: message\ndata: a\ndata:b\nid: 1\ndata\n\n: c\n\ndata: never ends";
         assert_eq!(
             passed(stream, true),
-            "event: message\nid: [1]\ndata: A\ndata: B\ndata: \n\n\n: c\n\n"
+            "event: message\nid: [1]\ndata: A\ndata: B\ndata: \n\n: c\n\n"
         );
         assert_eq!(
             passed("data:\n\n", true),
@@ -240,11 +277,23 @@ mod tests {
         let long = "y".repeat(101);
         let whole = |reads_messages, stream: &str| {
             let stream = stream.as_bytes();
-            EventStream::default().pass(stream, 100, &mut Marked { reads_messages })
+            let mut marked = Marked {
+                reads_messages,
+                passes_unread: false,
+            };
+            EventStream::default().pass(stream, 100, &mut marked)
         };
         assert_eq!(whole(false, &format!("id: {long}")), Err(TooLong));
         assert_eq!(whole(true, &format!("data: {long}")), Err(TooLong));
         assert_eq!(whole(true, &"data: 0123456789\n".repeat(10)), Err(TooLong));
+        for long in [
+            format!("data: {long}\n"),
+            "data: 0123456789\n".repeat(10),
+            format!("data: x\ndata: {long}\n"),
+        ] {
+            let passed = passed(&format!("{long}data: x\n\ndata: y\n\n"), true);
+            assert_eq!(passed, format!("{long}data: x\n\ndata: Y\n\n"));
+        }
         assert!(whole(false, &format!("data: {long}\nevent: {long}")).is_ok());
         assert!(whole(true, &"data: 0123456789\n\n".repeat(10)).is_ok());
     }

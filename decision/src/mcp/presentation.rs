@@ -51,14 +51,15 @@ pub(super) fn is_in(message: &Message<'_>) -> bool {
     MEMBERS.iter().any(|member| message.meta(member).is_some())
 }
 
-/// The message without its presentation. None if it cannot be written.
-pub fn removed_from(body: &[u8]) -> Option<String> {
+/// The message without its proof, and without its delegation unless that goes on. None if it cannot be written.
+pub fn removed_from(body: &[u8], keeps_chain: bool) -> Option<String> {
     let message: &RawValue = serde_json::from_slice(body).ok()?;
     rewritten(message.get(), |name, params| match name {
         "params" => rewritten(params, |name, meta| match name {
-            "_meta" => rewritten(meta, |name, _| match MEMBERS.contains(&name) {
-                true => Some(Written::Gone),
-                false => Some(Written::Same),
+            "_meta" => rewritten(meta, |name, _| match name {
+                PROOF => Some(Written::Gone),
+                CHAIN if !keeps_chain => Some(Written::Gone),
+                _ => Some(Written::Same),
             })
             .map(Written::As),
             _ => Some(Written::Same),
@@ -122,8 +123,13 @@ mod tests {
     #[test]
     fn all_but_the_presentation_stays_as_it_was_written() {
         let sent = message(r#""a":"\u00f6", "aat_chain":["a"],"aat_pop":"p","b":1.50"#);
-        assert_eq!(removed_from(sent.as_bytes()), Some(message(r#""a":"\u00f6","b":1.50"#)));
+        assert_eq!(
+            removed_from(sent.as_bytes(), false),
+            Some(message(r#""a":"\u00f6","b":1.50"#))
+        );
+        let forwarded = message(r#""a":"\u00f6","aat_chain":["a"],"b":1.50"#);
+        assert_eq!(removed_from(sent.as_bytes(), true), Some(forwarded));
         let bare = r#"{"params":{"name":"aat_chain","_meta":{}},"aat_pop":1}"#;
-        assert_eq!(removed_from(bare.as_bytes()).as_deref(), Some(bare));
+        assert_eq!(removed_from(bare.as_bytes(), false).as_deref(), Some(bare));
     }
 }

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use super::endpoint::Endpoint;
-use super::events::{EventStream, Rewrite};
+use super::events::{EventStream, Rewrite, TooLong};
 use super::listing::{self, Unreadable};
 use super::message::MessageId;
 use super::session::{Named, Owner};
@@ -19,6 +19,8 @@ pub struct Rewriting {
     pub owner: Option<Owner>,
     /// Whose grant decides which tools it lists, if that counts.
     pub lists_for: Option<Rc<CachedChain>>,
+    /// Whether it answers `tools/list`: then nothing of it passes unread.
+    pub is_list: bool,
     /// The id of the request.
     pub id: Option<MessageId>,
     body: Body,
@@ -56,14 +58,22 @@ pub enum Piece {
     Waits,
     /// The client gets this, in place of all that waits and the piece.
     Becomes(Vec<u8>),
+    /// The exchange is to be reset: the client cannot be told otherwise.
+    Resets,
 }
 
 impl Rewriting {
     /// How the answer to a request is rewritten. None if it is not.
-    pub fn new(owner: Option<Owner>, lists_for: Option<Rc<CachedChain>>, id: Option<MessageId>) -> Option<Self> {
+    pub fn new(
+        owner: Option<Owner>,
+        lists_for: Option<Rc<CachedChain>>,
+        is_list: bool,
+        id: Option<MessageId>,
+    ) -> Option<Self> {
         (owner.is_some() || lists_for.is_some()).then_some(Self {
             owner,
             lists_for,
+            is_list,
             id,
             body: Body::Passes,
         })
@@ -78,15 +88,11 @@ impl Rewriting {
         let mut sessions = Vec::new();
         let (mut is_json, mut is_stream, mut is_coded) = (false, false, false);
         for (name, value) in header_pairs(serialized)? {
-            let essence = value
-                .split(|byte| *byte == b';')
-                .next()
-                .unwrap_or_default()
-                .trim_ascii();
             match name {
                 b"content-type" => {
-                    is_json |= essence.eq_ignore_ascii_case(b"application/json");
-                    is_stream |= essence.eq_ignore_ascii_case(b"text/event-stream");
+                    // Some clients look at the beginning only, of one of several.
+                    is_json |= begins_with(value, b"application/json");
+                    is_stream |= begins_with(value, b"text/event-stream");
                 }
                 b"content-encoding" => is_coded |= !value.eq_ignore_ascii_case(b"identity"),
                 b"mcp-session-id" => sessions.push(value),
@@ -111,13 +117,15 @@ impl Rewriting {
             (true, true) => Body::Refused,
             (_, true) => Body::Events(Box::default()),
             (true, _) if self.lists_for.is_some() => Body::Whole,
+            // What no client should read as a list.
+            (false, false) if self.is_list => Body::Refused,
             _ => Body::Passes,
         };
         if is_coded && !matches!(self.body, Body::Passes) {
             self.body = Body::Refused;
         }
         if !matches!(self.body, Body::Passes) {
-            changes.push(Change::Remove("content-length"));
+            changes.extend(["content-length", "content-digest", "etag"].map(Change::Remove));
         }
         if matches!(self.body, Body::Refused) {
             changes.push(Change::Remove("content-encoding"));
@@ -132,13 +140,20 @@ impl Rewriting {
             Body::Passes => Piece::Passes,
             Body::Dropped => Piece::Becomes(Vec::new()),
             Body::Refused => self.refuse(),
-            Body::Whole if present.len() > MAX_READ_BYTES => self.refuse(),
+            Body::Whole if present.len() > MAX_READ_BYTES => match self.is_list {
+                true => self.refuse(),
+                false => {
+                    self.body = Body::Passes;
+                    Piece::Passes
+                }
+            },
             Body::Whole if !is_last => Piece::Waits,
             Body::Whole if present.is_empty() => Piece::Passes,
             Body::Whole => match self.granted(present, endpoint) {
                 Ok(None) => Piece::Passes,
                 Ok(Some(granted)) => Piece::Becomes(granted.into()),
-                Err(Unreadable) => self.refuse(),
+                Err(Unreadable) if self.is_list || may_list(present) => self.refuse(),
+                Err(Unreadable) => Piece::Passes,
             },
             Body::Events(events) => {
                 let mut events = std::mem::take(events);
@@ -148,19 +163,38 @@ impl Rewriting {
                     keys,
                 };
                 let passed = events.pass(present, MAX_READ_BYTES, &mut to);
-                self.body = match passed {
-                    Ok(_) => Body::Events(events),
-                    // The client cannot be told: a part of the stream has passed.
-                    Err(_) => Body::Dropped,
-                };
-                Piece::Becomes(passed.unwrap_or_default())
+                match passed {
+                    Ok(passed) => {
+                        self.body = Body::Events(events);
+                        Piece::Becomes(passed)
+                    }
+                    Err(TooLong) => {
+                        self.body = Body::Dropped;
+                        Piece::Resets
+                    }
+                }
             }
         }
     }
 
-    /// Whether the body is read.
-    pub fn reads_body(&self) -> bool {
-        matches!(self.body, Body::Whole | Body::Events(_))
+    /// Whether this piece of the body is read. One that waits for the rest is not: copying it again and again would take
+    /// quadratic time.
+    pub fn reads(&self, size: usize, is_last: bool) -> bool {
+        match self.body {
+            Body::Whole => is_last || size > MAX_READ_BYTES,
+            Body::Events(_) => true,
+            Body::Passes | Body::Refused | Body::Dropped => false,
+        }
+    }
+
+    /// Whether the end of the body is still to come, although its last piece was there.
+    pub fn waits(&self) -> bool {
+        matches!(self.body, Body::Whole)
+    }
+
+    /// Nothing else of it passes.
+    pub fn drop_rest(&mut self) {
+        self.body = Body::Dropped;
     }
 
     fn granted(&self, text: &[u8], endpoint: &Endpoint) -> Result<Option<String>, Unreadable> {
@@ -173,8 +207,12 @@ impl Rewriting {
 
     fn refuse(&mut self) -> Piece {
         self.body = Body::Dropped;
+        Piece::Becomes(self.unreadable())
+    }
+
+    fn unreadable(&self) -> Vec<u8> {
         let id = self.id.as_ref().map_or("null", MessageId::json);
-        Piece::Becomes(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{UNREADABLE}}}"#).into())
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{UNREADABLE}}}"#).into()
     }
 }
 
@@ -197,17 +235,33 @@ impl Rewrite for Events<'_> {
         self.rewriting.lists_for.is_some()
     }
 
-    fn message(&mut self, message: Vec<u8>) -> Option<Vec<u8>> {
+    fn passes_unread(&self) -> bool {
+        !self.rewriting.is_list
+    }
+
+    fn message(&mut self, message: Vec<u8>) -> Vec<u8> {
         // It has an id for the client, but no message.
         if message.is_empty() {
-            return Some(message);
+            return message;
         }
         match self.rewriting.granted(&message, self.endpoint) {
-            Ok(None) => Some(message),
-            Ok(Some(granted)) => Some(granted.into()),
-            Err(Unreadable) => None,
+            Ok(None) => message,
+            Ok(Some(granted)) => granted.into(),
+            Err(Unreadable) if self.passes_unread() && !may_list(&message) => message,
+            Err(Unreadable) => self.rewriting.unreadable(),
         }
     }
+}
+
+fn begins_with(value: &[u8], media_type: &[u8]) -> bool {
+    let begin = value.trim_ascii_start().get(..media_type.len());
+    begin.is_some_and(|begin| begin.eq_ignore_ascii_case(media_type))
+}
+
+/// Whether some parser could find a list of tools in a text that is not strict JSON.
+fn may_list(text: &[u8]) -> bool {
+    let has = |part: &[u8]| text.windows(part.len()).any(|window| window == part);
+    has(b"tools") || has(b"\\u")
 }
 
 /// The error in place of an answer from which no tools could be removed: it is compressed, too large, or not strict JSON.

@@ -46,9 +46,15 @@ impl DecidedOn {
         carriers.any(|carrier| folds_to(name, carrier.as_bytes()))
             || plain.any(|plain| folds_to(name, plain))
             || Override::of(name).is_some()
+            || name
+                .get(..MCP_PARAMETERS.len())
+                .is_some_and(|begin| folds_to(begin, MCP_PARAMETERS))
             || self.read.contains_fold_of(name)
     }
 }
+
+/// Arguments of a tool call, whatever their names.
+const MCP_PARAMETERS: &[u8] = b"mcp-param-";
 
 /// Further headers about the message itself. RFC 9110, section 6.5.1, forbids all of them in trailers.
 const OF_THE_MESSAGE: [&[u8]; 4] = [b"host", b"connection", b"upgrade", b"expect"];
@@ -66,6 +72,7 @@ mod tests {
             "delegation",
             "delegation.proof",
             "x-tenant",
+            "Mcp_Param-City",
             "x.tenant",
             "x_stage",
             "x-http-method-override",

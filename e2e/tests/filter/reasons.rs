@@ -18,6 +18,7 @@ const EXEMPT: &[(&str, &str)] = &[
     ("credentials_ambiguous", "needs an issuer of access tokens: dpop.rs"),
     ("key_withdrawn", "needs an identity provider: issuer_keys.rs"),
     ("keys_unavailable", "needs an identity provider: issuer_keys.rs"),
+    ("mcp_session_invalid", "needs the module that also sees answers: mcp.rs"),
     (
         "host_failure",
         "needs a host call to fail that does not fail in Envoy: clock, header map, shared data",

@@ -100,13 +100,10 @@ extern "C" fn proxy_on_response_body(context: u32, size: usize, end_of_stream: u
     })
 }
 
-/// Ends a body that has trailers.
 #[cfg(feature = "answers")]
 #[unsafe(no_mangle)]
 extern "C" fn proxy_on_response_trailers(context: u32, _trailers: usize) -> u32 {
-    pass(context, |plugin, root, id| {
-        plugin.on_response_body(root, id, usize::MAX, true)
-    })
+    pass(context, |plugin, root, id| plugin.on_response_trailers(root, id))
 }
 
 #[unsafe(no_mangle)]

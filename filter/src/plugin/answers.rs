@@ -11,7 +11,7 @@ use crate::host::{Flow, HeaderMap, Host, StreamId};
 impl<H: Host> Root<H> {
     /// An answer's headers have arrived. One that cannot be rewritten does not pass.
     pub(super) fn on_response_headers(&mut self, stream: StreamId, watch: &Watch) {
-        if self.held.waits(stream) {
+        if self.held.has_only_headers_gone(stream) {
             return self.reset("a service answered before it had the request's body, which is not decided yet");
         }
         let rewriting = self.exchanges.rewriting(stream);
@@ -35,6 +35,14 @@ impl<H: Host> Root<H> {
         }
     }
 
+    /// An answer's trailers have arrived.
+    pub(super) fn on_response_trailers(&mut self, stream: StreamId, watch: &Watch) -> Flow {
+        match self.exchanges.rewriting(stream) {
+            Some((_, rewriting)) if rewriting.waits() => self.on_response_body(stream, usize::MAX, true, watch),
+            _ => Flow::Continue,
+        }
+    }
+
     /// A piece of an answer's body has arrived, or its end.
     pub(super) fn on_response_body(&mut self, stream: StreamId, size: usize, is_last: bool, watch: &Watch) -> Flow {
         let Some((rule_index, rewriting)) = self.exchanges.rewriting(stream) else {
@@ -43,7 +51,7 @@ impl<H: Host> Root<H> {
         let Some(endpoint) = self.engine.endpoint(rule_index) else {
             return Flow::Continue;
         };
-        let present = match rewriting.reads_body() {
+        let present = match rewriting.reads(size, is_last) {
             true => self.host.response_body(size),
             false => Ok(Vec::new()),
         };
@@ -52,6 +60,13 @@ impl<H: Host> Root<H> {
                 |present| match rewriting.on_body(&present, is_last, endpoint, watch.session_keys()) {
                     Piece::Passes => Ok(Flow::Continue),
                     Piece::Waits => Ok(Flow::Wait),
+                    Piece::Resets => {
+                        let sent = self
+                            .host
+                            .replace_response_body(b"")
+                            .and_then(|()| self.host.reset_request());
+                        sent.map(|()| Flow::Continue)
+                    }
                     Piece::Becomes(body) => self.host.replace_response_body(&body).map(|()| Flow::Continue),
                 },
             );

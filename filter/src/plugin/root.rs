@@ -1,11 +1,12 @@
 //! One configuration in one VM: decides its requests, and holds those that must wait.
 
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
 use credence_decision::audit::Source;
 use credence_decision::clock::{Monotonic, UnixNanos};
-use credence_decision::config::Policy;
+use credence_decision::config::{Mode, Policy};
 use credence_decision::decision::Reason;
 use credence_decision::engine::{Engine, Outcome};
 use credence_decision::exchanges::{Exchange, Exchanges};
@@ -100,16 +101,17 @@ impl<H: Host> Root<H> {
             Outcome::NeedsBody(held) => {
                 let address = match held.is_presented() {
                     true => None,
-                    false => self.host.property(&["source", "address"])?,
+                    false => self.host.property(&["source", "address"])?.as_deref().map(network),
                 };
                 let client = Client {
                     connection: connection(),
-                    address: address.as_deref().map(without_port),
+                    address: address.as_deref(),
                 };
                 match self.held.body_place(&held, &serialized, client) {
                     Ok(place) => {
                         let headers = self.engine.let_headers_on(&held, &request, &mut world);
-                        let headers_are_gone = headers.is_some();
+                        let headers_wait = headers.is_none();
+                        let headers_are_gone = headers.as_ref().is_some_and(|verdict| verdict.mode == Mode::Enforce);
                         if let Some(verdict) = headers
                             && let Some(flow) = self.effects.let_headers_on(verdict, &request, stream, began)
                         {
@@ -125,7 +127,7 @@ impl<H: Host> Root<H> {
                             headers_are_gone,
                         };
                         self.held.hold(stream, waits, place);
-                        return Ok(if headers_are_gone { Flow::Continue } else { Flow::Wait });
+                        return Ok(if headers_wait { Flow::Wait } else { Flow::Continue });
                     }
                     Err(reason) => self.engine.turn_away(held, reason),
                 }
@@ -370,10 +372,17 @@ impl<H: Host> Root<H> {
     }
 }
 
-/// An address of Envoy's: `192.0.2.7:49152` or `[2001:db8::7]:49152`.
-fn without_port(address: &[u8]) -> &[u8] {
-    let end = address.iter().rposition(|byte| *byte == b':');
-    end.and_then(|end| address.get(..end)).unwrap_or(address)
+/// The network of one client in an address of Envoy's, `192.0.2.7:49152` or `[2001:db8::7]:49152`: with IPv6, a client
+/// has 64 bits for itself.
+fn network(address: &[u8]) -> Vec<u8> {
+    let parsed = std::str::from_utf8(address)
+        .ok()
+        .and_then(|text| text.parse::<SocketAddr>().ok());
+    match parsed.map(|parsed| parsed.ip().to_canonical()) {
+        Some(IpAddr::V4(ip)) => ip.octets().to_vec(),
+        Some(IpAddr::V6(ip)) => ip.octets().into_iter().take(8).collect(),
+        None => address.to_vec(),
+    }
 }
 
 /// How long a replaced configuration may take to deliver its evidence.

@@ -66,6 +66,10 @@ impl Scene {
                       "args": {{"amount": {{"body": "/amount", "type": "number"}}}}}},
                     {{"name": "held-body", "match": {{"path": "/held-body"}}, "tool": "order", "proof": "none", "hold": "body",
                       "args": {{"amount": {{"body": "/amount", "type": "number"}}}}}},
+                    {{"name": "held-path", "match": {{"path": "/held-path/{{item}}"}}, "tool": "order", "proof": "none", "hold": "body",
+                      "args": {{"amount": {{"body": "/amount", "type": "number"}}, "item": {{"path": "item"}}}}}},
+                    {{"name": "early-shadow", "match": {{"path": "/early-shadow"}}, "proof": "none", "hold": "body", "mode": "shadow",
+                      "mcp": {{"versions": ["2025-11-25"], "methods": {{"tools/list": {{"open": true}}}}}}}},
                     {{"name": "early", "match": {{"path": "/early"}}, "proof": "none", "hold": "body",
                       "mcp": {{"versions": ["2025-11-25"], "methods": {{"tools/list": {{"open": true}}}}}}}},
                     {{"name": "mcp", "match": {{"path": "/mcp"}}, "proof": "none",
@@ -336,6 +340,12 @@ fn where_only_the_body_waits_the_headers_go_on_with_the_identity() {
         let expected = if expected == Flow::Stop { &denied[..] } else { &[] };
         assert_eq!(scene.effects(), expected, "no header is changed now");
     }
+    let (_, flow) = scene.request("/held-path/hat", &[("delegation", &delegation), json], false);
+    assert_eq!(
+        (flow, scene.effects()),
+        (Flow::Stop, vec![answered(403, "argument_not_granted")]),
+        "headers go on only as far as they are granted"
+    );
     let (_, flow) = scene.request("/held-body", &[json], false);
     assert_eq!(
         (flow, scene.effects()),

@@ -109,6 +109,12 @@ impl<H: Host> Plugin for Vm<H> {
         self.with_root(id, pass).unwrap_or(Flow::Continue)
     }
 
+    #[cfg(any(feature = "answers", test))]
+    fn on_response_trailers(&mut self, id: RootId, stream: StreamId) -> Flow {
+        let pass = |root: &mut Root<H>, watch: &Watch| root.on_response_trailers(stream, watch);
+        self.with_root(id, pass).unwrap_or(Flow::Continue)
+    }
+
     fn on_grpc_message(&mut self, token: GrpcToken, message: &[u8]) {
         let Ok((now, random)) = self.instant() else { return };
         if let Some((id, shared)) = self.watches.iter_mut().find(|(_, watch)| watch.stream.is(token)) {
@@ -165,10 +171,10 @@ impl<H: Host> Plugin for Vm<H> {
 
 /// Whether this module sees the answers that the policy needs to rewrite.
 fn check_answers(policy: Policy) -> Result<Policy, String> {
-    match policy.rewrites_answers() {
+    match policy.needs_answers() {
         Some(rule) if !cfg!(any(feature = "answers", test)) => Err(format!(
-            "rule `{}`: sessions and `hide_ungranted` of MCP need credence-filter-mcp.wasm, which also reads answers; this is \
-             credence-filter.wasm. Load that module, or list only versions from 2026-07-28 on, without `hide_ungranted`",
+            "rule `{}`: `hold: body`, and sessions and `hide_ungranted` of MCP, need credence-filter-mcp.wasm, which also sees \
+             answers; this is credence-filter.wasm. Load that module, or change the rule",
             rule.name
         )),
         _ => Ok(policy),

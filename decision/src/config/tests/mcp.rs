@@ -147,12 +147,6 @@ fn an_error_is_reported_with_its_place_and_cure() {
             "remove `ignore_members`",
         ),
         (
-            HEADERS,
-            r#", "args": {"city": {"query": "city"}}"#,
-            "args.city",
-            "write `header: mcp-param-…`",
-        ),
-        (
             r#"{"source": "headers", "server_checks_headers": true, "versions": ["2025-11-25"]}"#,
             "",
             "mcp.versions",
