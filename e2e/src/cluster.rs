@@ -191,7 +191,8 @@ impl Cluster {
         for nth in 0..REPLICAS {
             let replica = self.replica(nth);
             let mut last = None;
-            let whole = waiting::until(format_args!("replica {nth} to have a quorum"), || {
+            let what = format_args!("replica {nth} to have a quorum");
+            let whole = waiting::until_at_most(LONG_RECOVERY, what, || {
                 // A look-up of a principal needs one.
                 let operator = Operator::of(replica)?;
                 let known = operator.patient_for(A_SECOND).epoch_of("nobody");
@@ -227,3 +228,5 @@ pub const CRAMPED: usize = 2;
 const ETCD_DISK_MIB: u32 = 256;
 const REPLICA_DISK_MIB: u32 = 96;
 const A_SECOND: Duration = Duration::from_secs(1);
+/// After a fault, on a busy machine with a slow disk.
+const LONG_RECOVERY: Duration = Duration::from_secs(60);
