@@ -233,7 +233,7 @@ reasons! {
     ClusterMismatch "cluster_mismatch" Closed "The proxy routes this request elsewhere than its rule expects.",
     UpgradeDenied "upgrade_denied" Closed "CONNECT and upgrades are not allowed here.",
     DelegationMissing "delegation_missing" Missing "The request carries no delegation.",
-    CredentialsAmbiguous "credentials_ambiguous" Request "The request carries both a delegation and an access token.",
+    CredentialsAmbiguous "credentials_ambiguous" Request "The request presents more than one credential.",
     AuthorizationScheme "authorization_scheme" Delegation "The access token must be presented with another scheme.",
     DelegationRepeated "delegation_repeated" Delegation "The delegation header occurs more than once.",
     DelegationTooLarge "delegation_too_large" Delegation "The delegation is larger than allowed.",

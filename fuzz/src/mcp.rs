@@ -118,10 +118,14 @@ fn message(body: &[u8]) -> Option<Value> {
     }
 }
 
-/// Whether two values are the same, with numbers as doubles.
+/// Whether two values are the same, with numbers as doubles. Of a number with an exponent, serde_json reads one of the
+/// nearest doubles.
 fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
-        (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
+        (Value::Number(one), Value::Number(other)) => match (one.as_f64(), other.as_f64()) {
+            (Some(one), Some(other)) => one == other || (one - other).abs() <= one.abs() * 1e-15 + f64::MIN_POSITIVE,
+            _ => false,
+        },
         (Value::Array(one), Value::Array(other)) => {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_same(one, other))
         }

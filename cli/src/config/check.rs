@@ -144,6 +144,12 @@ impl Report {
                     self.errors
                         .extend(plugin.bodiless.iter().map(|remark| document.around(remark)));
                 }
+                if let Some(rule) = policy.needs_answers() {
+                    let name = &rule.name;
+                    let needs =
+                        format!("rule `{name}` needs the module credence-filter-mcp.wasm; another one refuses it");
+                    self.notes.push(within("rules", &needs));
+                }
                 let notes = policy.notes.iter();
                 self.notes.extend(notes.map(|note| within(&note.path, &note.message)));
                 if policy.control_plane.log_id == examples::LOG_ID {
