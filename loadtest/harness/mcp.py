@@ -14,7 +14,7 @@ SERVER_TOOL = "search"
 
 
 def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[Case]:
-    """A call with a known delegation, of these sizes, and what Envoy itself takes for the smaller one."""
+    """A call with a known delegation, of these sizes, and what Envoy itself takes to wait for the smaller one."""
     issuer_key, agent_key = scratch / "mcp-issuer.jwk", scratch / "mcp-agent.jwk"
     issuer = tool.keygen(issuer_key)
     tool.keygen(agent_key)
@@ -46,7 +46,16 @@ def cases(tool: Tool, plane: ControlPlane, module: Path, scratch: Path) -> list[
         )
 
     hot = case("mcp_hot", 1_000)
-    return [replace(hot, name="bare_post", filters=[], status_without_headers=200, clusters=[]), hot, case("mcp_64k", 65_000)]
+    # Without a filter that waits for the body, Envoy answers before it has that, and closes the connection.
+    buffered = {
+        "name": "envoy.filters.http.buffer",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer",
+            "max_request_bytes": 1 << 20,
+        },
+    }
+    bare_post = replace(hot, name="bare_post", filters=[buffered], status_without_headers=200, clusters=[])
+    return [bare_post, hot, case("mcp_64k", 65_000)]
 
 
 def call(length: int) -> str:
