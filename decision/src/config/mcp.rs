@@ -61,7 +61,7 @@ fn check_headers(at: &Location<'_>, rule: &Rule, mcp: &file::Mcp) {
     let own = at.field("mcp");
     if !mcp.server_checks_headers {
         own.field("source").report(
-            "whoever writes other headers than the message calls what no delegation grants, unless the server compares \
+            "a client with other headers than its message calls what no delegation grants, unless the server compares \
              both; if it does, write `server_checks_headers: true`",
         );
     }

@@ -74,10 +74,12 @@ impl EventStream {
             out.append(&mut self.held);
             self.is_passing = true;
         }
-        let is_too_long = self.held.len().saturating_add(self.message.len()) > limit;
-        match is_too_long {
+        let is_too_long = |events: &Self| events.held.len().saturating_add(events.message.len()) > limit;
+        if is_too_long(self) && to.passes_unread() {
+            self.leave_unread(out);
+        }
+        match is_too_long(self) {
             true if is_data && to.passes_unread() => {
-                self.leave_unread(out);
                 out.append(&mut self.held);
                 self.is_passing = true;
                 Ok(())
@@ -294,6 +296,12 @@ mod tests {
             let passed = passed(&format!("{long}data: x\n\ndata: y\n\n"), true);
             assert_eq!(passed, format!("{long}data: x\n\ndata: Y\n\n"));
         }
+        // An id after a long message is no reason to end the stream.
+        let almost = "y".repeat(95);
+        assert_eq!(
+            passed(&format!("data: {almost}\nid: 1234567\n\n"), true),
+            format!("data: {almost}\nid: [1234567]\n\n")
+        );
         assert!(whole(false, &format!("data: {long}\nevent: {long}")).is_ok());
         assert!(whole(true, &"data: 0123456789\n\n".repeat(10)).is_ok());
     }

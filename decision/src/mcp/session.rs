@@ -1,6 +1,6 @@
 //! The ids of sessions and of events in streams, as clients get them.
 //!
-//! Before 2026-07-28, whoever knows a session's id can act in it. So a client gets `<id>.<seal>`, and only requests for
+//! Before 2026-07-28, any client that knows a session's id can act in it. So a client gets `<id>.<seal>`, and only requests for
 //! the same principal and holder, under the same rule, may present that. The server gets its own id back.
 
 use base64::Engine as _;

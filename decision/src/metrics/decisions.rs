@@ -69,7 +69,7 @@ impl DecisionFigures {
             Decision::Allow(_) => "allow",
             Decision::Deny(_) => "deny",
         };
-        // Clients choose the names of tools, so only those count that somebody has granted.
+        // Clients choose the names of tools, so only granted ones count.
         let chain = verdict.findings.chain.as_ref();
         let is_granted = |tool: &str| chain.is_some_and(|chain| chain.chain.grants(tool).is_ok());
         let tool = match found.tool.as_deref() {
@@ -79,10 +79,10 @@ impl DecisionFigures {
         };
         let method = found.method.as_deref().unwrap_or(NONE);
         let mut name = named(way, method, tool);
-        if !self.mcp.contains_key(&name) && self.mcp.len() >= MAX_MCP {
+        let mut metrics = self.metrics.borrow_mut();
+        if !self.mcp.contains_key(&name) && (self.mcp.len() >= MAX_MCP || metrics.is_crowded()) {
             name = named(way, OTHER, OTHER);
         }
-        let mut metrics = self.metrics.borrow_mut();
         let counter = match self.mcp.get(&name) {
             Some(counter) => *counter,
             None => {

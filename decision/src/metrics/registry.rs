@@ -130,6 +130,11 @@ impl Metrics {
         metric
     }
 
+    /// Whether new names are to be few: the rest is for the reasons of denials.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.cells.len() >= MAX_BY_RULE
+    }
+
     /// Increments a counter.
     pub fn count(&mut self, counter: Metric) {
         self.change(counter, |cell| cell.change = cell.change.saturating_add(1));
@@ -165,7 +170,7 @@ impl Metrics {
         let counter = match counters.met.iter().find(|(met, _)| *met == outcome) {
             Some((_, counter)) => *counter,
             None => {
-                let rule = if self.cells.len() < MAX_BY_RULE || counters.rule == NO_RULE {
+                let rule = if !self.is_crowded() || counters.rule == NO_RULE {
                     counters.rule.as_str()
                 } else {
                     OTHER_RULES

@@ -53,7 +53,7 @@ impl DecidedOn {
     }
 }
 
-/// Arguments of a tool call, whatever their names.
+/// Arguments of a tool call, of any name.
 const MCP_PARAMETERS: &[u8] = b"mcp-param-";
 
 /// Further headers about the message itself. RFC 9110, section 6.5.1, forbids all of them in trailers.

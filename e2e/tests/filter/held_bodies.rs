@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use credence_e2e::artefacts::Artefacts;
 use credence_e2e::received::MARK;
-use credence_e2e::{Client, Reply, Request, Stack, StackOptions};
+use credence_e2e::{Client, Reply, Request, Stack, StackOptions, waiting};
 use serde_json::json;
 
 const RULES: &str = r#"rules:
@@ -119,7 +119,11 @@ fn a_body_in_pieces_waits_for_the_last() {
     let (first, last) = whole.split_at(whole.len() - 3);
     let mut client = Client::connect(stack().envoy.ingress()).unwrap();
     client.send_part(first).unwrap();
-    std::thread::sleep(Duration::from_millis(200));
+    waiting::until("the request to be held", || {
+        let held = stack().envoy.stat("wasmcustom.credence_held")?;
+        Ok((held > 0).then_some(()))
+    })
+    .unwrap();
     assert!(!stack().upstream.has_seen("in-pieces"));
     assert_eq!(client.send_raw(last).unwrap().status, 200);
 }

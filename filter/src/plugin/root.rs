@@ -247,7 +247,7 @@ impl<H: Host> Root<H> {
         let engine = &self.engine;
         let revision = watch.view().map(View::revision);
         let overdue = match self.draining_since {
-            // Nobody will rewrite their answers.
+            // Nothing will rewrite their answers.
             Some(since) if now.since(since) >= HELD_LIMIT => self.exchanges.give_up(),
             _ => self
                 .exchanges
