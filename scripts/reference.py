@@ -169,8 +169,8 @@ class Reference:
         return table(["Reason", "Status", "Meaning", "Fix"], rows)
 
     def filter_metrics(self):
-        source = "".join(read(f"decision/src/metrics/{name}.rs") for name in ("decisions", "gauges", "registry"))
-        source = source.split("#[cfg(test)]")[0]
+        files = (read(f"decision/src/metrics/{name}.rs") for name in ("decisions", "gauges", "registry"))
+        source = "".join(file.split("#[cfg(test)]")[0] for file in files)
         constants = dict(re.findall(r'const (\w+): &str = "(credence_\w+)";', source))
         kinds = {name: "Counter" for name in re.findall(r'Mode::.* => "(credence_\w+)"', source)}
         kinds |= {name: "Counter" for name in re.findall(r'format!\("(credence_\w+)\.', source)}

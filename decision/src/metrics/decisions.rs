@@ -156,3 +156,44 @@ const TIMED_HITS: u64 = 16;
 /// One in this many of those is in the metrics: each costs a call to the host, and a sample is sufficient. A multiple
 /// of [`TIMED_HITS`].
 const SHOWN_HITS: u64 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::Allowance;
+    use crate::engine::McpFindings;
+    use crate::samples;
+
+    #[test]
+    fn names_of_methods_and_tools_are_limited() {
+        let key = samples::key(1).public().to_jwk();
+        let policy = format!(
+            r#"{{"audience": ["{}"], "trust_anchors": [{{"issuer": "{}", "jwk": {key}}}],
+                "control_plane": {{"cluster": "credence", "log_id": "0123456789abcdef0123456789abcdef"}},
+                "rules": [{{"name": "health", "match": {{"path": "/healthz"}}, "public": true}}]}}"#,
+            samples::AUDIENCE,
+            samples::ISSUER
+        );
+        let policy = Policy::parse(policy.as_bytes()).unwrap();
+        let mut figures = DecisionFigures::new(&policy, &VmMetrics::default());
+        for number in 0..1_000 {
+            let found = McpFindings {
+                method: Some(format!("method{number}").into()),
+                ..McpFindings::default()
+            };
+            figures.count_mcp(&Verdict {
+                decision: Decision::Allow(Allowance::Public),
+                rule: None,
+                rule_index: None,
+                mode: Mode::Enforce,
+                nonce: None,
+                findings: Findings {
+                    mcp: Some(Box::new(found)),
+                    ..Findings::default()
+                },
+            });
+        }
+        assert_eq!(figures.mcp.len(), MAX_MCP + 1, "and one for all others");
+        assert!(figures.mcp.contains_key(&named("allow", OTHER, OTHER)));
+    }
+}
