@@ -49,7 +49,7 @@ impl<G> Allowance<G> {
 pub struct Denial {
     /// The full reason, for audit and metrics. A client receives [`Reason::shown`].
     pub reason: Reason,
-    /// The argument, query member or header that caused the denial.
+    /// The argument, query member, header or tool that caused the denial.
     pub argument: Option<String>,
     /// The failed step of the draft's section 8, if any. Not for clients.
     pub step: Option<Step>,

@@ -163,6 +163,13 @@ fn rows(rule: &RuleDescription) -> Vec<[String; 2]> {
                         },
                     );
                 }
+                if mcp.delegation_in_meta {
+                    row(
+                        "or",
+                        "aat_chain and aat_pop in params._meta, instead of headers".to_owned(),
+                    );
+                }
+                row("ends", format!("after {} s, with its stream", mcp.max_stream_seconds));
             }
             for argument in &asked.arguments {
                 row("argument", argument_in_words(argument));

@@ -186,3 +186,37 @@ fn a_filter_is_found_in_its_surrounding_configuration() {
     assert_eq!(printed[0]["rules"][2]["name"], "health");
     describe(&resource("FAIL_OPEN"), &["--json"]).failed(1, &["plugin.yaml:6: spec.failStrategy: "]);
 }
+
+#[test]
+fn it_says_how_an_mcp_server_is_called() {
+    let rule = "  - name: weather
+    match: {path: /mcp}
+    mcp:
+      tools: {prefix: weather.}
+      methods: {tools/list: {open: true}, resources/read: {tool: files.read}}
+      delegation_in_meta: true
+      max_stream: 10m
+  - {name: health";
+    let contents = PLUGIN.replace("  - {name: health", rule);
+    let printed = describe(&contents, &[]).succeeded();
+    for row in [
+        "MCP       2026-07-28\n",
+        "tool      weather.<name>, with the call's arguments\n",
+        "method    resources/read needs files.read, with its parameters as arguments\n",
+        "method    tools/list needs any delegation\n",
+        "or        aat_chain and aat_pop in params._meta, instead of headers\n",
+        "ends      after 600 s, with its stream\n",
+    ] {
+        assert!(printed.contains(row), "{row} is not in:\n{printed}");
+    }
+    let printed = describe(&contents, &["--json"]).succeeded();
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    let expected = json!({
+        "versions": ["2026-07-28"],
+        "tool_prefix": "weather.",
+        "methods": {"resources/read": "files.read", "tools/list": null},
+        "delegation_in_meta": true,
+        "max_stream_seconds": 600,
+    });
+    assert_eq!(printed[0]["rules"][2]["asks"]["mcp"], expected);
+}

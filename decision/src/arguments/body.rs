@@ -11,7 +11,7 @@ use credence_delegation::json::Json;
 use credence_delegation::{Arguments, Value};
 use thiserror::Error;
 
-use super::pointer::Pointer;
+use super::pointer::{Pointer, escaped};
 use super::source::{ArgumentKind, ArgumentSource, unmapped};
 use crate::decision::{Denial, Reason};
 use crate::request::{Header, Request};
@@ -138,7 +138,7 @@ impl Reader<'_> {
     fn read_part(&mut self, parts: &BTreeMap<String, Part>, name: &str, value: &Json<'_>) -> Result<(), Denial> {
         let length = self.place.len();
         self.place.push('/');
-        self.place.push_str(&name.replace('~', "~0").replace('/', "~1"));
+        self.place.push_str(&escaped(name));
         match parts.get(name) {
             Some(part) => self.read(part, value)?,
             None => return Err(unmapped(&self.place)),

@@ -14,6 +14,7 @@ mod source;
 
 pub use body::{BodyMapping, Overlap};
 pub use mapping::{ArgumentMapping, Arrived};
+pub(crate) use pointer::escaped;
 pub use pointer::{MAX_POINTER_BYTES, MAX_POINTER_TOKENS, Pointer, PointerError};
 pub use source::{ArgumentKind, ArgumentSource, Source};
 pub(crate) use source::{about, unmapped};

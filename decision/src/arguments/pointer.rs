@@ -60,6 +60,11 @@ impl fmt::Display for Pointer {
     }
 }
 
+/// A name within a pointer.
+pub(crate) fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
 fn unescape(token: &str) -> Result<String, PointerError> {
     if token.split('~').skip(1).any(|rest| !rest.starts_with(['0', '1'])) {
         return Err(PointerError::Escape);

@@ -131,6 +131,10 @@ pub struct McpDescription {
     pub tools: BTreeMap<String, String>,
     /// The tool of each other method. None: any valid delegation.
     pub methods: BTreeMap<String, Option<String>>,
+    /// Whether a message may have the delegation in its metadata.
+    pub delegation_in_meta: bool,
+    /// How long an exchange may take, with its stream.
+    pub max_stream_seconds: u64,
 }
 
 /// One argument of a tool.
@@ -298,6 +302,8 @@ fn mcp_server(endpoint: &Endpoint) -> McpDescription {
         tool_prefix,
         tools,
         methods: methods.collect(),
+        delegation_in_meta: endpoint.delegation_in_meta,
+        max_stream_seconds: endpoint.max_stream.as_secs(),
     }
 }
 

@@ -10,7 +10,7 @@ use super::checks::{MAX_NAME_BYTES, each_once, elements, time};
 use super::file::{self, Rule};
 use super::ranges::DEFAULT_MAX_STREAM;
 use crate::arguments::Pointer;
-use crate::mcp::{Access, Endpoint, Source, Tools, Version};
+use crate::mcp::{Access, Endpoint, NO_METHODS, Source, Tools, Version};
 
 /// Compiles the field, with `ignore_members`.
 #[inline(never)]
@@ -30,6 +30,10 @@ pub(super) fn mcp(at: &Location<'_>, rule: &Rule, mcp: &file::Mcp) -> Endpoint {
     let own = at.field("mcp");
     if is_in_headers {
         check_headers(at, rule, mcp);
+    }
+    if mcp.hide_ungranted && !allows(mcp, "tools/list") {
+        own.field("hide_ungranted")
+            .report("no list of tools is allowed, so this has no effect; add `tools/list` to `methods`, or remove it");
     }
     let mut endpoint = Endpoint {
         source: mcp.source,
@@ -90,6 +94,7 @@ fn versions(at: &Location<'_>, names: Option<&[String]>) -> Vec<Version> {
     };
     if names.is_empty() {
         at.report("no version, so every request would be denied; list one, or remove `versions`");
+        return Vec::new();
     }
     each_once(at, names);
     let mut versions = Vec::new();
@@ -139,12 +144,22 @@ fn tools(at: &Location<'_>, tools: &file::McpTools) -> Tools {
 
 fn methods(at: &Location<'_>, mcp: &file::Mcp) -> BTreeMap<String, Access> {
     let methods = mcp.methods.as_ref().map_or(&[][..], |methods| &methods.0);
+    let stateless = [Version::V2026_07_28.name().to_owned()];
+    let versions = mcp.versions.as_deref().unwrap_or(&stateless);
+    let has_sessions = versions
+        .iter()
+        .any(|name| Version::named(name).is_none_or(|version| !version.is_stateless()));
     at.at_most(MAX_METHODS, methods);
     let mut compiled = BTreeMap::new();
     for (name, method) in methods {
         let at = at.field(name);
         if name == "tools/call" {
             at.report("calls of tools always need the tool's own grant; see `tools`, and remove this");
+        }
+        if NO_METHODS.contains(&name.as_str()) && !has_sessions {
+            at.report(
+                "no version in `versions` has sessions, so this has no effect; remove it, or add an older version",
+            );
         }
         if name.is_empty() || name.len() > MAX_NAME_BYTES {
             at.report(format!(
@@ -168,6 +183,11 @@ fn methods(at: &Location<'_>, mcp: &file::Mcp) -> BTreeMap<String, Access> {
         compiled.insert(name.clone(), access);
     }
     compiled
+}
+
+fn allows(mcp: &file::Mcp, method: &str) -> bool {
+    let methods = mcp.methods.iter().flat_map(|methods| &methods.0);
+    methods.into_iter().any(|(name, _)| name == method)
 }
 
 /// The ignored members of `params`, and of `params._meta`.

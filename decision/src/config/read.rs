@@ -90,8 +90,13 @@ fn offset(json: &[u8], error: &serde_json::Error) -> usize {
 /// An error's text, without line and column unless the text is not JSON at all: the operator usually wrote YAML.
 fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    match text.rsplit_once(" at line ") {
-        Some((message, _)) if error.is_data() => message.to_owned(),
-        _ => text,
+    let message = match text.rsplit_once(" at line ") {
+        Some((message, _)) if error.is_data() => message,
+        _ => text.as_str(),
+    };
+    // The names of types mean nothing to an operator.
+    match message.split_once(", expected struct ") {
+        Some((found, _)) => format!("{found}, expected a mapping"),
+        None => message.to_owned(),
     }
 }

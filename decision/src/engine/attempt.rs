@@ -87,7 +87,7 @@ impl<'r> Attempt<'_, 'r> {
         }
         if let Some(tool) = self.requirement.tool() {
             let granted = chain.chain.grants(tool);
-            granted.inspect_err(|_| self.find_needed(&chain.chain, tool, None))?;
+            granted.map_err(|denial| self.not_granted(denial, &chain.chain, tool, None))?;
         }
         let (agent, proof) = self
             .possession()
@@ -181,7 +181,7 @@ impl<'r> Attempt<'_, 'r> {
                 Some(endpoint) if endpoint.source == Source::Headers => chain.chain.permits_all(tool),
                 _ => chain.chain.permits(tool, arguments),
             };
-            permitted.inspect_err(|_| self.find_needed(&chain.chain, tool, Some(arguments)))?;
+            permitted.map_err(|denial| self.not_granted(denial, &chain.chain, tool, Some(arguments)))?;
         }
         covered?;
         let own_tool = called.as_ref().and_then(|call| call.tool.clone());
@@ -375,12 +375,24 @@ impl<'r> Attempt<'_, 'r> {
         }
     }
 
-    /// Notes what another access token of this issuer would need, for the challenge.
-    fn find_needed(&mut self, chain: &VerifiedChain, tool: &str, arguments: Option<&Arguments>) {
+    /// The denial of a call that the chain does not grant. Notes what another access token of this issuer would need,
+    /// for the challenge.
+    fn not_granted(
+        &mut self,
+        denial: credence_delegation::Denial,
+        chain: &VerifiedChain,
+        tool: &str,
+        arguments: Option<&Arguments>,
+    ) -> Denial {
+        let mut denial = Denial::from(denial);
+        if denial.reason == Reason::ToolNotGranted {
+            denial.argument = Some(tool.to_owned());
+        }
         if self.requirement.authorization.is_some() && chain.is_access_token() {
             let (anchors, issuer) = (&self.policy.trust_anchors, Some(&*chain.principal().issuer));
             self.findings.needed = Needed::find(anchors, issuer, tool, arguments);
         }
+        denial
     }
 
     fn remember(

@@ -182,8 +182,16 @@ fn a_tools_name_and_arguments_are_those_of_the_delegation() {
         ),
         (r#"{"name":"get"}"#, "argument_missing", "city"),
         (r#"{"name":"get","arguments":{}}"#, "argument_missing", "city"),
-        (r#"{"name":"Get","arguments":{"city":"Oslo"}}"#, "tool_not_granted", ""),
-        (r#"{"name":"get ","arguments":{"city":"Oslo"}}"#, "tool_not_granted", ""),
+        (
+            r#"{"name":"Get","arguments":{"city":"Oslo"}}"#,
+            "tool_not_granted",
+            "weather.Get",
+        ),
+        (
+            r#"{"name":"get ","arguments":{"city":"Oslo"}}"#,
+            "tool_not_granted",
+            "weather.get ",
+        ),
         (
             r#"{"name":"get","arguments":null}"#,
             "mcp_message_invalid",
@@ -212,7 +220,7 @@ fn a_tools_name_and_arguments_are_those_of_the_delegation() {
         (
             r#"{"name":"get","arguments":{"city":"Oslo"},"_meta":{"com.example/other":1}}"#,
             "argument_unknown",
-            "/params/_meta/com.example/other",
+            "/params/_meta/com.example~1other",
         ),
         (
             r#"{"name":"get","arguments":{"city":"Oslo"},"_meta":7}"#,

@@ -11,7 +11,7 @@ use super::message::{Kind, Message, MessageId, RESPONSES, invalid};
 use super::mirrors;
 use super::presentation;
 use super::version::Version;
-use crate::arguments::{about, unmapped};
+use crate::arguments::{about, escaped, unmapped};
 use crate::decision::{Denial, Reason};
 use crate::request::Request;
 
@@ -261,7 +261,7 @@ impl Endpoint {
                 || self.ignored_meta.iter().any(|ignored| ignored == name)
         };
         match meta.iter().find(|(name, _)| !is_known(name)) {
-            Some((unknown, _)) => Err(unmapped(&[&place("_meta"), "/", unknown].concat())),
+            Some((unknown, _)) => Err(unmapped(&[&place("_meta"), "/", &*escaped(unknown)].concat())),
             None => Ok(true),
         }
     }
@@ -304,7 +304,7 @@ impl Call {
 }
 
 fn place(member: &str) -> String {
-    format!("/params/{member}")
+    format!("/params/{}", escaped(member))
 }
 
 fn malformed(argument: &str) -> Denial {
@@ -314,8 +314,8 @@ fn malformed(argument: &str) -> Denial {
 /// Assigning to a member of this name sets no member.
 const PROTOTYPE: &str = "__proto__";
 
-/// What `methods` names besides methods of JSON-RPC.
-const NO_METHODS: [&str; 3] = ["GET", "DELETE", RESPONSES];
+/// What `methods` names besides methods of JSON-RPC: all of sessions.
+pub(crate) const NO_METHODS: [&str; 3] = ["GET", "DELETE", RESPONSES];
 
 /// Of a tool's name. MCP recommends at most 128 characters.
 const MAX_TOOL_BYTES: usize = 256;

@@ -23,6 +23,7 @@ mod rewriting;
 pub mod session;
 mod version;
 
+pub(crate) use endpoint::NO_METHODS;
 pub use endpoint::{Access, Call, Endpoint, SessionUse, Source, Tools};
 pub use message::MessageId;
 pub use mirrors::is_stateless;
