@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use credence_delegation::constraint::in_words;
 use credence_delegation::json::{Json, Object};
 use credence_delegation::{PublicKey, UnixTime, inspect};
 use serde::Serialize;
@@ -10,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::chain_text::{self, ChainText};
 use crate::failure::{Failure, Outcome};
 use crate::terminal::unquoted;
-use crate::{clock, constraint_text, terminal};
+use crate::{clock, terminal};
 
 /// Show the claims of a chain's tokens. Verifies nothing.
 #[derive(Debug, clap::Args)]
@@ -152,14 +153,14 @@ fn print_tools(claims: &Object<'_>, out: &mut impl Write) -> Result<(), Failure>
     for (tool, map) in tools.iter() {
         let tool = terminal::printable(tool);
         match map.as_object() {
-            None => writeln!(out, "    {tool}: {}", constraint_text::describe(map))?,
+            None => writeln!(out, "    {tool}: {}", in_words(map, &terminal::value))?,
             Some(map) if map.is_empty() => writeln!(out, "    {tool} with any arguments")?,
             Some(map) => {
                 writeln!(out, "    {tool} where")?;
                 // The entry for all other arguments comes last.
                 let (rest, named): (Vec<_>, Vec<_>) = map.iter().partition(|(name, _)| *name == "*");
                 for (name, constraint) in named.into_iter().chain(rest) {
-                    let words = constraint_text::describe(constraint);
+                    let words = in_words(constraint, &terminal::value);
                     let optional = constraint.as_object().and_then(|object| object.member("optional"));
                     if name == "*" {
                         writeln!(out, "      any other argument {words}")?;

@@ -12,7 +12,6 @@ mod cluster;
 mod columns;
 mod config;
 mod confirmation;
-mod constraint_text;
 mod control_plane;
 mod derive;
 mod events;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use credence_delegation::canonicalize;
+pub(crate) use credence_delegation::inspect::printable;
 use credence_delegation::json::Json;
 
 /// A JSON value on one line of a terminal.
@@ -13,19 +14,6 @@ pub(crate) fn value(json: &Json<'_>) -> String {
 /// A string without its quotes, anything else as JSON.
 pub(crate) fn unquoted(json: &Json<'_>) -> String {
     json.as_str().map_or_else(|| value(json), printable)
-}
-
-/// Foreign text without the characters that control a terminal or reorder its text.
-pub(crate) fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        if matches!(character, '"' | '\'' | '\\') {
-            out.push(character);
-        } else {
-            out.extend(character.escape_debug());
-        }
-    }
-    out
 }
 
 /// Equivalent JSON text without the characters that control a terminal or reorder its text. Outside strings JSON has

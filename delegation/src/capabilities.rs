@@ -35,6 +35,14 @@ struct Entry {
 }
 
 impl Capabilities {
+    /// Reads a `tools` object as a root token has it (draft section 3.3).
+    ///
+    /// # Errors
+    /// The first tool that is no object, or the first malformed constraint.
+    pub fn of_tools(tools: &Object<'_>) -> Result<Self, Denial> {
+        Self::parse(tools, Step::S3m, Step::S3n)
+    }
+
     /// Reads the `tools` member of an `attenuating_agent_token` entry. `shape` and `constraints` are the steps of its
     /// errors.
     pub(crate) fn parse(tools: &Object<'_>, shape: Step, constraints: Step) -> Result<Self, Denial> {
@@ -78,7 +86,10 @@ impl Capabilities {
     }
 
     /// Checks that `child` grants no more than this (draft section 8, step 4p).
-    pub(crate) fn check_attenuation(&self, child: &Self) -> Result<(), Denial> {
+    ///
+    /// # Errors
+    /// What it grants beyond this. Sound, but not complete: it may find no proof that one `any` is within another.
+    pub fn check_attenuation(&self, child: &Self) -> Result<(), Denial> {
         let mut budget = Budget::PER_TOKEN;
         let mut pairs = Vec::with_capacity(child.tools.len());
         for (tool, grant) in child.tools.iter() {
@@ -112,7 +123,10 @@ impl Capabilities {
 
 impl ToolGrant {
     /// Checks an invocation's arguments in closed world (draft section 8, step 6b).
-    pub(crate) fn permits(&self, arguments: &Arguments) -> Result<(), Cause> {
+    ///
+    /// # Errors
+    /// The first argument that is missing, not granted or not allowed.
+    pub fn permits(&self, arguments: &Arguments) -> Result<(), Cause> {
         self.first.permits(arguments).or_else(|cause| {
             let is_permitted = self.others.iter().any(|map| map.permits(arguments).is_ok());
             if is_permitted { Ok(()) } else { Err(cause) }

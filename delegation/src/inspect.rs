@@ -29,3 +29,15 @@ pub fn contents(compact: &str) -> Result<Contents, Denial> {
         hash: jws.hash(),
     })
 }
+/// Foreign text without the characters that control a terminal or reorder the text around them.
+pub fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        if matches!(character, '"' | '\'' | '\\') {
+            out.push(character);
+        } else {
+            out.extend(character.escape_debug());
+        }
+    }
+    out
+}

@@ -5,8 +5,10 @@ mod budget;
 mod check;
 mod parse;
 mod subsume;
+mod words;
 
 pub(crate) use budget::Budget;
+pub use words::in_words;
 
 use crate::number::Double;
 use crate::sort::sort;

@@ -1,31 +1,29 @@
-//! Constraints as text.
+//! Constraints in words.
 
-use credence_delegation::json::{Json, Object};
+use crate::json::{Json, Object};
 
-use crate::terminal::value;
-
-/// Describes which values an unverified constraint allows. It may be any JSON.
-pub(crate) fn describe(json: &Json<'_>) -> String {
+/// Says which values an unverified constraint allows. It may be any JSON. `value` writes a value for those who read it.
+pub fn in_words(json: &Json<'_>, value: &dyn Fn(&Json<'_>) -> String) -> String {
     let Some(object) = json.as_object() else {
-        return not_a_constraint(json);
+        return not_a_constraint(json, value);
     };
     let member = |name: &str| object.member(name);
     let known = match object.text("constraint_type") {
         Some("exact") => member("value").map(|exact| format!("is exactly {}", value(exact))),
-        Some("range") => Some(range(object)),
-        Some("one_of") => list(member("values")).map(|values| format!("is one of {values}")),
-        Some("not_one_of") => list(member("excluded")).map(|values| format!("is anything but {values}")),
-        Some("contains") => list(member("required")).map(|values| format!("is a list that has {values}")),
-        Some("subset") => list(member("allowed")).map(|values| format!("is a list of only {values}")),
+        Some("range") => Some(range(object, value)),
+        Some("one_of") => list(member("values"), value).map(|values| format!("is one of {values}")),
+        Some("not_one_of") => list(member("excluded"), value).map(|values| format!("is anything but {values}")),
+        Some("contains") => list(member("required"), value).map(|values| format!("is a list that has {values}")),
+        Some("subset") => list(member("allowed"), value).map(|values| format!("is a list of only {values}")),
         Some("wildcard") => Some("is anything".to_owned()),
-        Some("all") => clauses(member("constraints"), " and "),
-        Some("any") => clauses(member("constraints"), " or "),
+        Some("all") => clauses(member("constraints"), " and ", value),
+        Some("any") => clauses(member("constraints"), " or ", value),
         Some(_) | None => None,
     };
-    known.unwrap_or_else(|| not_a_constraint(json))
+    known.unwrap_or_else(|| not_a_constraint(json, value))
 }
 
-fn range(object: &Object<'_>) -> String {
+fn range(object: &Object<'_>, value: &dyn Fn(&Json<'_>) -> String) -> String {
     let bound = |name: &str, inclusive: &str, words: (&str, &str)| {
         let exclusive = object.member(inclusive).and_then(Json::as_bool) == Some(false);
         object
@@ -41,7 +39,7 @@ fn range(object: &Object<'_>) -> String {
     }
 }
 
-fn list(values: Option<&Json<'_>>) -> Option<String> {
+fn list(values: Option<&Json<'_>>, value: &dyn Fn(&Json<'_>) -> String) -> Option<String> {
     let values: Vec<_> = values?.as_array()?.iter().map(value).collect();
     Some(if values.is_empty() {
         "nothing".to_owned()
@@ -50,8 +48,12 @@ fn list(values: Option<&Json<'_>>) -> Option<String> {
     })
 }
 
-fn clauses(clauses: Option<&Json<'_>>, word: &str) -> Option<String> {
-    let clauses: Vec<_> = clauses?.as_array()?.iter().map(describe).collect();
+fn clauses(clauses: Option<&Json<'_>>, word: &str, value: &dyn Fn(&Json<'_>) -> String) -> Option<String> {
+    let clauses: Vec<_> = clauses?
+        .as_array()?
+        .iter()
+        .map(|clause| in_words(clause, value))
+        .collect();
     Some(if clauses.len() == 1 {
         clauses.join(word)
     } else {
@@ -59,7 +61,7 @@ fn clauses(clauses: Option<&Json<'_>>, word: &str) -> Option<String> {
     })
 }
 
-fn not_a_constraint(json: &Json<'_>) -> String {
+fn not_a_constraint(json: &Json<'_>, value: &dyn Fn(&Json<'_>) -> String) -> String {
     format!(
         "has a constraint that verifiers do not know, so they deny the token: {}",
         value(json)
@@ -71,7 +73,8 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> String {
-        describe(&Json::parse(text.as_bytes()).unwrap())
+        let canonical = |json: &Json<'_>| crate::canonicalize(json).unwrap();
+        in_words(&Json::parse(text.as_bytes()).unwrap(), &canonical)
     }
 
     #[test]

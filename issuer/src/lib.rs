@@ -1,0 +1,21 @@
+//! Credence's issuer: an OAuth authorization server (RFC 6749, RFC 9700) where people grant delegations to agents, and
+//! take them back.
+//!
+//! | module | its one job |
+//! |---|---|
+//! | `tools` | tools with constraints on their arguments |
+//! | `policy` | the most that a person may grant to a client |
+//! | `choice` | what the person leaves of that |
+//! | `words` | a grant in words |
+
+#![allow(
+    missing_docs,
+    reason = "internal to the issuer: a name that explains itself needs no comment"
+)]
+
+#[cfg(test)]
+mod bounds_tests;
+mod choice;
+mod policy;
+mod tools;
+mod words;
