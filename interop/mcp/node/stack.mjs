@@ -129,7 +129,7 @@ const MUTATION_TYPE = 'type.googleapis.com/envoy.extensions.filters.http.header_
 
 function pluginConfig({ jwk, logId, servers }) {
   const rule = (name, path, proof, versions, methods) => ({
-    name, match: { path }, proof, mcp: { versions, tools: { prefix: PREFIX }, methods: access(methods) },
+    name, match: { path }, proof, mcp: { versions, tools: { prefix: PREFIX }, methods: access(methods, versions) },
     ignore_members: ['/params/inputResponses', '/params/requestState'],
   });
   return {
@@ -153,14 +153,18 @@ const VERSIONS = [...SESSIONS, STATELESS];
 /** What is allowed where the conformance suite tests a version. */
 const GRANTED = { '2025-11-25': SESSIONS, [STATELESS]: [STATELESS] };
 
-const access = (open) => ({
-  ...Object.fromEntries(open.map((name) => [name, { open: true }])),
+const access = (open, versions) => ({
+  ...Object.fromEntries(open
+    .filter((name) => !OF_SESSIONS.includes(name) || versions.some((version) => SESSIONS.includes(version)))
+    .map((name) => [name, { open: true }])),
   'resources/read': { tool: READ },
   'prompts/get': { tool: PROMPT },
 });
 
+/** They need a version with sessions. */
+const OF_SESSIONS = ['GET', 'DELETE', 'responses'];
 const METHODS = [
-  'GET', 'DELETE', 'responses', 'initialize', 'server/discover', 'ping', 'tools/list', 'resources/list',
+  ...OF_SESSIONS, 'initialize', 'server/discover', 'ping', 'tools/list', 'resources/list',
   'resources/templates/list', 'prompts/list', 'subscriptions/listen', 'notifications/initialized',
   'notifications/cancelled', 'notifications/roots/list_changed', 'logging/setLevel',
 ];
