@@ -1,17 +1,14 @@
-//! Reads an issuer's metadata (OpenID Connect Discovery 1.0, section 4; RFC 8414, section 3) and keys (RFC 7517). Redirects
-//! are not followed, and answers are bounded.
+//! Reads an issuer's metadata (OpenID Connect Discovery 1.0, section 4; RFC 8414, section 3) and keys (RFC 7517). It asks
+//! under the rules of a [`GuardedClient`].
 
 use std::time::Duration;
 
 use credence_delegation::JwkSet;
 use credence_delegation::json::Json;
 use credence_revocation::MAX_ISSUER_KEYS;
-use credence_runtime::outbound::{self, OutboundError, is_local, is_safe};
-use ureq::Agent;
+use credence_runtime::outbound::{Document, Guard, GuardedClient, GuardedError, Network, is_local, is_safe};
 use ureq::http::Uri;
-use ureq::unversioned::transport::DefaultConnector;
 
-use crate::addresses::{AllowedAddresses, Network};
 use crate::settings::IssuerKeysSettings;
 
 /// The keys of an issuer, and how long they may be cached.
@@ -27,11 +24,7 @@ pub(crate) struct Fetched {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     #[error(transparent)]
-    Client(#[from] OutboundError),
-    #[error("{url}: {error}")]
-    Request { url: String, error: Box<ureq::Error> },
-    #[error("{url}: the answer is {status}; 200 was expected, and redirects are not followed")]
-    Status { url: String, status: u16 },
+    Get(#[from] GuardedError),
     #[error("{url}: {problem}")]
     Metadata { url: String, problem: String },
     #[error("{url}: {problem}")]
@@ -40,49 +33,39 @@ pub(crate) enum FetchError {
 
 /// Fetches the keys of an issuer. Blocks for up to [`TIMEOUT`] for each of at most three requests.
 pub(crate) fn fetch(settings: &IssuerKeysSettings) -> Result<Fetched, FetchError> {
-    let agent = agent(settings)?;
+    let client = client(settings);
     let url = match &settings.jwks_uri {
         Some(url) => url.clone(),
-        None => discover(&agent, settings)?,
+        None => discover(&client, settings)?,
     };
-    let (text, max_age) = get(&agent, &url)?;
-    let keys = keys(&text).map_err(|problem| FetchError::Keys { url, problem })?;
+    let Document { bytes, max_age } = client.get(&url)?;
+    let keys = keys(&bytes).map_err(|problem| FetchError::Keys { url, problem })?;
     Ok(Fetched { keys, max_age })
 }
 
-fn agent(settings: &IssuerKeysSettings) -> Result<Agent, FetchError> {
+fn client(settings: &IssuerKeysSettings) -> GuardedClient {
     let url = settings.jwks_uri.as_deref().unwrap_or(&settings.issuer);
-    let configured = outbound::agent(url, settings.ca.as_deref(), TIMEOUT)?;
     let networks = settings
         .private_addresses
         .iter()
         .filter_map(|text| Network::parse(text));
-    let resolver = AllowedAddresses {
+    GuardedClient::new(Guard {
+        ca: settings.ca.clone(),
         networks: networks.collect(),
-        inner: Default::default(),
-    };
-    // Without a proxy, which would resolve names itself.
-    let config = ureq::config::Config::clone(configured.config());
-    let config = Agent::config_builder()
-        .timeout_global(Some(TIMEOUT))
-        .max_redirects(0)
-        .http_status_as_error(false)
-        .user_agent("credence")
-        .proxy(None)
-        .https_only(config.https_only())
-        .tls_config(config.tls_config().clone())
-        .build();
-    Ok(Agent::with_parts(config, DefaultConnector::new(), resolver))
+        local_http: is_local(url),
+        timeout: TIMEOUT,
+        max_bytes: MAX_BYTES,
+    })
 }
 
 /// The `jwks_uri` of the issuer's metadata. The metadata must be the issuer's own, and the keys at one of its hosts.
-fn discover(agent: &Agent, settings: &IssuerKeysSettings) -> Result<String, FetchError> {
+fn discover(client: &GuardedClient, settings: &IssuerKeysSettings) -> Result<String, FetchError> {
     let [openid, oauth] = metadata_urls(&settings.issuer);
-    let (url, text) = match get(agent, &openid) {
-        Err(FetchError::Status { status: 404, .. }) => get(agent, &oauth).map(|(text, _)| (oauth, text))?,
-        found => found.map(|(text, _)| (openid, text))?,
+    let (url, metadata) = match client.get(&openid) {
+        Err(GuardedError::Status { status: 404, .. }) => (oauth.clone(), client.get(&oauth)?),
+        found => (openid, found?),
     };
-    jwks_uri(&text, settings).map_err(|problem| FetchError::Metadata { url, problem })
+    jwks_uri(&metadata.bytes, settings).map_err(|problem| FetchError::Metadata { url, problem })
 }
 
 fn metadata_urls(issuer: &str) -> [String; 2] {
@@ -128,40 +111,6 @@ fn host(url: &str) -> Option<String> {
     uri.host().map(str::to_ascii_lowercase)
 }
 
-fn get(agent: &Agent, url: &str) -> Result<(Vec<u8>, Option<Duration>), FetchError> {
-    let failed = |error| FetchError::Request {
-        url: url.to_owned(),
-        error: Box::new(error),
-    };
-    let mut response = agent
-        .get(url)
-        .header("accept", "application/json")
-        .call()
-        .map_err(failed)?;
-    let status = response.status().as_u16();
-    if status != 200 {
-        let url = url.to_owned();
-        return Err(FetchError::Status { url, status });
-    }
-    let header = response.headers().get("cache-control");
-    let max_age = header.and_then(|value| value.to_str().ok()).and_then(max_age);
-    let body = response.body_mut().with_config().limit(MAX_BYTES).read_to_vec();
-    Ok((body.map_err(failed)?, max_age))
-}
-
-/// `no-cache` and `no-store` are as good as an age of 0.
-fn max_age(header: &str) -> Option<Duration> {
-    header.split(',').map(str::trim).find_map(|directive| match directive {
-        "no-cache" | "no-store" => Some(Duration::ZERO),
-        _ => {
-            let (name, value) = directive.split_once('=')?;
-            let seconds = value.trim_matches('"').parse().ok()?;
-            name.eq_ignore_ascii_case("max-age")
-                .then(|| Duration::from_secs(seconds))
-        }
-    })
-}
-
 fn keys(text: &[u8]) -> Result<Vec<(String, Option<String>)>, String> {
     let set = JwkSet::parse_of_issuer(text).map_err(|error| error.to_string())?;
     let keys: Vec<_> = set
@@ -187,7 +136,7 @@ fn keys(text: &[u8]) -> Result<Vec<(String, Option<String>)>, String> {
     Ok(keys)
 }
 
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_BYTES: u64 = 256 << 10;
 /// With 16 keys of 4,096 bits, the record stays well below the 64 KiB of a snapshot's chunk.
 const MAX_KEY_ID_BYTES: usize = 256;
@@ -259,20 +208,5 @@ mod tests {
         };
         assert_eq!(keys(set(256).as_bytes()).unwrap().len(), 1);
         assert!(keys(set(257).as_bytes()).unwrap_err().contains("257 bytes"));
-    }
-
-    #[test]
-    fn cache_control_says_how_long() {
-        for (header, expected) in [
-            ("public, max-age=3600", Some(3_600)),
-            ("max-age=\"60\"", Some(60)),
-            ("Max-Age=5", Some(5)),
-            ("no-cache", Some(0)),
-            ("private, no-store", Some(0)),
-            ("public", None),
-            ("max-age=soon", None),
-        ] {
-            assert_eq!(max_age(header), expected.map(Duration::from_secs), "{header}");
-        }
     }
 }

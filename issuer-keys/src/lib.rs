@@ -6,11 +6,9 @@
 //! | module | its one job |
 //! |---|---|
 //! | `settings` | the issuers, in the configuration file |
-//! | `addresses` | which servers may be asked |
 //! | `fetch` | reads an issuer's metadata and keys |
 //! | `keeper` | fetches in time, and hands the keys to the log |
 
-mod addresses;
 mod fetch;
 mod keeper;
 mod metrics;

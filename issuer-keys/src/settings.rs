@@ -2,12 +2,10 @@
 
 use std::path::PathBuf;
 
-use credence_runtime::outbound::is_safe;
+use credence_runtime::outbound::{Network, is_safe};
 use credence_runtime::settings::{SettingsError, present};
 use schemars::JsonSchema;
 use serde::Deserialize;
-
-use crate::addresses::Network;
 
 /// An issuer whose keys the control plane fetches, for filters whose trust anchor has `keys: control_plane`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]

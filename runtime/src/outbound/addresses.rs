@@ -1,5 +1,5 @@
-//! Which servers may be asked: those of configured hosts, at public addresses or in listed networks. So an issuer's
-//! metadata, or its DNS, cannot make the control plane send requests into the operator's own network.
+//! Which servers may be asked: those at public addresses or in listed networks. So a URL that another party chose, or its
+//! DNS, cannot make a server send requests into the operator's own network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -10,22 +10,23 @@ use ureq::unversioned::transport::NextTimeout;
 
 /// Addresses with a common beginning, as `10.0.0.0/8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Network {
+pub struct Network {
     address: IpAddr,
     bits: u32,
 }
 
 /// Resolves names to public addresses, and to those of the listed networks.
 #[derive(Debug)]
-pub(crate) struct AllowedAddresses {
-    pub(crate) networks: Vec<Network>,
-    pub(crate) inner: DefaultResolver,
+pub(super) struct AllowedAddresses {
+    pub(super) networks: Vec<Network>,
+    pub(super) inner: DefaultResolver,
 }
 
 // === impl Network ===
 
 impl Network {
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    /// Reads an address and the length of its prefix. None if it is not a network.
+    pub fn parse(text: &str) -> Option<Self> {
         let (address, bits) = text.split_once('/')?;
         let (address, bits): (IpAddr, u32) = (address.parse().ok()?, bits.parse().ok()?);
         (bits <= if address.is_ipv4() { 32 } else { 128 }).then_some(Self { address, bits })

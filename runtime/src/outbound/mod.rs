@@ -1,8 +1,22 @@
 //! Requests to other servers over HTTP. Redirects are not followed.
+//!
+//! | module | its one job |
+//! |---|---|
+//! | `guarded` | reads documents at URLs that another party chose |
+//! | `addresses` | which servers may be asked for them |
+
+mod addresses;
+mod guarded;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+use ureq::config::ConfigBuilder;
+use ureq::typestate::AgentScope;
+
+pub use self::addresses::Network;
+pub use self::guarded::{Document, Guard, GuardedClient, GuardedError};
 
 /// Why no HTTP client can be made.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +29,10 @@ pub enum OutboundError {
 
 /// An HTTP client for `url`. It verifies https servers with the authorities in `ca`, or the system's.
 pub fn agent(url: &str, ca: Option<&Path>, timeout: Duration) -> Result<ureq::Agent, OutboundError> {
+    Ok(config(url, ca, timeout)?.build().into())
+}
+
+fn config(url: &str, ca: Option<&Path>, timeout: Duration) -> Result<ConfigBuilder<AgentScope>, OutboundError> {
     let mut config = ureq::Agent::config_builder()
         .timeout_global(Some(timeout))
         .max_redirects(0)
@@ -28,7 +46,7 @@ pub fn agent(url: &str, ca: Option<&Path>, timeout: Duration) -> Result<ureq::Ag
             .build();
         config = config.https_only(true).tls_config(tls);
     }
-    Ok(config.build().into())
+    Ok(config)
 }
 
 /// Reads the authorities for https servers.
