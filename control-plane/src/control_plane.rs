@@ -13,18 +13,13 @@ use tokio::task::JoinSet;
 
 use crate::access::{Access, AccessControl, read_operator_token};
 use crate::config::Config;
-use crate::connections::Connections;
 use crate::descriptors;
 use crate::fetched_anchors::FetchedAnchors;
 use crate::grpc;
 use crate::http::{self, Api, Rates};
 use crate::metrics::Metrics;
 use crate::moves;
-use crate::net::BoundedListener;
-use crate::server::Server;
 use crate::settings::{GrpcAccess, Settings};
-use crate::tls::{Port, TlsPorts};
-use crate::unusable::Unusable;
 use credence_evidence::{EvidenceError, EvidenceOptions, LedgerSettings, OpenedEvidence, Publisher, with_note_outside};
 use credence_ledger::LedgerReader;
 use credence_provisioning::{Identity, IdentityError};
@@ -36,6 +31,7 @@ use credence_runtime::supervision::{Alarm, BackgroundTask, Failure, watch_folder
 use credence_runtime::threads::Threads;
 use credence_runtime::throttle::Throttle;
 use credence_runtime::turns::Turns;
+use credence_server::{BoundedListener, Connections, Port, Server, TlsPorts, Unusable};
 use credence_storage::folder_lock::FolderLock;
 
 /// Starts control planes.
@@ -321,7 +317,7 @@ impl Running {
     /// Counts a reload. The caller must count one that failed before [`reload`](Self::reload).
     pub fn note_reload(&self, succeeded: bool) {
         let outcome = if succeeded { "success" } else { "failure" };
-        count(&self.metrics.tls.configuration_reloads, [("outcome", outcome)]);
+        count(&self.metrics.configuration_reloads, [("outcome", outcome)]);
     }
 
     /// Resolves if a part of the control plane has ended unexpectedly. The process must then end with an error.

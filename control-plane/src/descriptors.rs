@@ -1,8 +1,7 @@
 //! File descriptors: every connection needs one, and so does every write.
 
+use credence_server::Unusable;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-use crate::unusable::Unusable;
 
 /// The number of connections of the HTTP listener and of the gRPC listener.
 pub(crate) type Share = (usize, usize);

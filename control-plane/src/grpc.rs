@@ -13,10 +13,10 @@ use tonic::{Code, Status};
 
 use crate::access::{AccessControl, Permission, Refusal, Session, Supervised};
 use crate::metrics::Metrics;
-use crate::tls::{Peer, Port};
 use credence_runtime::metrics::{code_name, count};
 use credence_runtime::stream_server::{StreamMethod, serve_stream};
 use credence_runtime::throttle::Throttle;
+use credence_server::{Peer, Port};
 
 /// The checks before every stream.
 #[derive(Debug)]

@@ -7,7 +7,6 @@
 mod access;
 pub mod cluster;
 mod config;
-mod connections;
 mod control_plane;
 mod descriptors;
 mod fetched_anchors;
@@ -18,11 +17,7 @@ mod http;
 mod memory_tree;
 mod metrics;
 mod moves;
-mod net;
-mod server;
 mod settings;
-mod tls;
-mod unusable;
 
 pub use config::{Config, Limits};
 pub use control_plane::{ControlPlane, Running, StartError};
@@ -41,9 +36,9 @@ pub use credence_revocation::{
 pub use credence_revocation::{fill_log, fill_log_to_the_brim};
 pub use credence_runtime::settings::{SettingsError, Timeouts};
 pub use credence_runtime::supervision::Failure;
+pub use credence_server::{PortTls, TlsSettings, Unusable};
 pub use credence_storage::folder_lock::{FolderLock, FolderLost};
 pub use settings::{
-    AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, PortTls, RateSettings, Role, Settings,
-    StatusSettings, TlsSettings, TokenSettings, TrustAnchorSettings, settings_schema,
+    AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, RateSettings, Role, Settings, StatusSettings,
+    TokenSettings, TrustAnchorSettings, settings_schema,
 };
-pub use unusable::Unusable;

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use credence_evidence::OtlpMetrics;
 use credence_runtime::client_limits::ShareMetrics;
 use credence_runtime::metrics::{Counters, Group};
+use credence_server::TlsMetrics;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-
-use crate::tls::TlsMetrics;
 
 /// Every metric, and the registry that `/metrics` encodes. No label holds a value that a client chose, so there are few
 /// series.
@@ -22,6 +21,7 @@ pub(crate) struct Metrics {
     pub(crate) issuer_keys: Arc<credence_issuer_keys::Metrics>,
     pub(crate) shares: ShareMetrics,
     pub(crate) tls: TlsMetrics,
+    pub(crate) configuration_reloads: Counters<1>,
     pub(crate) grpc_refusals: Counters<1>,
     pub(crate) http_requests: Counters<2>,
     pub(crate) rate_limited: Counters<1>,
@@ -41,6 +41,7 @@ impl Metrics {
         let issuer_keys = Arc::new(credence_issuer_keys::Metrics::new(all));
         let provisioning = Arc::new(credence_provisioning::Metrics::new(all));
         let (shares, tls) = (ShareMetrics::new(all), TlsMetrics::new(all));
+        let configuration_reloads = Group::new(all, "configuration").add("reloads", "Reloads, by outcome");
         let mut group = Group::without_prefix(all);
         Self {
             grpc_refusals: group.add("grpc_refusals", "Streams refused for their credential, by code"),
@@ -56,6 +57,7 @@ impl Metrics {
             issuer_keys,
             shares,
             tls,
+            configuration_reloads,
         }
     }
 }
@@ -111,7 +113,7 @@ mod tests {
             count_one(counters);
         }
         count_one(&metrics.http_requests);
-        for counters in [&tls.withdrawn, &tls.configuration_reloads] {
+        for counters in [&tls.withdrawn, &metrics.configuration_reloads] {
             count_one(counters);
         }
         for counters in [&tls.reloads, &tls.handshake_failures] {

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use credence_runtime::caller::Caller;
+use credence_server::{PeerCertificate, Port};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
-use super::peer::PeerCertificate;
 use super::permission::{Permission, Refusal};
 use crate::settings::{AccessSettings, CertificateSettings, GrpcAccess, Role};
-use crate::tls::Port;
 
 /// The credentials in force. They can be replaced while the control plane runs. Clones share them, and subscribers are
 /// notified of every replacement.
@@ -121,7 +120,7 @@ impl Access {
     fn of_certificate(&self, certificate: &PeerCertificate) -> Option<&Holder> {
         self.by_certificate
             .iter()
-            .find(|(settings, _)| certificate.is(&settings.subject))
+            .find(|(settings, _)| settings.subject.matches(certificate))
             .map(|(_, holder)| holder)
     }
 }

@@ -6,14 +6,13 @@
 mod bearer;
 mod holders;
 mod operator_token;
-mod peer;
 mod permission;
 mod session;
+mod subjects;
 mod supervised;
 
 pub(crate) use self::holders::{Access, AccessControl, TokenDigest};
 pub(crate) use self::operator_token::read_operator_token;
-pub(crate) use self::peer::PeerCertificate;
 pub(crate) use self::permission::{Permission, Refusal};
 pub(crate) use self::session::Session;
 pub(crate) use self::supervised::Supervised;

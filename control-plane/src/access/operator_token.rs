@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use super::TokenDigest;
-use crate::unusable::Unusable;
+use credence_server::Unusable;
 use credence_storage::durable;
 
 /// Reads the file. Only the token's digest stays in memory.

@@ -6,12 +6,11 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use credence_runtime::caller::{Caller, PeerName};
 use credence_runtime::time::unix_seconds;
+use credence_server::{Peer, PeerCertificate, Port};
 
 use super::bearer;
 use super::holders::{AccessControl, Credentials, TokenDigest};
-use super::peer::PeerCertificate;
 use super::permission::{Permission, Refusal};
-use crate::tls::{Peer, Port};
 
 /// The credentials with which a stream was opened. They are checked again for as long as it is open.
 #[derive(Debug, Clone)]

@@ -6,11 +6,11 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, HttpBody as _, to_bytes};
 use axum::response::{IntoResponse as _, Response};
 use credence_runtime::client_limits::{Client, Place};
+use credence_server::Peer;
 use tokio::sync::oneshot;
 
 use super::api::{Api, UNIT_BYTES};
 use super::problem::{Problem, RETRY_SOON};
-use crate::tls::Peer;
 
 /// The bytes of an answer. They hold their place until the connection has written them all, or ends.
 struct Held {
@@ -69,10 +69,10 @@ mod tests {
     use std::sync::Arc;
 
     use credence_runtime::client_limits::{Bounds, Network, Places, ShareMetrics, SharedLimit};
+    use credence_server::{Connection, Connections};
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::connections::{Connection, Connections};
     use crate::settings::RateSettings;
 
     const LONGEST: Duration = Duration::from_secs(10);
@@ -106,15 +106,15 @@ mod tests {
         drop(rest);
         answers.take(&client).unwrap();
         tokio::time::sleep(2 * LONGEST).await;
-        assert!(!connection.closing.is_cancelled());
+        assert!(!connection.is_closing());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_too_long_for_an_answer_loses_its_connection() {
         let (_bytes, connection) = sending(&places(SharedLimit::Answers)).await;
         tokio::time::sleep(LONGEST - Duration::from_millis(1)).await;
-        assert!(!connection.closing.is_cancelled());
+        assert!(!connection.is_closing());
         tokio::time::sleep(Duration::from_millis(2)).await;
-        assert!(connection.closing.is_cancelled());
+        assert!(connection.is_closing());
     }
 }

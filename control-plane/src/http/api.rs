@@ -1,9 +1,8 @@
 //! The state of the handlers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use axum::http::StatusCode;
 use credence_evidence::{EvidenceLimits, Intake, LedgerHandle, Publisher, Seen, TileAccess};
 use credence_ledger::LedgerReader;
 use credence_provisioning::scim::Provisioning;
@@ -16,7 +15,6 @@ use credence_runtime::throttle::Throttle;
 use credence_runtime::turns::Turns;
 use tokio::sync::Semaphore;
 
-use super::problem::Problem;
 use super::rates::Rates;
 use crate::access::AccessControl;
 use crate::config::Limits;
@@ -79,34 +77,3 @@ pub(crate) const MAX_QUERIES: u32 = 4;
 
 /// The unit of bodies and answers.
 pub(crate) const UNIT_BYTES: usize = 1 << 10;
-
-/// Whether the whole request has arrived.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Arrived(Arc<AtomicBool>);
-
-// === impl Arrived ===
-
-impl Arrived {
-    pub(super) fn note(&self) {
-        self.0.store(true, Ordering::Release);
-    }
-
-    pub(super) fn is_noted(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-
-    /// The answer to a request that took too long.
-    pub(super) fn timed_out(&self) -> Problem {
-        if self.is_noted() {
-            Problem::new(
-                StatusCode::GATEWAY_TIMEOUT,
-                "this took too long and the outcome is unknown; send it again (repeating is harmless)",
-            )
-        } else {
-            Problem::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "the request did not arrive completely in time; nothing was done",
-            )
-        }
-    }
-}

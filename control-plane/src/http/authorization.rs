@@ -15,9 +15,9 @@ use super::api::{Api, UNIT_BYTES};
 use super::problem::Problem;
 use super::sse::RETRY_WHEN_FULL;
 use crate::access::{Permission, Refusal, Session};
-use crate::tls::{Peer, Port};
 use credence_evidence::Reporter;
 use credence_runtime::client_limits::{Client, NoPlace, Place};
+use credence_server::{Peer, Port};
 
 /// Requires the permission for every route of `routes`. Handlers find the [`Caller`](credence_runtime::caller::Caller),
 /// in an [`Arc`], their [`Client`] and their [`Session`] among the request's extensions.

@@ -22,7 +22,6 @@ mod answers;
 mod api;
 mod audit;
 mod authorization;
-mod body_drain;
 mod confirmation;
 mod etags;
 mod health;
@@ -46,7 +45,6 @@ mod status;
 mod tiles;
 
 pub(crate) use self::api::{Api, MAX_QUERIES, UNIT_BYTES};
-pub(crate) use self::body_drain::{Leftovers, leftovers};
 pub(crate) use self::rates::Rates;
 pub(crate) use self::routes::{probe_router, router};
 pub(crate) use self::statements::SIGNATURE_PLACES;

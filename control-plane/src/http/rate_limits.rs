@@ -11,11 +11,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use credence_runtime::client_limits::{Client, Network};
 use credence_runtime::metrics::count;
+use credence_server::Peer;
 
 use super::answers;
 use super::api::Api;
 use super::problem::Problem;
-use crate::tls::Peer;
 
 /// For open routes: counts the request against the client's address.
 pub(crate) async fn limit_anonymous(

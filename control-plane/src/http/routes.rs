@@ -10,8 +10,9 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use credence_evidence::TileAccess;
 use credence_runtime::metrics::count;
+use credence_server::Arrived;
 
-use super::api::{Api, Arrived};
+use super::api::Api;
 use super::authorization::requiring;
 use super::problem::Problem;
 use super::{
@@ -122,7 +123,7 @@ async fn bound_and_count(State(api): State<Arc<Api>>, request: Request, next: Ne
     let route = matched.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
     let mut response = match tokio::time::timeout(api.limits.request_timeout, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => arrived.timed_out().into_response(),
+        Err(_) => timed_out(&arrived).into_response(),
     };
     response
         .headers_mut()
@@ -134,4 +135,19 @@ async fn bound_and_count(State(api): State<Arc<Api>>, request: Request, next: Ne
         [("route", &route), ("status", status.as_str())],
     );
     response
+}
+
+/// The answer to a request that took too long.
+fn timed_out(arrived: &Arrived) -> Problem {
+    if arrived.is_noted() {
+        Problem::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "this took too long and the outcome is unknown; send it again (repeating is harmless)",
+        )
+    } else {
+        Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "the request did not arrive completely in time; nothing was done",
+        )
+    }
 }

@@ -22,11 +22,11 @@ use super::api::Api;
 use super::confirmation::{Answer, waits};
 use super::json;
 use super::problem::Problem;
-use crate::tls::Peer;
 use credence_revocation::{DelegationName, Issuer, Operation, Order, PrincipalName, Requester, Source, SubjectError};
 use credence_runtime::client_limits::Client;
 use credence_runtime::text::shorten;
 use credence_runtime::time::unix_seconds;
+use credence_server::Peer;
 
 /// Handles the request.
 pub(crate) async fn state(

@@ -6,7 +6,6 @@ mod access;
 mod holders;
 mod limits;
 mod schema;
-mod tls;
 mod trust;
 
 use credence_delegation::Remark;
@@ -15,13 +14,13 @@ use credence_evidence::{AuditSettings, LedgerSettings};
 use credence_issuer_keys::IssuerKeysSettings;
 use credence_provisioning::{ScimSettings, TransmitterSettings};
 use credence_runtime::settings::SettingsError;
+use credence_server::TlsSettings;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use self::access::{AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, Role, TokenSettings};
 pub use self::limits::{RateSettings, StatusSettings};
 pub use self::schema::settings_schema;
-pub use self::tls::{PortTls, TlsSettings};
 pub use self::trust::TrustAnchorSettings;
 
 /// The whole file.

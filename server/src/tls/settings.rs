@@ -34,11 +34,15 @@ pub struct PortTls {
 // === impl TlsSettings ===
 
 impl TlsSettings {
-    pub(super) fn grpc_asks_for_certificates(&self) -> bool {
+    /// Whether the gRPC port requires client certificates.
+    #[must_use]
+    pub fn grpc_asks_for_certificates(&self) -> bool {
         self.grpc.as_ref().is_some_and(|port| port.client_ca.is_some())
     }
 
-    pub(super) fn asks_for_certificates(&self) -> bool {
+    /// Whether any port asks for client certificates.
+    #[must_use]
+    pub fn asks_for_certificates(&self) -> bool {
         [&self.http, &self.grpc]
             .into_iter()
             .flatten()

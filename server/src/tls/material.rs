@@ -10,9 +10,9 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest as _, Sha256};
 
+use super::settings::PortTls;
 use super::validity::not_after;
 use super::which_port::Port;
-use crate::settings::PortTls;
 use crate::unusable::Unusable;
 use credence_storage::durable;
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::watch;
 
+use super::certificate::PeerCertificate;
 use super::port::TlsPort;
 use super::validity::not_after;
-use crate::access::PeerCertificate;
 use crate::connections::Connection;
 use credence_runtime::client_limits::NoPlace;
 use credence_runtime::metrics::labels;
@@ -17,8 +17,9 @@ use credence_runtime::time::unix_seconds;
 
 /// The other end of a connection.
 #[derive(Debug, Clone)]
-pub(crate) struct Peer {
-    pub(crate) address: SocketAddr,
+pub struct Peer {
+    /// Its address.
+    pub address: SocketAddr,
     presented: Option<Presented>,
     /// A weak reference, so that it does not hold the connection's place.
     connection: Weak<Connection>,
@@ -36,7 +37,8 @@ struct Presented {
 
 impl Peer {
     /// The other end of this connection, before it has sent a certificate.
-    pub(crate) fn new(address: SocketAddr, connection: &Arc<Connection>) -> Self {
+    #[must_use]
+    pub fn new(address: SocketAddr, connection: &Arc<Connection>) -> Self {
         Self {
             address,
             presented: None,
@@ -49,20 +51,20 @@ impl Peer {
     ///
     /// # Errors
     /// The credential has used its share of the connections.
-    pub(crate) fn accept(&self, credential: Option<&str>) -> Result<(), NoPlace> {
+    pub fn accept(&self, credential: Option<&str>) -> Result<(), NoPlace> {
         let connection = self.connection.upgrade();
         connection.map_or(Ok(()), |connection| connection.accept(credential))
     }
 
     /// Notes that an [accepted](Self::accept) stream has ended.
-    pub(crate) fn release(&self) {
+    pub fn release(&self) {
         if let Some(connection) = self.connection.upgrade() {
             connection.release();
         }
     }
 
     /// Closes the connection.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         if let Some(connection) = self.connection.upgrade() {
             connection.closing.cancel();
         }
@@ -100,13 +102,14 @@ impl Peer {
     }
 
     /// The peer's certificate, if it is still valid.
-    pub(crate) fn certificate(&self) -> Option<&Arc<PeerCertificate>> {
+    #[must_use]
+    pub fn certificate(&self) -> Option<&Arc<PeerCertificate>> {
         let presented = self.presented.as_ref()?;
         (*presented.is_valid.borrow()).then_some(&presented.certificate)
     }
 
     /// Resolves once the certificate becomes invalid; never, if there is none.
-    pub(crate) async fn withdrawn(&mut self) {
+    pub async fn withdrawn(&mut self) {
         match &mut self.presented {
             // An error means that the watcher has ended.
             Some(presented) => drop(presented.is_valid.wait_for(|is_valid| !is_valid).await.map(drop)),

@@ -7,15 +7,15 @@ use tokio::sync::watch;
 
 use super::material::{Contents, Material};
 use super::metrics::TlsMetrics;
+use super::settings::{PortTls, TlsSettings};
 use super::which_port::Port;
-use crate::settings::{PortTls, TlsSettings};
 use crate::unusable::Unusable;
 use credence_runtime::metrics::{Labels, labels};
 use credence_runtime::throttle::Throttle;
 
 /// The TLS material in force on a port. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct TlsPort {
+pub struct TlsPort {
     pub(crate) port: Port,
     pub(super) metrics: TlsMetrics,
     pub(super) failures: Arc<Throttle>,
@@ -25,7 +25,7 @@ pub(crate) struct TlsPort {
 
 /// Both ports, with their files.
 #[derive(Debug, Clone)]
-pub(crate) struct TlsPorts(Vec<TlsPort>);
+pub struct TlsPorts(Vec<TlsPort>);
 
 /// The files of a port.
 #[derive(Debug)]
@@ -59,20 +59,24 @@ impl TlsPort {
 
 impl TlsPorts {
     /// Reads the files of the ports with TLS.
-    pub(crate) fn open(settings: &TlsSettings, metrics: &TlsMetrics) -> Result<Self, Unusable> {
+    ///
+    /// # Errors
+    /// The first file that cannot be used.
+    pub fn open(settings: &TlsSettings, metrics: &TlsMetrics) -> Result<Self, Unusable> {
         let open = |port| files_of(settings, port).map(|settings| TlsPort::open(port, settings, metrics));
         let ports = [Port::Http, Port::Grpc].into_iter().filter_map(open);
         ports.collect::<Result<_, _>>().map(Self)
     }
 
     /// The TLS of a port; none if it is plaintext.
-    pub(crate) fn of(&self, port: Port) -> Option<TlsPort> {
+    #[must_use]
+    pub fn of(&self, port: Port) -> Option<TlsPort> {
         self.0.iter().find(|open| open.port == port).cloned()
     }
 
-    /// Checks the files for as long as it is polled: changed contents are in force within [`INTERVAL`]. The contents
+    /// Checks the files for as long as it is polled: changed contents are in force within two seconds. The contents
     /// are compared, so it does not matter how the files were replaced.
-    pub(crate) async fn follow_files(self) {
+    pub async fn follow_files(self) {
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -84,7 +88,10 @@ impl TlsPorts {
     }
 
     /// Applies other files, or the present contents of the same ones: for both ports, or for none.
-    pub(crate) fn replace(&self, settings: &TlsSettings) -> Result<(), Unusable> {
+    ///
+    /// # Errors
+    /// The first file that cannot be used, or a port whose TLS would be switched on or off.
+    pub fn replace(&self, settings: &TlsSettings) -> Result<(), Unusable> {
         let replacement = |port: Port| match (self.of(port), files_of(settings, port)) {
             (Some(open), Some(settings)) => Ok(Some((open, settings, Material::read(port, settings)?))),
             (None, None) => Ok(None),

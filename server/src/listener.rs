@@ -12,10 +12,10 @@ use credence_runtime::client_limits::Network;
 
 /// A listener with a limited number of connections.
 #[derive(Debug)]
-pub(crate) struct BoundedListener {
+pub struct BoundedListener {
     listener: TcpListener,
     /// Its address, with the port that the system chose if none was given.
-    pub(crate) address: SocketAddr,
+    pub address: SocketAddr,
     connections: Connections,
     /// How long sent data may stay unacknowledged.
     unacknowledged: Duration,
@@ -24,7 +24,12 @@ pub(crate) struct BoundedListener {
 // === impl BoundedListener ===
 
 impl BoundedListener {
-    pub(crate) async fn bind(
+    /// Listens on an address for `what`, which errors name. A connection is closed if sent data stays unacknowledged for
+    /// longer than `unacknowledged`.
+    ///
+    /// # Errors
+    /// The system refuses the address.
+    pub async fn bind(
         address: SocketAddr,
         what: &str,
         connections: Connections,

@@ -15,7 +15,7 @@ use credence_runtime::client_limits::{Client, Full, Network, NoPlace, Place, Pla
 
 /// Clones share the same connections.
 #[derive(Debug, Clone)]
-pub(crate) struct Connections {
+pub struct Connections {
     places: Places,
     unaccepted: Arc<Mutex<Unaccepted>>,
 }
@@ -29,7 +29,7 @@ struct Unaccepted {
 
 /// A connection, which holds its place until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub struct Connection {
     connections: Connections,
     number: u64,
     network: Network,
@@ -44,7 +44,9 @@ pub(crate) struct Connection {
 // === impl Connections ===
 
 impl Connections {
-    pub(crate) fn new(places: Places) -> Self {
+    /// No connections yet, and these places for them.
+    #[must_use]
+    pub fn new(places: Places) -> Self {
         Self {
             places,
             unaccepted: Arc::default(),
@@ -53,7 +55,7 @@ impl Connections {
 
     /// A place for a new connection; none if its address has its whole share, all of it accepted. Waits for the
     /// connection that is closed for it. If accepted connections hold all places, waits for one of them to end.
-    pub(crate) async fn admit(&self, network: Network) -> Option<Arc<Connection>> {
+    pub async fn admit(&self, network: Network) -> Option<Arc<Connection>> {
         let client = Client {
             credential: None,
             network: Some(network),
@@ -141,6 +143,12 @@ impl Unaccepted {
 // === impl Connection ===
 
 impl Connection {
+    /// Whether the connection is told to end.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.closing.is_cancelled()
+    }
+
     /// Notes that a request over the connection was accepted, with this credential if one was presented. The connection
     /// stays accepted until as many were [released](Self::release).
     ///
@@ -188,13 +196,16 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::settings::RateSettings;
-    use credence_runtime::client_limits::{Bounds, ShareMetrics, SharedLimit};
+    use credence_runtime::client_limits::{Bounds, ShareMetrics, SharedLimit, Shares};
     use prometheus_client::registry::Registry;
 
     /// Eight places; four of one credential, two of one address.
     fn connections() -> Connections {
-        let bounds = Bounds::new(8, RateSettings::default().shares());
+        let shares = Shares {
+            credential_percent: 50,
+            address_percent: 25,
+        };
+        let bounds = Bounds::new(8, shares);
         let places = Places::new(
             SharedLimit::HttpConnections,
             bounds,

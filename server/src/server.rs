@@ -1,5 +1,5 @@
-//! Serves a port: HTTP/1.1 for the API and the probes, HTTP/2 for the filters' gRPC streams. Each connection has limits
-//! for bytes, streams and silence.
+//! Serves a port: HTTP/1.1 for an API and for probes, HTTP/2 for gRPC streams. Each connection has limits for bytes,
+//! streams and silence.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,23 +20,28 @@ use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::either::Either;
 
+use crate::body_drain::{Leftovers, leftovers};
 use crate::connections::Connection;
-use crate::http::{Leftovers, leftovers};
-use crate::net::BoundedListener;
+use crate::listener::BoundedListener;
 use crate::tls::{self, Peer, Port, TlsPort};
 use credence_runtime::lifecycle::PhaseWatch;
 use credence_runtime::settings::Timeouts;
 
 /// The service of a port, and its timeouts. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Server {
-    pub(crate) port: Port,
+pub struct Server {
+    /// What the port serves.
+    pub port: Port,
     /// If absent, the port is plaintext.
-    pub(crate) tls: Option<TlsPort>,
-    pub(crate) router: Router,
-    pub(crate) request_timeout: Duration,
-    pub(crate) timeouts: Timeouts,
-    pub(crate) phase: PhaseWatch,
+    pub tls: Option<TlsPort>,
+    /// The service.
+    pub router: Router,
+    /// How long the rest of a request's body may take after an early answer. The router limits requests itself.
+    pub request_timeout: Duration,
+    /// How long connections may be silent.
+    pub timeouts: Timeouts,
+    /// Tells when the drain begins.
+    pub phase: PhaseWatch,
 }
 
 // === impl Server ===
@@ -44,7 +49,7 @@ pub(crate) struct Server {
 impl Server {
     /// Serves until the drain begins, then lets running requests and streams finish. Dropping the future ends all
     /// connections.
-    pub(crate) async fn serve(mut self, listener: BoundedListener) {
+    pub async fn serve(mut self, listener: BoundedListener) {
         let mut connections = JoinSet::new();
         let graceful = GracefulShutdown::new();
         loop {

@@ -2,15 +2,19 @@
 
 /// A port, by what it serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Port {
+pub enum Port {
+    /// HTTP/1.1.
     Http,
+    /// gRPC, over HTTP/2.
     Grpc,
 }
 
 // === impl Port ===
 
 impl Port {
-    pub(crate) fn name(self) -> &'static str {
+    /// Its name in settings, logs and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
             Self::Grpc => "grpc",

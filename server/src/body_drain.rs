@@ -22,7 +22,7 @@ use hyper::{Request, Response};
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::mpsc;
 
-use super::api::Arrived;
+use crate::arrived::Arrived;
 
 /// A request's body. It is kept when its reader drops it.
 #[derive(Debug)]
