@@ -7,6 +7,9 @@
 //! | `policy` | the most that a person may grant to a client |
 //! | `choice` | what the person leaves of that |
 //! | `words` | a grant in words |
+//! | `store` | the database |
+//! | `grants` | what was granted, and what became of it |
+//! | `events` | evidence for the ledger |
 
 #![allow(
     missing_docs,
@@ -16,6 +19,9 @@
 #[cfg(test)]
 mod bounds_tests;
 mod choice;
+mod events;
+mod grants;
 mod policy;
+mod store;
 mod tools;
 mod words;

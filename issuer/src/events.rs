@@ -1,0 +1,176 @@
+//! The evidence: each grant, refusal and withdrawal, kept until the ledger has it.
+//!
+//! An event is stored in the transaction of its change, so that none is lost or reported twice.
+
+use redb::{Error, ReadableTable as _, TableDefinition, WriteTransaction};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use uuid::Uuid;
+
+use crate::grants::{Ending, Grant};
+use crate::store::{Store, StoreError};
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A person granted what a client asked for, or some of it.
+    Granted,
+    /// A person refused.
+    Refused,
+    /// No rule allows the person to grant it.
+    NotAllowed,
+    Withdrawn(Ending),
+}
+
+/// An entry for `POST /v1/audit/sources/{ticket}/batches`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Event {
+    kind: &'static str,
+    time: String,
+    decision: &'static str,
+    reason: &'static str,
+    rule: String,
+    principal: Principal,
+    client: String,
+    delegation_ids: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<u64>,
+    /// What was granted or asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments: Option<String>,
+}
+
+/// Its issuer is this one, which every event has in common: it is added when the event is sent.
+#[derive(Debug, Serialize)]
+struct Principal {
+    subject: String,
+}
+
+/// The source, if there is one.
+const SOURCE: TableDefinition<'_, (), &[u8]> = TableDefinition::new("source");
+const EVENTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("events");
+
+// === impl Kind ===
+
+impl Kind {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Refused => "refused_by_person",
+            Self::NotAllowed => "refused_by_policy",
+            Self::Withdrawn(Ending::Person) => "withdrawn_by_person",
+            Self::Withdrawn(Ending::Client) => "withdrawn_by_client",
+            Self::Withdrawn(Ending::Reuse) => "withdrawn_after_reuse",
+        }
+    }
+}
+
+// === impl Event ===
+
+impl Event {
+    /// An event about a grant.
+    pub(crate) fn of(kind: Kind, id: Uuid, grant: &Grant, now: u64) -> Self {
+        let rules: Vec<&str> = grant.rules.iter().map(String::as_str).collect();
+        let live = grant.live.iter().map(|token| Grant::token_id(id, token.number));
+        Self {
+            delegation_ids: std::iter::once(id.to_string()).chain(live).collect(),
+            rule: rules.join(" "),
+            expires_at: Some(grant.expires_at),
+            ..Self::about(kind, &grant.subject, &grant.client, Some(&grant.tools), now)
+        }
+    }
+
+    /// An event without a grant.
+    pub(crate) fn about(kind: Kind, subject: &str, client: &str, tools: Option<&RawValue>, now: u64) -> Self {
+        let time = i64::try_from(now)
+            .ok()
+            .and_then(|now| OffsetDateTime::from_unix_timestamp(now).ok());
+        let tools = tools.map(RawValue::get).filter(|tools| tools.len() <= MAX_TOOLS_BYTES);
+        Self {
+            kind: "decision",
+            time: time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default(),
+            decision: if kind == Kind::Granted { "allow" } else { "deny" },
+            reason: kind.reason(),
+            rule: String::new(),
+            principal: Principal {
+                subject: subject.to_owned(),
+            },
+            client: client.to_owned(),
+            delegation_ids: Vec::new(),
+            expires_at: None,
+            arguments: tools.map(str::to_owned),
+        }
+    }
+}
+
+pub(crate) fn prepare(transaction: &WriteTransaction) -> Result<(), Error> {
+    transaction.open_table(EVENTS)?;
+    transaction.open_table(SOURCE)?;
+    Ok(())
+}
+
+/// Stores an event.
+pub(crate) fn note(transaction: &WriteTransaction, event: &Event) -> Result<(), Error> {
+    let encoded = serde_json::to_vec(event).map_err(|error| Error::Corrupted(error.to_string()))?;
+    let mut table = transaction.open_table(EVENTS)?;
+    let last = table.last()?.map_or(0, |(number, _)| number.value());
+    table.insert(last.saturating_add(1), encoded.as_slice())?;
+    Ok(())
+}
+
+/// Stores an event about which nothing else changes.
+pub(crate) async fn record(store: &Store, event: Event) -> Result<(), StoreError> {
+    store.change(move |transaction| note(transaction, &event)).await
+}
+
+/// The oldest events, with their numbers.
+pub(crate) fn oldest(store: &Store, most: usize) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+    store.read(|transaction| {
+        let table = transaction.open_table(EVENTS)?;
+        let oldest = table.iter()?.take(most);
+        oldest
+            .map(|entry| {
+                entry
+                    .map(|(number, event)| (number.value(), event.value().to_vec()))
+                    .map_err(Error::from)
+            })
+            .collect()
+    })
+}
+
+/// What the ledger knows the issuer by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Source {
+    /// The ticket of `POST /v1/audit/sources`.
+    pub(crate) ticket: String,
+    /// How many events the ledger has from this source.
+    pub(crate) acknowledged: u64,
+}
+
+/// The source under which earlier events were sent.
+pub(crate) fn source(store: &Store) -> Result<Option<Source>, StoreError> {
+    store.read(|transaction| {
+        let table = transaction.open_table(SOURCE)?;
+        let found = table.get(())?;
+        found
+            .map(|found| serde_json::from_slice(found.value()).map_err(|error| Error::Corrupted(error.to_string())))
+            .transpose()
+    })
+}
+
+/// The ledger has the events up to this number, from this source.
+pub(crate) async fn acknowledge(store: &Store, up_to: u64, source: Source) -> Result<(), StoreError> {
+    store
+        .change(move |transaction| {
+            let encoded = serde_json::to_vec(&source).map_err(|error| Error::Corrupted(error.to_string()))?;
+            transaction.open_table(SOURCE)?.insert((), encoded.as_slice())?;
+            transaction.open_table(EVENTS)?.retain_in(..=up_to, |_, _| false)?;
+            Ok(())
+        })
+        .await
+}
+
+/// Bytes of `tools` in an event; larger ones are left out.
+const MAX_TOOLS_BYTES: usize = 4 << 10;

@@ -1,0 +1,461 @@
+//! What people have granted, and what became of it.
+//!
+//! A grant begins with a person's consent. Its code is redeemed once, for the first token and a refresh token; each
+//! refresh gives another token. Every change is on disk before its result leaves the process, together with the event
+//! that the ledger gets.
+
+use std::collections::BTreeSet;
+
+use credence_delegation::json::Json;
+use redb::{Error, ReadableTable as _, StorageError, TableDefinition, WriteTransaction};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use crate::events::{self, Event, Kind};
+use crate::store::{Store, StoreError};
+use crate::tools::{Tools, ToolsError};
+
+/// A grant.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Grant {
+    pub(crate) subject: String,
+    pub(crate) client: String,
+    /// The `tools` object.
+    pub(crate) tools: Box<RawValue>,
+    pub(crate) audience: BTreeSet<String>,
+    pub(crate) depth: u32,
+    pub(crate) bearer: bool,
+    /// The longest life of a token, in seconds.
+    pub(crate) token_seconds: u32,
+    /// The rules that allowed it.
+    pub(crate) rules: BTreeSet<String>,
+    /// `scope`, as granted.
+    pub(crate) scope: Option<String>,
+    /// The principal's epoch.
+    pub(crate) epoch: u64,
+    pub(crate) granted_at: u64,
+    pub(crate) expires_at: u64,
+    /// The code that was not redeemed yet.
+    pub(crate) code: Option<Code>,
+    /// The number of the last refresh token, and of the one that it was given out for; 0 if that was the code.
+    pub(crate) refresh: (u32, u32),
+    /// The thumbprint of the key that refreshes must prove, if the client has no credential of its own.
+    pub(crate) bound_to: Option<String>,
+    /// How many tokens were given out.
+    pub(crate) tokens: u32,
+    /// Those that may still be used.
+    pub(crate) live: Vec<LiveToken>,
+    pub(crate) withdrawn: Option<Withdrawn>,
+}
+
+/// What a client must send to redeem a code.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Code {
+    /// SHA-256 of the verifier (RFC 7636), in base64url.
+    pub(crate) challenge: String,
+    /// The `redirect_uri` that was sent, if one was.
+    pub(crate) redirect_uri: Option<String>,
+    /// `dpop_jkt` (RFC 9449, section 10).
+    pub(crate) dpop_jkt: Option<String>,
+    pub(crate) expires_at: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LiveToken {
+    pub(crate) number: u32,
+    pub(crate) expires_at: u64,
+}
+
+/// Why a grant ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ending {
+    /// The person took it back.
+    Person,
+    /// The client gave it up (RFC 7009).
+    Client,
+    /// A code or a refresh token was used again, so someone else has it.
+    Reuse,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Withdrawn {
+    pub(crate) at: u64,
+    pub(crate) by: Ending,
+    /// Whether the revocation log has all of its tokens.
+    pub(crate) is_revoked: bool,
+}
+
+/// One token to give out.
+#[derive(Debug, Clone)]
+pub(crate) struct Issued {
+    pub(crate) grant: Grant,
+    /// `jti`.
+    pub(crate) id: String,
+    pub(crate) issued_at: u64,
+    pub(crate) expires_at: u64,
+    /// The number of the refresh token that comes with it.
+    pub(crate) refresh: u32,
+}
+
+/// Why a code or a refresh token gives nothing: all of them are `invalid_grant`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("it is unknown or has expired")]
+    Unknown,
+    #[error("it belongs to another client")]
+    OtherClient,
+    #[error("the person has taken the grant back, or it was ended")]
+    Withdrawn,
+    #[error("it was used before, so the grant was ended: someone else may have it")]
+    Reused,
+    #[error("code_verifier, redirect_uri or the DPoP key is not the one that the code was asked for with")]
+    Mismatch,
+    #[error("it is bound to another key")]
+    OtherKey,
+    #[error("too many of the grant's tokens are still valid; wait until one has expired")]
+    TooMany,
+}
+
+/// What the client presents for a token.
+#[derive(Debug, Clone)]
+pub(crate) struct Presented {
+    pub(crate) grant: Uuid,
+    pub(crate) client: String,
+    pub(crate) by: Credential,
+    /// The thumbprint of the key that the client has proved, if it did.
+    pub(crate) proved: Option<String>,
+    /// Whether the client has no credential, so that its refresh tokens are bound to its key.
+    pub(crate) is_public: bool,
+    pub(crate) now: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Credential {
+    Code {
+        /// SHA-256 of `code_verifier`, in base64url.
+        challenge: String,
+        redirect_uri: Option<String>,
+    },
+    /// The refresh token with this number.
+    Refresh(u32),
+}
+
+/// All grants.
+#[derive(Debug, Clone)]
+pub(crate) struct Grants {
+    store: Store,
+}
+
+const GRANTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("grants");
+/// The grants of a person, and when each can be forgotten.
+const BY_SUBJECT: TableDefinition<'_, (&str, &[u8]), ()> = TableDefinition::new("grants_by_subject");
+const BY_END: TableDefinition<'_, (u64, &[u8]), ()> = TableDefinition::new("grants_by_end");
+
+// === impl Grant ===
+
+impl Grant {
+    pub(crate) fn tools(&self) -> Result<Tools, ToolsError> {
+        Tools::parse(&Json::parse(self.tools.get().as_bytes()).map_err(|_| ToolsError::Shape)?)
+    }
+
+    /// The `jti` of one of its tokens.
+    pub(crate) fn token_id(id: Uuid, number: u32) -> String {
+        format!("{id}.{number}")
+    }
+
+    /// The grant of a `jti`.
+    pub(crate) fn of_token(token_id: &str) -> Option<Uuid> {
+        let (grant, number) = token_id.split_once('.')?;
+        number.parse::<u32>().ok()?;
+        Uuid::parse_str(grant).ok()
+    }
+
+    /// Checks what is presented, and notes one more token. `Err` says whether the grant ends, too.
+    fn redeem(&mut self, id: Uuid, presented: &Presented) -> Result<Issued, Refusal> {
+        let Presented { now, proved, .. } = presented;
+        if self.client != presented.client {
+            return Err(Refusal::OtherClient);
+        }
+        if self.withdrawn.is_some() {
+            return Err(Refusal::Withdrawn);
+        }
+        if self.expires_at <= *now {
+            return Err(Refusal::Unknown);
+        }
+        match &presented.by {
+            Credential::Code {
+                challenge,
+                redirect_uri,
+            } => {
+                let code = self.code.as_ref().ok_or(Refusal::Reused)?;
+                if code.expires_at <= *now {
+                    return Err(Refusal::Unknown);
+                }
+                let has_key = code.dpop_jkt.is_none() || code.dpop_jkt == *proved;
+                if code.challenge != *challenge || code.redirect_uri != *redirect_uri || !has_key {
+                    return Err(Refusal::Mismatch);
+                }
+                if presented.is_public {
+                    self.bound_to.clone_from(proved);
+                }
+                self.code = None;
+            }
+            Credential::Refresh(number) => {
+                let (last, earlier) = self.refresh;
+                if *number == 0 || *number > last {
+                    return Err(Refusal::Unknown);
+                }
+                // If the answer with the last one was lost, the client sends the one before it again. Then the last one,
+                // which was not used, no longer counts.
+                if *number != last && *number != earlier {
+                    return Err(Refusal::Reused);
+                }
+                if self.bound_to.is_some() && self.bound_to != *proved {
+                    return Err(Refusal::OtherKey);
+                }
+            }
+        }
+        self.live.retain(|token| token.expires_at > *now);
+        if self.live.len() >= MAX_LIVE {
+            return Err(Refusal::TooMany);
+        }
+        let expires_at = self.expires_at.min(now.saturating_add(self.token_seconds.into()));
+        let used = match presented.by {
+            Credential::Code { .. } => 0,
+            Credential::Refresh(number) => number,
+        };
+        self.refresh = (self.refresh.0.saturating_add(1), used);
+        self.tokens = self.tokens.saturating_add(1);
+        let number = self.tokens;
+        self.live.push(LiveToken { number, expires_at });
+        Ok(Issued {
+            grant: self.clone(),
+            id: Self::token_id(id, number),
+            issued_at: *now,
+            expires_at,
+            refresh: self.refresh.0,
+        })
+    }
+}
+
+const MAX_LIVE: usize = 16;
+
+// === impl Grants ===
+
+impl Grants {
+    pub(crate) fn new(store: Store) -> Self {
+        Self { store }
+    }
+
+    pub(crate) fn prepare(transaction: &WriteTransaction) -> Result<(), Error> {
+        transaction.open_table(GRANTS)?;
+        transaction.open_table(BY_SUBJECT)?;
+        transaction.open_table(BY_END)?;
+        transaction.open_table(UNREVOKED)?;
+        Ok(())
+    }
+
+    /// Stores a grant. `false`: the person has too many already, and must take some back first.
+    pub(crate) async fn begin(&self, id: Uuid, grant: Grant, most: usize) -> Result<bool, StoreError> {
+        self.store
+            .change(move |transaction| {
+                let of_person = subjects(&grant.subject);
+                let by_subject = transaction.open_table(BY_SUBJECT)?;
+                let held = by_subject.range(of_person)?.take(most).count();
+                drop(by_subject);
+                if held >= most {
+                    return Ok(false);
+                }
+                put(transaction, id, &grant)?;
+                transaction
+                    .open_table(BY_SUBJECT)?
+                    .insert((grant.subject.as_str(), id.as_bytes().as_slice()), ())?;
+                transaction
+                    .open_table(BY_END)?
+                    .insert((grant.expires_at, id.as_bytes().as_slice()), ())?;
+                events::note(transaction, &Event::of(Kind::Granted, id, &grant, grant.granted_at))?;
+                Ok(true)
+            })
+            .await
+    }
+
+    /// Gives out one more token. A code or refresh token that was used before ends its grant.
+    pub(crate) async fn redeem(&self, presented: Presented) -> Result<Result<Issued, Refusal>, StoreError> {
+        self.store
+            .change(move |transaction| {
+                let id = presented.grant;
+                let Some(mut grant) = find(transaction, id)? else {
+                    return Ok(Err(Refusal::Unknown));
+                };
+                let redeemed = grant.redeem(id, &presented);
+                match redeemed {
+                    Ok(_) => put(transaction, id, &grant)?,
+                    Err(Refusal::Reused) => {
+                        // What was noted on the way does not count.
+                        end(transaction, id, Ending::Reuse, presented.now)?;
+                    }
+                    Err(_) => {}
+                }
+                Ok(redeemed)
+            })
+            .await
+    }
+
+    /// Ends a grant, unless it has ended or is not one of this person or client. Returns whether it was theirs.
+    pub(crate) async fn withdraw(&self, id: Uuid, owner: Owner, now: u64) -> Result<bool, StoreError> {
+        self.store
+            .change(move |transaction| {
+                let Some(grant) = find(transaction, id)? else {
+                    return Ok(false);
+                };
+                let (is_theirs, by) = match &owner {
+                    Owner::Person(subject) => (grant.subject == *subject, Ending::Person),
+                    Owner::Client(client) => (grant.client == *client, Ending::Client),
+                };
+                if is_theirs {
+                    end(transaction, id, by, now)?;
+                }
+                Ok(is_theirs)
+            })
+            .await
+    }
+
+    pub(crate) fn find(&self, id: Uuid) -> Result<Option<Grant>, StoreError> {
+        self.store.read(|transaction| {
+            let table = transaction.open_table(GRANTS)?;
+            let found = table.get(id.as_bytes().as_slice())?;
+            found.map(|found| decode(found.value())).transpose()
+        })
+    }
+
+    /// The grants of a person, newest first.
+    pub(crate) fn of(&self, subject: &str) -> Result<Vec<(Uuid, Grant)>, StoreError> {
+        self.store.read(|transaction| {
+            let (by_subject, grants) = (transaction.open_table(BY_SUBJECT)?, transaction.open_table(GRANTS)?);
+            let mut found = Vec::new();
+            for entry in by_subject.range(subjects(subject))?.rev() {
+                let (key, ()) = (entry?.0, ());
+                let (_, id) = key.value();
+                if let (Ok(id), Some(grant)) = (Uuid::from_slice(id), grants.get(id)?) {
+                    found.push((id, decode(grant.value())?));
+                }
+            }
+            Ok(found)
+        })
+    }
+
+    /// Grants that have ended, while the revocation log may not have all of their tokens.
+    pub(crate) fn unrevoked(&self) -> Result<Vec<(Uuid, Grant)>, StoreError> {
+        self.store.read(|transaction| {
+            let (unrevoked, grants) = (transaction.open_table(UNREVOKED)?, transaction.open_table(GRANTS)?);
+            let mut found = Vec::new();
+            for entry in unrevoked.iter()?.take(MAX_AT_ONCE) {
+                let key = entry?.0;
+                let id = key.value();
+                if let (Ok(id), Some(grant)) = (Uuid::from_slice(id), grants.get(id)?) {
+                    found.push((id, decode(grant.value())?));
+                }
+            }
+            Ok(found)
+        })
+    }
+
+    /// The revocation log has all of its tokens.
+    pub(crate) async fn is_revoked(&self, id: Uuid) -> Result<(), StoreError> {
+        self.store
+            .change(move |transaction| {
+                transaction.open_table(UNREVOKED)?.remove(id.as_bytes().as_slice())?;
+                let Some(mut grant) = find(transaction, id)? else {
+                    return Ok(());
+                };
+                if let Some(withdrawn) = &mut grant.withdrawn {
+                    withdrawn.is_revoked = true;
+                }
+                put(transaction, id, &grant)
+            })
+            .await
+    }
+
+    /// Forgets grants that ended this long ago. Returns how many; fewer than [`MAX_AT_ONCE`] if that was all.
+    pub(crate) async fn forget(&self, ended_before: u64) -> Result<usize, StoreError> {
+        self.store
+            .change(move |transaction| {
+                let ended: Vec<_> = {
+                    let table = transaction.open_table(BY_END)?;
+                    let none: &[u8] = &[];
+                    let old = table.range((0, none)..(ended_before, none))?.take(MAX_AT_ONCE);
+                    old.map(|entry| {
+                        let key = entry?.0;
+                        let (at, id) = key.value();
+                        Ok((at, id.to_vec()))
+                    })
+                    .collect::<Result<_, StorageError>>()?
+                };
+                for (at, id) in &ended {
+                    transaction.open_table(BY_END)?.remove((*at, id.as_slice()))?;
+                    let id = Uuid::from_slice(id).unwrap_or_default();
+                    let Some(grant) = find(transaction, id)? else { continue };
+                    transaction.open_table(GRANTS)?.remove(id.as_bytes().as_slice())?;
+                    transaction
+                        .open_table(BY_SUBJECT)?
+                        .remove((grant.subject.as_str(), id.as_bytes().as_slice()))?;
+                    transaction.open_table(UNREVOKED)?.remove(id.as_bytes().as_slice())?;
+                }
+                Ok(ended.len())
+            })
+            .await
+    }
+}
+
+/// Who may end a grant.
+#[derive(Debug, Clone)]
+pub(crate) enum Owner {
+    Person(String),
+    Client(String),
+}
+
+/// The keys of one person's grants.
+fn subjects(subject: &str) -> std::ops::RangeInclusive<(&str, &'static [u8])> {
+    (subject, &[])..=(subject, &[0xff; 16])
+}
+
+fn find(transaction: &WriteTransaction, id: Uuid) -> Result<Option<Grant>, Error> {
+    let table = transaction.open_table(GRANTS)?;
+    let found = table.get(id.as_bytes().as_slice())?;
+    found.map(|found| decode(found.value())).transpose()
+}
+
+fn put(transaction: &WriteTransaction, id: Uuid, grant: &Grant) -> Result<(), Error> {
+    let encoded = serde_json::to_vec(grant).map_err(|error| Error::Corrupted(error.to_string()))?;
+    transaction
+        .open_table(GRANTS)?
+        .insert(id.as_bytes().as_slice(), encoded.as_slice())?;
+    Ok(())
+}
+
+fn decode(encoded: &[u8]) -> Result<Grant, Error> {
+    serde_json::from_slice(encoded).map_err(|error| Error::Corrupted(format!("a grant: {error}")))
+}
+
+fn end(transaction: &WriteTransaction, id: Uuid, by: Ending, now: u64) -> Result<(), Error> {
+    let Some(mut grant) = find(transaction, id)?.filter(|grant| grant.withdrawn.is_none()) else {
+        return Ok(());
+    };
+    grant.withdrawn = Some(Withdrawn {
+        at: now,
+        by,
+        is_revoked: false,
+    });
+    put(transaction, id, &grant)?;
+    transaction
+        .open_table(UNREVOKED)?
+        .insert(id.as_bytes().as_slice(), ())?;
+    events::note(transaction, &Event::of(Kind::Withdrawn(by), id, &grant, now))
+}
+
+/// Grants that have ended, while the log may not have all of their tokens.
+const UNREVOKED: TableDefinition<'_, &[u8], ()> = TableDefinition::new("grants_to_revoke");
+/// Grants in one transaction.
+const MAX_AT_ONCE: usize = 256;
