@@ -41,7 +41,6 @@ impl Metrics {
         let issuer_keys = Arc::new(credence_issuer_keys::Metrics::new(all));
         let provisioning = Arc::new(credence_provisioning::Metrics::new(all));
         let (shares, tls) = (ShareMetrics::new(all), TlsMetrics::new(all));
-        let configuration_reloads = Group::new(all, "configuration").add("reloads", "Reloads, by outcome");
         let mut group = Group::without_prefix(all);
         Self {
             grpc_refusals: group.add("grpc_refusals", "Streams refused for their credential, by code"),
@@ -49,6 +48,7 @@ impl Metrics {
             rate_limited: group.add("http_rate_limited", "429 answers, by exceeded rate (by)"),
             http_subscribers: group.add("http_subscribers", "Open streams over HTTP"),
             http_streams_ended: group.add("http_streams_ended", "Ended streams over HTTP, by outcome"),
+            configuration_reloads: Group::new(all, "configuration").add("reloads", "Reloads, by outcome"),
             registry,
             revocation,
             evidence,
@@ -57,7 +57,6 @@ impl Metrics {
             issuer_keys,
             shares,
             tls,
-            configuration_reloads,
         }
     }
 }
