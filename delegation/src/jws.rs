@@ -2,12 +2,14 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::access_token;
 use crate::base64url;
 use crate::batch::{Batch, Signed};
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, Object};
 use crate::key::{Algorithm, Algorithms, HotKeys, PublicKey, SigningKey};
 use crate::token;
+use crate::value::Value;
 
 /// Verifies a JWS that is neither a token nor a proof with a known key, and returns its payload.
 ///
@@ -32,6 +34,22 @@ pub fn verify(
         Ok(payload)
     } else {
         Err(Cause::SignatureInvalid)
+    }
+}
+
+/// A key that signs, and its name among the keys of its issuer.
+#[derive(Debug, Clone, Copy)]
+pub struct Signer<'k> {
+    /// The key.
+    pub key: &'k SigningKey,
+    /// `kid` of the JWS header (RFC 7515, section 4.1.4).
+    pub key_id: Option<&'k str>,
+}
+
+impl<'k> From<&'k SigningKey> for Signer<'k> {
+    /// Without a `kid`.
+    fn from(key: &'k SigningKey) -> Self {
+        Self { key, key_id: None }
     }
 }
 
@@ -72,7 +90,7 @@ impl TokenType {
         };
         match typ.as_str()? {
             token::TYP => Some(Self::Delegation),
-            typ if ["at+jwt", "application/at+jwt"]
+            typ if [access_token::TYP, "application/at+jwt"]
                 .iter()
                 .any(|known| typ.eq_ignore_ascii_case(known)) =>
             {
@@ -289,8 +307,14 @@ const SIGNATURE_BYTES: usize = 64;
 const HEADER_BYTES: usize = 4096;
 
 /// Signs `payload` as a JWS of media type `typ`.
-pub(crate) fn sign(key: &SigningKey, typ: &str, payload: &str) -> String {
-    let header = format!(r#"{{"alg":"{}","typ":"{typ}"}}"#, key.algorithm());
+pub(crate) fn sign<'k>(signer: impl Into<Signer<'k>>, typ: &str, payload: &str) -> String {
+    let Signer { key, key_id } = signer.into();
+    let alg = key.algorithm().to_string();
+    let members = [("alg", Some(alg.as_str())), ("kid", key_id), ("typ", Some(typ))];
+    let members = members
+        .into_iter()
+        .filter_map(|(name, text)| Some((name.to_owned(), text?.into())));
+    let header = Value::object(members).canonical();
     let signing_input = format!("{}.{}", base64url::encode(header), base64url::encode(payload));
     let signature = base64url::encode(key.sign(signing_input.as_bytes()));
     format!("{signing_input}.{signature}")

@@ -4,11 +4,13 @@
 //! Every result is first read back as a verifier would, so that no token is handed out that verifiers would deny.
 //! Payloads are canonical JSON (RFC 8785). Ids and times are arguments: the crate has neither randomness nor a clock.
 
+use crate::access_token::{self, AccessTokens};
 use crate::base64url;
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, JsonError, Object};
-use crate::jws::{self, Jws};
-use crate::key::{PublicKey, SigningKey};
+pub use crate::jws::Signer;
+use crate::jws::{self, Jws, TokenType};
+use crate::key::{PublicKey, SigningKey, Thumbprint};
 use crate::limits::Limits;
 use crate::number::Number;
 use crate::proof::{self, Proof};
@@ -56,6 +58,43 @@ pub struct RootGrant {
     pub agent_name: Option<String>,
 }
 
+/// The contents of an access token (RFC 9068, section 2.2). It has no `scope`: what a verifier lets a scope grant would
+/// add to the tools.
+#[derive(Debug, Clone)]
+pub struct AccessTokenGrant {
+    /// `jti`: unique; a UUIDv7 is recommended.
+    pub id: String,
+    /// `iat`.
+    pub issued_at: UnixTime,
+    /// `exp`.
+    pub expires_at: UnixTime,
+    /// `iss`: the issuer's URI.
+    pub issuer: String,
+    /// `sub`: the principal's name at the issuer.
+    pub subject: String,
+    /// `client_id`: the OAuth client.
+    pub client: String,
+    /// `aud`; at least one.
+    pub audience: Vec<String>,
+    /// `rev_epoch`: the principal's epoch.
+    pub epoch: Option<u64>,
+    /// The `tools` object of its one entry of `authorization_details` (draft section 3.3).
+    pub tools: Value,
+    /// `cnf`.
+    pub binding: Binding,
+}
+
+/// Who may use an access token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Binding {
+    /// The holder of the key with this thumbprint, who proves it by DPoP (RFC 9449, section 6.1).
+    Jkt(Thumbprint),
+    /// The client with the certificate that has this SHA-256, by mutual TLS (RFC 8705, section 3.1).
+    Certificate([u8; 32]),
+    /// Anyone who has it.
+    Bearer,
+}
+
 /// One invocation to prove.
 #[derive(Debug, Clone)]
 pub struct Invocation {
@@ -99,14 +138,50 @@ pub enum MintError {
 ///
 /// # Errors
 /// [`MintError::WouldBeDenied`] with the step at which a verifier would deny.
-pub fn root(root: &RootGrant, key: &SigningKey, limits: &Limits) -> Result<String, MintError> {
+pub fn root<'k>(root: &RootGrant, signer: impl Into<Signer<'k>>, limits: &Limits) -> Result<String, MintError> {
     let mut claims = root.grant.claims(0);
     claims.push(text("iss", &root.issuer));
     claims.extend(optional("sub", &root.subject));
     claims.extend(root.epoch.map(|epoch| number("rev_epoch", epoch)));
     claims.extend(optional("agent_name", &root.agent_name));
-    let token = jws::sign(key, token::TYP, &Value::object(claims).canonical());
+    let token = jws::sign(signer, token::TYP, &Value::object(claims).canonical());
     read(&token, root.grant.issued_at, limits).map_err(MintError::WouldBeDenied)?;
+    Ok(token)
+}
+
+/// Issues an access token.
+///
+/// # Errors
+/// [`MintError::WouldBeDenied`] with the step at which a verifier would deny.
+pub fn access_token<'k>(
+    grant: &AccessTokenGrant,
+    signer: impl Into<Signer<'k>>,
+    limits: &Limits,
+) -> Result<String, MintError> {
+    let mut claims = vec![
+        text("iss", &grant.issuer),
+        text("sub", &grant.subject),
+        text("client_id", &grant.client),
+        text("jti", &grant.id),
+        number("iat", grant.issued_at.0),
+        number("exp", grant.expires_at.0),
+        details(&grant.tools),
+    ];
+    claims.extend(audience(&grant.audience));
+    claims.extend(grant.epoch.map(|epoch| number("rev_epoch", epoch)));
+    let confirmation = match grant.binding {
+        Binding::Jkt(key) => Some(text("jkt", &key.to_string())),
+        Binding::Certificate(digest) => Some(text("x5t#S256", &base64url::encode(digest))),
+        Binding::Bearer => None,
+    };
+    claims.extend(confirmation.map(|confirmation| ("cnf".to_owned(), Value::object([confirmation]))));
+    let token = jws::sign(signer, access_token::TYP, &Value::object(claims).canonical());
+    read_claims(&token, access_token::TYP, limits, |claims, hash| {
+        let (typ, now) = (TokenType::AccessToken, grant.issued_at);
+        AccessTokens::default().read(typ, claims, hash, now, limits, None)?;
+        check_root_names(claims)
+    })
+    .map_err(MintError::WouldBeDenied)?;
     Ok(token)
 }
 
@@ -127,7 +202,7 @@ pub fn derive(parent: &str, grant: &Grant, key: &SigningKey, limits: &Limits) ->
     claims.push(text("iss", &key.public().thumbprint().uri()));
     claims.push(text("par_hash", &parent.hash));
     let token = jws::sign(key, token::TYP, &Value::object(claims).canonical());
-    read_claims(&token, limits, |claims, hash| {
+    read_claims(&token, token::TYP, limits, |claims, hash| {
         DerivedClaims::parse(claims, hash, None)?.under(&parent, grant.issued_at, limits)
     })
     .map_err(MintError::WouldBeDenied)?;
@@ -166,7 +241,11 @@ pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Lim
 ///
 /// # Errors
 /// Any reason for which a verifier would refuse it, except that it may not trust the issuer.
-pub fn revocation(order: &RevocationOrder, key: &SigningKey, limits: &Limits) -> Result<String, StatementError> {
+pub fn revocation<'k>(
+    order: &RevocationOrder,
+    signer: impl Into<Signer<'k>>,
+    limits: &Limits,
+) -> Result<String, StatementError> {
     let revoked = match &order.revocation {
         Revocation::Epoch(epoch) => number("epoch", *epoch),
         Revocation::Delegation { under, id } if under.is_empty() => text("delegation", id),
@@ -187,7 +266,7 @@ pub fn revocation(order: &RevocationOrder, key: &SigningKey, limits: &Limits) ->
     ];
     claims.extend(optional("sub", &order.subject));
     claims.extend(audience(&order.audience));
-    let statement = jws::sign(key, statement::TYP, &Value::object(claims).canonical());
+    let statement = jws::sign(signer, statement::TYP, &Value::object(claims).canonical());
     statement::check(&statement, order.issued_at, limits)?;
     Ok(statement)
 }
@@ -201,10 +280,6 @@ impl Grant {
         let certificate = self.holder_certificate.map(base64url::encode);
         cnf.extend(optional("x5t#S256", &certificate));
         cnf.extend(optional("spiffe", &self.holder_spiffe_id));
-        let details = Value::object([
-            text("type", "attenuating_agent_token"),
-            ("tools".to_owned(), self.tools.clone()),
-        ]);
         let mut claims = vec![
             text("jti", &self.id),
             number("iat", self.issued_at.0),
@@ -212,11 +287,20 @@ impl Grant {
             ("cnf".to_owned(), Value::object(cnf)),
             number("del_depth", depth),
             number("del_max_depth", self.max_depth),
-            ("authorization_details".to_owned(), Value::Array(vec![details])),
+            details(&self.tools),
         ];
         claims.extend(audience(&self.audience));
         claims
     }
+}
+
+/// `authorization_details` with its one entry.
+fn details(tools: &Value) -> (String, Value) {
+    let entry = Value::object([
+        text("type", "attenuating_agent_token"),
+        ("tools".to_owned(), tools.clone()),
+    ]);
+    ("authorization_details".to_owned(), Value::Array(vec![entry]))
 }
 
 /// `aud`, if an audience is given.
@@ -231,27 +315,34 @@ fn audience(names: &[String]) -> Option<(String, Value)> {
 
 /// Reads a token as a verifier would after verifying its signature, without relating it to a parent.
 fn read(compact: &str, now: UnixTime, limits: &Limits) -> Result<Claims, Denial> {
-    read_claims(compact, limits, |claims, hash| {
+    read_claims(compact, token::TYP, limits, |claims, hash| {
         if claims.member("par_hash").is_some() {
             return DerivedClaims::parse(claims, hash, None)?.alone(now);
         }
         let root = Claims::parse_root(claims, hash, now, limits, None)?;
-        token::issuer(claims)?;
-        token::subject(claims)?;
-        token::epoch(claims)?;
+        check_root_names(claims)?;
         Ok(root)
     })
 }
 
-/// Reads a token's claims, given as JSON with the token's hash.
+/// The checks of a root, or of an access token, that need its trust anchor or are not part of the draft.
+fn check_root_names(claims: &Object<'_>) -> Result<(), Denial> {
+    token::issuer(claims)?;
+    token::subject(claims)?;
+    token::epoch(claims)?;
+    Ok(())
+}
+
+/// Reads the claims of a token of this media type, given as JSON with the token's hash.
 fn read_claims<R>(
     compact: &str,
+    typ: &'static str,
     limits: &Limits,
     read: impl FnOnce(&Object<'_>, String) -> Result<R, Denial>,
 ) -> Result<R, Denial> {
     Step::S2a.check_size("a token", compact.len(), limits.token_bytes)?;
     let jws = Jws::parse(compact).map_err(|cause| Step::S2c.deny(cause))?;
-    jws.header(token::TYP).map_err(|cause| Step::S3a.deny(cause))?;
+    jws.header(typ).map_err(|cause| Step::S3a.deny(cause))?;
     jws.read_claims(Step::S2c, |claims| read(claims, jws.hash()))
 }
 

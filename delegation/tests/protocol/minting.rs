@@ -1,9 +1,14 @@
 //! Minted tokens verify, and tokens that would not verify are not minted.
 
+use std::sync::Arc;
+
 use crate::common::*;
 use credence_delegation::json::Json;
-use credence_delegation::mint::{self, Grant, Invocation, MintError, RootGrant};
-use credence_delegation::{Limits, SigningKey, UnixTime, Value};
+use credence_delegation::mint::{self, AccessTokenGrant, Binding, Grant, Invocation, MintError, RootGrant, Signer};
+use credence_delegation::{
+    AccessTokens, Algorithms, Chain, Limits, SigningKey, TrustAnchor, TrustAnchors, UnixTime, Value,
+    VerificationContext, VerifiedChain, inspect,
+};
 
 fn tools(json: &str) -> Value {
     Value::from_json(&Json::parse(json.as_bytes()).unwrap()).unwrap()
@@ -189,4 +194,115 @@ fn a_proof_is_no_larger_than_a_verifier_reads() {
         matches!(error, MintError::WouldBeDenied(ref denial) if denial.step.name() == "7a"),
         "{error}"
     );
+}
+
+fn access_token_grant(binding: Binding) -> AccessTokenGrant {
+    AccessTokenGrant {
+        id: "token".into(),
+        issued_at: UnixTime(NOW),
+        expires_at: UnixTime(NOW + 600),
+        issuer: ISSUER.into(),
+        subject: "ada".into(),
+        client: "planner".into(),
+        audience: audience(),
+        epoch: Some(41),
+        tools: tools(TOOLS),
+        binding,
+    }
+}
+
+/// Verifies with a trust anchor whose `kid` is this, for access tokens too.
+fn verify_as(key_id: Option<&str>, token: &str) -> VerifiedChain {
+    let limits = Limits::default();
+    let anchors = TrustAnchors::new([TrustAnchor {
+        issuer: ISSUER.into(),
+        key: anchor().public(),
+        key_id: key_id.map(str::to_owned),
+        algorithms: Algorithms::default(),
+        asserts_subjects: true,
+        delegations: true,
+        access_tokens: Some(Arc::new(AccessTokens::default())),
+        same_principals: Vec::new(),
+        is_fetched: false,
+    }]);
+    let context = VerificationContext {
+        anchors: &anchors,
+        holder_algorithms: &Algorithms::default(),
+        limits: &limits,
+        now: UnixTime(NOW),
+        hot_keys: None,
+    };
+    Chain::parse_joined(token, &limits).unwrap().verify(&context).unwrap()
+}
+
+#[test]
+fn a_minted_access_token_verifies_whatever_it_is_bound_to() {
+    let key = alice().public().thumbprint();
+    for binding in [Binding::Jkt(key), Binding::Certificate([5; 32]), Binding::Bearer] {
+        let grant = access_token_grant(binding);
+        let token = mint::access_token(&grant, &anchor(), &Limits::default()).unwrap();
+        let chain = verify_as(None, &token);
+        assert_eq!(
+            (chain.principal().subject.as_deref(), chain.client(), chain.root_epoch()),
+            (Some("ada"), Some("planner"), Some(41))
+        );
+        let holder = chain.leaf().holder();
+        let bound_to = match (holder.thumbprint(), holder.certificate()) {
+            (Some(key), None) => Binding::Jkt(key),
+            (None, Some(certificate)) => Binding::Certificate(*certificate),
+            _ => Binding::Bearer,
+        };
+        assert_eq!(bound_to, binding);
+        chain
+            .permits("pay", &arguments(r#"{"account":"a1","amount":7}"#))
+            .unwrap();
+        assert!(
+            chain
+                .permits("pay", &arguments(r#"{"account":"a1","amount":700}"#))
+                .is_err()
+        );
+        let claims = inspect::contents(&token).unwrap().claims;
+        assert!(!String::from_utf8(claims).unwrap().contains("scope"));
+    }
+}
+
+#[test]
+fn an_invalid_access_token_is_not_minted() {
+    let mint = |change: &dyn Fn(&mut AccessTokenGrant)| {
+        let mut grant = access_token_grant(Binding::Bearer);
+        change(&mut grant);
+        match mint::access_token(&grant, &anchor(), &Limits::default()) {
+            Err(MintError::WouldBeDenied(denial)) => denial.step.name(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(mint(&|grant| grant.audience.clear()), "6c");
+    assert_eq!(mint(&|grant| grant.issuer = "no-uri".into()), "3k");
+    assert_eq!(mint(&|grant| grant.subject.clear()), "3b");
+    assert_eq!(mint(&|grant| grant.id.clear()), "3j");
+    assert_eq!(mint(&|grant| grant.epoch = Some(1 << 53)), "3b");
+    assert_eq!(mint(&|grant| grant.expires_at = UnixTime(NOW)), "3e");
+    assert_eq!(
+        mint(&|grant| grant.tools = tools(r#"{"t":{"a":{"constraint_type":"one_of","values":[]}}}"#)),
+        "3n"
+    );
+}
+
+#[test]
+fn a_header_names_the_key_only_if_the_signer_does() {
+    let (key, limits) = (anchor(), Limits::default());
+    let named = |key_id| Signer { key: &key, key_id };
+    let access = access_token_grant(Binding::Bearer);
+    for (signer, kid) in [(named(None), ""), (named(Some("k\"1")), r#""kid":"k\"1","#)] {
+        for (token, typ) in [
+            (mint::root(&root_grant(), signer, &limits).unwrap(), "aat+jwt"),
+            (mint::access_token(&access, signer, &limits).unwrap(), "at+jwt"),
+        ] {
+            let header = String::from_utf8(inspect::contents(&token).unwrap().header).unwrap();
+            assert_eq!(header, format!(r#"{{"alg":"Ed25519",{kid}"typ":"{typ}"}}"#));
+            verify_as(signer.key_id, &token);
+        }
+    }
+    let long = "k".repeat(4096);
+    assert!(mint::root(&root_grant(), named(Some(&long)), &limits).is_err());
 }

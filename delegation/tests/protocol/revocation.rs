@@ -1,12 +1,14 @@
 //! Chains that a revocation log revokes.
 
+use std::sync::Arc;
+
 use crate::common::*;
 use credence_delegation::revocation::{
     DelegationPath, Memory, PrincipalState, RevocationReason, RevocationView, check_revocation,
 };
 use credence_delegation::{
-    Algorithms, Chain, Limits, PresentedChain, Thumbprint, TrustAnchor, TrustAnchors, UnixTime, VerificationContext,
-    VerifiedChain,
+    AccessTokens, Algorithms, Chain, Limits, PresentedChain, Thumbprint, TrustAnchor, TrustAnchors, UnixTime,
+    VerificationContext, VerifiedChain,
 };
 
 /// A revocation log with these revocations.
@@ -51,33 +53,44 @@ const SKEW: u64 = 30;
 
 /// A chain of a root and a token derived from it, and the trust anchors.
 fn joined(epoch: Option<&str>, asserts_subjects: bool) -> (String, TrustAnchors) {
-    let mut claims = root().with("sub", "\"ada\"");
-    if let Some(epoch) = epoch {
-        claims = claims.with("rev_epoch", epoch);
-    }
-    let root = claims.signed(&anchor());
+    let root = root_at(epoch).signed(&anchor());
     let joined = format!("{root}~{}", child(&root).signed(&alice()));
-    let anchors = TrustAnchors::new([TrustAnchor {
+    (joined, anchors_for(asserts_subjects))
+}
+
+fn root_at(epoch: Option<&str>) -> Claims {
+    let claims = root().with("sub", "\"ada\"");
+    match epoch {
+        Some(epoch) => claims.with("rev_epoch", epoch),
+        None => claims,
+    }
+}
+
+fn anchors_for(asserts_subjects: bool) -> TrustAnchors {
+    TrustAnchors::new([TrustAnchor {
         issuer: ISSUER.into(),
         key: anchor().public(),
         key_id: None,
         algorithms: Algorithms::default(),
         asserts_subjects,
         delegations: true,
-        access_tokens: None,
+        access_tokens: Some(Arc::new(AccessTokens::default())),
         same_principals: Vec::new(),
         is_fetched: false,
-    }]);
-    (joined, anchors)
+    }])
 }
 
 fn chain(epoch: Option<&str>, asserts_subjects: bool) -> VerifiedChain {
     let (joined, anchors) = joined(epoch, asserts_subjects);
+    verified(&joined, &anchors)
+}
+
+fn verified(joined: &str, anchors: &TrustAnchors) -> VerifiedChain {
     let limits = Limits::default();
-    Chain::parse_joined(&joined, &limits)
+    Chain::parse_joined(joined, &limits)
         .unwrap()
         .verify(&VerificationContext {
-            anchors: &anchors,
+            anchors,
             holder_algorithms: &Algorithms::default(),
             limits: &limits,
             now: UnixTime(NOW),
@@ -115,6 +128,21 @@ fn only_the_current_epoch_counts() {
             "{epoch}"
         );
     }
+}
+
+#[test]
+fn the_epoch_of_an_access_token_counts_too() {
+    let claims = root_at(Some("7"))
+        .with("client_id", "\"planner\"")
+        .with("aud", format!("\"{AUDIENCE}\""));
+    let token = sign(&anchor(), r#"{"alg":"Ed25519","typ":"at+jwt"}"#, &claims.json());
+    let chain = verified(&token, &anchors_for(true));
+    // By its time of issue, it would be revoked.
+    assert_eq!(check_revocation(&chain, &at_epoch(7, Some(NOW)), SKEW), Ok(()));
+    assert_eq!(
+        check_revocation(&chain, &at_epoch(8, None), SKEW),
+        Err(RevocationReason::PrincipalRevoked)
+    );
 }
 
 #[test]
