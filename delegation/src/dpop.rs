@@ -34,10 +34,9 @@ pub struct DpopContext<'a> {
     /// The request's URI, in every form in which its client may have written scheme and host; query and fragment do not
     /// count.
     pub uris: &'a [HttpUri],
-    /// The access token that comes with it.
-    pub access_token: &'a str,
-    /// The thumbprint in that token (`cnf.jkt`; RFC 9449, section 6.1).
-    pub holder: Thumbprint,
+    /// The access token that comes with it. There is none at a token endpoint (RFC 9449, section 5): then any key is
+    /// accepted, and `ath` is not read.
+    pub access_token: Option<BoundToken<'a>>,
     /// Limits of time.
     pub limits: &'a Limits,
     /// The current time.
@@ -46,7 +45,16 @@ pub struct DpopContext<'a> {
     pub hot_keys: Option<&'a HotKeys>,
 }
 
-/// A proof by the holder of an access token, for one request. Whether it was used before is not known.
+/// An access token that only the holder of a key may use.
+#[derive(Debug, Clone, Copy)]
+pub struct BoundToken<'a> {
+    /// The token as presented.
+    pub text: &'a str,
+    /// The key's thumbprint (`cnf.jkt`; RFC 9449, section 6.1).
+    pub holder: Thumbprint,
+}
+
+/// A proof by the holder of a key, for one request. Whether it was used before is not known.
 #[derive(Debug, Clone)]
 pub struct VerifiedDpop {
     id: String,
@@ -80,23 +88,27 @@ impl<'a> DpopProof<'a> {
         &self.key
     }
 
-    /// Verifies the proof for this request and this access token: checks 6 and 8 to 12, except that a nonce is ours.
+    /// Verifies the proof for this request and its access token: checks 6 and 8 to 12, except that a nonce is ours.
     ///
     /// # Errors
     /// The step that failed.
     pub fn verify(&self, context: &DpopContext<'_>) -> Result<VerifiedDpop, Denial> {
         // Check 12, its second half, before the signature: it is cheaper.
-        let is_bound = self.key.thumbprint() == context.holder;
+        let is_bound = context
+            .access_token
+            .is_none_or(|token| token.holder == self.key.thumbprint());
         Step::S7c.ensure(is_bound, Cause::ProofMismatch("its key is not the access token's"))?;
         let is_signed = self.jws.verifies(&self.key, context.hot_keys);
         Step::S7b.ensure(is_signed, Cause::SignatureInvalid)?;
         let json = Json::parse(&self.payload).map_err(|error| Step::S7b.deny(error))?;
         let claims = jws::claims(&json).map_err(|cause| Step::S7b.deny(cause))?;
         let text = |name| token::text(claims, name, Step::S7c);
-        let (id, method, uri, token_hash) = (text("jti")?, text("htm")?, text("htu")?, text("ath")?);
+        let (id, method, uri) = (text("jti")?, text("htm")?, text("htu")?);
         let issued_at = token::time(claims, "iat", Step::S7c)?;
-        let is_of_token = token_hash == base64url::encode(Sha256::digest(context.access_token));
-        Step::S7c.ensure(is_of_token, Cause::ProofMismatch("ath is another access token's"))?;
+        if let Some(token) = context.access_token {
+            let is_of_token = text("ath")? == base64url::encode(Sha256::digest(token.text));
+            Step::S7c.ensure(is_of_token, Cause::ProofMismatch("ath is another access token's"))?;
+        }
         let is_method = method == context.method;
         Step::S7e.ensure(is_method, Cause::ProofMismatch("htm is another method"))?;
         let is_uri = HttpUri::parse(uri).is_some_and(|uri| context.uris.contains(&uri));

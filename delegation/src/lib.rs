@@ -74,7 +74,7 @@ pub use anchor::{FetchedAnchor, TrustAnchor, TrustAnchors};
 pub use capabilities::{Capabilities, ConstraintMap, ToolGrant};
 pub use chain::{Beginning, Chain, VerificationContext};
 pub use denial::{Cause, Denial, Step};
-pub use dpop::{DpopContext, DpopProof, VerifiedDpop};
+pub use dpop::{BoundToken, DpopContext, DpopProof, VerifiedDpop};
 pub use findings::{Findings, Location, MAX_PROBLEMS, Remark};
 pub use issuer_keys::IssuerKeys;
 pub use key::{

@@ -1,8 +1,9 @@
 //! One case for a verifier, and its decision: the draft's section 8 from the first step to the last.
 
 use credence_delegation::{
-    Algorithms, Arguments, AudiencePolicy, Cause, Chain, Denial, DpopContext, DpopProof, HttpUri, InadmissibleNumber,
-    Limits, NoncePolicy, Proof, ProofContext, Step, TrustAnchors, UnixTime, VerificationContext, VerifiedChain,
+    Algorithms, Arguments, AudiencePolicy, BoundToken, Cause, Chain, Denial, DpopContext, DpopProof, HttpUri,
+    InadmissibleNumber, Limits, NoncePolicy, Proof, ProofContext, Step, TrustAnchors, UnixTime, VerificationContext,
+    VerifiedChain,
 };
 
 /// A use of a chain, with its proof, service and time.
@@ -104,8 +105,10 @@ impl Question {
         let verified = proof.verify(&DpopContext {
             method,
             uris: std::slice::from_ref(uri),
-            access_token: &self.chain.join("~"),
-            holder: holder.ok_or_else(|| Step::S7c.deny(Cause::HolderUnknown))?,
+            access_token: Some(BoundToken {
+                text: &self.chain.join("~"),
+                holder: holder.ok_or_else(|| Step::S7c.deny(Cause::HolderUnknown))?,
+            }),
             limits,
             now: self.now,
             hot_keys: None,

@@ -1,8 +1,8 @@
 //! What a client shows besides its credential: that it holds the credential's key.
 
 use credence_delegation::{
-    DpopContext, DpopProof, HttpUri, NoncePolicy, Proof, ProofContext, UnixTime, VerifiedDpop, VerifiedProof,
-    VerifiedToken,
+    BoundToken, DpopContext, DpopProof, HttpUri, NoncePolicy, Proof, ProofContext, UnixTime, VerifiedDpop,
+    VerifiedProof, VerifiedToken,
 };
 
 use super::memories::Memories;
@@ -172,8 +172,10 @@ impl<'r> Possession<'_, 'r> {
         let context = DpopContext {
             method: text(self.request.method)?,
             uris: &uris(self.request, origins.unwrap_or_default()),
-            access_token: text(tokens)?,
-            holder: leaf.holder().thumbprint().ok_or(Reason::ProofMismatch)?,
+            access_token: Some(BoundToken {
+                text: text(tokens)?,
+                holder: leaf.holder().thumbprint().ok_or(Reason::ProofMismatch)?,
+            }),
             limits: &self.policy.limits.verification,
             now,
             hot_keys: Some(&self.memories.hot_keys),

@@ -3,7 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_delegation::{
-    Algorithm, Algorithms, Denial, DpopContext, DpopProof, HttpUri, Limits, SigningKey, UnixTime, VerifiedDpop,
+    Algorithm, Algorithms, BoundToken, Denial, DpopContext, DpopProof, HttpUri, Limits, SigningKey, UnixTime,
+    VerifiedDpop,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -30,13 +31,17 @@ fn claims() -> Claims {
 }
 
 fn verify(proof: &str) -> Result<VerifiedDpop, Denial> {
+    let holder = alice().public().thumbprint();
+    verify_with(Some(BoundToken { text: TOKEN, holder }), proof)
+}
+
+fn verify_with(access_token: Option<BoundToken<'_>>, proof: &str) -> Result<VerifiedDpop, Denial> {
     let limits = Limits::default();
     let algorithms = Algorithms::new([Algorithm::Ed25519, Algorithm::Es256]);
     DpopProof::parse(proof, &algorithms, &limits, None)?.verify(&DpopContext {
         method: "POST",
         uris: &[HttpUri::parse(URI).unwrap()],
-        access_token: TOKEN,
-        holder: alice().public().thumbprint(),
+        access_token,
         limits: &limits,
         now: UnixTime(NOW),
         hot_keys: None,
@@ -177,4 +182,18 @@ fn check_12_token_and_key_belong_together() {
     let other = claims().with("ath", format!("\"{of_another_token}\""));
     assert_eq!(denied_at(&sign(&alice(), &header(&alice()), &other.json())), "7c");
     assert_eq!(denied_at(&sign(&bob(), &header(&bob()), &claims().json())), "7c");
+}
+
+/// Section 5: a client that asks for a token has none yet.
+#[test]
+fn without_an_access_token_any_key_proves_itself_and_ath_is_not_read() {
+    for claims in [claims(), claims().without("ath"), claims().with("ath", "7")] {
+        let proof = sign(&bob(), &header(&bob()), &claims.json());
+        assert_eq!(verify_with(None, &proof).unwrap().id(), "p1");
+    }
+    let step = |proof: String| verify_with(None, &proof).unwrap_err().step.name();
+    assert_eq!(step(sign(&bob(), &header(&alice()), &claims().json())), "7b");
+    let (other_method, old) = (claims().with("htm", "\"GET\""), claims().with("iat", "1"));
+    assert_eq!(step(sign(&bob(), &header(&bob()), &other_method.json())), "7e");
+    assert_eq!(step(sign(&bob(), &header(&bob()), &old.json())), "7g");
 }

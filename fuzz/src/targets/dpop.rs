@@ -5,7 +5,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_delegation::json::Json;
 use credence_delegation::{
-    Cause, Denial, DpopContext, DpopProof, HotKeys, HttpUri, Limits, PublicKey, Step, UnixTime, VerifiedDpop, inspect,
+    BoundToken, Cause, Denial, DpopContext, DpopProof, HotKeys, HttpUri, Limits, PublicKey, Step, UnixTime,
+    VerifiedDpop, inspect,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -82,8 +83,10 @@ fn verify_with(proof: &str, request: &Request, hot_keys: Option<&HotKeys>) -> Re
     DpopProof::parse(proof, &World::new().holder_algorithms, &limits, hot_keys)?.verify(&DpopContext {
         method: request.method,
         uris: &request.uris,
-        access_token: request.token,
-        holder: request.holder.key().public().thumbprint(),
+        access_token: Some(BoundToken {
+            text: request.token,
+            holder: request.holder.key().public().thumbprint(),
+        }),
         limits: &limits,
         now: UnixTime(request.now),
         hot_keys,
