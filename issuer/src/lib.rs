@@ -8,6 +8,7 @@
 //! | `choice` | what the person leaves of that |
 //! | `words` | a grant in words |
 //! | `store` | the database |
+//! | `keys` | signing keys, and the secret of codes and refresh tokens |
 //! | `grants` | what was granted, and what became of it |
 //! | `events` | evidence for the ledger |
 
@@ -21,6 +22,7 @@ mod bounds_tests;
 mod choice;
 mod events;
 mod grants;
+mod keys;
 mod policy;
 mod store;
 mod tools;
