@@ -7,6 +7,7 @@
 //! | `policy` | the most that a person may grant to a client |
 //! | `choice` | what the person leaves of that |
 //! | `words` | a grant in words |
+//! | `sign_in` | people sign in at their identity provider |
 //! | `store` | the database |
 //! | `keys` | signing keys, and the secret of codes and refresh tokens |
 //! | `grants` | what was granted, and what became of it |
@@ -24,6 +25,9 @@ mod events;
 mod grants;
 mod keys;
 mod policy;
+mod sign_in;
 mod store;
 mod tools;
 mod words;
+
+pub use sign_in::IdentityProviderSettings;

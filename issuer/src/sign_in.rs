@@ -1,0 +1,450 @@
+//! Sign-in of people at their own identity provider (OpenID Connect Core 1.0, with the code flow and PKCE).
+//!
+//! | module | its one job |
+//! |---|---|
+//! | `provider` | requests to the provider, and what is cached of it |
+//! | `person` | a person from the claims of an ID token |
+
+mod person;
+mod provider;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use credence_delegation::inspect::printable;
+use credence_runtime::outbound::is_safe;
+use credence_runtime::settings::{SettingsError, present};
+use credence_runtime::time::unix_seconds;
+use openidconnect::core::{
+    CoreAuthPrompt, CoreAuthenticationFlow, CoreClient, CoreClientAuthMethod, CoreErrorResponseType, CoreIdToken,
+    CoreIdTokenClaims, CoreIdTokenVerifier, CoreJwsSigningAlgorithm, CoreTokenResponse,
+};
+use openidconnect::{
+    AuthType, AuthenticationContextClass, AuthorizationCode, ClaimsVerificationError, ClientId, ClientSecret,
+    CsrfToken, EndpointMaybeSet, EndpointNotSet, EndpointSet, IssuerUrl, Nonce, PkceCodeChallenge, PkceCodeVerifier,
+    RedirectUrl, RequestTokenError, Scope, SignatureVerificationError, StandardErrorResponse, TokenResponse as _,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use self::provider::{HttpError, Metadata, Provider};
+
+/// The OpenID Connect provider where people sign in.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IdentityProviderSettings {
+    /// Its issuer URL. Its metadata is below, at `/.well-known/openid-configuration`.
+    #[schemars(length(min = 1, max = 1024))]
+    pub issuer: String,
+    /// The issuer's own `client_id` there.
+    #[schemars(length(min = 1, max = 256))]
+    pub client_id: String,
+    /// File with the client secret. Default: a public client, with PKCE only.
+    #[serde(default, deserialize_with = "present")]
+    pub client_secret_file: Option<PathBuf>,
+    /// Scopes to ask for, besides `openid` and `profile`.
+    #[serde(default)]
+    #[schemars(length(max = 32))]
+    pub scopes: Vec<String>,
+    /// The ID token's claim with the person's groups: a list of names, or one name. Default: `groups`.
+    #[serde(default, deserialize_with = "present")]
+    pub groups_claim: Option<String>,
+    /// The ID token's claim with the person's name. Default: `name`.
+    #[serde(default, deserialize_with = "present")]
+    pub name_claim: Option<String>,
+    /// PEM file: CAs. Default: the system's.
+    #[serde(default, deserialize_with = "present")]
+    pub ca: Option<PathBuf>,
+}
+
+/// The provider. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct IdentityProvider {
+    provider: Arc<Provider>,
+    own: Arc<OwnClient>,
+}
+
+/// What this issuer is to the provider, and how it reads its claims.
+#[derive(Debug)]
+struct OwnClient {
+    id: ClientId,
+    secret: Option<ClientSecret>,
+    redirect_uri: RedirectUrl,
+    scopes: BTreeSet<String>,
+    groups_claim: String,
+    name_claim: String,
+}
+
+/// What the sign-in must be like.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Demanded {
+    /// How long ago the person may have signed in, in seconds.
+    pub(crate) max_age: Option<u32>,
+    /// Accepted `acr`. Empty: any.
+    pub(crate) acr: Vec<String>,
+    /// Whether the person should sign in again, even with a session at the provider. A browser can take that out of
+    /// the URL; only `max_age` makes the provider say when the person signed in.
+    pub(crate) again: bool,
+}
+
+/// A sign-in that has begun.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// Where to send the browser.
+    pub(crate) url: String,
+    /// The `state` that the browser must bring back.
+    pub(crate) state: String,
+    pub(crate) pending: Pending,
+}
+
+/// What finishes a sign-in. It must be bound to the browser that began it.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    nonce: Nonce,
+    verifier: PkceCodeVerifier,
+    demanded: Demanded,
+    began_at: i64,
+}
+
+/// A person who has signed in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Person {
+    /// `sub`.
+    pub(crate) subject: String,
+    pub(crate) name: Option<String>,
+    pub(crate) groups: BTreeSet<String>,
+    /// When the person signed in; when the ID token was issued, if the provider does not say.
+    pub(crate) auth_time: u64,
+    pub(crate) acr: Option<String>,
+}
+
+/// Why a sign-in failed. The texts are for the operator's log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SignInError {
+    #[error("too many requests to the identity provider are in progress")]
+    Busy,
+    #[error("the identity provider's metadata and keys: {0}")]
+    Metadata(String),
+    #[error("the identity provider's token endpoint: {0}")]
+    TokenEndpoint(String),
+    #[error("the identity provider refuses the code: {0}")]
+    Refused(String),
+    #[error("the `iss` of the browser's answer is {0}, so it is not this identity provider's answer (RFC 9207)")]
+    OtherIssuer(String),
+    #[error("the ID token: {0}")]
+    IdToken(String),
+    #[error("the ID token has no `auth_time`, but `max_age` was demanded; the provider must support it")]
+    NoAuthTime,
+    #[error("the person signed in {age} s ago; at most {limit} s were demanded")]
+    NotRecent { age: i64, limit: i64 },
+    #[error("the sign-in has the `acr` {found}, which is not one of the demanded {demanded}")]
+    Acr { found: String, demanded: String },
+    #[error("the ID token's claim `{claim}` {problem}")]
+    Claim { claim: String, problem: &'static str },
+    #[error(
+        "the person is in too many groups for the ID token, so it has no claim `{0}`; let the provider list fewer, such \
+         as those assigned to the application"
+    )]
+    GroupsLeftOut(String),
+}
+
+// === impl IdentityProviderSettings ===
+
+impl IdentityProviderSettings {
+    pub(crate) fn check(&self) -> Result<(), SettingsError> {
+        self.issuer_url()?;
+        let is_name = |text: &String| (1..=256).contains(&text.len()) && !text.chars().any(char::is_control);
+        let is_scope = |text: &String| is_name(text) && text.bytes().all(|byte| byte.is_ascii_graphic());
+        for (field, is_valid) in [
+            ("client_id", is_name(&self.client_id)),
+            ("groups_claim", self.groups_claim.as_ref().is_none_or(is_name)),
+            ("name_claim", self.name_claim.as_ref().is_none_or(is_name)),
+            ("scopes", self.scopes.len() <= 32 && self.scopes.iter().all(is_scope)),
+        ] {
+            if !is_valid {
+                return Err(at(field, "empty, too long, or with characters that are not allowed"));
+            }
+        }
+        Ok(())
+    }
+
+    fn issuer_url(&self) -> Result<IssuerUrl, SettingsError> {
+        if !is_safe(&self.issuer) || self.issuer.contains(['?', '#', '@']) {
+            return Err(at(
+                "issuer",
+                "write an https URL without a user, query and fragment; http is only for this machine",
+            ));
+        }
+        IssuerUrl::new(self.issuer.clone()).map_err(|error| at("issuer", error))
+    }
+}
+
+fn at(field: &str, problem: impl ToString) -> SettingsError {
+    SettingsError::at(format!("identity_provider.{field}"), problem.to_string())
+}
+
+// === impl IdentityProvider ===
+
+impl IdentityProvider {
+    /// Reads the client secret. The provider is first asked when a person signs in.
+    pub(crate) fn new(settings: &IdentityProviderSettings, redirect_uri: &str) -> Result<Self, SettingsError> {
+        Self::with_timeout(settings, redirect_uri, TIMEOUT)
+    }
+
+    fn with_timeout(
+        settings: &IdentityProviderSettings,
+        redirect_uri: &str,
+        timeout: Duration,
+    ) -> Result<Self, SettingsError> {
+        settings.check()?;
+        let secret = settings.client_secret_file.as_deref().map(read_secret).transpose()?;
+        let claim = |claim: &Option<String>, default: &str| claim.clone().unwrap_or_else(|| default.to_owned());
+        // The library adds openid.
+        let scopes = settings.scopes.iter().cloned().chain(["profile".to_owned()]);
+        let scopes = scopes.filter(|scope| scope != "openid").collect();
+        let own = OwnClient {
+            id: ClientId::new(settings.client_id.clone()),
+            secret,
+            redirect_uri: RedirectUrl::new(redirect_uri.to_owned())
+                .map_err(|error| SettingsError::at("url", error.to_string()))?,
+            scopes,
+            groups_claim: claim(&settings.groups_claim, "groups"),
+            name_claim: claim(&settings.name_claim, "name"),
+        };
+        Ok(Self {
+            provider: Arc::new(Provider::new(settings.issuer_url()?, settings.ca.clone(), timeout)),
+            own: Arc::new(own),
+        })
+    }
+
+    /// Begins a sign-in. May ask for the provider's metadata.
+    pub(crate) async fn begin(&self, demanded: &Demanded) -> Result<Begun, SignInError> {
+        let metadata = self.provider.metadata().await?;
+        let client = self.own.client(&metadata)?;
+        let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
+        let mut request = client
+            .authorize_url(
+                CoreAuthenticationFlow::AuthorizationCode,
+                CsrfToken::new_random,
+                Nonce::new_random,
+            )
+            .add_scopes(self.own.scopes.iter().cloned().map(Scope::new))
+            .set_pkce_challenge(challenge);
+        if let Some(seconds) = demanded.max_age {
+            request = request.set_max_age(Duration::from_secs(seconds.into()));
+        }
+        for acr in &demanded.acr {
+            request = request.add_auth_context_value(AuthenticationContextClass::new(acr.clone()));
+        }
+        if demanded.again {
+            request = request.add_prompt(CoreAuthPrompt::Login);
+        }
+        let (url, state, nonce) = request.url();
+        Ok(Begun {
+            url: url.into(),
+            state: state.into_secret(),
+            pending: Pending {
+                nonce,
+                verifier,
+                demanded: demanded.clone(),
+                began_at: unix_seconds(),
+            },
+        })
+    }
+
+    /// Redeems the code that the browser has brought with its `state`. `iss` is what it brought as such.
+    pub(crate) async fn finish(
+        &self,
+        begun: Pending,
+        code: String,
+        iss: Option<String>,
+    ) -> Result<Person, SignInError> {
+        let metadata = self.provider.metadata().await?;
+        // Before the code goes out: it may be another provider's (RFC 9207, section 2.4).
+        match iss {
+            Some(iss) if iss == **metadata.issuer() => {}
+            Some(iss) => return Err(SignInError::OtherIssuer(shown(&iss))),
+            None if metadata.additional_metadata().sends_iss() => {
+                return Err(SignInError::OtherIssuer("missing".to_owned()));
+            }
+            None => {}
+        }
+        let Pending {
+            nonce,
+            verifier,
+            demanded,
+            began_at,
+        } = begun;
+        let client = self.own.client(&metadata)?;
+        let redeemed = self.provider.call(move |http| {
+            let request = client.exchange_code(AuthorizationCode::new(code.clone()));
+            let request = request.map_err(|error| SignInError::Metadata(error.to_string()))?;
+            let answer = request.set_pkce_verifier(verifier).request(http);
+            answer.map_err(|error| refusal(&error, &code))
+        });
+        let redeemed: CoreTokenResponse = redeemed.await??;
+        let token = redeemed
+            .id_token()
+            .ok_or_else(|| SignInError::IdToken("there is none".to_owned()))?;
+        let claims = match self.own.verify(&metadata, token, &nonce) {
+            Err(error) if names_unknown_key(&error) => match self.provider.newer(&metadata).await? {
+                Some(newer) => self.own.verify(&newer, token, &nonce),
+                None => Err(error),
+            },
+            verified => verified,
+        };
+        let claims = claims.map_err(|error| SignInError::IdToken(shown(&causes(&error))))?;
+        person::check_demanded(claims, &demanded, began_at, unix_seconds())?;
+        person::read(claims, token, &self.own.groups_claim, &self.own.name_claim)
+    }
+}
+
+// === impl OwnClient ===
+
+/// A client of a provider that has an authorization endpoint, and perhaps others.
+type Client =
+    CoreClient<EndpointSet, EndpointNotSet, EndpointNotSet, EndpointNotSet, EndpointMaybeSet, EndpointMaybeSet>;
+
+impl OwnClient {
+    fn client(&self, metadata: &Metadata) -> Result<Client, SignInError> {
+        let (basic, post) = (
+            CoreClientAuthMethod::ClientSecretBasic,
+            CoreClientAuthMethod::ClientSecretPost,
+        );
+        // Without a list, it is client_secret_basic (OpenID Connect Discovery 1.0, section 3).
+        let method = match metadata.token_endpoint_auth_methods_supported() {
+            Some(methods) if self.secret.is_some() && !methods.contains(&basic) => {
+                if !methods.contains(&post) {
+                    let problem = "it accepts neither client_secret_basic nor client_secret_post, so the client secret \
+                                   cannot be used";
+                    return Err(SignInError::Metadata(problem.to_owned()));
+                }
+                AuthType::RequestBody
+            }
+            _ => AuthType::BasicAuth,
+        };
+        let client = CoreClient::from_provider_metadata(metadata.clone(), self.id.clone(), self.secret.clone());
+        Ok(client.set_auth_type(method).set_redirect_uri(self.redirect_uri.clone()))
+    }
+
+    fn verify<'a>(
+        &self,
+        metadata: &Metadata,
+        token: &'a CoreIdToken,
+        nonce: &Nonce,
+    ) -> Result<&'a CoreIdTokenClaims, ClaimsVerificationError> {
+        let (id, issuer, keys) = (self.id.clone(), metadata.issuer().clone(), metadata.jwks().clone());
+        // As a public client: the client secret is not a key for signatures.
+        let verifier = CoreIdTokenVerifier::new_public_client(id, issuer, keys)
+            .set_allowed_algs(ALGORITHMS)
+            .set_issue_time_verifier_fn(|issued| person::check_issued(issued.timestamp(), unix_seconds()));
+        let claims = token.claims(&verifier, nonce)?;
+        match claims.authorized_party() {
+            Some(party) if *party != self.id => {
+                let problem = "azp is another client".to_owned();
+                Err(ClaimsVerificationError::InvalidAudience(problem))
+            }
+            _ => Ok(claims),
+        }
+    }
+}
+
+/// Whether newer keys may verify the signature. A provider may give a new key the old one's name, or none.
+fn names_unknown_key(error: &ClaimsVerificationError) -> bool {
+    use SignatureVerificationError::{CryptoError, NoMatchingKey};
+    matches!(
+        error,
+        ClaimsVerificationError::SignatureVerification(NoMatchingKey | CryptoError(_))
+    )
+}
+
+/// Why the code gave no tokens. The library's own texts may quote the answer, and so the tokens.
+fn refusal(
+    error: &RequestTokenError<HttpError, StandardErrorResponse<CoreErrorResponseType>>,
+    code: &str,
+) -> SignInError {
+    match error {
+        RequestTokenError::ServerResponse(answer) => {
+            let mut text = answer.to_string();
+            if !code.is_empty() {
+                text = text.replace(code, "…");
+            }
+            SignInError::Refused(shown(&text))
+        }
+        RequestTokenError::Request(error) => SignInError::TokenEndpoint(shown(&error.to_string())),
+        RequestTokenError::Parse(error, _) => SignInError::TokenEndpoint(shown(&error.inner().to_string())),
+        RequestTokenError::Other(problem) => SignInError::TokenEndpoint(shown(problem)),
+    }
+}
+
+fn read_secret(path: &Path) -> Result<ClientSecret, SettingsError> {
+    let failed = |problem: String| at("client_secret_file", format!("{}: {problem}", path.display()));
+    let text = credence_storage::durable::read_small_file(path, MAX_SECRET_BYTES);
+    let text = String::from_utf8(text.map_err(|error| failed(error.to_string()))?).unwrap_or_default();
+    let secret = text.trim_end_matches(['\r', '\n']);
+    match !secret.is_empty() && !secret.chars().any(char::is_control) {
+        true => Ok(ClientSecret::new(secret.to_owned())),
+        false => Err(failed("it must hold the client secret in one line".to_owned())),
+    }
+}
+
+// === impl SignInError ===
+
+impl SignInError {
+    /// What the person may see.
+    pub(crate) fn for_person(&self) -> &'static str {
+        match self {
+            Self::Busy => "Too many people are signing in. Try again in a minute.",
+            Self::Metadata(_) | Self::TokenEndpoint(_) => {
+                "Your organization's sign-in cannot be reached. Try again later."
+            }
+            Self::Refused(_) | Self::OtherIssuer(_) => "This sign-in is no longer valid. Start again.",
+            Self::IdToken(_) | Self::NoAuthTime => {
+                "Your organization's sign-in gave an answer that cannot be used. Tell your administrator."
+            }
+            Self::NotRecent { .. } => "You signed in too long ago. Sign in again.",
+            Self::Acr { .. } => "This needs a stronger sign-in, such as with a second factor.",
+            Self::Claim { .. } | Self::GroupsLeftOut(_) => {
+                "Your account's name or groups cannot be read. Tell your administrator."
+            }
+        }
+    }
+}
+
+/// An error with its causes.
+fn causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Foreign text for the log: printable, short, and without long words, which may be tokens.
+fn shown(text: &str) -> String {
+    let is_of_token = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '+' | '=');
+    let words = text
+        .split_inclusive(|character| !is_of_token(character))
+        .map(|word| match word.len() {
+            ..=MAX_WORD_BYTES => word,
+            _ => "… ",
+        });
+    let text: String = words.collect();
+    printable(&text.chars().take(MAX_SHOWN).collect::<String>())
+}
+
+/// Never HMAC: a client secret is no signing key.
+const ALGORITHMS: [CoreJwsSigningAlgorithm; 4] = [
+    CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256,
+    CoreJwsSigningAlgorithm::RsaSsaPssSha256,
+    CoreJwsSigningAlgorithm::EcdsaP256Sha256,
+    CoreJwsSigningAlgorithm::EdDsa,
+];
+/// One request with its answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_SECRET_BYTES: u64 = 4 << 10;
+/// Characters of foreign text.
+const MAX_SHOWN: usize = 400;
+/// A UUID has 36.
+const MAX_WORD_BYTES: usize = 40;
