@@ -21,8 +21,10 @@ mod following;
 mod grant;
 mod inspect;
 mod invocation;
+mod issuer;
 mod keygen;
 mod keys;
+mod log;
 mod mint;
 mod principal;
 mod principal_name;
@@ -30,6 +32,7 @@ mod prove;
 mod random;
 mod revoke;
 mod serve;
+mod settings_file;
 mod statement;
 mod stderr;
 mod store;
@@ -73,6 +76,9 @@ enum Command {
     #[command(subcommand)]
     Audit(Box<audit::Audit>),
     Serve(Box<serve::Serve>),
+    /// Not documented yet.
+    #[command(subcommand, hide = true)]
+    Issuer(Box<issuer::IssuerCommand>),
     #[command(subcommand)]
     Cluster(Box<cluster::Cluster>),
     Token(token::Token),
@@ -131,6 +137,7 @@ impl Command {
             Self::Watch(command) => command.run(out),
             Self::Audit(command) => command.run(out),
             Self::Serve(command) => command.run(out),
+            Self::Issuer(command) => command.run(out),
             Self::Cluster(command) => command.run(out),
             Self::Token(command) => command.run(out),
             Self::Config(command) => command.run(out),

@@ -1,6 +1,5 @@
 //! `credence serve`
 
-mod log_output;
 pub(crate) mod settings;
 
 use std::io::Write;
@@ -12,14 +11,10 @@ use credence_control_plane::{
     Config, ControlPlane, EvidenceLimits, IdentityLimits, InitOptions, LogOptions, Running, StartError, StoreOptions,
 };
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::Layer as _;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 use zeroize::Zeroizing;
 
-use self::log_output::Flush;
 use crate::failure::{Failure, Outcome};
+use crate::log::Logging;
 use crate::store::StoreArgs;
 use crate::{clock, files, token};
 
@@ -212,25 +207,14 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "COUNT", default_value_t = IdentityLimits::default().event_ids)]
     security_event_ids: u64,
 
-    /// Log filter, such as `credence_control_plane=debug`.
-    #[arg(long, value_name = "FILTER", env = "CREDENCE_LOG", default_value = "info")]
-    log: String,
-
-    /// Format on standard error.
-    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
-    log_format: LogFormat,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
+    #[command(flatten)]
+    log: Logging,
 }
 
 impl Serve {
     pub(crate) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         self.refuse_token_in_data()?;
-        let _flushed_at_the_end = self.start_logging()?;
+        let _flushed_at_the_end = self.log.start()?;
         let config = self.config()?;
         if let Some(token_file) = self
             .operator_token_file
@@ -350,28 +334,6 @@ impl Serve {
             )));
         }
         Ok(())
-    }
-
-    fn start_logging(&self) -> Result<Flush, Failure> {
-        let logged: Targets = self
-            .log
-            .parse()
-            .map_err(|error| Failure::input(format!("--log {}: {error}; write such as info or debug", self.log)))?;
-        let (output, flush) = log_output::start(std::io::stderr())
-            .map_err(|error| Failure::operation(format!("the log's thread cannot be started: {error}")))?;
-        let lines = tracing_subscriber::fmt::layer()
-            .log_internal_errors(false)
-            .with_writer(move || output.clone());
-        let lines = match self.log_format {
-            LogFormat::Text => lines.with_ansi(false).boxed(),
-            LogFormat::Json => lines.json().boxed(),
-        };
-        tracing_subscriber::registry().with(lines).with(logged).init();
-        // The default hook writes to standard error itself, and would block without a reader.
-        std::panic::set_hook(Box::new(
-            |panic| tracing::error!(%panic, "a thread has panicked; this is a bug"),
-        ));
-        Ok(flush)
     }
 }
 

@@ -17,9 +17,6 @@ use crate::time::UnixTime;
 use crate::token::{self, Claims, Holder};
 use crate::value::Arguments;
 
-/// The media type of an access token (RFC 9068, section 2.1).
-pub(crate) const TYP: &str = "at+jwt";
-
 /// What the access tokens of an issuer grant.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccessTokens {

@@ -2,7 +2,6 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::access_token;
 use crate::base64url;
 use crate::batch::{Batch, Signed};
 use crate::denial::{Cause, Denial, Step};
@@ -53,6 +52,9 @@ impl<'k> From<&'k SigningKey> for Signer<'k> {
     }
 }
 
+/// The media type of access tokens (RFC 9068, section 2.1).
+pub(crate) const ACCESS_TOKEN_TYP: &str = "at+jwt";
+
 /// A JWS with an unverified signature.
 #[derive(Debug, Clone)]
 pub(crate) struct Jws<'a> {
@@ -90,7 +92,7 @@ impl TokenType {
         };
         match typ.as_str()? {
             token::TYP => Some(Self::Delegation),
-            typ if [access_token::TYP, "application/at+jwt"]
+            typ if [ACCESS_TOKEN_TYP, "application/at+jwt"]
                 .iter()
                 .any(|known| typ.eq_ignore_ascii_case(known)) =>
             {

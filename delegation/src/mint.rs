@@ -4,7 +4,7 @@
 //! Every result is first read back as a verifier would, so that no token is handed out that verifiers would deny.
 //! Payloads are canonical JSON (RFC 8785). Ids and times are arguments: the crate has neither randomness nor a clock.
 
-use crate::access_token::{self, AccessTokens};
+use crate::access_token::AccessTokens;
 use crate::base64url;
 use crate::denial::{Cause, Denial, Step};
 use crate::json::{Json, JsonError, Object};
@@ -175,8 +175,8 @@ pub fn access_token<'k>(
         Binding::Bearer => None,
     };
     claims.extend(confirmation.map(|confirmation| ("cnf".to_owned(), Value::object([confirmation]))));
-    let token = jws::sign(signer, access_token::TYP, &Value::object(claims).canonical());
-    read_claims(&token, access_token::TYP, limits, |claims, hash| {
+    let token = jws::sign(signer, jws::ACCESS_TOKEN_TYP, &Value::object(claims).canonical());
+    read_claims(&token, jws::ACCESS_TOKEN_TYP, limits, |claims, hash| {
         let (typ, now) = (TokenType::AccessToken, grant.issued_at);
         AccessTokens::default().read(typ, claims, hash, now, limits, None)?;
         check_root_names(claims)

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use credence_delegation::{Members, Number, Value};
 
-use crate::choice::{Choice, Form, Narrowing, choose, durations};
+use crate::choice::{Form, Narrowing, choose, durations};
 use crate::policy::{Asked, Clients, Groups, Offer, Policy, Rule, Terms};
 use crate::tools::Tools;
 

@@ -9,8 +9,19 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
-use crate::grants::{Ending, Grant};
 use crate::store::{Store, StoreError};
+
+/// Why a grant ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ending {
+    /// The person took it back.
+    Person,
+    /// The client gave it up (RFC 7009).
+    Client,
+    /// A code or a refresh token was used again, so someone else has it.
+    Reuse,
+}
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,20 +42,20 @@ pub(crate) struct Event {
     time: String,
     decision: &'static str,
     reason: &'static str,
-    rule: String,
+    pub(crate) rule: String,
     principal: Principal,
     client: String,
-    delegation_ids: Vec<String>,
+    pub(crate) delegation_ids: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    expires_at: Option<u64>,
+    expires_at: Option<String>,
     /// What was granted or asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<String>,
 }
 
-/// Its issuer is this one, which every event has in common: it is added when the event is sent.
 #[derive(Debug, Serialize)]
 struct Principal {
+    issuer: String,
     subject: String,
 }
 
@@ -70,39 +81,48 @@ impl Kind {
 // === impl Event ===
 
 impl Event {
-    /// An event about a grant.
-    pub(crate) fn of(kind: Kind, id: Uuid, grant: &Grant, now: u64) -> Self {
-        let rules: Vec<&str> = grant.rules.iter().map(String::as_str).collect();
-        let live = grant.live.iter().map(|token| Grant::token_id(id, token.number));
+    /// With the number of its grant, and the grant's end.
+    pub(crate) fn of_grant(self, id: Uuid, expires_at: u64) -> Self {
+        let arguments = self.arguments.unwrap_or_else(|| "{}".to_owned());
+        let members = arguments.strip_prefix('{').unwrap_or_default();
+        let separator = if members == "}" { "" } else { "," };
         Self {
-            delegation_ids: std::iter::once(id.to_string()).chain(live).collect(),
-            rule: rules.join(" "),
-            expires_at: Some(grant.expires_at),
-            ..Self::about(kind, &grant.subject, &grant.client, Some(&grant.tools), now)
+            expires_at: Some(rfc3339(expires_at)),
+            arguments: Some(format!(r#"{{"grant":"{id}"{separator}{members}"#)),
+            ..self
         }
     }
 
-    /// An event without a grant.
-    pub(crate) fn about(kind: Kind, subject: &str, client: &str, tools: Option<&RawValue>, now: u64) -> Self {
-        let time = i64::try_from(now)
-            .ok()
-            .and_then(|now| OffsetDateTime::from_unix_timestamp(now).ok());
+    pub(crate) fn about(
+        kind: Kind,
+        (issuer, subject): (&str, &str),
+        client: &str,
+        tools: Option<&RawValue>,
+        now: u64,
+    ) -> Self {
         let tools = tools.map(RawValue::get).filter(|tools| tools.len() <= MAX_TOOLS_BYTES);
         Self {
             kind: "decision",
-            time: time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default(),
+            time: rfc3339(now),
             decision: if kind == Kind::Granted { "allow" } else { "deny" },
             reason: kind.reason(),
             rule: String::new(),
             principal: Principal {
+                issuer: issuer.to_owned(),
                 subject: subject.to_owned(),
             },
             client: client.to_owned(),
             delegation_ids: Vec::new(),
             expires_at: None,
-            arguments: tools.map(str::to_owned),
+            arguments: tools.map(|tools| format!(r#"{{"tools":{tools}}}"#)),
         }
     }
+}
+
+fn rfc3339(seconds: u64) -> String {
+    let time = i64::try_from(seconds).ok();
+    let time = time.and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
+    time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default()
 }
 
 pub(crate) fn prepare(transaction: &WriteTransaction) -> Result<(), Error> {

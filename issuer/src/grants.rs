@@ -5,6 +5,7 @@
 //! that the ledger gets.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use credence_delegation::json::Json;
 use redb::{Error, ReadableTable as _, StorageError, TableDefinition, WriteTransaction};
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use crate::events::{self, Event, Kind};
+use crate::events::{self, Ending, Event, Kind};
 use crate::store::{Store, StoreError};
 use crate::tools::{Tools, ToolsError};
 
@@ -21,6 +22,8 @@ use crate::tools::{Tools, ToolsError};
 pub(crate) struct Grant {
     pub(crate) subject: String,
     pub(crate) client: String,
+    /// What the person read as the client's name, with the host that vouches for it.
+    pub(crate) client_name: String,
     /// The `tools` object.
     pub(crate) tools: Box<RawValue>,
     pub(crate) audience: BTreeSet<String>,
@@ -65,18 +68,6 @@ pub(crate) struct Code {
 pub(crate) struct LiveToken {
     pub(crate) number: u32,
     pub(crate) expires_at: u64,
-}
-
-/// Why a grant ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Ending {
-    /// The person took it back.
-    Person,
-    /// The client gave it up (RFC 7009).
-    Client,
-    /// A code or a refresh token was used again, so someone else has it.
-    Reuse,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -146,6 +137,8 @@ pub(crate) enum Credential {
 #[derive(Debug, Clone)]
 pub(crate) struct Grants {
     store: Store,
+    /// The issuer of the principals in events.
+    issuer: Arc<str>,
 }
 
 const GRANTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("grants");
@@ -170,6 +163,16 @@ impl Grant {
         let (grant, number) = token_id.split_once('.')?;
         number.parse::<u32>().ok()?;
         Uuid::parse_str(grant).ok()
+    }
+
+    fn event(&self, kind: Kind, issuer: &str, id: Uuid, now: u64) -> Event {
+        let rules: Vec<&str> = self.rules.iter().map(String::as_str).collect();
+        let live = self.live.iter().map(|token| Self::token_id(id, token.number));
+        let event = Event::about(kind, (issuer, &self.subject), &self.client, Some(&self.tools), now);
+        let mut event = event.of_grant(id, self.expires_at);
+        event.delegation_ids = live.collect();
+        event.rule = rules.join(" ");
+        event
     }
 
     /// Checks what is presented, and notes one more token. `Err` says whether the grant ends, too.
@@ -245,8 +248,11 @@ const MAX_LIVE: usize = 16;
 // === impl Grants ===
 
 impl Grants {
-    pub(crate) fn new(store: Store) -> Self {
-        Self { store }
+    pub(crate) fn new(store: Store, issuer: &str) -> Self {
+        Self {
+            store,
+            issuer: issuer.into(),
+        }
     }
 
     pub(crate) fn prepare(transaction: &WriteTransaction) -> Result<(), Error> {
@@ -259,6 +265,7 @@ impl Grants {
 
     /// Stores a grant. `false`: the person has too many already, and must take some back first.
     pub(crate) async fn begin(&self, id: Uuid, grant: Grant, most: usize) -> Result<bool, StoreError> {
+        let issuer = Arc::clone(&self.issuer);
         self.store
             .change(move |transaction| {
                 let of_person = subjects(&grant.subject);
@@ -275,7 +282,7 @@ impl Grants {
                 transaction
                     .open_table(BY_END)?
                     .insert((grant.expires_at, id.as_bytes().as_slice()), ())?;
-                events::note(transaction, &Event::of(Kind::Granted, id, &grant, grant.granted_at))?;
+                events::note(transaction, &grant.event(Kind::Granted, &issuer, id, grant.granted_at))?;
                 Ok(true)
             })
             .await
@@ -283,6 +290,7 @@ impl Grants {
 
     /// Gives out one more token. A code or refresh token that was used before ends its grant.
     pub(crate) async fn redeem(&self, presented: Presented) -> Result<Result<Issued, Refusal>, StoreError> {
+        let issuer = Arc::clone(&self.issuer);
         self.store
             .change(move |transaction| {
                 let id = presented.grant;
@@ -294,7 +302,7 @@ impl Grants {
                     Ok(_) => put(transaction, id, &grant)?,
                     Err(Refusal::Reused) => {
                         // What was noted on the way does not count.
-                        end(transaction, id, Ending::Reuse, presented.now)?;
+                        end(transaction, &issuer, id, Ending::Reuse, presented.now)?;
                     }
                     Err(_) => {}
                 }
@@ -305,6 +313,7 @@ impl Grants {
 
     /// Ends a grant, unless it has ended or is not one of this person or client. Returns whether it was theirs.
     pub(crate) async fn withdraw(&self, id: Uuid, owner: Owner, now: u64) -> Result<bool, StoreError> {
+        let issuer = Arc::clone(&self.issuer);
         self.store
             .change(move |transaction| {
                 let Some(grant) = find(transaction, id)? else {
@@ -315,7 +324,7 @@ impl Grants {
                     Owner::Client(client) => (grant.client == *client, Ending::Client),
                 };
                 if is_theirs {
-                    end(transaction, id, by, now)?;
+                    end(transaction, &issuer, id, by, now)?;
                 }
                 Ok(is_theirs)
             })
@@ -439,7 +448,7 @@ fn decode(encoded: &[u8]) -> Result<Grant, Error> {
     serde_json::from_slice(encoded).map_err(|error| Error::Corrupted(format!("a grant: {error}")))
 }
 
-fn end(transaction: &WriteTransaction, id: Uuid, by: Ending, now: u64) -> Result<(), Error> {
+fn end(transaction: &WriteTransaction, issuer: &str, id: Uuid, by: Ending, now: u64) -> Result<(), Error> {
     let Some(mut grant) = find(transaction, id)?.filter(|grant| grant.withdrawn.is_none()) else {
         return Ok(());
     };
@@ -452,10 +461,14 @@ fn end(transaction: &WriteTransaction, id: Uuid, by: Ending, now: u64) -> Result
     transaction
         .open_table(UNREVOKED)?
         .insert(id.as_bytes().as_slice(), ())?;
-    events::note(transaction, &Event::of(Kind::Withdrawn(by), id, &grant, now))
+    events::note(transaction, &grant.event(Kind::Withdrawn(by), issuer, id, now))
 }
 
 /// Grants that have ended, while the log may not have all of their tokens.
 const UNREVOKED: TableDefinition<'_, &[u8], ()> = TableDefinition::new("grants_to_revoke");
 /// Grants in one transaction.
 const MAX_AT_ONCE: usize = 256;
+
+#[cfg(test)]
+#[path = "grants_tests.rs"]
+mod tests;

@@ -8,6 +8,7 @@
 //! key      = Ed25519 seed (32 bytes) | signs from (u64 LE) | published until (u64 LE; the greatest: no end yet)
 //! ```
 
+mod error;
 mod sealed_file;
 #[cfg(test)]
 mod tests;
@@ -15,16 +16,17 @@ mod tests;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use credence_delegation::mint::Signer;
 use credence_delegation::{PublicKey, SigningKey};
-use credence_storage::{FileError, at, durable};
+use credence_storage::{at, durable};
 use ring::error::Unspecified;
 use ring::hmac;
 use zeroize::Zeroizing;
 
+pub use error::KeysError;
 use sealed_file::{Contents, SealedFile, damaged, random, unreadable};
 
 /// The keys, as they were in the file when it was read.
@@ -51,51 +53,6 @@ type Seed = Zeroizing<[u8; 32]>;
 
 /// Tells two states of the file apart: its time, and its inode, which is another one after every write.
 type Modified = (SystemTime, u64);
-
-/// Why there are no keys.
-#[derive(Debug, thiserror::Error)]
-pub enum KeysError {
-    #[error(
-        "{path}: the file does not exist. Make the issuer's keys with `credence issuer keys create`",
-        path = .0.display()
-    )]
-    Missing(PathBuf),
-    #[error(
-        "{path}: the file exists. Use its keys. If you move it away, tokens that its keys have signed are denied",
-        path = .0.display()
-    )]
-    Exists(PathBuf),
-    #[error("a passphrase needs at least {least} bytes: anyone with a copy of the file can try passphrases")]
-    ShortPassphrase { least: usize },
-    #[error(
-        "{path}: it cannot be decrypted. Give the passphrase that it was made with. If that is the one, the file is \
-         damaged: restore it from a backup", path = .0.display()
-    )]
-    Decrypt(PathBuf),
-    #[error("{path}: it cannot be read: {why}. Restore it from a backup", path = path.display())]
-    Damaged { path: PathBuf, why: String },
-    #[error(
-        "{path}: this version of credence does not know version {version} of the file. Use the one that wrote it",
-        path = path.display()
-    )]
-    Version { path: PathBuf, version: u32 },
-    #[error(
-        "{path}: it has {MAX_KEYS} keys, and verifiers accept only a few. Rotate again when the tokens of the oldest \
-         key have expired",
-        path = .0.display()
-    )]
-    TooMany(PathBuf),
-    #[error("the system gives no random bytes, so nothing was written")]
-    Random,
-    #[error(transparent)]
-    File(#[from] FileError),
-}
-
-impl From<Unspecified> for KeysError {
-    fn from(_: Unspecified) -> Self {
-        Self::Random
-    }
-}
 
 const FILE: &str = "keys.json";
 /// Locked while keys are added. A lock on the file itself would end when it is replaced.

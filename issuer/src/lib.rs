@@ -3,31 +3,59 @@
 //!
 //! | module | its one job |
 //! |---|---|
+//! | `settings` | the configuration file |
 //! | `tools` | tools with constraints on their arguments |
 //! | `policy` | the most that a person may grant to a client |
 //! | `choice` | what the person leaves of that |
-//! | `words` | a grant in words |
-//! | `sign_in` | people sign in at their identity provider |
-//! | `store` | the database |
-//! | `keys` | signing keys, and the secret of codes and refresh tokens |
-//! | `grants` | what was granted, and what became of it |
-//! | `events` | evidence for the ledger |
+//! | `words`, `pages` | a grant in words, and the pages that people see |
+//! | `clients` | clients, and the documents that describe them |
+//! | `parameters`, `request`, `error` | OAuth's requests and errors |
+//! | `sign_in` | a person at their identity provider |
+//! | `store`, `grants`, `events` | the database, what was granted, and evidence for the ledger |
+//! | `memory` | what is remembered for minutes |
+//! | `keys`, `key_ring`, `codes` | the issuer's keys, those that count now, and what they make |
+//! | `plane` | the control plane's API |
+//! | `app` | what every request needs |
+//! | `browser`, `backchannel`, `client_authentication` | answers to people, and to programs |
+//! | `tasks` | what happens without a request |
+//! | `issuer` | start and stop |
 
 #![allow(
     missing_docs,
     reason = "internal to the issuer: a name that explains itself needs no comment"
 )]
 
+mod app;
+mod backchannel;
 #[cfg(test)]
 mod bounds_tests;
+mod browser;
 mod choice;
+mod client_authentication;
+mod clients;
+mod codes;
+mod error;
 mod events;
 mod grants;
+mod issuer;
+mod key_ring;
 mod keys;
+mod memory;
+mod pages;
+mod parameters;
+mod plane;
 mod policy;
+mod request;
+mod settings;
 mod sign_in;
 mod store;
+mod tasks;
 mod tools;
 mod words;
 
+pub use clients::{ClientMetadataSettings, ClientSettings};
+pub use issuer::{Issuer, Options, StartError, passphrase};
+pub use keys::{Keys, KeysError};
+pub use settings::{ControlPlaneSettings, LimitSettings, RuleSettings, Settings};
 pub use sign_in::IdentityProviderSettings;
+pub use words::Description;

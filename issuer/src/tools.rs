@@ -59,6 +59,7 @@ impl Tools {
         self.capabilities.check_attenuation(&others.capabilities).is_ok()
     }
 
+    #[cfg(test)]
     pub(crate) fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }

@@ -58,12 +58,20 @@ pub(crate) fn value(json: &Json<'_>) -> String {
     }
 }
 
+/// The same for a value that was read before.
+pub(crate) fn of_value(written: &Value) -> String {
+    let text = written.canonical();
+    Json::parse(text.as_bytes())
+        .map(|json| value(&json))
+        .unwrap_or_default()
+}
+
 /// A length of time in the largest unit that divides it.
 pub(crate) fn duration(seconds: u32) -> String {
     let units = [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
     let (size, unit) = units
         .into_iter()
-        .find(|(size, _)| seconds % size == 0)
+        .find(|(size, _)| seconds.is_multiple_of(*size))
         .unwrap_or((1, "second"));
     match seconds / size {
         1 => format!("1 {unit}"),

@@ -33,6 +33,7 @@ mod tests {
         let peer = PeerCertificate {
             uris: vec!["spiffe://mesh/ns/shop/sa/envoy".to_owned()],
             dns: vec!["Envoy.example".to_owned()],
+            ..PeerCertificate::default()
         };
         for (pattern, matches) in [
             ("spiffe://mesh/ns/shop/sa/envoy", true),

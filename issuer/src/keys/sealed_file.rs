@@ -21,7 +21,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::KeysError;
+use super::error::KeysError;
 
 /// A file, and the key that its contents are encrypted with.
 #[derive(Clone)]

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 /// Takes whole lines, and never blocks.
 #[derive(Debug, Clone)]
-pub(super) struct LogOutput {
+pub(crate) struct LogOutput {
     lines: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
 }
 
 /// When dropped, waits briefly for the last lines.
 #[derive(Debug)]
-pub(super) struct Flush(SyncSender<Message>);
+pub(crate) struct Flush(SyncSender<Message>);
 
 #[derive(Debug)]
 enum Message {
@@ -28,7 +28,7 @@ enum Message {
 }
 
 /// Starts the thread that writes to `out`.
-pub(super) fn start(out: impl Write + Send + 'static) -> io::Result<(LogOutput, Flush)> {
+pub(crate) fn start(out: impl Write + Send + 'static) -> io::Result<(LogOutput, Flush)> {
     let (lines, queue) = mpsc::sync_channel(CAPACITY);
     let dropped = Arc::new(AtomicU64::new(0));
     let output = LogOutput {

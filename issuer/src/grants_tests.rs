@@ -1,0 +1,264 @@
+//! A grant's code and refresh tokens.
+
+use super::*;
+use crate::store::Store;
+use credence_storage::folder_lock::FolderLock;
+
+const NOW: u64 = 1_800_000_000;
+
+struct Scene {
+    _folder: tempfile::TempDir,
+    _lock: FolderLock,
+    store: Store,
+    grants: Grants,
+    id: Uuid,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = FolderLock::take(folder.path(), None).unwrap();
+        let store = Store::open(folder.path(), lock.watch(&[]).unwrap(), |transaction| {
+            Grants::prepare(transaction)?;
+            events::prepare(transaction)
+        })
+        .unwrap();
+        let grants = Grants::new(store.clone(), "https://issuer.example");
+        let id = Uuid::now_v7();
+        assert!(grants.begin(id, grant(), 3).await.unwrap());
+        Self {
+            _folder: folder,
+            _lock: lock,
+            store,
+            grants,
+            id,
+        }
+    }
+
+    fn presented(&self, by: Credential) -> Presented {
+        Presented {
+            grant: self.id,
+            client: "planner".to_owned(),
+            by,
+            proved: Some("key 1".to_owned()),
+            is_public: true,
+            now: NOW + 10,
+        }
+    }
+
+    async fn redeem(&self, presented: Presented) -> Result<(String, u32), Refusal> {
+        let issued = self.grants.redeem(presented).await.unwrap();
+        issued.map(|issued| (issued.id, issued.refresh))
+    }
+
+    async fn refresh(&self, number: u32) -> Result<u32, Refusal> {
+        let redeemed = self.redeem(self.presented(Credential::Refresh(number))).await;
+        redeemed.map(|(_, refresh)| refresh)
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        let events = events::oldest(&self.store, 100).unwrap();
+        let reason = |event: &[u8]| {
+            let text = String::from_utf8(event.to_vec()).unwrap();
+            text.split(r#""reason":""#)
+                .nth(1)
+                .unwrap()
+                .split('"')
+                .next()
+                .unwrap()
+                .to_owned()
+        };
+        events.iter().map(|(_, event)| reason(event)).collect()
+    }
+}
+
+fn grant() -> Grant {
+    Grant {
+        subject: "ada".to_owned(),
+        client: "planner".to_owned(),
+        client_name: "Planner".to_owned(),
+        tools: RawValue::from_string(r#"{"read":{}}"#.to_owned()).unwrap(),
+        audience: ["https://orders.example".to_owned()].into(),
+        depth: 0,
+        bearer: false,
+        token_seconds: 300,
+        rules: ["read".to_owned()].into(),
+        scope: None,
+        epoch: 0,
+        granted_at: NOW,
+        expires_at: NOW + 3_600,
+        code: Some(Code {
+            challenge: "challenge".to_owned(),
+            redirect_uri: Some("https://planner.example/cb".to_owned()),
+            dpop_jkt: None,
+            expires_at: NOW + 60,
+        }),
+        refresh: (0, 0),
+        bound_to: None,
+        tokens: 0,
+        live: Vec::new(),
+        withdrawn: None,
+    }
+}
+
+fn code() -> Credential {
+    Credential::Code {
+        challenge: "challenge".to_owned(),
+        redirect_uri: Some("https://planner.example/cb".to_owned()),
+    }
+}
+
+#[tokio::test]
+async fn a_code_gives_one_token_and_its_second_use_ends_the_grant() {
+    let scene = Scene::new().await;
+    let (id, refresh) = scene.redeem(scene.presented(code())).await.unwrap();
+    assert_eq!((id, refresh), (format!("{}.1", scene.id), 1));
+    assert_eq!(scene.redeem(scene.presented(code())).await, Err(Refusal::Reused));
+    assert_eq!(scene.refresh(1).await, Err(Refusal::Withdrawn));
+    assert_eq!(scene.reasons(), ["granted", "withdrawn_after_reuse"]);
+    let [(ended, grant)] = &scene.grants.unrevoked().unwrap()[..] else {
+        panic!("the log has to revoke the token")
+    };
+    assert_eq!((*ended, grant.live.len()), (scene.id, 1));
+    scene.grants.is_revoked(scene.id).await.unwrap();
+    assert!(scene.grants.unrevoked().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_code_counts_only_for_who_asked_for_it_and_only_for_a_minute() {
+    let scene = Scene::new().await;
+    let presented = |change: &dyn Fn(&mut Presented)| {
+        let mut presented = scene.presented(code());
+        change(&mut presented);
+        presented
+    };
+    let code = |challenge: &str, uri: Option<&str>| Credential::Code {
+        challenge: challenge.to_owned(),
+        redirect_uri: uri.map(str::to_owned),
+    };
+    for (wrong, expected) in [
+        (presented(&|one| one.client = "other".to_owned()), Refusal::OtherClient),
+        (
+            presented(&|one| one.by = code("other", Some("https://planner.example/cb"))),
+            Refusal::Mismatch,
+        ),
+        (presented(&|one| one.by = code("challenge", None)), Refusal::Mismatch),
+        (
+            presented(&|one| one.by = code("challenge", Some("https://evil.example"))),
+            Refusal::Mismatch,
+        ),
+        (presented(&|one| one.now = NOW + 60), Refusal::Unknown),
+        (presented(&|one| one.grant = Uuid::now_v7()), Refusal::Unknown),
+        (presented(&|one| one.by = Credential::Refresh(1)), Refusal::Unknown),
+        (presented(&|one| one.by = Credential::Refresh(0)), Refusal::Unknown),
+    ] {
+        assert_eq!(scene.redeem(wrong.clone()).await, Err(expected), "{wrong:?}");
+    }
+    scene.redeem(scene.presented(self::code())).await.unwrap();
+}
+
+#[tokio::test]
+async fn refresh_tokens_rotate_and_a_lost_answer_costs_nothing() {
+    let scene = Scene::new().await;
+    scene.redeem(scene.presented(code())).await.unwrap();
+    assert_eq!(scene.refresh(1).await, Ok(2));
+    // The answer with 2 was lost.
+    assert_eq!(scene.refresh(1).await, Ok(3));
+    assert_eq!(scene.refresh(3).await, Ok(4));
+    // Whoever has 2 took it on the way.
+    assert_eq!(scene.refresh(2).await, Err(Refusal::Reused));
+    assert_eq!(scene.refresh(4).await, Err(Refusal::Withdrawn));
+    assert_eq!(scene.reasons(), ["granted", "withdrawn_after_reuse"]);
+}
+
+#[tokio::test]
+async fn a_refresh_token_that_was_used_twice_by_different_parties_ends_the_grant() {
+    let scene = Scene::new().await;
+    scene.redeem(scene.presented(code())).await.unwrap();
+    assert_eq!(scene.refresh(1).await, Ok(2));
+    assert_eq!(scene.refresh(2).await, Ok(3));
+    assert_eq!(scene.refresh(1).await, Err(Refusal::Reused));
+    assert_eq!(scene.refresh(3).await, Err(Refusal::Withdrawn));
+}
+
+#[tokio::test]
+async fn a_public_clients_refresh_token_is_bound_to_its_key() {
+    let scene = Scene::new().await;
+    scene.redeem(scene.presented(code())).await.unwrap();
+    for proved in [None, Some("key 2".to_owned())] {
+        let stolen = Presented {
+            proved,
+            ..scene.presented(Credential::Refresh(1))
+        };
+        assert_eq!(scene.redeem(stolen).await, Err(Refusal::OtherKey));
+    }
+    assert_eq!(scene.refresh(1).await, Ok(2));
+}
+
+#[tokio::test]
+async fn no_more_than_sixteen_tokens_of_a_grant_live_at_once() {
+    let scene = Scene::new().await;
+    scene.redeem(scene.presented(code())).await.unwrap();
+    for number in 1..16 {
+        assert_eq!(scene.refresh(number).await, Ok(number + 1));
+    }
+    assert_eq!(scene.refresh(16).await, Err(Refusal::TooMany));
+    let later = Presented {
+        now: NOW + 400,
+        ..scene.presented(Credential::Refresh(16))
+    };
+    scene.redeem(later).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_never_outlives_its_grant() {
+    let scene = Scene::new().await;
+    scene.redeem(scene.presented(code())).await.unwrap();
+    let late = Presented {
+        now: NOW + 3_590,
+        ..scene.presented(Credential::Refresh(1))
+    };
+    let issued = scene.grants.redeem(late.clone()).await.unwrap().unwrap();
+    assert_eq!(issued.expires_at, NOW + 3_600);
+    let too_late = Presented {
+        now: NOW + 3_600,
+        by: Credential::Refresh(2),
+        ..late
+    };
+    assert_eq!(scene.redeem(too_late).await, Err(Refusal::Unknown));
+}
+
+#[tokio::test]
+async fn only_the_person_and_the_client_can_end_a_grant() {
+    let scene = Scene::new().await;
+    for owner in [Owner::Person("bob".to_owned()), Owner::Client("other".to_owned())] {
+        assert!(!scene.grants.withdraw(scene.id, owner, NOW).await.unwrap());
+    }
+    assert!(
+        scene
+            .grants
+            .withdraw(scene.id, Owner::Person("ada".to_owned()), NOW)
+            .await
+            .unwrap()
+    );
+    assert_eq!(scene.redeem(scene.presented(code())).await, Err(Refusal::Withdrawn));
+    assert_eq!(scene.reasons(), ["granted", "withdrawn_by_person"]);
+}
+
+#[tokio::test]
+async fn one_person_has_a_limited_number_of_grants_which_are_forgotten_after_their_end() {
+    let scene = Scene::new().await;
+    for _ in 0..2 {
+        assert!(scene.grants.begin(Uuid::now_v7(), grant(), 3).await.unwrap());
+    }
+    assert!(!scene.grants.begin(Uuid::now_v7(), grant(), 3).await.unwrap());
+    let bobs = Grant {
+        subject: "bob".to_owned(),
+        ..grant()
+    };
+    assert!(scene.grants.begin(Uuid::now_v7(), bobs, 3).await.unwrap());
+    assert_eq!(scene.grants.of("ada").unwrap().len(), 3);
+    assert_eq!(scene.grants.forget(NOW + 3_600).await.unwrap(), 0);
+    assert_eq!(scene.grants.forget(NOW + 3_601).await.unwrap(), 4);
+    assert!(scene.grants.of("ada").unwrap().is_empty() && scene.grants.of("bob").unwrap().is_empty());
+}

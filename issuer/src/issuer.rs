@@ -1,0 +1,250 @@
+//! Starts the issuer, and stops it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{get, post};
+use credence_runtime::client_limits::{Bounds, Places, ShareMetrics, SharedLimit, Shares};
+use credence_runtime::lifecycle::{Lifecycle, Phase};
+use credence_runtime::settings::{SettingsError, Timeouts};
+use credence_runtime::supervision::{Alarm, BackgroundTask, Failure, watch_folder};
+use credence_server::{BoundedListener, Connections, Port, Server, TlsMetrics, TlsPorts, TlsSettings, Unusable};
+use credence_storage::folder_lock::{FolderLock, FolderLockError};
+use prometheus_client::registry::Registry;
+use tokio::task::JoinSet;
+use zeroize::Zeroizing;
+
+use crate::app::{self, App};
+use crate::backchannel;
+use crate::browser;
+use crate::clients::{ClientDirectory, KnownClients};
+use crate::events;
+use crate::grants::Grants;
+use crate::key_ring::KeyRing;
+use crate::keys::{Keys, KeysError};
+use crate::memory::Memory;
+use crate::plane::Plane;
+use crate::settings::Settings;
+use crate::sign_in::IdentityProvider;
+use crate::store::Store;
+use crate::tasks;
+
+/// What the command line says.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The data folder, for one issuer at a time.
+    pub data: PathBuf,
+    /// The address of its port.
+    pub listen: SocketAddr,
+}
+
+/// Why the issuer did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A setting cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// Something that a setting names cannot be used.
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
+    /// The data folder cannot be used.
+    #[error(transparent)]
+    Folder(#[from] FolderLockError),
+    /// The signing keys cannot be used.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    /// The database cannot be used.
+    #[error("{path}: the issuer's database cannot be opened: {error}", path = .0.display(), error = .1)]
+    Database(PathBuf, Box<redb::Error>),
+}
+
+/// A running issuer.
+#[derive(Debug)]
+pub struct Issuer {
+    address: SocketAddr,
+    lifecycle: Lifecycle,
+    alarm: Alarm,
+    servers: JoinSet<()>,
+    tasks: JoinSet<()>,
+    /// Dropped last.
+    _folder: FolderLock,
+}
+
+// === impl Issuer ===
+
+impl Issuer {
+    /// Opens the data folder, listens, and serves on the current tokio runtime.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start(settings: &Settings, options: &Options) -> Result<Self, StartError> {
+        let policy = settings.policy()?;
+        let folder = FolderLock::take(&options.data, None)?;
+        let watch = folder.watch(&[]).map_err(Unusable::configuration)?;
+        let failed = |error: redb::Error| StartError::Database(options.data.clone(), Box::new(error));
+        let store = Store::open(&options.data, watch.clone(), |transaction| {
+            Grants::prepare(transaction)?;
+            events::prepare(transaction)
+        })
+        .map_err(failed)?;
+        let (data, passphrase) = (options.data.clone(), passphrase(&settings.keys_passphrase_file)?);
+        // It takes a while, on purpose.
+        let keys = tokio::task::spawn_blocking(move || Keys::open(&data, passphrase.as_bytes()));
+        let keys = KeyRing::new(keys.await.map_err(Unusable::configuration)??);
+        let known = KnownClients::new(&settings.clients)?;
+        let app = Arc::new(App {
+            url: settings.url.clone(),
+            provider_url: settings.identity_provider.issuer.clone(),
+            policy,
+            scopes: settings.scopes()?,
+            descriptions: settings.descriptions(),
+            grants_per_person: settings.limits.grants_per_person,
+            clients: ClientDirectory::new(known, &settings.client_metadata),
+            provider: IdentityProvider::new(&settings.identity_provider, &format!("{}/callback", settings.url))?,
+            plane: Plane::new(&settings.control_plane).map_err(Unusable::configuration)?,
+            grants: Grants::new(store.clone(), &settings.url),
+            store,
+            keys: Arc::new(keys),
+            pushed: Memory::new(app::PUSHED_LIFE, app::MAX_PUSHED),
+            sign_ins: Memory::new(app::SIGN_IN_LIFE, app::MAX_SIGN_INS),
+            sessions: Memory::new(app::SESSION_LIFE, app::MAX_SESSIONS),
+            consents: Memory::new(app::CONSENT_LIFE, app::MAX_CONSENTS),
+            used_ids: Memory::new(app::USED_LIFE, app::MAX_USED),
+        });
+
+        let mut registry = Registry::with_prefix("credence_issuer");
+        let shares = ShareMetrics::new(&mut registry);
+        let tls_settings = TlsSettings {
+            http: settings.tls.clone(),
+            grpc: None,
+        };
+        let tls = TlsPorts::open(&tls_settings, &TlsMetrics::new(&mut registry))?;
+        let connections = settings.limits.connections;
+        let bounds = Bounds::new(connections, SHARES);
+        let places = Places::new(SharedLimit::HttpConnections, bounds, &shares);
+        let timeouts = Timeouts::default();
+        let listener =
+            BoundedListener::bind(options.listen, "HTTP", Connections::new(places), timeouts.silence).await?;
+        let (lifecycle, alarm) = (Lifecycle::default(), Alarm::default());
+        let server = Server {
+            port: Port::Http,
+            tls: tls.of(Port::Http),
+            router: router(Arc::clone(&app)),
+            request_timeout: REQUEST_TIMEOUT,
+            timeouts,
+            phase: lifecycle.watch(),
+        };
+        let address = listener.address;
+        let mut servers = JoinSet::new();
+        servers.spawn(
+            alarm
+                .clone()
+                .guarded("the HTTP server", lifecycle.watch(), server.serve(listener)),
+        );
+        let kept = u64::from(settings.limits.kept_days) * 86_400;
+        let background: [BackgroundTask; 6] = [
+            (
+                "the watch of the data folder",
+                Box::pin(watch_folder(watch, alarm.clone())),
+            ),
+            ("the watch of TLS files", Box::pin(tls.follow_files())),
+            (
+                "the watch of the signing keys",
+                Box::pin(Arc::clone(&app.keys).follow()),
+            ),
+            (
+                "the revocation of ended grants",
+                Box::pin(tasks::revoke_the_rest(Arc::clone(&app))),
+            ),
+            ("the sending of evidence", Box::pin(tasks::report(Arc::clone(&app)))),
+            ("the forgetting of old grants", Box::pin(tasks::forget(app, kept))),
+        ];
+        let mut tasks = JoinSet::new();
+        for (part, task) in background {
+            tasks.spawn(alarm.clone().guarded(part, lifecycle.watch(), task));
+        }
+        tracing::info!(url = settings.url, %address, "the issuer is serving");
+        Ok(Self {
+            address,
+            lifecycle,
+            alarm,
+            servers,
+            tasks,
+            _folder: folder,
+        })
+    }
+
+    /// The address of its port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Resolves if a part of the issuer has ended unexpectedly. The process must then end with an error.
+    pub async fn failed(&self) -> Failure {
+        self.alarm.raised().await
+    }
+
+    /// Answers the requests that have arrived, and stops.
+    pub async fn shutdown(mut self) {
+        self.lifecycle.enter(Phase::Draining {
+            promise: Duration::ZERO,
+        });
+        let all_ended = async { while self.servers.join_next().await.is_some() {} };
+        if tokio::time::timeout(DRAIN_TIMEOUT, all_ended).await.is_err() {
+            tracing::warn!("some connections did not end in time and are closed");
+        }
+        self.tasks.shutdown().await;
+        self.lifecycle.enter(Phase::Stopped);
+        tracing::info!("the issuer has stopped");
+    }
+}
+
+fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/.well-known/oauth-authorization-server", get(backchannel::metadata))
+        .route("/jwks", get(backchannel::jwks))
+        .route("/par", post(backchannel::push))
+        .route("/token", post(backchannel::token))
+        .route("/revoke", post(backchannel::revoke))
+        .route("/introspect", post(backchannel::introspect))
+        .route("/authorize", get(browser::authorize))
+        .route("/callback", get(browser::callback))
+        .route("/consent", post(browser::decide))
+        .route("/", get(browser::list))
+        .route("/withdraw", post(browser::withdraw))
+        .route("/sign-out", post(browser::sign_out))
+        .route("/style.css", get(browser::style))
+        .route("/healthz", get(|| async { "ok" }))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .with_state(app)
+}
+
+/// Reads the passphrase of the signing keys.
+///
+/// # Errors
+/// The file cannot be read, or is empty.
+pub fn passphrase(path: &Path) -> Result<Zeroizing<String>, SettingsError> {
+    let wrong = |problem: String| SettingsError::at("keys_passphrase_file", format!("{}: {problem}", path.display()));
+    let bytes = credence_storage::durable::read_small_file(path, MAX_PASSPHRASE_BYTES);
+    let bytes = Zeroizing::new(bytes.map_err(|error| wrong(error.to_string()))?);
+    let text = std::str::from_utf8(&bytes).map_err(|_| wrong("it is no UTF-8".to_owned()))?;
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => Err(wrong("it is empty; write a passphrase into it".to_owned())),
+        text => Ok(Zeroizing::new(text.to_owned())),
+    }
+}
+
+const SHARES: Shares = Shares {
+    credential_percent: 50,
+    address_percent: 25,
+};
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// A consent with many values, or a request with many tools.
+const MAX_BODY_BYTES: usize = 128 << 10;
+const MAX_PASSPHRASE_BYTES: u64 = 4 << 10;

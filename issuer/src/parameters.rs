@@ -1,0 +1,76 @@
+//! The parameters of OAuth requests, in queries and bodies.
+
+use url::form_urlencoded;
+
+/// Names and values, as they were sent.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Parameters(Vec<(String, String)>);
+
+/// A parameter that was sent twice (RFC 6749, section 3.1), or too many of them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ParameterError {
+    #[error("the parameter {0:?} is sent twice")]
+    Repeated(String),
+    #[error("more than {MOST} parameters")]
+    TooMany,
+}
+
+// === impl Parameters ===
+
+impl Parameters {
+    /// Reads `application/x-www-form-urlencoded`. A parameter without a value counts as absent (RFC 6749, section 3.1).
+    pub(crate) fn parse(encoded: &[u8]) -> Result<Self, ParameterError> {
+        let mut read = Vec::<(String, String)>::new();
+        for (name, value) in form_urlencoded::parse(encoded) {
+            if read.len() >= MOST {
+                return Err(ParameterError::TooMany);
+            }
+            let is_repeated = name != "resource" && read.iter().any(|(earlier, _)| *earlier == name);
+            if is_repeated {
+                return Err(ParameterError::Repeated(name.into_owned()));
+            }
+            read.push((name.into_owned(), value.into_owned()));
+        }
+        read.retain(|(_, value)| !value.is_empty());
+        Ok(Self(read))
+    }
+
+    pub(crate) fn one(&self, name: &str) -> Option<&str> {
+        self.all(name).next()
+    }
+
+    /// `resource` may be sent more than once (RFC 8707).
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        let found = self.0.iter().filter(move |(found, _)| found == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+/// A consent with many values has as many.
+const MOST: usize = 2_048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_counts_once() {
+        let read = Parameters::parse(b"scope=a%20b&state=&resource=x&resource=y").unwrap();
+        assert_eq!(read.one("scope"), Some("a b"));
+        assert_eq!(read.one("state"), None);
+        assert_eq!(read.all("resource").collect::<Vec<_>>(), ["x", "y"]);
+        let repeated = Parameters::parse(b"scope=a&scope=a").unwrap_err();
+        assert_eq!(repeated, ParameterError::Repeated("scope".to_owned()));
+        let many = "a".repeat(MOST) + "&";
+        let many: String = many
+            .chars()
+            .enumerate()
+            .map(|(place, _)| format!("a{place}=1&"))
+            .collect();
+        assert_eq!(Parameters::parse(many.as_bytes()).unwrap_err(), ParameterError::TooMany);
+    }
+}

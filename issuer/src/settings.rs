@@ -1,0 +1,308 @@
+//! The configuration file of `credence issuer`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use credence_delegation::json::Json;
+use credence_runtime::outbound::{is_local, is_safe};
+use credence_runtime::settings::{SettingsError, present};
+use credence_server::PortTls;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::clients::{ClientMetadataSettings, ClientSettings, KnownClients};
+use crate::policy::{Clients, Policy, Rule, Terms};
+use crate::sign_in::IdentityProviderSettings;
+use crate::tools::Tools;
+use crate::words::{Description, Descriptions};
+
+/// The whole file.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The issuer's own URL: the `iss` of its tokens.
+    #[schemars(length(min = 1, max = 1024))]
+    pub url: String,
+    /// Where people sign in.
+    pub identity_provider: IdentityProviderSettings,
+    /// The control plane that knows what is revoked, and keeps the evidence.
+    pub control_plane: ControlPlaneSettings,
+    /// The file with the passphrase of the signing keys.
+    pub keys_passphrase_file: PathBuf,
+    /// TLS of its port. Default: plain HTTP, for a proxy on this machine.
+    #[serde(default, deserialize_with = "present")]
+    pub tls: Option<PortTls>,
+    /// Clients that are known beforehand.
+    #[serde(default)]
+    #[schemars(length(max = 1024))]
+    pub clients: Vec<ClientSettings>,
+    /// Clients that are known by the document at their URL.
+    #[serde(default)]
+    pub client_metadata: ClientMetadataSettings,
+    /// The tools of each scope, as in a delegation.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, BTreeMap<String, Constraints>>")]
+    pub scopes: BTreeMap<String, Box<RawValue>>,
+    /// What tools do, for the people who grant them.
+    #[serde(default)]
+    pub tools: BTreeMap<String, Description>,
+    /// Which groups may delegate which tools to which clients.
+    #[schemars(length(min = 1, max = 256))]
+    pub policy: Vec<RuleSettings>,
+    /// Limits.
+    #[serde(default)]
+    pub limits: LimitSettings,
+}
+
+/// The control plane.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ControlPlaneSettings {
+    /// Its HTTP API.
+    pub url: String,
+    /// File with a token that has the roles `revoker`, `watcher`, `reporter` and `auditor`.
+    pub token_file: PathBuf,
+    /// PEM file: CAs. Default: the system's.
+    #[serde(default, deserialize_with = "present")]
+    pub ca: Option<PathBuf>,
+}
+
+/// A rule of the policy. A person may grant what one rule allows.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RuleSettings {
+    /// Unique name for evidence.
+    #[schemars(regex(pattern = "^[A-Za-z0-9_.-]{1,128}$"))]
+    pub name: String,
+    /// The person is in one of them. Default: everyone.
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(length(min = 1))]
+    pub groups: Option<Vec<String>>,
+    /// Clients by id. Default: all.
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(length(min = 1))]
+    pub clients: Option<Vec<String>>,
+    /// The most that may be granted, as in a delegation.
+    #[schemars(with = "BTreeMap<String, Constraints>")]
+    pub tools: Box<RawValue>,
+    /// Services where the tokens may be used.
+    #[schemars(length(min = 1, max = 64))]
+    pub audience: Vec<String>,
+    /// Longest life of one token, in seconds.
+    #[serde(default = "token_lifetime")]
+    #[schemars(range(min = 30, max = 86_400))]
+    pub token_lifetime_s: u32,
+    /// Longest life of a grant, in seconds: until then its client gets new tokens.
+    #[serde(default = "grant_lifetime")]
+    #[schemars(range(min = 60, max = 31_536_000))]
+    pub grant_lifetime_s: u32,
+    /// How often agents may hand it on.
+    #[serde(default)]
+    #[schemars(range(max = 8))]
+    pub depth: u32,
+    /// Whether access tokens may be bound to no key.
+    #[serde(default)]
+    pub bearer: bool,
+    /// How long ago the person may have signed in, in seconds. Default: as long as the provider says.
+    #[serde(default, deserialize_with = "present")]
+    pub max_age_s: Option<u32>,
+    /// Accepted `acr` of the sign-in. Default: any.
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(length(min = 1))]
+    pub acr: Option<Vec<String>>,
+}
+
+/// Limits.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitSettings {
+    /// Grants of one person that have not ended.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub grants_per_person: usize,
+    /// How long a grant stays listed after its end, in days.
+    #[schemars(range(min = 1, max = 366))]
+    pub kept_days: u32,
+    /// Connections.
+    #[schemars(range(min = 16, max = 65_536))]
+    pub connections: usize,
+    /// Requests a second of one network (an IPv4 address, or an IPv6 /64), with bursts of ten seconds.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub requests_per_second: u32,
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// Checks everything that the types do not rule out.
+    ///
+    /// # Errors
+    /// The first invalid member.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        self.policy()?;
+        self.scopes()?;
+        Ok(())
+    }
+
+    /// The policy.
+    pub(crate) fn policy(&self) -> Result<Policy, SettingsError> {
+        self.check_urls()?;
+        self.identity_provider.check()?;
+        KnownClients::new(&self.clients)?;
+        self.client_metadata.check()?;
+        self.limits.check()?;
+        let mut names = BTreeSet::new();
+        let rules = self.policy.iter().enumerate().map(|(index, rule)| {
+            let at = |field: &str| format!("policy[{index}].{field}");
+            if !names.insert(&rule.name) {
+                return Err(SettingsError::at(
+                    at("name"),
+                    "another rule has this name; evidence could not tell them apart",
+                ));
+            }
+            rule.compile(at)
+        });
+        let rules = rules.collect::<Result<Vec<_>, _>>()?;
+        match rules.is_empty() {
+            true => Err(SettingsError::at(
+                "policy",
+                "no rule, so nothing could be granted; add one",
+            )),
+            false => Ok(Policy { rules }),
+        }
+    }
+
+    /// The tools of each scope.
+    pub(crate) fn scopes(&self) -> Result<BTreeMap<String, Tools>, SettingsError> {
+        let scopes = self.scopes.iter().map(|(scope, tools)| {
+            let place = format!("scopes.{scope}");
+            let is_scope = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
+            if scope.is_empty() || !scope.bytes().all(is_scope) {
+                return Err(SettingsError::at(
+                    place,
+                    "no scope: visible ASCII without quotes and backslashes (RFC 6749)",
+                ));
+            }
+            Ok((scope.clone(), tools_at(&place, tools)?))
+        });
+        scopes.collect()
+    }
+
+    pub(crate) fn descriptions(&self) -> Descriptions {
+        self.tools.clone()
+    }
+
+    fn check_urls(&self) -> Result<(), SettingsError> {
+        let has_no_more = |url: &str| !url.contains(['?', '#']) && !url.ends_with('/');
+        if !is_safe(&self.url) || !has_no_more(&self.url) {
+            return Err(SettingsError::at(
+                "url",
+                "write an https URL without a final slash, query and fragment; http is only for this machine",
+            ));
+        }
+        if !is_safe(&self.control_plane.url) {
+            return Err(SettingsError::at(
+                "control_plane.url",
+                "not an https URL, so the token could be read on the way; http is only for this machine",
+            ));
+        }
+        if self.tls.is_some() && is_local(&self.url) {
+            return Err(SettingsError::at("url", "with `tls`, write an https URL"));
+        }
+        Ok(())
+    }
+}
+
+// === impl RuleSettings ===
+
+impl RuleSettings {
+    fn compile(&self, at: impl Fn(&str) -> String) -> Result<Rule, SettingsError> {
+        let within = |field: &str, value: u32, least: u32, most: u32| match (least..=most).contains(&value) {
+            true => Ok(value),
+            false => Err(SettingsError::at(
+                at(field),
+                format!("{value} is not possible; write {least} to {most}"),
+            )),
+        };
+        let names = |field: &str, names: &[String]| {
+            if names.is_empty() || names.iter().any(String::is_empty) {
+                return Err(SettingsError::at(at(field), "write at least one name, or leave it out"));
+            }
+            Ok(names.iter().cloned().collect::<BTreeSet<String>>())
+        };
+        let tools = tools_at(&at("tools"), &self.tools)?;
+        if tools.is_empty() {
+            return Err(SettingsError::at(
+                at("tools"),
+                "no tool, so the rule allows nothing; add one",
+            ));
+        }
+        let optional =
+            |field: &str, list: &Option<Vec<String>>| list.as_deref().map(|list| names(field, list)).transpose();
+        Ok(Rule {
+            name: self.name.clone(),
+            groups: optional("groups", &self.groups)?.unwrap_or_default(),
+            clients: optional("clients", &self.clients)?.map_or(Clients::All, Clients::Listed),
+            tools,
+            audience: names("audience", &self.audience)?,
+            terms: Terms {
+                token_seconds: within("token_lifetime_s", self.token_lifetime_s, 30, 86_400)?,
+                grant_seconds: within("grant_lifetime_s", self.grant_lifetime_s, 60, 31_536_000)?,
+                depth: within("depth", self.depth, 0, 8)?,
+                bearer: self.bearer,
+                max_age: self.max_age_s,
+                acr: optional("acr", &self.acr)?.into_iter().collect(),
+            },
+        })
+    }
+}
+
+// === impl LimitSettings ===
+
+impl LimitSettings {
+    fn check(&self) -> Result<(), SettingsError> {
+        for (field, value, most) in [
+            ("grants_per_person", self.grants_per_person as u64, 10_000),
+            ("kept_days", self.kept_days.into(), 366),
+            ("connections", self.connections as u64, 65_536),
+            ("requests_per_second", self.requests_per_second.into(), 100_000),
+        ] {
+            if value == 0 || value > most {
+                return Err(SettingsError::at(
+                    format!("limits.{field}"),
+                    format!("{value} is not possible; write 1 to {most}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for LimitSettings {
+    fn default() -> Self {
+        Self {
+            grants_per_person: 200,
+            kept_days: 90,
+            connections: 1_024,
+            requests_per_second: 50,
+        }
+    }
+}
+
+fn tools_at(place: &str, text: &RawValue) -> Result<Tools, SettingsError> {
+    let json = Json::parse(text.get().as_bytes()).map_err(|error| SettingsError::at(place, error.to_string()))?;
+    Tools::parse(&json).map_err(|error| SettingsError::at(place, error.to_string()))
+}
+
+/// Constraints by argument, for the schema: their members depend on their type.
+type Constraints = BTreeMap<String, BTreeMap<String, Box<RawValue>>>;
+
+/// The default: ten minutes.
+fn token_lifetime() -> u32 {
+    600
+}
+
+/// The default: 30 days.
+fn grant_lifetime() -> u32 {
+    2_592_000
+}

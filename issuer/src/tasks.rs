@@ -1,0 +1,145 @@
+//! What happens without a request: revocations that have to be repeated, evidence on its way to the ledger, and
+//! forgetting.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::app::{App, now};
+use crate::events::{self, Source};
+use crate::grants::Grant;
+use crate::plane::{PlaneError, Progress};
+use crate::store::StoreError;
+
+/// Why something is tried again.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TaskError {
+    #[error(transparent)]
+    Plane(#[from] PlaneError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(
+        "the ledger has {ledger} events of this issuer, and the issuer knows of {known}: its data folder is an old copy"
+    )]
+    Behind { ledger: u64, known: u64 },
+}
+
+/// Revokes the tokens of a grant that has ended.
+pub(crate) async fn revoke(app: &App, id: Uuid) -> Result<Progress, TaskError> {
+    let Some(grant) = app.grants.find(id)?.filter(|grant| grant.withdrawn.is_some()) else {
+        return Ok(Progress::Confirmed);
+    };
+    let mut progress = Progress::Confirmed;
+    let now = now();
+    for token in grant.live.iter().filter(|token| token.expires_at > now) {
+        let token = Grant::token_id(id, token.number);
+        let why = "a person or client ended the grant";
+        if app.plane.revoke(&app.url, &grant.subject, &token, why).await? == Progress::Committed {
+            progress = Progress::Committed;
+        }
+    }
+    app.grants.is_revoked(id).await?;
+    Ok(progress)
+}
+
+/// Revokes the tokens of all grants that have ended while the control plane did not answer.
+pub(crate) async fn revoke_the_rest(app: Arc<App>) {
+    loop {
+        let unrevoked = app.grants.unrevoked();
+        let unrevoked = unrevoked.inspect_err(|error| tracing::error!(%error, "grants cannot be read"));
+        for (id, _) in unrevoked.unwrap_or_default() {
+            if let Err(error) = revoke(&app, id).await {
+                tracing::warn!(%error, grant = %id, "the tokens of a grant that has ended are not revoked yet");
+                break;
+            }
+        }
+        tokio::time::sleep(REVOKE_EVERY).await;
+    }
+}
+
+/// Sends events to the ledger.
+pub(crate) async fn report(app: Arc<App>) {
+    loop {
+        match report_some(&app).await {
+            Ok(true) => {}
+            Ok(false) => tokio::time::sleep(REPORT_EVERY).await,
+            Err(error) => {
+                tracing::warn!(%error, "events did not reach the ledger yet");
+                tokio::time::sleep(REPORT_AGAIN).await;
+            }
+        }
+    }
+}
+
+/// Returns whether there may be more.
+async fn report_some(app: &App) -> Result<bool, TaskError> {
+    let waiting = events::oldest(&app.store, MAX_TOGETHER)?;
+    let known = match events::source(&app.store)? {
+        None if waiting.is_empty() => return Ok(false),
+        Some(source) => match app.plane.source(&source.ticket).await? {
+            // An empty answer keeps the source alive.
+            Some(position) => Some((source, position.acknowledged)),
+            None => None,
+        },
+        None => None,
+    };
+    let (mut source, in_ledger) = match known {
+        Some(known) => known,
+        None => {
+            let position = app.plane.begin_source(&app.url).await?;
+            let source = Source {
+                ticket: position.ticket,
+                acknowledged: 0,
+            };
+            events::acknowledge(&app.store, 0, source.clone()).await?;
+            (source, 0)
+        }
+    };
+    if waiting.is_empty() {
+        return Ok(false);
+    }
+    let Some(sent_before) = in_ledger.checked_sub(source.acknowledged) else {
+        return Err(TaskError::Behind {
+            ledger: in_ledger,
+            known: source.acknowledged,
+        });
+    };
+    let sent_before = usize::try_from(sent_before).unwrap_or(usize::MAX).min(waiting.len());
+    let (old, new) = waiting.split_at(sent_before);
+    if !new.is_empty() {
+        let batch = batch(in_ledger.saturating_add(1), new);
+        app.plane.report(&source.ticket, batch).await?;
+    }
+    source.acknowledged = source.acknowledged.saturating_add((old.len() + new.len()) as u64);
+    let last = waiting.last().map_or(0, |(number, _)| *number);
+    events::acknowledge(&app.store, last, source).await?;
+    Ok(waiting.len() == MAX_TOGETHER)
+}
+
+/// The body of a batch.
+fn batch(first: u64, events: &[(u64, Vec<u8>)]) -> String {
+    let entries: Vec<_> = events.iter().map(|(_, event)| String::from_utf8_lossy(event)).collect();
+    format!(r#"{{"first_sequence":{first},"entries":[{}]}}"#, entries.join(","))
+}
+
+/// Forgets grants a while after their end.
+pub(crate) async fn forget(app: Arc<App>, kept_seconds: u64) {
+    loop {
+        match app.grants.forget(now().saturating_sub(kept_seconds)).await {
+            Ok(0) => tokio::time::sleep(FORGET_EVERY).await,
+            Ok(_) => {}
+            Err(error) => {
+                tracing::error!(%error, "old grants cannot be forgotten");
+                tokio::time::sleep(FORGET_EVERY).await;
+            }
+        }
+    }
+}
+
+const REVOKE_EVERY: Duration = Duration::from_secs(2);
+const REPORT_EVERY: Duration = Duration::from_millis(500);
+const REPORT_AGAIN: Duration = Duration::from_secs(2);
+const FORGET_EVERY: Duration = Duration::from_secs(3_600);
+/// Events in one batch; the ledger accepts 1,000.
+const MAX_TOGETHER: usize = 256;
