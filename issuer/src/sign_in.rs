@@ -3,8 +3,10 @@
 //! | module | its one job |
 //! |---|---|
 //! | `provider` | requests to the provider, and what is cached of it |
+//! | `error` | why nobody is signed in |
 //! | `person` | a person from the claims of an ID token |
 
+mod error;
 mod person;
 mod provider;
 #[cfg(test)]
@@ -15,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use credence_delegation::inspect::printable;
 use credence_runtime::outbound::is_safe;
 use credence_runtime::settings::{SettingsError, present};
 use credence_runtime::time::unix_seconds;
@@ -31,6 +32,9 @@ use openidconnect::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub(crate) use self::error::SignInError;
+use self::error::{causes, shown};
+pub(crate) use self::person::{Demanded, Person};
 use self::provider::{HttpError, Metadata, Provider};
 
 /// The OpenID Connect provider where people sign in.
@@ -79,18 +83,6 @@ struct OwnClient {
     name_claim: String,
 }
 
-/// What the sign-in must be like.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Demanded {
-    /// How long ago the person may have signed in, in seconds.
-    pub(crate) max_age: Option<u32>,
-    /// Accepted `acr`. Empty: any.
-    pub(crate) acr: Vec<String>,
-    /// Whether the person should sign in again, even with a session at the provider. A browser can take that out of
-    /// the URL; only `max_age` makes the provider say when the person signed in.
-    pub(crate) again: bool,
-}
-
 /// A sign-in that has begun.
 #[derive(Debug)]
 pub(crate) struct Begun {
@@ -108,48 +100,6 @@ pub(crate) struct Pending {
     verifier: PkceCodeVerifier,
     demanded: Demanded,
     began_at: i64,
-}
-
-/// A person who has signed in.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Person {
-    /// `sub`.
-    pub(crate) subject: String,
-    pub(crate) name: Option<String>,
-    pub(crate) groups: BTreeSet<String>,
-    /// When the person signed in; when the ID token was issued, if the provider does not say.
-    pub(crate) auth_time: u64,
-    pub(crate) acr: Option<String>,
-}
-
-/// Why a sign-in failed. The texts are for the operator's log.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SignInError {
-    #[error("too many requests to the identity provider are in progress")]
-    Busy,
-    #[error("the identity provider's metadata and keys: {0}")]
-    Metadata(String),
-    #[error("the identity provider's token endpoint: {0}")]
-    TokenEndpoint(String),
-    #[error("the identity provider refuses the code: {0}")]
-    Refused(String),
-    #[error("the `iss` of the browser's answer is {0}, so it is not this identity provider's answer (RFC 9207)")]
-    OtherIssuer(String),
-    #[error("the ID token: {0}")]
-    IdToken(String),
-    #[error("the ID token has no `auth_time`, but `max_age` was demanded; the provider must support it")]
-    NoAuthTime,
-    #[error("the person signed in {age} s ago; at most {limit} s were demanded")]
-    NotRecent { age: i64, limit: i64 },
-    #[error("the sign-in has the `acr` {found}, which is not one of the demanded {demanded}")]
-    Acr { found: String, demanded: String },
-    #[error("the ID token's claim `{claim}` {problem}")]
-    Claim { claim: String, problem: &'static str },
-    #[error(
-        "the person is in too many groups for the ID token, so it has no claim `{0}`; let the provider list fewer, such \
-         as those assigned to the application"
-    )]
-    GroupsLeftOut(String),
 }
 
 // === impl IdentityProviderSettings ===
@@ -392,48 +342,6 @@ fn read_secret(path: &Path) -> Result<ClientSecret, SettingsError> {
     }
 }
 
-// === impl SignInError ===
-
-impl SignInError {
-    /// What the person may see.
-    pub(crate) fn for_person(&self) -> &'static str {
-        match self {
-            Self::Busy => "Too many people are signing in. Try again in a minute.",
-            Self::Metadata(_) | Self::TokenEndpoint(_) => {
-                "Your organization's sign-in cannot be reached. Try again later."
-            }
-            Self::Refused(_) | Self::OtherIssuer(_) => "This sign-in is no longer valid. Start again.",
-            Self::IdToken(_) | Self::NoAuthTime => {
-                "Your organization's sign-in gave an answer that cannot be used. Tell your administrator."
-            }
-            Self::NotRecent { .. } => "You signed in too long ago. Sign in again.",
-            Self::Acr { .. } => "This needs a stronger sign-in, such as with a second factor.",
-            Self::Claim { .. } | Self::GroupsLeftOut(_) => {
-                "Your account's name or groups cannot be read. Tell your administrator."
-            }
-        }
-    }
-}
-
-/// An error with its causes.
-fn causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
-/// Foreign text for the log: printable, short, and without long words, which may be tokens.
-fn shown(text: &str) -> String {
-    let is_of_token = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '+' | '=');
-    let words = text
-        .split_inclusive(|character| !is_of_token(character))
-        .map(|word| match word.len() {
-            ..=MAX_WORD_BYTES => word,
-            _ => "… ",
-        });
-    let text: String = words.collect();
-    printable(&text.chars().take(MAX_SHOWN).collect::<String>())
-}
-
 /// Never HMAC: a client secret is no signing key.
 const ALGORITHMS: [CoreJwsSigningAlgorithm; 4] = [
     CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256,
@@ -444,7 +352,3 @@ const ALGORITHMS: [CoreJwsSigningAlgorithm; 4] = [
 /// One request with its answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_SECRET_BYTES: u64 = 4 << 10;
-/// Characters of foreign text.
-const MAX_SHOWN: usize = 400;
-/// A UUID has 36.
-const MAX_WORD_BYTES: usize = 40;

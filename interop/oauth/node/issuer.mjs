@@ -25,13 +25,13 @@ export const SHORT_LIFETIME = 2;
  * Starts the issuer at this port (0: a free one) with these keys. A restart at the same port rotates keys. Another port
  * has TLS with this certificate, for clients that have one (RFC 8705, section 5).
  */
-export async function startIssuer({ port, keys, secret, redirect, certificate }) {
+export async function startIssuer({ port, keys, secret, redirect, certificate, consentUrl }) {
   const server = await listening(createServer(), port);
   const tlsServer = await listening(
     createTlsServer({ ...certificate.pem, requestCert: true, rejectUnauthorized: false }), 0);
   const issuer = `http://127.0.0.1:${server.address().port}`;
   const tokenEndpoint = `https://127.0.0.1:${tlsServer.address().port}/token`;
-  const provider = new Provider(issuer, configuration(keys, secret, redirect, tokenEndpoint));
+  const provider = new Provider(issuer, configuration({ keys, secret, redirect, tokenEndpoint, consentUrl }));
   const handle = provider.callback();
   const servers = [server, tlsServer];
   const serve = (request, response) => {
@@ -60,7 +60,7 @@ function closed(server) {
   return new Promise((done) => server.close(done));
 }
 
-function configuration(keys, secret, redirect, tokenEndpoint) {
+function configuration({ keys, secret, redirect, tokenEndpoint, consentUrl }) {
   const service = (client_id) => ({
     client_id,
     client_secret: secret,
@@ -90,13 +90,24 @@ function configuration(keys, secret, redirect, tokenEndpoint) {
         redirect_uris: [redirect],
         id_token_signed_response_alg: 'ES256',
       },
+      // Credence's issuer, where this provider's users grant.
+      {
+        client_id: 'credence',
+        client_secret: secret,
+        application_type: 'native',
+        grant_types: ['authorization_code'],
+        redirect_uris: [`${consentUrl}/callback`],
+      },
     ],
-    scopes: ['openid', 'offline_access'],
+    claims: { openid: ['sub', 'groups'], profile: ['name'] },
+    // The ID token has the claims of scopes, too.
+    conformIdTokenClaims: false,
+    scopes: ['openid', 'profile', 'offline_access'],
     pkce: { required: () => true },
     cookies: { keys: [secret] },
     ttl: TTL,
     discovery: { mtls_endpoint_aliases: { token_endpoint: tokenEndpoint } },
-    findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
+    findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id, name: '<b>Ada</b>', groups: ['staff'] }) }),
     interactions: { url: (_, interaction) => `${INTERACTION}${interaction.uid}` },
     features: {
       devInteractions: { enabled: false },

@@ -6,7 +6,7 @@ import * as web from './web.mjs';
 /** Names requests that the test makes by hand, as an attacker would. */
 export const ATTACKER = 'attacker';
 
-const counts = { positives: 0, negatives: 0, failed: 0 };
+const counts = { positives: 0, negatives: 0, grants: 0, attacks: 0, failed: 0 };
 const issuersSeen = new Set();
 const clientsSeen = new Set();
 
@@ -18,6 +18,23 @@ export async function allowed(client, issuer, what, request) {
 /** One request that must be denied with this status, and what else is expected of the filter's answer. */
 export async function denied(client, issuer, what, expected, request) {
   await check('negatives', client, issuer, what, request, expected);
+}
+
+/** One way to get authority from Credence's issuer, and to lose it. */
+export const grant = (what, test) => run('grants', what, test);
+
+/** One attack on Credence's issuer, which must fail. */
+export const attacked = (what, test) => run('attacks', what, test);
+
+async function run(kind, what, test) {
+  counts[kind] += 1;
+  try {
+    await test();
+    console.log(`ok      ${kind}  ${what}`);
+  } catch (error) {
+    console.log(`FAILED  ${kind}  ${what}`);
+    failed(error.stack + (error.cause ? `\n${JSON.stringify(error.cause)}` : ''));
+  }
 }
 
 async function check(kind, client, issuer, what, request, expected) {

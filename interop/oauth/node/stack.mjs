@@ -89,8 +89,9 @@ function configuration({ origin, tlsOrigin, issuers, logId }) {
   return {
     audience: [origin],
     holder_algorithms: ['Ed25519', 'EdDSA', 'ES256'],
-    trust_anchors: issuers.map(({ issuer, algorithms, accessTokens }) => ({
-      issuer, algorithms, keys: 'control_plane', asserts_subjects: true,
+    trust_anchors: issuers.map(({ issuer, algorithms, accessTokens, samePrincipalsAs }) => ({
+      issuer, algorithms, keys: 'control_plane', asserts_subjects: true, delegations: true,
+      ...(samePrincipalsAs && { same_principals_as: samePrincipalsAs }),
       access_tokens: { scopes: SCOPES, ...accessTokens },
     })),
     control_plane: { cluster: 'credence', log_id: logId },

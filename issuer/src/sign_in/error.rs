@@ -2,7 +2,7 @@
 
 use credence_delegation::inspect::printable;
 
-/// Why nobody is signed in. The texts are for the operator's log.
+/// Why a sign-in failed. The texts are for the operator's log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SignInError {
     #[error("too many requests to the identity provider are in progress")]
@@ -13,10 +13,8 @@ pub(crate) enum SignInError {
     TokenEndpoint(String),
     #[error("the identity provider refuses the code: {0}")]
     Refused(String),
-    #[error("the browser's answer is of the issuer {0}, so it is not this identity provider's (RFC 9207)")]
+    #[error("the `iss` of the browser's answer is {0}, so it is not this identity provider's answer (RFC 9207)")]
     OtherIssuer(String),
-    #[error("the browser's answer has no `iss`, which this identity provider always sends (RFC 9207)")]
-    NoIssuer,
     #[error("the ID token: {0}")]
     IdToken(String),
     #[error("the ID token has no `auth_time`, but `max_age` was demanded; the provider must support it")]
@@ -44,7 +42,7 @@ impl SignInError {
             Self::Metadata(_) | Self::TokenEndpoint(_) => {
                 "Your organization's sign-in cannot be reached. Try again later."
             }
-            Self::Refused(_) | Self::OtherIssuer(_) | Self::NoIssuer => "This sign-in is no longer valid. Start again.",
+            Self::Refused(_) | Self::OtherIssuer(_) => "This sign-in is no longer valid. Start again.",
             Self::IdToken(_) | Self::NoAuthTime => {
                 "Your organization's sign-in gave an answer that cannot be used. Tell your administrator."
             }
@@ -76,7 +74,7 @@ pub(super) fn shown(text: &str) -> String {
     printable(&text.chars().take(MAX_SHOWN).collect::<String>())
 }
 
-/// A UUID has 36.
-const MAX_WORD_BYTES: usize = 40;
 /// Characters of foreign text.
 const MAX_SHOWN: usize = 400;
+/// A UUID has 36.
+const MAX_WORD_BYTES: usize = 40;

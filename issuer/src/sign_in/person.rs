@@ -8,7 +8,31 @@ use credence_delegation::inspect::printable;
 use credence_delegation::json::{Json, Object};
 use openidconnect::core::{CoreIdToken, CoreIdTokenClaims};
 
-use super::{Demanded, Person, SignInError, shown};
+use super::error::{SignInError, shown};
+
+/// What the sign-in must be like.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Demanded {
+    /// How long ago the person may have signed in, in seconds.
+    pub(crate) max_age: Option<u32>,
+    /// Accepted `acr`. Empty: any.
+    pub(crate) acr: Vec<String>,
+    /// Whether the person should sign in again, even with a session at the provider. A browser can take that out of
+    /// the URL; only `max_age` makes the provider say when the person signed in.
+    pub(crate) again: bool,
+}
+
+/// A person who has signed in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Person {
+    /// `sub`.
+    pub(crate) subject: String,
+    pub(crate) name: Option<String>,
+    pub(crate) groups: BTreeSet<String>,
+    /// When the person signed in; when the ID token was issued, if the provider does not say.
+    pub(crate) auth_time: u64,
+    pub(crate) acr: Option<String>,
+}
 
 /// Whether an ID token was just issued: it comes from the provider itself.
 pub(super) fn check_issued(issued_at: i64, now: i64) -> Result<(), String> {

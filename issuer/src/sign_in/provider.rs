@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio::time::Instant;
 use ureq::http::{Method, Response};
 
-use super::{SignInError, causes, shown};
+use super::error::{SignInError, causes, shown};
 
 /// The provider's metadata and keys.
 pub(super) type Metadata = ProviderMetadata<
