@@ -128,8 +128,11 @@ export async function grants(here) {
   await grant('the person takes it back: the next request is denied', async () => {
     const { agent, browser, tokens } = await granted(here);
     assert.equal(await agent.status(tokens, `${origin}/orders/1`), 200);
-    const { page } = await browser.go(`${url}/`);
-    assert.match(page, /Last, at .* UTC, it did: use orders.read/);
+    // What it did last comes from the ledger, which has it a moment later.
+    const page = await until('the use to be listed', async () => {
+      const { page: list } = await browser.go(`${url}/`);
+      return /Last, at .* UTC, it did: use orders.read/.test(list.split('</section>')[0]) && list;
+    });
     const [form, own] = ['form', 'grant'].map((name) => page.match(new RegExp(`name="${name}" value="([^"]+)"`))[1]);
     const after = await browser.go(`${url}/withdraw`, { form: new URLSearchParams({ form, grant: own }) });
     assert.match(after.page, /Taken back\. No service accepts it any more\./);
