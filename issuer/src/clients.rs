@@ -139,7 +139,7 @@ impl ClientMetadataSettings {
     }
 
     /// Whether clients of this host are accepted.
-    fn accept(&self, host: &str) -> bool {
+    pub(crate) fn accept(&self, host: &str) -> bool {
         self.hosts.iter().any(|listed| match listed.strip_prefix("*.") {
             Some(parent) => host
                 .strip_suffix(parent)

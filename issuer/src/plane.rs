@@ -113,29 +113,28 @@ impl Plane {
         self.get("/v1/principals", query.into()).await
     }
 
-    /// Revokes a token, and those derived from it. Returns once filters have applied it, or after some seconds.
-    pub(crate) async fn revoke(
-        &self,
-        issuer: &str,
-        subject: &str,
-        id: &str,
-        why: &str,
-    ) -> Result<Progress, PlaneError> {
-        let body = json!({
-            "delegation": {"issuer": issuer, "subject": subject, "id": id},
-            "reason": why,
-        });
-        let status = self
-            .call(move |link| {
-                let response = link.post("/v1/revocations", &body.to_string())?;
-                Ok(response.status().as_u16())
-            })
-            .await?;
-        Ok(if status == 202 {
-            Progress::Committed
-        } else {
-            Progress::Confirmed
-        })
+    /// Revokes tokens, and those derived from them. Returns once filters have applied it, or after some seconds.
+    pub(crate) async fn revoke(&self, issuer: &str, subject: &str, ids: &[String]) -> Result<Progress, PlaneError> {
+        let mut progress = Progress::Confirmed;
+        for (index, id) in ids.iter().enumerate() {
+            let body = json!({
+                "delegation": {"issuer": issuer, "subject": subject, "id": id},
+                "reason": "the grant has ended",
+            });
+            // The log is in order: who has applied the last one has applied all.
+            let is_last = index + 1 == ids.len();
+            let path = match is_last {
+                true => "/v1/revocations",
+                false => "/v1/revocations?wait=committed",
+            };
+            let status = self
+                .call(move |link| Ok(link.post(path, &body.to_string())?.status().as_u16()))
+                .await?;
+            if is_last && status == 202 {
+                progress = Progress::Committed;
+            }
+        }
+        Ok(progress)
     }
 
     /// Whether a token is revoked.

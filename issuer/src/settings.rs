@@ -306,3 +306,137 @@ fn token_lifetime() -> u32 {
 fn grant_lifetime() -> u32 {
     2_592_000
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VALID: &str = r#"{
+        "url": "https://issuer.example",
+        "identity_provider": {"issuer": "https://login.example", "client_id": "credence"},
+        "control_plane": {"url": "https://credence.example:7070", "token_file": "token"},
+        "keys_passphrase_file": "passphrase",
+        "clients": [{"id": "planner", "name": "Planner", "redirect_uris": ["https://planner.example/cb"]}],
+        "client_metadata": {"hosts": ["*.example.com"], "private_addresses": ["10.0.0.0/8"]},
+        "scopes": {"orders.read": {"orders.read": {}}},
+        "policy": [{"name": "read", "tools": {"orders.read": {}}, "audience": ["https://orders.example"]}]
+    }"#;
+
+    /// The error of the valid file with this change.
+    fn error(old: &str, new: &str) -> String {
+        assert!(VALID.contains(old), "{old}");
+        let settings = serde_json::from_str::<Settings>(&VALID.replace(old, new));
+        match settings {
+            Ok(settings) => settings.check().unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn the_rest_has_defaults() {
+        let settings: Settings = serde_json::from_str(VALID).unwrap();
+        settings.check().unwrap();
+        let [rule] = &settings.policy().unwrap().rules[..] else {
+            panic!("one rule")
+        };
+        let Terms {
+            token_seconds,
+            grant_seconds,
+            depth,
+            bearer,
+            ..
+        } = rule.terms;
+        assert_eq!(
+            (token_seconds, grant_seconds, depth, bearer),
+            (600, 2_592_000, 0, false)
+        );
+        assert!(rule.groups.is_empty() && matches!(rule.clients, Clients::All));
+    }
+
+    #[test]
+    fn errors_have_their_place_and_cure() {
+        let rule = r#""name": "read""#;
+        for (old, new, expected) in [
+            (
+                "https://issuer.example",
+                "http://issuer.example",
+                "at url: write an https URL",
+            ),
+            ("https://issuer.example", "https://issuer.example/", "at url"),
+            (
+                "https://credence.example:7070",
+                "http://credence.example",
+                "at control_plane.url",
+            ),
+            (
+                "https://login.example",
+                "http://login.example",
+                "at identity_provider.issuer",
+            ),
+            (
+                "https://planner.example/cb",
+                "http://planner.example/cb",
+                "at clients[0].redirect_uris",
+            ),
+            (r#""id": "planner""#, r#""id": """#, "at clients[0].id"),
+            ("*.example.com", "https://example.com", "at client_metadata.hosts"),
+            ("10.0.0.0/8", "10.0.0.0", "at client_metadata.private_addresses"),
+            (r#""orders.read": {"orders"#, r#""a b": {"orders"#, "at scopes.a b"),
+            (
+                r#""tools": {"orders.read": {}}"#,
+                r#""tools": {}"#,
+                "at policy[0].tools: no tool",
+            ),
+            (
+                r#""tools": {"orders.read": {}}"#,
+                r#""tools": {"a": {"b": 7}}"#,
+                "at policy[0].tools",
+            ),
+            (r#"["https://orders.example"]"#, "[]", "at policy[0].audience"),
+            (rule, r#""name": "read", "groups": []"#, "at policy[0].groups"),
+            (rule, r#""name": "read", "clients": [""]"#, "at policy[0].clients"),
+            (
+                rule,
+                r#""name": "read", "depth": 9"#,
+                "at policy[0].depth: 9 is not possible; write 0 to 8",
+            ),
+            (
+                rule,
+                r#""name": "read", "token_lifetime_s": 5"#,
+                "at policy[0].token_lifetime_s",
+            ),
+            (rule, r#""name": "read", "max_age": 5"#, "unknown field `max_age`"),
+            (
+                r#""policy": [{"#,
+                r#""policy": [{"name": "read", "tools": {"a": {}}, "audience": ["b"]}, {"#,
+                "at policy[1].name",
+            ),
+            (
+                r#""policy": ["#,
+                r#""limits": {"connections": 0}, "policy": ["#,
+                "at limits.connections",
+            ),
+        ] {
+            let found = error(old, new);
+            assert!(found.contains(expected), "{new}: {found}");
+        }
+    }
+
+    #[test]
+    fn hosts_of_clients_match_whole_labels() {
+        let hosts = |hosts: &[&str]| ClientMetadataSettings {
+            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            ..ClientMetadataSettings::default()
+        };
+        for (listed, host, expected) in [
+            ("*", "a.example", true),
+            ("a.example", "A.example", true),
+            ("a.example", "b.a.example", false),
+            ("*.a.example", "b.a.example", true),
+            ("*.a.example", "a.example", false),
+            ("*.a.example", "ba.example", false),
+        ] {
+            assert_eq!(hosts(&[listed]).accept(host), expected, "{listed} {host}");
+        }
+    }
+}

@@ -30,15 +30,10 @@ pub(crate) async fn revoke(app: &App, id: Uuid) -> Result<Progress, TaskError> {
     let Some(grant) = app.grants.find(id)?.filter(|grant| grant.withdrawn.is_some()) else {
         return Ok(Progress::Confirmed);
     };
-    let mut progress = Progress::Confirmed;
     let now = now();
-    for token in grant.live.iter().filter(|token| token.expires_at > now) {
-        let token = Grant::token_id(id, token.number);
-        let why = "a person or client ended the grant";
-        if app.plane.revoke(&app.url, &grant.subject, &token, why).await? == Progress::Committed {
-            progress = Progress::Committed;
-        }
-    }
+    let live = grant.live.iter().filter(|token| token.expires_at > now);
+    let ids: Vec<String> = live.map(|token| Grant::token_id(id, token.number)).collect();
+    let progress = app.plane.revoke(&app.url, &grant.subject, &ids).await?;
     app.grants.is_revoked(id).await?;
     Ok(progress)
 }

@@ -190,6 +190,7 @@ mod tests {
         PeerCertificate {
             uris: vec![uri.to_owned()],
             dns: Vec::new(),
+            ..PeerCertificate::default()
         }
     }
 
