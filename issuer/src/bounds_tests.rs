@@ -1,6 +1,6 @@
 //! No grant exceeds what was asked, what policy allows, or what the person left.
 //!
-//! Requests, policies and forms are generated. The oracle does not compare constraints: it tries arguments. Whatever the
+//! Requests, policies and forms are generated. The oracle does not compare constraints: it tries arguments. What the
 //! grant permits, the request permits, some rule for this person and client permits, and the form's fields permit.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -328,11 +328,11 @@ pub(crate) async fn callback(
     let parameters = Parameters::parse(query.unwrap_or_default().as_bytes())?;
     let sign_in = parameters.one("state").and_then(|state| app.sign_ins.take(state));
     let browser = cookie(&app, &headers, SIGN_IN_COOKIE);
-    // The browser that left, so that nobody can sign another person in as themselves.
+    // The browser that left: otherwise an attacker could sign a victim in as the attacker.
     let sign_in = sign_in.filter(|sign_in| browser.is_some_and(|browser| browser == sign_in.browser));
     let SignIn { pending, next, .. } = sign_in.and_then(Arc::into_inner).ok_or_else(Refused::signed_out)?;
     if let Some(error) = parameters.one("error") {
-        tracing::info!(error = printable(error), "the identity provider signed nobody in");
+        tracing::info!(error = printable(error), "the identity provider refused a sign-in");
         let text = "Your identity provider did not sign you in.".to_owned();
         return Err(Refused::new(StatusCode::FORBIDDEN, "You are not signed in", text));
     }

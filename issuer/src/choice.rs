@@ -84,7 +84,7 @@ pub(crate) fn durations(most: u32) -> Vec<u32> {
     shorter.chain([most]).collect()
 }
 
-/// What the form leaves of the offer. The result is within the offer, whatever the form has.
+/// What the form leaves of the offer. The result is within the offer for every form.
 pub(crate) fn choose(offer: &Offer, form: &Form) -> Result<Choice, ChoiceError> {
     let mut tools = Vec::new();
     for (index, (tool, constraints)) in offer.tools.iter().enumerate() {

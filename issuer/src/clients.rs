@@ -288,7 +288,7 @@ fn read(reader: &GuardedClient, url: &str, host: String) -> Result<(Arc<Client>,
         "private_key_jwt" => {
             let keys = match (document.member("jwks"), document.text("jwks_uri")) {
                 (Some(keys), None) => credence_delegation::canonicalize(keys).unwrap_or_default().into_bytes(),
-                // Of its own host, so that nobody else can lend it keys.
+                // Of its own host: another host cannot lend it keys.
                 (None, Some(uri)) if metadata_host(uri).is_ok_and(|of_keys| of_keys == host) => reader.get(uri)?.bytes,
                 _ => return Err(wrong("private_key_jwt needs jwks, or a jwks_uri at the same host")),
             };

@@ -2,7 +2,7 @@
 //!
 //! An event is stored in the transaction of its change, so that none is lost or reported twice.
 
-use redb::{Error, ReadableTable as _, TableDefinition, WriteTransaction};
+use redb::{Error, ReadableTable as _, ReadableTableMetadata as _, TableDefinition, WriteTransaction};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
@@ -140,9 +140,17 @@ pub(crate) fn note(transaction: &WriteTransaction, event: &Event) -> Result<(), 
     Ok(())
 }
 
-/// Stores an event about which nothing else changes.
+/// Stores an event about which nothing else changes. Any number of people could cause such events while the control plane
+/// is away, so there is an end.
 pub(crate) async fn record(store: &Store, event: Event) -> Result<(), StoreError> {
-    store.change(move |transaction| note(transaction, &event)).await
+    let stored = store.change(move |transaction| {
+        let waiting = transaction.open_table(EVENTS)?.len()?;
+        match waiting < MAX_WAITING {
+            true => note(transaction, &event).map(|()| true),
+            false => Ok(false),
+        }
+    });
+    stored.await?.then_some(()).ok_or(StoreError::Full)
 }
 
 /// The oldest events, with their numbers.
@@ -192,5 +200,7 @@ pub(crate) async fn acknowledge(store: &Store, up_to: u64, source: Source) -> Re
         .await
 }
 
+/// Events that wait for the ledger, from when on refusals are not answered any more.
+const MAX_WAITING: u64 = 100_000;
 /// Bytes of `tools` in an event; larger ones are left out.
 const MAX_TOOLS_BYTES: usize = 4 << 10;

@@ -165,7 +165,7 @@ async fn refresh_tokens_rotate_and_a_lost_answer_costs_nothing() {
     // The answer with 2 was lost.
     assert_eq!(scene.refresh(1).await, Ok(3));
     assert_eq!(scene.refresh(3).await, Ok(4));
-    // Whoever has 2 took it on the way.
+    // A thief took 2 on the way.
     assert_eq!(scene.refresh(2).await, Err(Refusal::Reused));
     assert_eq!(scene.refresh(4).await, Err(Refusal::Withdrawn));
     assert_eq!(scene.reasons(), ["granted", "withdrawn_after_reuse"]);

@@ -19,10 +19,6 @@ pub(crate) enum TaskError {
     Plane(#[from] PlaneError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error(
-        "the ledger has {ledger} events of this issuer, and the issuer knows of {known}: its data folder is an old copy"
-    )]
-    Behind { ledger: u64, known: u64 },
 }
 
 /// Revokes the tokens of a grant that has ended.
@@ -46,7 +42,6 @@ pub(crate) async fn revoke_the_rest(app: Arc<App>) {
         for (id, _) in unrevoked.unwrap_or_default() {
             if let Err(error) = revoke(&app, id).await {
                 tracing::warn!(%error, grant = %id, "the tokens of a grant that has ended are not revoked yet");
-                break;
             }
         }
         tokio::time::sleep(REVOKE_EVERY).await;
@@ -72,14 +67,17 @@ async fn report_some(app: &App) -> Result<bool, TaskError> {
     let waiting = events::oldest(&app.store, MAX_TOGETHER)?;
     let known = match events::source(&app.store)? {
         None if waiting.is_empty() => return Ok(false),
-        Some(source) => match app.plane.source(&source.ticket).await? {
-            // An empty answer keeps the source alive.
-            Some(position) => Some((source, position.acknowledged)),
-            None => None,
-        },
         None => None,
+        // To ask also keeps the source alive. What the ledger has beyond what is known here is the beginning of the
+        // events that wait. Anything else means that one of the two was restored from a copy: then a new source begins,
+        // so that no event is taken for one that was sent.
+        Some(source) => app.plane.source(&source.ticket).await?.and_then(|position| {
+            let sent = position.acknowledged.checked_sub(source.acknowledged)?;
+            let sent = usize::try_from(sent).ok().filter(|sent| *sent <= waiting.len())?;
+            Some((source, sent))
+        }),
     };
-    let (mut source, in_ledger) = match known {
+    let (mut source, sent_before) = match known {
         Some(known) => known,
         None => {
             let position = app.plane.begin_source(&app.url).await?;
@@ -94,16 +92,9 @@ async fn report_some(app: &App) -> Result<bool, TaskError> {
     if waiting.is_empty() {
         return Ok(false);
     }
-    let Some(sent_before) = in_ledger.checked_sub(source.acknowledged) else {
-        return Err(TaskError::Behind {
-            ledger: in_ledger,
-            known: source.acknowledged,
-        });
-    };
-    let sent_before = usize::try_from(sent_before).unwrap_or(usize::MAX).min(waiting.len());
     let (old, new) = waiting.split_at(sent_before);
     if !new.is_empty() {
-        let batch = batch(in_ledger.saturating_add(1), new);
+        let batch = batch(source.acknowledged.saturating_add(sent_before as u64 + 1), new);
         app.plane.report(&source.ticket, batch).await?;
     }
     source.acknowledged = source.acknowledged.saturating_add((old.len() + new.len()) as u64);
