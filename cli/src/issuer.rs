@@ -23,7 +23,7 @@ pub(crate) enum IssuerCommand {
 
 /// Serve people and clients.
 ///
-/// Prints its address once it serves. SIGTERM or SIGINT stops it.
+/// Prints its addresses once it serves. SIGTERM or SIGINT stops it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeIssuer {
     #[command(flatten)]
@@ -34,6 +34,10 @@ pub(crate) struct ServeIssuer {
     /// Port 0 takes a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7072")]
     listen: SocketAddr,
+
+    /// The operator's port: `/metrics`, `/healthz` and `/readyz`.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7073")]
+    admin: SocketAddr,
 
     #[command(flatten)]
     log: Logging,
@@ -125,9 +129,10 @@ impl ServeIssuer {
         let options = Options {
             data: self.place.data.clone(),
             listen: self.listen,
+            admin: self.admin,
         };
         let issuer = Issuer::start(settings, &options).await.map_err(operation)?;
-        writeln!(out, "http {}", issuer.address())?;
+        writeln!(out, "http {}\nadmin {}", issuer.address(), issuer.admin())?;
         out.flush()?;
         tokio::select! {
             _ = terminated.recv() => {}

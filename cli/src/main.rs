@@ -76,8 +76,7 @@ enum Command {
     #[command(subcommand)]
     Audit(Box<audit::Audit>),
     Serve(Box<serve::Serve>),
-    /// Not documented yet.
-    #[command(subcommand, hide = true)]
+    #[command(subcommand)]
     Issuer(Box<issuer::IssuerCommand>),
     #[command(subcommand)]
     Cluster(Box<cluster::Cluster>),

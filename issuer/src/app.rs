@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use credence_runtime::client_limits::Network;
+use credence_runtime::outbound;
+use credence_runtime::rates::RateTable;
 use credence_runtime::time::unix_seconds;
 use credence_server::Peer;
 
@@ -12,6 +14,7 @@ use crate::clients::ClientDirectory;
 use crate::grants::{Grant, Grants};
 use crate::key_ring::KeyRing;
 use crate::memory::Memory;
+use crate::metrics::Metrics;
 use crate::plane::{Plane, PlaneError, PrincipalState};
 use crate::policy::{Offer, Policy};
 use crate::request::AuthorizationRequest;
@@ -45,6 +48,9 @@ pub(crate) struct App {
     pub(crate) consents: Memory<Arc<Consent>>,
     /// Ids of clients' assertions and DPoP proofs that were used.
     pub(crate) used_ids: Memory<()>,
+    pub(crate) trusted_proxies: Vec<outbound::Network>,
+    pub(crate) rates: RateTable<Network>,
+    pub(crate) metrics: Metrics,
 }
 
 /// A person who is at the provider.

@@ -14,8 +14,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_delegation::json::Json;
 use credence_delegation::mint::{self, AccessTokenGrant, Binding, RootGrant};
 use credence_delegation::{Algorithms, Limits, PublicKey, Thumbprint, UnixTime, jws};
+use credence_runtime::metrics::count;
 use credence_server::Peer;
 use serde_json::json;
+use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
@@ -142,6 +144,7 @@ pub(crate) async fn token(
     let issued = app.grants.redeem(presented).await?;
     let issued = issued.map_err(|refusal| Code::InvalidGrant.with(refusal.to_string()))?;
     let token = sign(&app, &keys, &issued, &audience, &holder)?;
+    count(&app.metrics.tokens, [("type", holder.token_type())]);
     let mut answer = json!({
         "access_token": token,
         "token_type": holder.token_type(),
@@ -391,7 +394,7 @@ pub(crate) async fn introspect(
     if grant.withdrawn.is_some() || !app.still_counts(&grant).await? || app.plane.is_revoked(facts).await? {
         return Ok(inactive());
     }
-    let answer = json!({
+    let mut answer = json!({
         "active": true,
         "iss": app.url,
         "sub": grant.subject,
@@ -399,9 +402,13 @@ pub(crate) async fn introspect(
         "jti": own.id,
         "iat": own.issued_at,
         "exp": own.expires_at,
-        "aud": grant.audience,
+        "aud": own.audience,
         "authorization_details": [{"type": "attenuating_agent_token", "tools": grant.tools}],
     });
+    // Without it, a service would take a stolen token for a bearer (RFC 9449, section 6.2; RFC 8705, section 3.2).
+    if let Some(confirmation) = own.confirmation {
+        answer["cnf"] = json!(confirmation);
+    }
     Ok(private(JsonBody(answer).into_response()))
 }
 
@@ -412,6 +419,9 @@ struct OwnToken {
     expires_at: u64,
     /// Thumbprints: the issuer's key, then the holder's.
     keys: Vec<String>,
+    /// `aud`, and `cnf` if it is bound to a key.
+    audience: Option<Box<RawValue>>,
+    confirmation: Option<Box<RawValue>>,
 }
 
 fn own(app: &App, keys: &Keys, token: &str) -> Option<OwnToken> {
@@ -425,6 +435,10 @@ fn own(app: &App, keys: &Keys, token: &str) -> Option<OwnToken> {
     let json = Json::parse(&payload).ok()?;
     let claims = json.as_object().filter(|claims| claims.text("iss") == Some(&app.url))?;
     let time = |name: &str| claims.integer(name).and_then(|time| u64::try_from(time).ok());
+    let written = |name: &str| {
+        let text = claims.member(name).and_then(credence_delegation::canonicalize)?;
+        RawValue::from_string(text).ok()
+    };
     let confirmation = claims.object("cnf");
     let holder = confirmation.and_then(|cnf| match (cnf.text("jkt"), cnf.member("jwk")) {
         (Some(thumbprint), _) => Some(thumbprint.to_owned()),
@@ -436,6 +450,8 @@ fn own(app: &App, keys: &Keys, token: &str) -> Option<OwnToken> {
         issued_at: time("iat")?,
         expires_at: time("exp")?,
         keys: [signed_by].into_iter().chain(holder).collect(),
+        audience: written("aud"),
+        confirmation: written("cnf"),
     })
 }
 

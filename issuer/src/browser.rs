@@ -11,6 +11,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use credence_delegation::inspect::printable;
+use credence_runtime::metrics::count;
 use credence_server::Peer;
 use serde_json::value::RawValue;
 use url::Url;
@@ -175,7 +176,7 @@ async fn refuse_by_policy(
         tools.as_deref(),
         now(),
     );
-    events::record(&app.store, event).await?;
+    events::record(&app.store, event, &app.metrics.grants).await?;
     let code = match refused {
         NoOffer::Resource(_) | NoOffer::Audience => Code::InvalidTarget,
         NoOffer::Tool(_) | NoOffer::Nothing => Code::AccessDenied,
@@ -215,7 +216,7 @@ pub(crate) async fn decide(State(app): State<Arc<App>>, headers: HeaderMap, body
                 tools.as_deref(),
                 now(),
             );
-            events::record(&app.store, event).await?;
+            events::record(&app.store, event, &app.metrics.grants).await?;
             let error = Code::AccessDenied.with("the person refused");
             return Ok(back_with_error(
                 &app,
@@ -333,12 +334,16 @@ pub(crate) async fn callback(
     let SignIn { pending, next, .. } = sign_in.and_then(Arc::into_inner).ok_or_else(Refused::signed_out)?;
     if let Some(error) = parameters.one("error") {
         tracing::info!(error = printable(error), "the identity provider refused a sign-in");
+        count(&app.metrics.sign_ins, [("outcome", "refused")]);
         let text = "Your identity provider did not sign you in.".to_owned();
         return Err(Refused::new(StatusCode::FORBIDDEN, "You are not signed in", text));
     }
     let code = parameters.one("code").ok_or_else(Refused::signed_out)?.to_owned();
     let iss = parameters.one("iss").map(str::to_owned);
-    let person = app.provider.finish(pending, code, iss).await?;
+    let person = app.provider.finish(pending, code, iss).await;
+    let outcome = if person.is_ok() { "ok" } else { "failed" };
+    count(&app.metrics.sign_ins, [("outcome", outcome)]);
+    let person = person?;
     // Always a new one: a cookie that someone else has planted is worth nothing.
     let session = Arc::new(Session { person, form: secret() });
     let cookie = app.sessions.keep(network(&peer), Arc::clone(&session))?;

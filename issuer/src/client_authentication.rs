@@ -101,8 +101,11 @@ fn check_assertion(
     }
     let time = |name: &str| claims.integer(name).and_then(|time| u64::try_from(time).ok());
     let expires_at = time("exp").ok_or_else(|| refused("the assertion has no exp"))?;
-    if expires_at <= now || expires_at > now.saturating_add(MAX_ASSERTION_SECONDS) {
-        return Err(refused("exp of the assertion is past, or more than five minutes ahead"));
+    if expires_at <= now || !is_recent(time("iat"), expires_at, now) {
+        return Err(refused(
+            "exp of the assertion is past, or iat is more than five minutes ago; without iat, exp is more than five minutes \
+             ahead",
+        ));
     }
     if ["iat", "nbf"]
         .into_iter()
@@ -112,6 +115,15 @@ fn check_assertion(
     }
     let id = claims.text("jti").ok_or_else(|| refused("the assertion has no jti"))?;
     use_once(app, peer, &format!("assertion {} {id}", client.id))
+}
+
+/// Whether an assertion that has not expired was just made. It must not count for longer than its id is remembered, and
+/// some libraries make it valid for an hour.
+fn is_recent(issued_at: Option<u64>, expires_at: u64, now: u64) -> bool {
+    match issued_at {
+        Some(issued_at) => now <= issued_at.saturating_add(MAX_ASSERTION_SECONDS),
+        None => expires_at <= now.saturating_add(MAX_ASSERTION_SECONDS),
+    }
 }
 
 /// The thumbprint of the key that a DPoP proof for this endpoint shows.
@@ -167,3 +179,28 @@ const JWT_BEARER: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer
 const MAX_ASSERTION_BYTES: usize = 8 << 10;
 const MAX_ASSERTION_SECONDS: u64 = 330;
 const SKEW_SECONDS: u64 = 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_assertion_counts_for_five_minutes_after_it_was_made() {
+        const NOW: u64 = 10_000;
+        for (issued_at, expires_at, expected) in [
+            (Some(NOW), NOW + 60, true),
+            (Some(NOW), NOW + 3_600, true),
+            (Some(NOW - 300), NOW + 3_300, true),
+            // Its id may be forgotten by now, however soon it expires.
+            (Some(NOW - 600), NOW + 10, false),
+            (None, NOW + 300, true),
+            (None, NOW + 3_600, false),
+        ] {
+            assert_eq!(
+                is_recent(issued_at, expires_at, NOW),
+                expected,
+                "{issued_at:?} {expires_at}"
+            );
+        }
+    }
+}

@@ -116,15 +116,7 @@ pub(crate) struct ClientDirectory {
 
 impl ClientMetadataSettings {
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
-        let is_network = |text: &String| Network::parse(text).is_some();
-        if let Some(wrong) = self.private_addresses.iter().find(|text| !is_network(text)) {
-            return Err(SettingsError::at(
-                "client_metadata.private_addresses",
-                format!(
-                    "{wrong:?} is not a network; write an address and the length of its prefix, such as 10.0.0.0/8"
-                ),
-            ));
-        }
+        self.networks()?;
         let is_host = |host: &String| {
             let name = host.strip_prefix("*.").unwrap_or(host);
             *host == "*" || (!name.is_empty() && !name.contains(['/', ':', '@', '?', '#', '*']))
@@ -138,6 +130,10 @@ impl ClientMetadataSettings {
         }
     }
 
+    fn networks(&self) -> Result<Vec<Network>, SettingsError> {
+        networks("client_metadata.private_addresses", &self.private_addresses)
+    }
+
     /// Whether clients of this host are accepted.
     pub(crate) fn accept(&self, host: &str) -> bool {
         self.hosts.iter().any(|listed| match listed.strip_prefix("*.") {
@@ -147,6 +143,15 @@ impl ClientMetadataSettings {
             None => listed == "*" || listed.eq_ignore_ascii_case(host),
         })
     }
+}
+
+/// Reads networks of a setting.
+pub(crate) fn networks(place: &str, texts: &[String]) -> Result<Vec<Network>, SettingsError> {
+    let networks = texts.iter().map(|text| {
+        let problem = "is not a network; write an address and the length of its prefix, such as 10.0.0.0/8";
+        Network::parse(text).ok_or_else(|| SettingsError::at(place, format!("{text:?} {problem}")))
+    });
+    networks.collect()
 }
 
 // === impl KnownClients ===
@@ -201,25 +206,21 @@ impl KnownClients {
 // === impl ClientDirectory ===
 
 impl ClientDirectory {
-    pub(crate) fn new(known: KnownClients, settings: &ClientMetadataSettings) -> Self {
-        let networks = settings
-            .private_addresses
-            .iter()
-            .filter_map(|text| Network::parse(text));
+    pub(crate) fn new(known: KnownClients, settings: &ClientMetadataSettings) -> Result<Self, SettingsError> {
         let guard = Guard {
             ca: settings.ca.clone(),
-            networks: networks.collect(),
+            networks: settings.networks()?,
             local_http: false,
             timeout: READ_TIMEOUT,
             max_bytes: MAX_DOCUMENT_BYTES,
         };
-        Self {
+        Ok(Self {
             known,
             settings: settings.clone(),
             reader: Arc::new(GuardedClient::new(guard)),
             reading: Semaphore::new(MAX_READING),
             cached: Mutex::default(),
-        }
+        })
     }
 
     /// The client with this id. May read its document.
@@ -354,6 +355,11 @@ fn check_redirect_uri(uri: &str) -> Result<(), &'static str> {
     if !parsed.username().is_empty() || parsed.password().is_some() {
         return Err("it has a user name");
     }
+    // URLs may have more. In the content security policy of the consent page, `*` is every host, and `;` ends the list.
+    let is_of_host = |character: char| character.is_ascii_alphanumeric() || "-._[:]".contains(character);
+    if !parsed.host_str().is_none_or(|host| host.chars().all(is_of_host)) {
+        return Err("its host has characters that no host name has");
+    }
     match (parsed.scheme(), parsed.host()) {
         ("https", Some(_)) => Ok(()),
         ("http", Some(host)) if is_loopback(&host) => Ok(()),
@@ -454,6 +460,9 @@ mod tests {
             "app:/cb",
             "/cb",
             "https://a.example/ö",
+            "https://*/cb",
+            "https://a;sandbox/cb",
+            "https://a,b/cb",
         ] {
             assert!(check_redirect_uri(unsafe_uri).is_err(), "{unsafe_uri}");
         }
@@ -485,7 +494,7 @@ mod tests {
             hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
             ..ClientMetadataSettings::default()
         };
-        let directory = |hosts: &[&str]| ClientDirectory::new(KnownClients::default(), &settings(hosts));
+        let directory = |hosts: &[&str]| ClientDirectory::new(KnownClients::default(), &settings(hosts)).unwrap();
         let found = directory(&[]).find("https://app.example/client.json").await;
         assert!(matches!(found, Err(ClientError::Host(_))), "{found:?}");
         let found = directory(&["*.example.com"])

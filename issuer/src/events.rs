@@ -2,6 +2,7 @@
 //!
 //! An event is stored in the transaction of its change, so that none is lost or reported twice.
 
+use credence_runtime::metrics::{Counters, count};
 use redb::{Error, ReadableTable as _, ReadableTableMetadata as _, TableDefinition, WriteTransaction};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -131,8 +132,9 @@ pub(crate) fn prepare(transaction: &WriteTransaction) -> Result<(), Error> {
     Ok(())
 }
 
-/// Stores an event.
-pub(crate) fn note(transaction: &WriteTransaction, event: &Event) -> Result<(), Error> {
+/// Stores an event, and counts it.
+pub(crate) fn note(transaction: &WriteTransaction, event: &Event, counted: &Counters<1>) -> Result<(), Error> {
+    count(counted, [("reason", event.reason)]);
     let encoded = serde_json::to_vec(event).map_err(|error| Error::Corrupted(error.to_string()))?;
     let mut table = transaction.open_table(EVENTS)?;
     let last = table.last()?.map_or(0, |(number, _)| number.value());
@@ -142,15 +144,21 @@ pub(crate) fn note(transaction: &WriteTransaction, event: &Event) -> Result<(), 
 
 /// Stores an event about which nothing else changes. Any number of people could cause such events while the control plane
 /// is away, so there is an end.
-pub(crate) async fn record(store: &Store, event: Event) -> Result<(), StoreError> {
+pub(crate) async fn record(store: &Store, event: Event, counted: &Counters<1>) -> Result<(), StoreError> {
+    let counted = counted.clone();
     let stored = store.change(move |transaction| {
         let waiting = transaction.open_table(EVENTS)?.len()?;
         match waiting < MAX_WAITING {
-            true => note(transaction, &event).map(|()| true),
+            true => note(transaction, &event, &counted).map(|()| true),
             false => Ok(false),
         }
     });
     stored.await?.then_some(()).ok_or(StoreError::Full)
+}
+
+/// How many events wait for the ledger.
+pub(crate) fn waiting(store: &Store) -> Result<u64, StoreError> {
+    store.read(|transaction| Ok(transaction.open_table(EVENTS)?.len()?))
 }
 
 /// The oldest events, with their numbers.

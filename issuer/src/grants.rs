@@ -5,10 +5,12 @@
 //! that the ledger gets.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use credence_delegation::json::Json;
-use redb::{Error, ReadableTable as _, StorageError, TableDefinition, WriteTransaction};
+use credence_runtime::metrics::Counters;
+use redb::{Error, ReadableTable as _, ReadableTableMetadata as _, StorageError, TableDefinition, WriteTransaction};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
@@ -137,8 +139,15 @@ pub(crate) enum Credential {
 #[derive(Debug, Clone)]
 pub(crate) struct Grants {
     store: Store,
-    /// The issuer of the principals in events.
-    issuer: Arc<str>,
+    origin: Arc<Origin>,
+}
+
+/// What all events have in common.
+#[derive(Debug)]
+struct Origin {
+    /// The issuer of their principals.
+    issuer: String,
+    counted: Counters<1>,
 }
 
 const GRANTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("grants");
@@ -248,11 +257,11 @@ const MAX_LIVE: usize = 16;
 // === impl Grants ===
 
 impl Grants {
-    pub(crate) fn new(store: Store, issuer: &str) -> Self {
-        Self {
-            store,
-            issuer: issuer.into(),
-        }
+    /// `counted` counts the events.
+    pub(crate) fn new(store: Store, issuer: &str, counted: Counters<1>) -> Self {
+        let issuer = issuer.to_owned();
+        let origin = Arc::new(Origin { issuer, counted });
+        Self { store, origin }
     }
 
     pub(crate) fn prepare(transaction: &WriteTransaction) -> Result<(), Error> {
@@ -265,7 +274,7 @@ impl Grants {
 
     /// Stores a grant. `false`: the person has too many already, and must take some back first.
     pub(crate) async fn begin(&self, id: Uuid, grant: Grant, most: usize) -> Result<bool, StoreError> {
-        let issuer = Arc::clone(&self.issuer);
+        let origin = Arc::clone(&self.origin);
         self.store
             .change(move |transaction| {
                 let of_person = subjects(&grant.subject);
@@ -282,7 +291,8 @@ impl Grants {
                 transaction
                     .open_table(BY_END)?
                     .insert((grant.expires_at, id.as_bytes().as_slice()), ())?;
-                events::note(transaction, &grant.event(Kind::Granted, &issuer, id, grant.granted_at))?;
+                let event = grant.event(Kind::Granted, &origin.issuer, id, grant.granted_at);
+                events::note(transaction, &event, &origin.counted)?;
                 Ok(true)
             })
             .await
@@ -290,7 +300,7 @@ impl Grants {
 
     /// Gives out one more token. A code or refresh token that was used before ends its grant.
     pub(crate) async fn redeem(&self, presented: Presented) -> Result<Result<Issued, Refusal>, StoreError> {
-        let issuer = Arc::clone(&self.issuer);
+        let origin = Arc::clone(&self.origin);
         self.store
             .change(move |transaction| {
                 let id = presented.grant;
@@ -302,7 +312,7 @@ impl Grants {
                     Ok(_) => put(transaction, id, &grant)?,
                     Err(Refusal::Reused) => {
                         // What was noted on the way does not count.
-                        end(transaction, &issuer, id, Ending::Reuse, presented.now)?;
+                        end(transaction, &origin, id, Ending::Reuse, presented.now)?;
                     }
                     Err(_) => {}
                 }
@@ -313,7 +323,7 @@ impl Grants {
 
     /// Ends a grant, unless it has ended or is not one of this person or client. Returns whether it was theirs.
     pub(crate) async fn withdraw(&self, id: Uuid, owner: Owner, now: u64) -> Result<bool, StoreError> {
-        let issuer = Arc::clone(&self.issuer);
+        let origin = Arc::clone(&self.origin);
         self.store
             .change(move |transaction| {
                 let Some(grant) = find(transaction, id)? else {
@@ -324,7 +334,7 @@ impl Grants {
                     Owner::Client(client) => (grant.client == *client, Ending::Client),
                 };
                 if is_theirs {
-                    end(transaction, &issuer, id, by, now)?;
+                    end(transaction, &origin, id, by, now)?;
                 }
                 Ok(is_theirs)
             })
@@ -355,19 +365,15 @@ impl Grants {
         })
     }
 
-    /// Grants that have ended, while the revocation log may not have all of their tokens.
-    pub(crate) fn unrevoked(&self) -> Result<Vec<(Uuid, Grant)>, StoreError> {
+    /// Grants that have ended, while the revocation log may not have all of their tokens: those after this one, and how
+    /// many there are.
+    pub(crate) fn unrevoked(&self, after: Uuid) -> Result<(Vec<Uuid>, u64), StoreError> {
         self.store.read(|transaction| {
-            let (unrevoked, grants) = (transaction.open_table(UNREVOKED)?, transaction.open_table(GRANTS)?);
-            let mut found = Vec::new();
-            for entry in unrevoked.iter()?.take(MAX_AT_ONCE) {
-                let key = entry?.0;
-                let id = key.value();
-                if let (Ok(id), Some(grant)) = (Uuid::from_slice(id), grants.get(id)?) {
-                    found.push((id, decode(grant.value())?));
-                }
-            }
-            Ok(found)
+            let table = transaction.open_table(UNREVOKED)?;
+            let rest = (Bound::Excluded(after.as_bytes().as_slice()), Bound::Unbounded);
+            let page = table.range::<&[u8]>(rest)?.take(MAX_AT_ONCE);
+            let ids = page.map(|entry| Ok(Uuid::from_slice(entry?.0.value()).unwrap_or_default()));
+            Ok((ids.collect::<Result<_, StorageError>>()?, table.len()?))
         })
     }
 
@@ -448,7 +454,7 @@ fn decode(encoded: &[u8]) -> Result<Grant, Error> {
     serde_json::from_slice(encoded).map_err(|error| Error::Corrupted(format!("a grant: {error}")))
 }
 
-fn end(transaction: &WriteTransaction, issuer: &str, id: Uuid, by: Ending, now: u64) -> Result<(), Error> {
+fn end(transaction: &WriteTransaction, origin: &Origin, id: Uuid, by: Ending, now: u64) -> Result<(), Error> {
     let Some(mut grant) = find(transaction, id)?.filter(|grant| grant.withdrawn.is_none()) else {
         return Ok(());
     };
@@ -461,7 +467,8 @@ fn end(transaction: &WriteTransaction, issuer: &str, id: Uuid, by: Ending, now: 
     transaction
         .open_table(UNREVOKED)?
         .insert(id.as_bytes().as_slice(), ())?;
-    events::note(transaction, &grant.event(Kind::Withdrawn(by), issuer, id, now))
+    let event = grant.event(Kind::Withdrawn(by), &origin.issuer, id, now);
+    events::note(transaction, &event, &origin.counted)
 }
 
 /// Grants that have ended, while the log may not have all of their tokens.

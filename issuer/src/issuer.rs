@@ -3,30 +3,36 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use credence_runtime::client_limits::{Bounds, Places, ShareMetrics, SharedLimit, Shares};
 use credence_runtime::lifecycle::{Lifecycle, Phase};
+use credence_runtime::outbound;
+use credence_runtime::rates::{Rate, RateTable};
 use credence_runtime::settings::{SettingsError, Timeouts};
 use credence_runtime::supervision::{Alarm, BackgroundTask, Failure, watch_folder};
 use credence_server::{BoundedListener, Connections, Port, Server, TlsMetrics, TlsPorts, TlsSettings, Unusable};
 use credence_storage::folder_lock::{FolderLock, FolderLockError};
 use prometheus_client::registry::Registry;
+use serde::Deserialize;
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
+use crate::admin;
 use crate::app::{self, App};
 use crate::backchannel;
 use crate::browser;
 use crate::clients::{ClientDirectory, KnownClients};
 use crate::events;
+use crate::front;
 use crate::grants::Grants;
 use crate::key_ring::KeyRing;
 use crate::keys::{Keys, KeysError};
 use crate::memory::Memory;
+use crate::metrics::Metrics;
 use crate::plane::Plane;
 use crate::settings::Settings;
 use crate::sign_in::IdentityProvider;
@@ -40,6 +46,8 @@ pub struct Options {
     pub data: PathBuf,
     /// The address of its port.
     pub listen: SocketAddr,
+    /// The address of the operator's port: metrics and probes.
+    pub admin: SocketAddr,
 }
 
 /// Why the issuer did not start.
@@ -57,6 +65,9 @@ pub enum StartError {
     /// The signing keys cannot be used.
     #[error(transparent)]
     Keys(#[from] KeysError),
+    /// Another issuer has this one's URL.
+    #[error("another issuer answers at {0}; stop it first: the grants and keys of two would not be the same")]
+    Another(String),
     /// The database cannot be used.
     #[error("{path}: the issuer's database cannot be opened: {error}", path = .0.display(), error = .1)]
     Database(PathBuf, Box<redb::Error>),
@@ -66,6 +77,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Issuer {
     address: SocketAddr,
+    admin: SocketAddr,
     lifecycle: Lifecycle,
     alarm: Alarm,
     servers: JoinSet<()>,
@@ -84,6 +96,7 @@ impl Issuer {
     pub async fn start(settings: &Settings, options: &Options) -> Result<Self, StartError> {
         let policy = settings.policy()?;
         let folder = FolderLock::take(&options.data, None)?;
+        check_alone(&settings.url).await?;
         let watch = folder.watch(&[]).map_err(Unusable::configuration)?;
         let failed = |error: redb::Error| StartError::Database(options.data.clone(), Box::new(error));
         let store = Store::open(&options.data, watch.clone(), |transaction| {
@@ -96,6 +109,10 @@ impl Issuer {
         let keys = tokio::task::spawn_blocking(move || Keys::open(&data, passphrase.as_bytes()));
         let keys = KeyRing::new(keys.await.map_err(Unusable::configuration)??);
         let known = KnownClients::new(&settings.clients)?;
+        let mut registry = Registry::with_prefix("credence");
+        let rate = settings.limits.requests_per_second;
+        let rate = Rate::new(rate, rate.saturating_mul(BURST_SECONDS));
+        let metrics = Metrics::new(&mut registry);
         let app = Arc::new(App {
             url: settings.url.clone(),
             provider_url: settings.identity_provider.issuer.clone(),
@@ -103,48 +120,54 @@ impl Issuer {
             scopes: settings.scopes()?,
             descriptions: settings.descriptions(),
             grants_per_person: settings.limits.grants_per_person,
-            clients: ClientDirectory::new(known, &settings.client_metadata),
+            clients: ClientDirectory::new(known, &settings.client_metadata)?,
             provider: IdentityProvider::new(&settings.identity_provider, &format!("{}/callback", settings.url))?,
             plane: Plane::new(&settings.control_plane).map_err(Unusable::configuration)?,
-            grants: Grants::new(store.clone(), &settings.url),
-            store,
+            grants: Grants::new(store.clone(), &settings.url, metrics.grants.clone()),
+            store: store.clone(),
             keys: Arc::new(keys),
             pushed: Memory::new(app::PUSHED_LIFE, app::MAX_PUSHED),
             sign_ins: Memory::new(app::SIGN_IN_LIFE, app::MAX_SIGN_INS),
             sessions: Memory::new(app::SESSION_LIFE, app::MAX_SESSIONS),
             consents: Memory::new(app::CONSENT_LIFE, app::MAX_CONSENTS),
             used_ids: Memory::new(app::USED_LIFE, app::MAX_USED),
+            trusted_proxies: settings.trusted_proxies()?,
+            rates: RateTable::new(rate, COUNTED_APART, Instant::now()),
+            metrics,
         });
 
-        let mut registry = Registry::with_prefix("credence_issuer");
         let shares = ShareMetrics::new(&mut registry);
         let tls_settings = TlsSettings {
             http: settings.tls.clone(),
             grpc: None,
         };
         let tls = TlsPorts::open(&tls_settings, &TlsMetrics::new(&mut registry))?;
-        let connections = settings.limits.connections;
-        let bounds = Bounds::new(connections, SHARES);
-        let places = Places::new(SharedLimit::HttpConnections, bounds, &shares);
-        let timeouts = Timeouts::default();
-        let listener =
-            BoundedListener::bind(options.listen, "HTTP", Connections::new(places), timeouts.silence).await?;
         let (lifecycle, alarm) = (Lifecycle::default(), Alarm::default());
-        let server = Server {
-            port: Port::Http,
-            tls: tls.of(Port::Http),
-            router: router(Arc::clone(&app)),
-            request_timeout: REQUEST_TIMEOUT,
-            timeouts,
-            phase: lifecycle.watch(),
-        };
-        let address = listener.address;
         let mut servers = JoinSet::new();
-        servers.spawn(
-            alarm
-                .clone()
-                .guarded("the HTTP server", lifecycle.watch(), server.serve(listener)),
-        );
+        let mut serve = |what, tls, router, listener: BoundedListener| {
+            let address = listener.address;
+            let server = Server {
+                port: Port::Http,
+                tls,
+                router,
+                request_timeout: BODY_TIMEOUT,
+                timeouts: Timeouts::default(),
+                phase: lifecycle.watch(),
+            };
+            let server = server.serve(listener);
+            servers.spawn(alarm.clone().guarded(what, lifecycle.watch(), server));
+            address
+        };
+        let listen = |address, connections| {
+            let bounds = Bounds::new(connections, SHARES);
+            let places = Places::new(SharedLimit::HttpConnections, bounds, &shares);
+            BoundedListener::bind(address, "HTTP", Connections::new(places), Timeouts::default().silence)
+        };
+        let people = listen(options.listen, settings.limits.connections).await?;
+        let operator = listen(options.admin, MAX_OPERATOR_CONNECTIONS).await?;
+        let address = serve("the HTTP server", tls.of(Port::Http), router(Arc::clone(&app)), people);
+        let operators = admin::router(registry, store, lifecycle.watch());
+        let admin = serve("the operator's port", None, operators, operator);
         let kept = u64::from(settings.limits.kept_days) * 86_400;
         let background: [BackgroundTask; 6] = [
             (
@@ -170,6 +193,7 @@ impl Issuer {
         tracing::info!(url = settings.url, %address, "the issuer is serving");
         Ok(Self {
             address,
+            admin,
             lifecycle,
             alarm,
             servers,
@@ -182,6 +206,12 @@ impl Issuer {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address of the operator's port.
+    #[must_use]
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
     }
 
     /// Resolves if a part of the issuer has ended unexpectedly. The process must then end with an error.
@@ -206,7 +236,7 @@ impl Issuer {
 
 fn router(app: Arc<App>) -> Router {
     Router::new()
-        .route("/.well-known/oauth-authorization-server", get(backchannel::metadata))
+        .route(METADATA, get(backchannel::metadata))
         .route("/jwks", get(backchannel::jwks))
         .route("/par", post(backchannel::push))
         .route("/token", post(backchannel::token))
@@ -221,7 +251,33 @@ fn router(app: Arc<App>) -> Router {
         .route("/style.css", get(browser::style))
         .route("/healthz", get(|| async { "ok" }))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), front::receive))
         .with_state(app)
+}
+
+/// Refuses to start while another issuer answers at this URL.
+async fn check_alone(url: &str) -> Result<(), StartError> {
+    #[derive(Deserialize)]
+    struct Metadata {
+        issuer: String,
+    }
+    let asked = url.to_owned();
+    let found = tokio::task::spawn_blocking(move || {
+        let agent = outbound::agent(&asked, None, ALONE_TIMEOUT).ok()?;
+        let metadata = agent.get(format!("{asked}{METADATA}")).call();
+        let metadata = metadata.inspect_err(|error| tracing::info!(%error, "no issuer answers at the URL yet"));
+        let mut metadata = metadata.ok().filter(|answer| answer.status().is_success())?;
+        let body = metadata
+            .body_mut()
+            .with_config()
+            .limit(MAX_METADATA_BYTES)
+            .read_to_vec();
+        serde_json::from_slice::<Metadata>(&body.ok()?).ok()
+    });
+    match found.await {
+        Ok(Some(Metadata { issuer })) if issuer == url => Err(StartError::Another(issuer)),
+        _ => Ok(()),
+    }
 }
 
 /// Reads the passphrase of the signing keys.
@@ -243,7 +299,16 @@ const SHARES: Shares = Shares {
     credential_percent: 50,
     address_percent: 25,
 };
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// For the rest of a request's body after an early answer.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+const ALONE_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_METADATA_BYTES: u64 = 64 << 10;
+const METADATA: &str = "/.well-known/oauth-authorization-server";
+/// How many seconds' worth of requests may come at once.
+const BURST_SECONDS: u32 = 10;
+/// Networks whose requests are counted apart; others share one rate.
+const COUNTED_APART: usize = 65_536;
+const MAX_OPERATOR_CONNECTIONS: usize = 64;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// A consent with many values, or a request with many tools.
 const MAX_BODY_BYTES: usize = 128 << 10;

@@ -54,7 +54,7 @@ type Seed = Zeroizing<[u8; 32]>;
 /// Tells two states of the file apart: its time, and its inode, which is another one after every write.
 type Modified = (SystemTime, u64);
 
-const FILE: &str = "keys.json";
+const FILE: &str = "keys.sealed";
 /// Locked while keys are added. A lock on the file itself would end when it is replaced.
 const LOCK: &str = "keys.lock";
 /// Filters accept up to 16 keys of an issuer.

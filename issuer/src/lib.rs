@@ -15,8 +15,9 @@
 //! | `memory` | what is remembered for minutes |
 //! | `keys`, `key_ring`, `codes` | the issuer's keys, those that count now, and what they make |
 //! | `plane` | the control plane's API |
-//! | `app` | what every request needs |
+//! | `app`, `front` | what every request needs, and what happens to it first |
 //! | `browser`, `backchannel`, `client_authentication` | answers to people, and to programs |
+//! | `admin`, `metrics` | the operator's port |
 //! | `tasks` | what happens without a request |
 //! | `issuer` | start and stop |
 
@@ -25,6 +26,7 @@
     reason = "internal to the issuer: a name that explains itself needs no comment"
 )]
 
+mod admin;
 mod app;
 mod backchannel;
 #[cfg(test)]
@@ -36,11 +38,13 @@ mod clients;
 mod codes;
 mod error;
 mod events;
+mod front;
 mod grants;
 mod issuer;
 mod key_ring;
 mod keys;
 mod memory;
+mod metrics;
 mod pages;
 mod parameters;
 mod plane;

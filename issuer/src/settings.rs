@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use credence_delegation::json::Json;
-use credence_runtime::outbound::{is_local, is_safe};
+use credence_runtime::outbound::{Network, is_local, is_safe};
 use credence_runtime::settings::{SettingsError, present};
 use credence_server::PortTls;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::clients::{ClientMetadataSettings, ClientSettings, KnownClients};
+use crate::clients::{ClientMetadataSettings, ClientSettings, KnownClients, networks};
 use crate::policy::{Clients, Policy, Rule, Terms};
 use crate::sign_in::IdentityProviderSettings;
 use crate::tools::Tools;
@@ -33,6 +33,11 @@ pub struct Settings {
     /// TLS of its port. Default: plain HTTP, for a proxy on this machine.
     #[serde(default, deserialize_with = "present")]
     pub tls: Option<PortTls>,
+    /// Networks of the proxies in front of it, such as `10.0.0.0/8`: they write the client's address into
+    /// `X-Forwarded-For`.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub trusted_proxies: Vec<String>,
     /// Clients that are known beforehand.
     #[serde(default)]
     #[schemars(length(max = 1024))]
@@ -147,6 +152,7 @@ impl Settings {
     /// The policy.
     pub(crate) fn policy(&self) -> Result<Policy, SettingsError> {
         self.check_urls()?;
+        self.trusted_proxies()?;
         self.identity_provider.check()?;
         KnownClients::new(&self.clients)?;
         self.client_metadata.check()?;
@@ -186,6 +192,10 @@ impl Settings {
             Ok((scope.clone(), tools_at(&place, tools)?))
         });
         scopes.collect()
+    }
+
+    pub(crate) fn trusted_proxies(&self) -> Result<Vec<Network>, SettingsError> {
+        networks("trusted_proxies", &self.trusted_proxies)
     }
 
     pub(crate) fn descriptions(&self) -> Descriptions {
@@ -381,6 +391,11 @@ mod tests {
             (r#""id": "planner""#, r#""id": """#, "at clients[0].id"),
             ("*.example.com", "https://example.com", "at client_metadata.hosts"),
             ("10.0.0.0/8", "10.0.0.0", "at client_metadata.private_addresses"),
+            (
+                r#""clients":"#,
+                r#""trusted_proxies": ["10.0.0.1"], "clients":"#,
+                "at trusted_proxies: \"10.0.0.1\" is not a network",
+            ),
             (r#""orders.read": {"orders"#, r#""a b": {"orders"#, "at scopes.a b"),
             (
                 r#""tools": {"orders.read": {}}"#,

@@ -1,8 +1,8 @@
 //! The issuer's database. One thread writes: it commits many changes at once, and answers when they are on disk.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use credence_storage::database::{self, DatabaseFile};
 use credence_storage::folder_lock::FolderWatch;
@@ -14,6 +14,8 @@ use tokio::sync::oneshot;
 pub(crate) struct Store {
     database: Arc<DatabaseFile>,
     changes: SyncSender<Change>,
+    /// Why the last changes were not stored.
+    fault: Arc<Mutex<Option<StoreError>>>,
 }
 
 /// Why something was not stored or read. A change may still have happened if the process ends.
@@ -41,13 +43,18 @@ impl Store {
         let database = DatabaseFile::open(&folder.join(FILE), CACHE_BYTES, watch, prepare)?;
         let database = Arc::new(database);
         let (changes, waiting) = sync_channel(MAX_WAITING);
-        let written = Arc::clone(&database);
+        let fault = Arc::new(Mutex::new(None));
+        let (written, noted) = (Arc::clone(&database), Arc::clone(&fault));
         // It ends with the last sender.
         std::thread::Builder::new()
             .name("store".to_owned())
-            .spawn(move || write(&written, &waiting))
+            .spawn(move || write(&written, &waiting, &noted))
             .map_err(Error::Io)?;
-        Ok(Self { database, changes })
+        Ok(Self {
+            database,
+            changes,
+            fault,
+        })
     }
 
     /// Makes a change, which is on disk when this returns. If `work` refuses, it must not have changed anything.
@@ -65,6 +72,11 @@ impl Store {
         receiver.await.unwrap_or_else(|_| Err(failed("a change was given up")))
     }
 
+    /// Why the last changes were not stored, if they were not.
+    pub(crate) fn fault(&self) -> Option<StoreError> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Reads one state. Blocks for the time of a few disk reads.
     pub(crate) fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Result<T, Error>) -> Result<T, StoreError> {
         self.database.read(work).map_err(failed)
@@ -72,7 +84,7 @@ impl Store {
 }
 
 /// The writing thread.
-fn write(database: &DatabaseFile, waiting: &Receiver<Change>) {
+fn write(database: &DatabaseFile, waiting: &Receiver<Change>, fault: &Mutex<Option<StoreError>>) {
     while let Ok(first) = waiting.recv() {
         let changes: Vec<Change> = std::iter::once(first)
             .chain(waiting.try_iter().take(MAX_TOGETHER))
@@ -90,6 +102,7 @@ fn write(database: &DatabaseFile, waiting: &Receiver<Change>) {
         if let Err(error) = &stored {
             tracing::error!(%error, "nothing was stored");
         }
+        *fault.lock().unwrap_or_else(PoisonError::into_inner) = stored.clone().err();
         for answer in answers {
             answer(stored.clone());
         }

@@ -36,21 +36,30 @@ pub(crate) async fn revoke(app: &App, id: Uuid) -> Result<Progress, TaskError> {
 
 /// Revokes the tokens of all grants that have ended while the control plane did not answer.
 pub(crate) async fn revoke_the_rest(app: Arc<App>) {
+    let mut last = Uuid::nil();
     loop {
-        let unrevoked = app.grants.unrevoked();
+        let unrevoked = app.grants.unrevoked(last);
         let unrevoked = unrevoked.inspect_err(|error| tracing::error!(%error, "grants cannot be read"));
-        for (id, _) in unrevoked.unwrap_or_default() {
-            if let Err(error) = revoke(&app, id).await {
+        let (ids, waiting) = unrevoked.unwrap_or_default();
+        app.metrics.revocations_waiting.set(waiting.cast_signed());
+        last = ids.last().copied().unwrap_or_default();
+        for id in &ids {
+            if let Err(error) = revoke(&app, *id).await {
                 tracing::warn!(%error, grant = %id, "the tokens of a grant that has ended are not revoked yet");
             }
         }
-        tokio::time::sleep(REVOKE_EVERY).await;
+        if ids.is_empty() {
+            tokio::time::sleep(REVOKE_EVERY).await;
+        }
     }
 }
 
 /// Sends events to the ledger.
 pub(crate) async fn report(app: Arc<App>) {
     loop {
+        if let Ok(waiting) = events::waiting(&app.store) {
+            app.metrics.events_waiting.set(waiting.cast_signed());
+        }
         match report_some(&app).await {
             Ok(true) => {}
             Ok(false) => tokio::time::sleep(REPORT_EVERY).await,

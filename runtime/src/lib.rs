@@ -6,7 +6,7 @@
 //! | [`text`] | names and bytes as text |
 //! | [`caller`] | the caller of a request |
 //! | [`client_limits`], [`turns`] | how many places one client may hold, and how much work it may have in progress |
-//! | [`throttle`] | limits log lines that any client can cause |
+//! | [`rates`], [`throttle`] | limits requests of each client, and log lines that any client can cause |
 //! | [`lifecycle`], [`supervision`], [`threads`] | planned and unplanned ends |
 //! | [`stream_server`], [`outbox`] | a gRPC service of one method, and the sending half of its streams |
 //! | [`outbound`] | requests to other servers |
@@ -24,6 +24,7 @@ pub mod lifecycle;
 pub mod metrics;
 pub mod outbound;
 pub mod outbox;
+pub mod rates;
 pub mod settings;
 pub mod stream_server;
 pub mod supervision;

@@ -26,12 +26,9 @@ pub enum KeysError {
     )]
     Decrypt(PathBuf),
     #[error("{path}: it cannot be read: {why}. Restore it from a backup", path = path.display())]
-    Damaged { path: PathBuf, why: String },
-    #[error(
-        "{path}: this version of credence does not know version {version} of the file. Use the one that wrote it",
-        path = path.display()
-    )]
-    Version { path: PathBuf, version: u32 },
+    Damaged { path: PathBuf, why: &'static str },
+    #[error("the passphrase cannot be used: {0}")]
+    Derivation(argon2::Error),
     #[error(
         "{path}: it has as many keys as fit, and verifiers accept only a few. Rotate again when the tokens of the oldest \
          key have expired",

@@ -32,7 +32,7 @@ impl Network {
         (bits <= if address.is_ipv4() { 32 } else { 128 }).then_some(Self { address, bits })
     }
 
-    fn has(&self, address: IpAddr) -> bool {
+    pub fn has(&self, address: IpAddr) -> bool {
         match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
                 let mask = u32::MAX.checked_shl(32 - self.bits).unwrap_or(0);
