@@ -2,6 +2,11 @@
 
 export class Browser {
   #cookies = new Map();
+  #fetch;
+
+  constructor(send = fetch) {
+    this.#fetch = send;
+  }
 
   /** Goes to a URL, by POST if there is a form, until a page, or until a URL that begins like this. */
   async go(url, { form, until } = {}) {
@@ -30,7 +35,7 @@ export class Browser {
     const jar = this.#of(url);
     const cookie = [...jar].map(([name, value]) => `${name}=${value}`).join('; ');
     const headers = { accept: 'text/html', cookie };
-    const response = await fetch(url, { method: form ? 'POST' : 'GET', body: form, redirect: 'manual', headers });
+    const response = await this.#fetch(url, { method: form ? 'POST' : 'GET', body: form, redirect: 'manual', headers });
     for (const header of response.headers.getSetCookie()) {
       const [, name, value] = header.match(/^([^=]+)=([^;]*)/);
       if (value) jar.set(name, value);
@@ -52,3 +57,6 @@ export function fields(page) {
   const lists = [...page.matchAll(/<select name="([^"]+)"><option value="([^"]+)"/g)];
   return Object.fromEntries([...hidden, ...lists].map(([, name, value]) => [name, value]));
 }
+
+/** A text as the pages have it. */
+export const escaped = (text) => text.replace(/[&"'<>]/g, (character) => `&#${character.charCodeAt(0)};`);

@@ -1,91 +1,175 @@
 // Credence's issuer: people sign in at oidc-provider, consent by a plain form, and take their grants back.
 
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { exportJWK } from 'jose';
 import * as oauth from 'oauth4webapi';
-import { attacked, grant } from './report.mjs';
-import { start as startProgram, until } from './processes.mjs';
 import { Browser, fields } from './browser.mjs';
+import { fetchWith } from './certificates.mjs';
+import { startDocuments } from './documents.mjs';
+import { PERSON } from './issuer.mjs';
+import { start as startProgram, stop, until } from './processes.mjs';
 
-const LOCAL = { [oauth.allowInsecureRequests]: true };
+/** A text that would be a script, if a page took it for markup. */
+export const markup = (text) => `"'><script>${text}</script>`;
 
-/** Starts the issuer beside a control plane and an identity provider. */
-export async function start({ programs, folder, secret, url, controlPlane, oidc, origin, redirect }) {
+/** The host name in the certificate of the client `mesh`. */
+export const MESH_HOST = 'mesh.test';
+
+/**
+ * Starts two issuers beside a control plane and an identity provider. The second one has TLS, for clients with
+ * certificates and for clients that a document describes.
+ */
+export async function start({ urls, folder, secret, redirect, authority, ...rest }) {
   const file = (name, text) => {
     writeFileSync(join(folder, name), text);
     return join(folder, name);
   };
-  const rule = { audience: [origin], token_lifetime_s: 300, grant_lifetime_s: 86_400, depth: 1, groups: ['staff'] };
+  const keys = { signer: await keyPair('ES256'), service: await keyPair('ES256') };
+  const server = await authority.signed('consent', 'IP:127.0.0.1');
+  const documents = await startDocuments(server);
+  const common = { ...rest, folder, secret, redirect, authority, keys, documents, fetch: fetchWith(authority) };
   const settings = {
-    url,
-    identity_provider: { issuer: oidc.issuer, client_id: 'credence', client_secret_file: file('consent-secret', secret) },
-    control_plane: { url: controlPlane, token_file: join(folder, 'operator-token') },
     keys_passphrase_file: file('consent-passphrase', secret),
-    clients: [
-      { id: 'planner', name: 'Planner', redirect_uris: [redirect] },
-      { id: 'other', name: '<script>Other</script>', redirect_uris: [redirect] },
-    ],
-    scopes: { 'orders.read': { 'orders.read': {} }, 'orders.write': { 'orders.write': {} }, 'orders.admin': { 'orders.admin': {} } },
-    policy: [
-      { ...rule, name: 'read', tools: { 'orders.read': { id: { constraint_type: 'wildcard' } } } },
-      { ...rule, name: 'write', tools: { 'orders.write': { id: { constraint_type: 'one_of', values: ['1', '2'] } } } },
-    ],
+    control_plane: { url: common.controlPlane, token_file: join(folder, 'operator-token') },
+    clients: await clients(redirect, keys),
+    ...rules(common),
+    limits: { requests_per_second: 1000 },
   };
-  // JSON is valid YAML.
-  const options = ['--config', file('issuer.yaml', JSON.stringify(settings)), '--data', join(folder, 'issuer-data')];
-  const made = startProgram(programs.credence, ['issuer', 'keys', 'create', ...options], join(folder, 'issuer-keys.log'));
-  await once(made, 'exit');
-  assert.equal(made.exitCode, 0, made.output());
-  const listen = ['--listen', new URL(url).host];
-  const child = startProgram(programs.credence, ['issuer', 'serve', ...options, ...listen], join(folder, 'issuer.log'));
-  await until('the issuer', async () => (await fetch(`${url}/healthz`)).ok, child);
-  return { child, url, origin, redirect };
+  const identityProvider = { issuer: common.oidc.issuer, client_secret_file: file('consent-secret', secret) };
+  const variants = [
+    { client_metadata: { hosts: ['*'] } },
+    {
+      tls: { certificate: server.cert, key: server.key, client_ca: authority.cert },
+      client_metadata: { hosts: ['127.0.0.1'], private_addresses: ['127.0.0.1/32'], ca: authority.cert },
+    },
+  ];
+  const [plain, secure] = await Promise.all(urls.map(async (url, index) => {
+    const identity_provider = { ...identityProvider, client_id: url };
+    // JSON is valid YAML.
+    const config = file(`issuer-${index}.yaml`, JSON.stringify({ url, identity_provider, ...settings, ...variants[index] }));
+    return { ...common, url, child: await startIssuer({ ...common, url, config, name: `issuer-${index}` }) };
+  }));
+  const children = [plain.child, secure.child];
+  return { ...plain, secure, stop: async () => (await Promise.all(children.map(stop)), documents.stop()) };
 }
 
-/** A client of the issuer with a DPoP key of its own, as oauth4webapi's examples have it. */
-async function client({ url, redirect }, id = 'planner') {
-  const issuer = new URL(url);
-  const discovered = await oauth.discoveryRequest(issuer, { ...LOCAL, algorithm: 'oauth2' });
-  const server = await oauth.processDiscoveryResponse(issuer, discovered);
-  const metadata = { client_id: id };
-  const options = { ...LOCAL, DPoP: oauth.DPoP(metadata, await oauth.generateKeyPair('Ed25519')) };
-  const none = oauth.None();
-  const parametersOf = async (asked, verifier, state) => new URLSearchParams({
-    response_type: 'code', client_id: id, redirect_uri: redirect, state,
-    code_challenge: await oauth.calculatePKCECodeChallenge(verifier), code_challenge_method: 'S256', ...asked,
-  });
+export async function startIssuer({ programs, folder, url, config, name, fetch: send }) {
+  const options = ['--config', config, '--data', join(folder, `${name}-data`)];
+  const made = startProgram(programs.credence, ['issuer', 'keys', 'create', ...options], join(folder, `${name}-keys.log`));
+  await once(made, 'exit');
+  assert.equal(made.exitCode, 0, made.output());
+  const listen = ['--listen', new URL(url).host, '--admin', '127.0.0.1:0'];
+  const child = startProgram(programs.credence, ['issuer', 'serve', ...options, ...listen], join(folder, `${name}.log`));
+  await until('the issuer', async () => (await send(`${url}/jwks`)).ok, child);
+  return child;
+}
+
+async function clients(redirect, keys) {
+  const jwks = async ({ publicKey }) => ({ keys: [{ ...(await exportJWK(publicKey)), alg: 'ES256', kid: 'one' }] });
+  return [
+    { id: 'planner', name: 'Planner', redirect_uris: [redirect] },
+    { id: 'other', name: markup('client'), redirect_uris: [redirect] },
+    { id: 'signer', name: 'Signer', redirect_uris: [redirect, 'https://signer.example/callback'], jwks: await jwks(keys.signer) },
+    { id: 'mesh', name: 'Mesh', redirect_uris: [redirect], certificate: MESH_HOST },
+    { id: 'bearer', name: 'Bearer', redirect_uris: [redirect] },
+    { id: 'service', name: 'Service', jwks: await jwks(keys.service), introspects: true },
+  ];
+}
+
+function rules({ origin, tlsOrigin }) {
+  const rule = { audience: [origin], token_lifetime_s: 300, grant_lifetime_s: 86_400, depth: 1, groups: ['staff'] };
+  const ids = { constraint_type: 'one_of', values: ['1', '2'] };
+  const any = { constraint_type: 'wildcard' };
+  const strange = {
+    [markup('any')]: any, [markup('value')]: { constraint_type: 'one_of', values: [markup('one'), markup('two')] },
+    range: { constraint_type: 'range', min: 0, max: 9 },
+  };
   return {
+    scopes: { 'orders.read': { 'orders.read': {} }, 'orders.write': { 'orders.write': {} }, 'orders.admin': { 'orders.admin': {} } },
+    policy: [
+      { ...rule, name: 'read', tools: { 'orders.read': { id: any } } },
+      { ...rule, name: 'write', tools: { 'orders.write': { id: ids } } },
+      // Their paths have no id.
+      { ...rule, name: 'mesh', clients: ['mesh'], audience: [tlsOrigin], tools: { 'orders.read': {} } },
+      { ...rule, name: 'bearer', clients: ['bearer'], tools: { 'orders.read': {} }, bearer: true },
+      { ...rule, name: 'strange', clients: ['other'], tools: { [markup('tool')]: strange } },
+    ],
+  };
+}
+
+const keyPair = (algorithm) => oauth.generateKeyPair(algorithm, { extractable: true });
+
+/** How each client authenticates. */
+export const authentications = {
+  signer: ({ keys }) => oauth.PrivateKeyJwt({ key: keys.signer.privateKey, kid: 'one' }),
+  service: ({ keys }) => oauth.PrivateKeyJwt({ key: keys.service.privateKey, kid: 'one' }),
+  mesh: () => oauth.TlsClientAuth(),
+};
+
+/**
+ * A client of the issuer, as oauth4webapi's examples have it. It has a DPoP key of its own, unless it gets another one;
+ * without one (`null`), its tokens are bearers, or bound to the certificate that `send` presents.
+ */
+export async function client(here, id = 'planner', { key, send = here.fetch, redirect = here.redirect } = {}) {
+  const issuer = new URL(here.url);
+  const metadata = { client_id: id };
+  const options = { [oauth.allowInsecureRequests]: true, [oauth.customFetch]: send };
+  const discovered = await oauth.discoveryRequest(issuer, { ...options, algorithm: 'oauth2' });
+  const server = await oauth.processDiscoveryResponse(issuer, discovered);
+  const authentication = authentications[id]?.(here) ?? oauth.None();
+  if (key !== null) options.DPoP = oauth.DPoP(metadata, key ?? (await keyPair('Ed25519')));
+  const recognizedTokenTypes = { aat: () => {} };
+  const asked = async (changes) => {
+    const [verifier, state] = [oauth.generateRandomCodeVerifier(), oauth.generateRandomState()];
+    const parameters = new URLSearchParams({
+      response_type: 'code', client_id: id, redirect_uri: redirect, state,
+      code_challenge: await oauth.calculatePKCECodeChallenge(verifier), code_challenge_method: 'S256', ...changes,
+    });
+    return { verifier, state, parameters };
+  };
+  const at = (parameters) => `${server.authorization_endpoint}?${new URLSearchParams(parameters)}`;
+  return {
+    id,
     /** A request, pushed (RFC 9126), and what redeems its code. */
-    async ask(asked) {
-      const [verifier, state] = [oauth.generateRandomCodeVerifier(), oauth.generateRandomState()];
-      const parameters = await parametersOf(asked, verifier, state);
-      const response = await oauth.pushedAuthorizationRequest(server, metadata, none, parameters, options);
+    async ask(changes) {
+      const request = await asked(changes);
+      const { parameters } = request;
+      const response = await oauth.pushedAuthorizationRequest(server, metadata, authentication, parameters, options);
       const { request_uri } = await oauth.processPushedAuthorizationResponse(server, metadata, response);
-      return { page: `${server.authorization_endpoint}?${new URLSearchParams({ client_id: id, request_uri })}`, verifier, state };
+      return { ...request, page: at({ client_id: id, request_uri }) };
     },
     /** The same in the URL itself. */
-    async askInUrl(asked) {
-      const [verifier, state] = [oauth.generateRandomCodeVerifier(), oauth.generateRandomState()];
-      return { page: `${server.authorization_endpoint}?${await parametersOf(asked, verifier, state)}`, verifier, state };
+    async askInUrl(changes) {
+      const request = await asked(changes);
+      return { ...request, page: at(request.parameters) };
     },
-    async redeem(at, { verifier, state }) {
-      const answer = oauth.validateAuthResponse(server, metadata, at, state);
-      const response = await oauth.authorizationCodeGrantRequest(server, metadata, none, answer, redirect, verifier, options);
-      return oauth.processAuthorizationCodeResponse(server, metadata, response);
+    async redeem(url, { verifier, state }, additionalParameters) {
+      const answer = oauth.validateAuthResponse(server, metadata, url, state);
+      const response = await oauth.authorizationCodeGrantRequest(
+        server, metadata, authentication, answer, redirect, verifier, { ...options, additionalParameters });
+      return oauth.processAuthorizationCodeResponse(server, metadata, response, { recognizedTokenTypes });
     },
-    async refresh({ refresh_token: token }) {
-      const response = await oauth.refreshTokenGrantRequest(server, metadata, none, token, options);
-      return oauth.processRefreshTokenResponse(server, metadata, response);
+    async refresh({ refresh_token: token }, additionalParameters) {
+      const response = await oauth.refreshTokenGrantRequest(
+        server, metadata, authentication, token, { ...options, additionalParameters });
+      return oauth.processRefreshTokenResponse(server, metadata, response, { recognizedTokenTypes });
     },
-    async revoke({ refresh_token: token }) {
-      await oauth.processRevocationResponse(await oauth.revocationRequest(server, metadata, none, token, options));
+    async revoke(token) {
+      await oauth.processRevocationResponse(await oauth.revocationRequest(server, metadata, authentication, token, options));
+    },
+    async introspect(token) {
+      const response = await oauth.introspectionRequest(server, metadata, authentication, token, options);
+      return oauth.processIntrospectionResponse(server, metadata, response);
     },
     /** The status of a request to the service. */
-    async status({ access_token: token }, service) {
+    async status({ access_token: token }, service, method = 'GET') {
       try {
-        return (await oauth.protectedResourceRequest(token, 'GET', new URL(service), undefined, undefined, options)).status;
+        return (await oauth.protectedResourceRequest(token, method, new URL(service), undefined, undefined, options)).status;
       } catch (error) {
         if (!(error instanceof oauth.WWWAuthenticateChallengeError)) throw error;
         return error.status;
@@ -94,175 +178,58 @@ async function client({ url, redirect }, id = 'planner') {
   };
 }
 
-/** The person allows what is ticked, and returns to the client. */
-async function consent(browser, { url, redirect }, page, ticked) {
-  const form = new URLSearchParams({ ...fields(page), ...ticked, decision: 'allow' });
+/** The browser of a person. */
+export function browserOf({ oidc, fetch: send }, person = 'ada') {
+  const browser = new Browser(send);
+  browser.set(oidc.issuer, PERSON, encodeURIComponent(person));
+  return browser;
+}
+
+/** Presses the button of a consent page, with these fields, and returns to the client. */
+export function consent(browser, { url }, page, ticked, { decision = 'allow', redirect } = {}) {
+  const form = new URLSearchParams({ ...fields(page), ...ticked, decision });
   return browser.go(`${url}/consent`, { form, until: redirect });
 }
 
-/** A grant of everything that was asked for, and its first token. */
-async function granted(here, asked = { scope: 'orders.read' }, ticked = { t0: 'on' }) {
-  const [agent, browser] = [await client(here), new Browser()];
-  const request = await agent.ask(asked);
+/** Signs in, and allows what is ticked. Returns where the browser then is. */
+export async function allow(here, browser, request, ticked = { t0: 'on' }, redirect = here.redirect) {
   const { page } = await browser.go(request.page);
-  const { url } = await consent(browser, here, page, ticked);
-  return { agent, browser, request, at: url, tokens: await agent.redeem(url, request) };
+  return (await consent(browser, here, page, ticked, { redirect })).url;
 }
 
-const isError = (code) => (error) => (error.error ?? error.cause?.error) === code;
-
-export async function grants(here) {
-  const { origin, url } = here;
-  await grant('code, PKCE, PAR, DPoP: the service accepts what the person left', async () => {
-    const { agent, tokens } = await granted(here, { scope: 'orders.read', resource: origin }, { t0: 'on', t0a0only: '7' });
-    // The filter takes the issuer's keys from the control plane, and proofs count after a second.
-    await until('a grant to be accepted', async () => (await agent.status(tokens, `${origin}/orders/7`)) === 200);
-    assert.equal(await agent.status(tokens, `${origin}/orders/8`), 403);
-  });
-  await grant('refresh: another token, for the same', async () => {
-    const { agent, tokens } = await granted(here);
-    const next = await agent.refresh(tokens);
-    assert.equal(await agent.status(next, `${origin}/orders/1`), 200);
-    assert.notEqual(next.refresh_token, tokens.refresh_token);
-  });
-  await grant('the person takes it back: the next request is denied', async () => {
-    const { agent, browser, tokens } = await granted(here);
-    assert.equal(await agent.status(tokens, `${origin}/orders/1`), 200);
-    // What it did last comes from the ledger, which has it a moment later.
-    const page = await until('the use to be listed', async () => {
-      const { page: list } = await browser.go(`${url}/`);
-      return /Last, at .* UTC, it did: use orders.read/.test(list.split('</section>')[0]) && list;
-    });
-    const [form, own] = ['form', 'grant'].map((name) => page.match(new RegExp(`name="${name}" value="([^"]+)"`))[1]);
-    const after = await browser.go(`${url}/withdraw`, { form: new URLSearchParams({ form, grant: own }) });
-    assert.match(after.page, /Taken back\. No service accepts it any more\./);
-    assert.equal(await agent.status(tokens, `${origin}/orders/1`), 401);
-    await assert.rejects(agent.refresh(tokens), isError('invalid_grant'));
-  });
-  await grant('the client gives it up (RFC 7009)', async () => {
-    const { agent, tokens } = await granted(here);
-    await agent.revoke(tokens);
-    assert.equal(await agent.status(tokens, `${origin}/orders/1`), 401);
-  });
-  await grant('the person refuses', async () => {
-    const [agent, browser] = [await client(here), new Browser()];
-    const request = await agent.ask({ scope: 'orders.read' });
-    const { page } = await browser.go(request.page);
-    const form = new URLSearchParams({ ...fields(page), decision: 'refuse' });
-    const back = await browser.go(`${url}/consent`, { form, until: here.redirect });
-    await assert.rejects(agent.redeem(back.url, request), isError('access_denied'));
-  });
-  await grant('nothing is ticked beforehand, and nothing ticked grants nothing', async () => {
-    const [agent, browser] = [await client(here), new Browser()];
-    const { page } = await browser.go((await agent.ask({ scope: 'orders.read orders.write' })).page);
-    assert.doesNotMatch(page, /checked/);
-    assert.match((await consent(browser, here, page, {})).page, /choose at least one thing to allow/);
-  });
-  await grant('policy: what no rule allows cannot be granted', async () => {
-    const [agent, browser] = [await client(here), new Browser()];
-    const request = await agent.ask({ scope: 'orders.admin' });
-    const back = await browser.go(request.page, { until: here.redirect });
-    await assert.rejects(agent.redeem(back.url, request), isError('access_denied'));
-  });
+/** A grant, and its first token. By default, the client `planner` may read all orders. */
+export async function granted(here, { asked = { scope: 'orders.read' }, ticked, agent, browser, person, more } = {}) {
+  agent ??= await client(here);
+  browser ??= browserOf(here, person);
+  const request = await agent.ask(asked);
+  const at = await allow(here, browser, request, ticked);
+  return { agent, browser, request, at, tokens: await agent.redeem(at, request, more) };
 }
 
-export async function attacks(here) {
-  const { origin, url, redirect } = here;
-  await attacked('code injection: a code redeemed twice ends its grant', async () => {
-    const { agent, at, request, tokens } = await granted(here);
-    await assert.rejects(agent.redeem(at, request), isError('invalid_grant'));
-    await assert.rejects(agent.refresh(tokens), isError('invalid_grant'));
-    await until('its token to be denied', async () => (await agent.status(tokens, `${origin}/orders/1`)) === 401);
-  });
-  await attacked('code injection: another session\'s code does not fit the verifier', async () => {
-    const [agent, browser] = [await client(here), new Browser()];
-    const [victim, own] = [await agent.ask({ scope: 'orders.read' }), await agent.ask({ scope: 'orders.read' })];
-    const { page } = await browser.go(victim.page);
-    const { url: at } = await consent(browser, here, page, { t0: 'on' });
-    at.searchParams.set('state', own.state);
-    await assert.rejects(agent.redeem(at, own), isError('invalid_grant'));
-  });
-  await attacked('client impersonation: a code counts only for its client', async () => {
-    const [agent, thief, browser] = [await client(here), await client(here, 'other'), new Browser()];
-    const request = await agent.ask({ scope: 'orders.read' });
-    const { page } = await browser.go(request.page);
-    const { url: at } = await consent(browser, here, page, { t0: 'on' });
-    await assert.rejects(thief.redeem(at, request), isError('invalid_grant'));
-  });
-  await attacked('PKCE downgrade: no challenge, or a plain one', async () => {
-    const agent = await client(here);
-    for (const change of [{ code_challenge: '' }, { code_challenge_method: 'plain' }, { code_challenge_method: '' }]) {
-      await assert.rejects(agent.ask({ scope: 'orders.read', ...change }), isError('invalid_request'));
-    }
-  });
-  await attacked('redirect tricks: nobody is sent anywhere else', async () => {
-    const agent = await client(here);
-    for (const other of ['https://evil.example/', `${redirect}/../x`, `${redirect}?x=y`, redirect.replace('127.0.0.1', '127.0.0.1@evil.example')]) {
-      const { page } = await agent.askInUrl({ scope: 'orders.read', redirect_uri: other });
-      const response = await fetch(page, { redirect: 'manual' });
-      assert.deepEqual([response.status, response.headers.get('location')], [400, null], other);
-    }
-  });
-  await attacked('mix-up: answers name their issuer (RFC 9207)', async () => {
-    const { at } = await granted(here);
-    assert.equal(at.searchParams.get('iss'), url);
-  });
-  await attacked('CSRF: a form of another session, or of none, decides nothing', async () => {
-    const [agent, browser, other] = [await client(here), new Browser(), new Browser()];
-    const { page } = await browser.go((await agent.ask({ scope: 'orders.read' })).page);
-    await other.go(`${url}/`);
-    for (const attacker of [other, new Browser()]) {
-      const { status } = await consent(attacker, here, page, { t0: 'on' });
-      assert.equal(status, 403);
-    }
-    const { page: list } = await other.go(`${url}/`);
-    const form = list.match(/name="form" value="([^"]+)"/)[1];
-    const { status } = await browser.go(`${url}/sign-out`, { form: new URLSearchParams({ form }) });
-    assert.equal(status, 403);
-  });
-  await attacked('session fixation: signing in always gives a new session, and only to the browser that left', async () => {
-    const [agent, browser, victim] = [await client(here), new Browser(), new Browser()];
-    const callback = await browser.go((await agent.ask({ scope: 'orders.read' })).page, { until: `${url}/callback` });
-    assert.equal((await victim.go(callback.url)).status, 403);
-    browser.set(url, 'credence-session', 'planted');
-    const { status } = await browser.go((await agent.ask({ scope: 'orders.read' })).page);
-    assert.equal(status, 200);
-    assert.notEqual(browser.get(url, 'credence-session'), 'planted');
-  });
-  await attacked('clickjacking and scripts: no page may be framed, or run one', async () => {
-    const [agent, browser] = [await client(here, 'other'), new Browser()];
-    const { page, headers } = await browser.go((await agent.ask({ scope: 'orders.read' })).page);
-    assert.match(headers.get('content-security-policy'), /^default-src 'none'; .*frame-ancestors 'none'/);
-    assert.equal(headers.get('x-frame-options'), 'DENY');
-    assert.doesNotMatch(page, /<script>|<b>/);
-    assert.match(page, /&#60;b&#62;Ada/);
-  });
-  await attacked('refresh reuse: a refresh token that was used before ends the grant', async () => {
-    const { agent, tokens } = await granted(here);
-    const second = await agent.refresh(tokens);
-    const third = await agent.refresh(second);
-    await assert.rejects(agent.refresh(tokens), isError('invalid_grant'));
-    await assert.rejects(agent.refresh(third), isError('invalid_grant'));
-    await until('its token to be denied', async () => (await agent.status(third, `${origin}/orders/1`)) === 401);
-  });
-  await attacked('a stolen refresh token is worth nothing without the key', async () => {
-    const [{ tokens }, thief] = [await granted(here), await client(here)];
-    await assert.rejects(thief.refresh(tokens), isError('invalid_grant'));
-  });
-  await attacked('a pushed request counts once, and only for its client', async () => {
-    const [agent, browser] = [await client(here), new Browser()];
-    const { page } = await agent.ask({ scope: 'orders.read' });
-    const stolen = page.replace('client_id=planner', 'client_id=other');
-    assert.equal((await fetch(stolen, { redirect: 'manual' })).status, 400);
-    const again = await agent.ask({ scope: 'orders.read' });
-    await browser.go(again.page);
-    assert.equal((await browser.go(again.page)).status, 400);
-  });
-  await attacked('what is typed into the form cannot widen the grant', async () => {
-    const [agent, browser] = [await client(here), new Browser()];
-    const { page } = await browser.go((await agent.ask({ scope: 'orders.write' })).page);
-    const wide = { t0: 'on', t0a0v0: 'on', t0a0only: '9', t1: 'on', seconds: '99999999' };
-    const { page: again } = await consent(browser, here, page, wide);
-    assert.match(again, /choose how long/);
-  });
+/** What the page "What you have delegated" has in its forms. The newest grant comes first. */
+export async function listed({ url }, browser) {
+  const { page } = await browser.go(`${url}/`);
+  return { page, ...Object.fromEntries(['form', 'grant'].map((name) => [name, page.match(new RegExp(`name="${name}" value="([^"]+)"`))?.[1]])) };
 }
+
+/** The person takes a grant back. */
+export async function withdraw({ url }, browser, { form, grant }) {
+  return browser.go(`${url}/withdraw`, { form: new URLSearchParams({ form, grant }) });
+}
+
+/** The credence program's output. */
+export async function credence({ programs }, ...options) {
+  return (await promisify(execFile)(programs.credence, options)).stdout.trim();
+}
+
+/** An operator revokes a principal. */
+export async function revoke({ controlPlane, folder }, principal, action) {
+  const authorization = `Bearer ${readFileSync(join(folder, 'operator-token'), 'utf8').trim()}`;
+  const headers = { authorization, 'content-type': 'application/json' };
+  const body = JSON.stringify({ principal, action });
+  const response = await fetch(`${controlPlane}/v1/revocations`, { method: 'POST', headers, body });
+  assert.equal(response.status, 200, await response.text());
+}
+
+/** Whether oauth4webapi read this error in an answer. */
+export const isError = (...codes) => (error) => codes.includes(error.error ?? error.cause?.error);

@@ -1,7 +1,9 @@
 // Peers that are not written in JavaScript.
 
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { text } from 'node:stream/consumers';
 import { start, until } from './processes.mjs';
 
 const PYTHON = process.env.CREDENCE_OAUTH_PYTHON;
@@ -41,4 +43,24 @@ export function authlibClient(task) {
       error ? failed(new Error(problem || error.message)) : done(JSON.parse(output)));
     child.stdin.end(JSON.stringify(task));
   });
+}
+
+/** A client with Authlib that a person gives a token to: `visit` takes the person to a URL, and returns where they end. */
+export async function authlibGrant(task, visit) {
+  const options = { stdio: ['pipe', 'pipe', 'pipe'], timeout: 60_000 };
+  const child = spawn(PYTHON, [join(PROGRAMS, 'authlib_grant.py')], options);
+  const problem = text(child.stderr);
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const next = async () => {
+    const { done, value } = await lines.next();
+    if (done) throw new Error(await problem);
+    return value;
+  };
+  try {
+    child.stdin.write(`${JSON.stringify(task)}\n`);
+    child.stdin.end(`${await visit(await next())}\n`);
+    return JSON.parse(await next());
+  } finally {
+    child.kill();
+  }
 }

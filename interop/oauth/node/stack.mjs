@@ -58,8 +58,8 @@ function tlsListener(port, { cert, key }) {
 
 async function startControlPlane({ programs, folder, issuers, http, grpc }) {
   const settings = join(folder, 'credence.yaml');
-  const keys = issuers.map(({ issuer }) => ({
-    issuer, private_addresses: ['127.0.0.0/8'], refresh_s: 1, max_key_age_s: 600,
+  const keys = issuers.map(({ issuer, ca }) => ({
+    issuer, private_addresses: ['127.0.0.0/8'], refresh_s: 1, max_key_age_s: 600, ...(ca && { ca }),
   }));
   // JSON is valid YAML.
   writeFileSync(settings, JSON.stringify({ issuer_keys: keys }));
@@ -98,6 +98,7 @@ function configuration({ origin, tlsOrigin, issuers, logId }) {
     rules: [
       { name: 'read', match: { methods: ['GET'], path: '/orders/{id}' }, tool: 'orders.read', ...order },
       { name: 'write', match: { methods: ['PUT'], path: '/orders/{id}' }, tool: 'orders.write', ...order },
+      { name: 'delegated', match: { path: '/delegated/{id}' }, tool: 'orders.read', args: order.args },
       { name: 'once', match: { path: '/once' }, tool: 'orders.read', authorization: dpop, nonce: true },
       { name: 'bearer', match: { path: '/bearer' }, tool: 'orders.read', authorization: { proof: 'none' } },
       { name: 'mtls', match: { path: '/mtls' }, tool: 'orders.read', ...mtls },

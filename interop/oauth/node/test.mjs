@@ -8,8 +8,10 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import * as attack from './attack.mjs';
-import { selfSigned } from './certificates.mjs';
+import { authority, selfSigned } from './certificates.mjs';
 import * as consent from './consent.mjs';
+import { attacks } from './consent-attacks.mjs';
+import { grants } from './consent-grants.mjs';
 import { ALGORITHMS, signingKeys, startIssuer } from './issuer.mjs';
 import { SDK_1, SDK_2, callAsService, callAsUser, refusedTool } from './mcp.mjs';
 import { authlibClient, startAuthlib, startSpring } from './peers.mjs';
@@ -34,16 +36,17 @@ const INVALID_TOKEN = { status: 401, error: 'invalid_token' };
 const NO_SCOPE = { status: 403, error: 'insufficient_scope' };
 
 async function main() {
-  const [port, tlsPort, http, grpc, callbackPort, ...issuerPorts] = await freePorts(9);
+  const [port, tlsPort, http, grpc, callbackPort, ...issuerPorts] = await freePorts(10);
   // The metadata of a resource lists its issuers in the order of their names. The MCP SDK takes the first one.
-  const [oidcPort, springPort, authlibPort, consentPort] = issuerPorts.sort();
-  const consentUrl = `http://127.0.0.1:${consentPort}`;
+  const [oidcPort, springPort, authlibPort, consentPort, secureConsentPort] = issuerPorts.sort();
+  const consentUrls = [`http://127.0.0.1:${consentPort}`, `https://127.0.0.1:${secureConsentPort}`];
   const redirect = `http://127.0.0.1:${callbackPort}/callback`;
   const origin = `http://127.0.0.1:${port}`;
   const oldKeys = await signingKeys('old');
   const names = ['server', 'agent', 'other'];
   const [certificate, agent, other] = await Promise.all(names.map((name) => selfSigned(folder, name)));
-  const options = { secret, redirect, certificate, consentUrl };
+  const ca = await authority(folder, 'authority');
+  const options = { secret, redirect, certificate, consentUrls };
   const oidc = await startIssuer({ port: oidcPort, keys: oldKeys, ...options });
   const unknown = await startIssuer({ port: 0, keys: await signingKeys('other'), ...options });
   const at = { redirect, resource: origin, secret, folder };
@@ -53,7 +56,7 @@ async function main() {
   const trusted = [
     { issuer: oidc.issuer, algorithms: ALGORITHMS },
     { issuer: authlibIssuer.issuer, algorithms: ['ES256'] },
-    { issuer: consentUrl, algorithms: ['Ed25519'], samePrincipalsAs: oidc.issuer },
+    ...consentUrls.map((issuer) => ({ issuer, algorithms: ['Ed25519'], samePrincipalsAs: oidc.issuer, ca: ca.cert })),
   ];
   // It writes no media type into the header of its access tokens.
   if (spring) trusted.push({ issuer: spring.issuer, algorithms: ['RS256'], accessTokens: { typ: 'JWT' } });
@@ -79,12 +82,16 @@ async function main() {
   await mcp(here);
   await stolen(here);
   await wrongTokens(here);
-  const consents = await consent.start({ ...here, programs, folder, secret, url: consentUrl, controlPlane: `http://127.0.0.1:${http}` });
-  await consent.grants(consents);
-  await consent.attacks(consents);
+  const consents = await consent.start({
+    ...here, programs, folder, secret, certificate, authority: ca, urls: consentUrls, tlsOrigin: `https://127.0.0.1:${tlsPort}`,
+    controlPlane: `http://127.0.0.1:${http}`,
+  });
+  await grants(consents);
+  await attacks(consents);
   await rotation(here, oldKeys, options);
 
-  const children = [stack.envoy, stack.controlPlane, consents.child, authlibIssuer.child, spring?.child];
+  await consents.stop();
+  const children = [stack.envoy, stack.controlPlane, authlibIssuer.child, spring?.child];
   await Promise.all(children.filter(Boolean).map(stop));
   await Promise.all([here.oidc.stop(), unknown.stop(), service.stop()]);
 }
