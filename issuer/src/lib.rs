@@ -60,6 +60,6 @@ mod words;
 pub use clients::{ClientMetadataSettings, ClientSettings};
 pub use issuer::{Issuer, Options, StartError, passphrase};
 pub use keys::{Keys, KeysError};
-pub use settings::{ControlPlaneSettings, LimitSettings, RuleSettings, Settings};
+pub use settings::{ControlPlaneSettings, LimitSettings, RuleSettings, Settings, settings_schema};
 pub use sign_in::IdentityProviderSettings;
 pub use words::Description;

@@ -136,6 +136,15 @@ pub struct LimitSettings {
     pub requests_per_second: u32,
 }
 
+/// The schema of the file.
+#[must_use]
+pub fn settings_schema() -> String {
+    credence_runtime::settings_schema::settings_schema::<Settings>(
+        "Configuration of Credence's issuer",
+        "The file that credence issuer serve --config reads. docs/start/issuer.md explains every member.",
+    )
+}
+
 // === impl Settings ===
 
 impl Settings {

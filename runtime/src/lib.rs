@@ -10,7 +10,7 @@
 //! | [`lifecycle`], [`supervision`], [`threads`] | planned and unplanned ends |
 //! | [`stream_server`], [`outbox`] | a gRPC service of one method, and the sending half of its streams |
 //! | [`outbound`] | requests to other servers |
-//! | [`settings`] | helpers for every part's settings, and the timeouts for clients |
+//! | [`settings`], [`settings_schema`] | helpers for every part's settings, their JSON Schema, and the timeouts for clients |
 //! | [`metrics`] | helpers for every part's metrics |
 
 #![allow(
@@ -26,6 +26,7 @@ pub mod outbound;
 pub mod outbox;
 pub mod rates;
 pub mod settings;
+pub mod settings_schema;
 pub mod stream_server;
 pub mod supervision;
 pub mod text;

@@ -15,18 +15,22 @@ use std::io::Write;
 
 use crate::failure::{Failure, Outcome};
 
-/// Check and describe configurations of the filter and of the control plane.
+/// Check and describe configurations of the filter, the control plane and the issuer.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Config {
     Check(check::Check),
     Describe(describe::Describe),
-    /// Print the JSON Schema (draft 2020-12) of a configuration: the plugin's, or the control plane's.
+    /// Print the JSON Schema (draft 2020-12) of a configuration: the plugin's, or a server's.
     ///
     /// Editors use it to complete and explain fields. `config check` checks more than a schema can express.
     Schema {
         /// The schema of the file that `credence serve --config` reads.
         #[arg(long)]
         control_plane: bool,
+
+        /// The schema of the file that `credence issuer serve --config` reads.
+        #[arg(long, conflicts_with = "control_plane")]
+        issuer: bool,
     },
 }
 
@@ -35,10 +39,11 @@ impl Config {
         match self {
             Self::Check(check) => check.run(out),
             Self::Describe(describe) => describe.run(out),
-            Self::Schema { control_plane } => {
-                let schema = match control_plane {
-                    true => credence_control_plane::settings_schema(),
-                    false => credence_decision::config::json_schema(),
+            Self::Schema { control_plane, issuer } => {
+                let schema = match (control_plane, issuer) {
+                    (true, _) => credence_control_plane::settings_schema(),
+                    (_, true) => credence_issuer::settings_schema(),
+                    _ => credence_decision::config::json_schema(),
                 };
                 out.write_all(schema.as_bytes())?;
                 Ok(Outcome::Done)

@@ -11,6 +11,7 @@ mod event_stream;
 mod evidence;
 mod export;
 mod interop;
+mod issuer;
 mod jsonl;
 mod keys;
 mod kubernetes;

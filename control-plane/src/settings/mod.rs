@@ -5,7 +5,6 @@
 mod access;
 mod holders;
 mod limits;
-mod schema;
 mod trust;
 
 use credence_delegation::Remark;
@@ -20,7 +19,6 @@ use serde::Deserialize;
 
 pub use self::access::{AccessSettings, CertificateSettings, CertificateSubject, GrpcAccess, Role, TokenSettings};
 pub use self::limits::{RateSettings, StatusSettings};
-pub use self::schema::settings_schema;
 pub use self::trust::TrustAnchorSettings;
 
 /// The whole file.
@@ -50,6 +48,15 @@ pub struct Settings {
     pub ledger: LedgerSettings,
     /// What becomes of evidence besides being kept.
     pub audit: AuditSettings,
+}
+
+/// The schema of the file.
+#[must_use]
+pub fn settings_schema() -> String {
+    credence_runtime::settings_schema::settings_schema::<Settings>(
+        "Configuration of Credence's control plane",
+        "The file that credence serve --config reads. docs/reference/configuration.md explains every member.",
+    )
 }
 
 // === impl Settings ===
