@@ -9,11 +9,13 @@ set -euo pipefail
 main() {
     local prepared node python
     require openssl openssl "making certificates"
+    require chromium chromium "people who consent in a real browser"
     prepared=$("$ROOT/scripts/setup-interop.sh" oauth-node oauth-python oauth-spring)
     node=$(folder_of oauth-node) || fail "Node.js 20.12 or newer, with npm, is needed" "https://nodejs.org has it."
     python=$(folder_of oauth-python) || fail "Python 3.11 or newer is needed" "On Debian or Ubuntu:  sudo apt-get install python3"
     CREDENCE_OAUTH_SPRING=$(folder_of oauth-spring) || CREDENCE_OAUTH_SPRING=
-    export CREDENCE_OAUTH_SPRING CREDENCE_OAUTH_PYTHON=$python/bin/python CREDENCE_ROOT=$ROOT
+    CREDENCE_CHROMIUM=$(command -v chromium)
+    export CREDENCE_CHROMIUM CREDENCE_OAUTH_SPRING CREDENCE_OAUTH_PYTHON=$python/bin/python CREDENCE_ROOT=$ROOT
 
     say "Running the OAuth issuers and clients"
     exec node "$node/test.mjs"

@@ -148,7 +148,7 @@ export async function callAsUser(sdk, { url, redirect, secret }) {
 }
 
 /** Records the answers of the service and the scopes of tokens; changes neither. */
-function observe(provider) {
+export function observe(provider) {
   const scopes = [];
   const answers = [];
   const save = provider.saveTokens.bind(provider);

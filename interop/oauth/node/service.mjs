@@ -4,16 +4,20 @@ import { createServer } from 'node:http';
 import { once } from 'node:events';
 import { NodeStreamableHTTPServerTransport } from '@modelcontextprotocol/node';
 import { McpServer, fromJsonSchema } from '@modelcontextprotocol/server';
+import * as shop from './shop.mjs';
 
 export async function startService() {
   const server = createServer((request, response) => {
-    const isMcp = new URL(request.url, 'http://service').pathname.endsWith('/mcp');
-    const answer = isMcp ? serveMcp(request, response) : echo(request, response);
-    answer.catch((error) => response.writeHead(500).end(String(error)));
+    handlerOf(request)(request, response).catch((error) => response.writeHead(500).end(String(error)));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   return { port: server.address().port, stop: () => server.closeAllConnections() ?? server.close() };
+}
+
+function handlerOf(request) {
+  if (shop.isFor(request)) return shop.serve;
+  return new URL(request.url, 'http://service').pathname.endsWith('/mcp') ? serveMcp : echo;
 }
 
 async function echo(request, response) {

@@ -3,6 +3,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { start, until } from './processes.mjs';
+import * as shop from './shop.mjs';
 
 /**
  * Starts them. `issuers` are those to trust, with settings of their trust anchors. Envoy listens on
@@ -106,6 +107,7 @@ function configuration({ origin, tlsOrigin, issuers, logId }) {
       { name: 'bearer-mcp', match: { methods: ['POST'], path: '/bearer/mcp' }, ...message, ...bearerMcp },
       { name: 'mcp-stream', ...stream('/mcp'), ...mcp },
       { name: 'bearer-mcp-stream', ...stream('/bearer/mcp'), ...bearerMcp },
+      shop.rule(origin),
     ],
   };
 }

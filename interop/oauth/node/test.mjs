@@ -1,23 +1,30 @@
 // Real issuers and clients, unmodified, at the real filter. The last line of output is a JSON object of counts.
 //
 // Environment: CREDENCE_BIN, CREDENCE_WASM, CREDENCE_ENVOY; CREDENCE_ROOT, the repository; CREDENCE_OAUTH_PYTHON, an
-// environment with Authlib; CREDENCE_OAUTH_SPRING, the folder of Spring Authorization Server, if it is there.
+// environment with Authlib; CREDENCE_CHROMIUM, the browser; CREDENCE_OAUTH_SPRING, the folder of Spring Authorization Server,
+// if it is there.
 
 import { randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import * as accessibility from './accessibility.mjs';
 import * as attack from './attack.mjs';
 import { authority, selfSigned } from './certificates.mjs';
+import { launch } from './chromium.mjs';
+import * as chromiumAttacks from './chromium-attacks.mjs';
 import * as consent from './consent.mjs';
 import { attacks } from './consent-attacks.mjs';
 import { grants } from './consent-grants.mjs';
 import { ALGORITHMS, signingKeys, startIssuer } from './issuer.mjs';
 import { SDK_1, SDK_2, callAsService, callAsUser, refusedTool } from './mcp.mjs';
+import * as mcpConsent from './mcp-consent.mjs';
 import { authlibClient, startAuthlib, startSpring } from './peers.mjs';
 import { freePorts, stop, until } from './processes.mjs';
 import { ATTACKER, allowed, answer, denied, failed, hasFailed, printCounts } from './report.mjs';
 import { startService } from './service.mjs';
+import { startShopIssuer } from './shop-issuer.mjs';
+import * as shop from './shop.mjs';
 import { startStack } from './stack.mjs';
 import * as web from './web.mjs';
 
@@ -36,17 +43,18 @@ const INVALID_TOKEN = { status: 401, error: 'invalid_token' };
 const NO_SCOPE = { status: 403, error: 'insufficient_scope' };
 
 async function main() {
-  const [port, tlsPort, http, grpc, callbackPort, ...issuerPorts] = await freePorts(10);
+  const [port, tlsPort, http, grpc, callbackPort, shopPort, ...issuerPorts] = await freePorts(11);
   // The metadata of a resource lists its issuers in the order of their names. The MCP SDK takes the first one.
   const [oidcPort, springPort, authlibPort, consentPort, secureConsentPort] = issuerPorts.sort();
   const consentUrls = [`http://127.0.0.1:${consentPort}`, `https://127.0.0.1:${secureConsentPort}`];
+  const shopUrl = `http://127.0.0.1:${shopPort}`;
   const redirect = `http://127.0.0.1:${callbackPort}/callback`;
   const origin = `http://127.0.0.1:${port}`;
   const oldKeys = await signingKeys('old');
   const names = ['server', 'agent', 'other'];
   const [certificate, agent, other] = await Promise.all(names.map((name) => selfSigned(folder, name)));
   const ca = await authority(folder, 'authority');
-  const options = { secret, redirect, certificate, consentUrls };
+  const options = { secret, redirect, certificate, consentUrls: [...consentUrls, shopUrl] };
   const oidc = await startIssuer({ port: oidcPort, keys: oldKeys, ...options });
   const unknown = await startIssuer({ port: 0, keys: await signingKeys('other'), ...options });
   const at = { redirect, resource: origin, secret, folder };
@@ -57,6 +65,7 @@ async function main() {
     { issuer: oidc.issuer, algorithms: ALGORITHMS },
     { issuer: authlibIssuer.issuer, algorithms: ['ES256'] },
     ...consentUrls.map((issuer) => ({ issuer, algorithms: ['Ed25519'], samePrincipalsAs: oidc.issuer, ca: ca.cert })),
+    shop.trusted(shopUrl, oidc.issuer),
   ];
   // It writes no media type into the header of its access tokens.
   if (spring) trusted.push({ issuer: spring.issuer, algorithms: ['RS256'], accessTokens: { typ: 'JWT' } });
@@ -68,6 +77,10 @@ async function main() {
   };
   const ports = { port, tlsPort, http, grpc };
   const stack = await startStack({ programs, folder, issuers: trusted, servicePort: service.port, ports, certificate });
+  const controlPlane = `http://127.0.0.1:${http}`;
+  const shopIssuer = await startShopIssuer({
+    programs, folder, secret, url: shopUrl, origin, controlPlane, oidc, authority: ca,
+  });
   if (spring) await spring.ready();
   await authlibIssuer.ready();
   const here = { origin, redirect, oidc, unknown, spring, authlibIssuer };
@@ -84,16 +97,26 @@ async function main() {
   await wrongTokens(here);
   const consents = await consent.start({
     ...here, programs, folder, secret, certificate, authority: ca, urls: consentUrls, tlsOrigin: `https://127.0.0.1:${tlsPort}`,
-    controlPlane: `http://127.0.0.1:${http}`,
+    controlPlane,
   });
   await grants(consents);
   await attacks(consents);
+  await inChromium(shopIssuer);
   await rotation(here, oldKeys, options);
 
-  await consents.stop();
+  await Promise.all([consents.stop(), shopIssuer.stop()]);
   const children = [stack.envoy, stack.controlPlane, authlibIssuer.child, spring?.child];
   await Promise.all(children.filter(Boolean).map(stop));
   await Promise.all([here.oidc.stop(), unknown.stop(), service.stop()]);
+}
+
+/** The people of the shop have a real browser. */
+async function inChromium(issuer) {
+  const here = { ...issuer, browser: await launch() };
+  await mcpConsent.grants(here);
+  await accessibility.grants(here);
+  await chromiumAttacks.attacks(here);
+  await here.browser.close();
 }
 
 const service = ({ oidc }, alg, dpop) => web.client({ issuer: oidc.issuer, id: `service-${alg}`, secret, dpop });
