@@ -402,7 +402,7 @@ pub(crate) async fn list(
     // The list matters more than what happened last.
     let uses = app.plane.uses(&app.url, subject).await;
     let uses = uses.inspect_err(|error| tracing::warn!(%error, "the last uses of grants are not known"));
-    let grants = app.grants.of(subject)?;
+    let grants = app.grants.of(subject, now())?;
     let views = grants
         .iter()
         .map(|(id, grant)| view(&app, *id, grant, uses.as_deref().ok()));

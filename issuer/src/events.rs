@@ -209,6 +209,6 @@ pub(crate) async fn acknowledge(store: &Store, up_to: u64, source: Source) -> Re
 }
 
 /// Events that wait for the ledger, from when on refusals are not answered any more.
-const MAX_WAITING: u64 = 100_000;
+pub(crate) const MAX_WAITING: u64 = 100_000;
 /// Bytes of `tools` in an event; larger ones are left out.
 const MAX_TOOLS_BYTES: usize = 4 << 10;

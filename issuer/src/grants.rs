@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use credence_delegation::json::Json;
 use credence_runtime::metrics::Counters;
-use redb::{Error, ReadableTable as _, ReadableTableMetadata as _, StorageError, TableDefinition, WriteTransaction};
+use redb::{Error, ReadableTable, ReadableTableMetadata as _, StorageError, TableDefinition, WriteTransaction};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
@@ -151,8 +151,9 @@ struct Origin {
 }
 
 const GRANTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("grants");
-/// The grants of a person, and when each can be forgotten.
-const BY_SUBJECT: TableDefinition<'_, (&str, &[u8]), ()> = TableDefinition::new("grants_by_subject");
+/// The grants of a person, each with its end: 0 if it was taken back.
+const BY_SUBJECT: TableDefinition<'_, (&str, &[u8]), u64> = TableDefinition::new("grants_by_subject");
+/// When each can be forgotten.
 const BY_END: TableDefinition<'_, (u64, &[u8]), ()> = TableDefinition::new("grants_by_end");
 
 // === impl Grant ===
@@ -277,17 +278,24 @@ impl Grants {
         let origin = Arc::clone(&self.origin);
         self.store
             .change(move |transaction| {
-                let of_person = subjects(&grant.subject);
-                let by_subject = transaction.open_table(BY_SUBJECT)?;
-                let held = by_subject.range(of_person)?.take(most).count();
-                drop(by_subject);
-                if held >= most {
+                let (live, ended) = of_person(&transaction.open_table(BY_SUBJECT)?, &grant.subject, grant.granted_at)?;
+                if live.len() >= most {
                     return Ok(false);
+                }
+                // Not one with tokens that still have to be revoked.
+                let is_done = |id: &Uuid| match find(transaction, *id) {
+                    Ok(Some(grant)) => grant.withdrawn.is_none_or(|withdrawn| withdrawn.is_revoked),
+                    _ => true,
+                };
+                if ended.len() >= MAX_ENDED
+                    && let Some(oldest) = ended.into_iter().find(is_done)
+                {
+                    remove(transaction, oldest)?;
                 }
                 put(transaction, id, &grant)?;
                 transaction
                     .open_table(BY_SUBJECT)?
-                    .insert((grant.subject.as_str(), id.as_bytes().as_slice()), ())?;
+                    .insert((grant.subject.as_str(), id.as_bytes().as_slice()), grant.expires_at)?;
                 transaction
                     .open_table(BY_END)?
                     .insert((grant.expires_at, id.as_bytes().as_slice()), ())?;
@@ -350,14 +358,18 @@ impl Grants {
     }
 
     /// The grants of a person, newest first.
-    pub(crate) fn of(&self, subject: &str) -> Result<Vec<(Uuid, Grant)>, StoreError> {
+    pub(crate) fn of(&self, subject: &str, now: u64) -> Result<Vec<(Uuid, Grant)>, StoreError> {
         self.store.read(|transaction| {
-            let (by_subject, grants) = (transaction.open_table(BY_SUBJECT)?, transaction.open_table(GRANTS)?);
-            let mut found = Vec::new();
-            for entry in by_subject.range(subjects(subject))?.rev() {
-                let (key, ()) = (entry?.0, ());
-                let (_, id) = key.value();
-                if let (Ok(id), Some(grant)) = (Uuid::from_slice(id), grants.get(id)?) {
+            let grants = transaction.open_table(GRANTS)?;
+            let (live, ended) = of_person(&transaction.open_table(BY_SUBJECT)?, subject, now)?;
+            let mut ids: Vec<Uuid> = live
+                .into_iter()
+                .chain(ended.into_iter().rev().take(MAX_LISTED))
+                .collect();
+            ids.sort_unstable_by(|one, other| other.cmp(one));
+            let mut found = Vec::with_capacity(ids.len());
+            for id in ids {
+                if let Some(grant) = grants.get(id.as_bytes().as_slice())? {
                     found.push((id, decode(grant.value())?));
                 }
             }
@@ -410,13 +422,7 @@ impl Grants {
                 };
                 for (at, id) in &ended {
                     transaction.open_table(BY_END)?.remove((*at, id.as_slice()))?;
-                    let id = Uuid::from_slice(id).unwrap_or_default();
-                    let Some(grant) = find(transaction, id)? else { continue };
-                    transaction.open_table(GRANTS)?.remove(id.as_bytes().as_slice())?;
-                    transaction
-                        .open_table(BY_SUBJECT)?
-                        .remove((grant.subject.as_str(), id.as_bytes().as_slice()))?;
-                    transaction.open_table(UNREVOKED)?.remove(id.as_bytes().as_slice())?;
+                    remove(transaction, Uuid::from_slice(id).unwrap_or_default())?;
                 }
                 Ok(ended.len())
             })
@@ -434,6 +440,36 @@ pub(crate) enum Owner {
 /// The keys of one person's grants.
 fn subjects(subject: &str) -> std::ops::RangeInclusive<(&str, &'static [u8])> {
     (subject, &[])..=(subject, &[0xff; 16])
+}
+
+/// A person's grants that have not ended, and those that have, oldest first.
+fn of_person(
+    table: &impl ReadableTable<(&'static str, &'static [u8]), u64>,
+    subject: &str,
+    now: u64,
+) -> Result<(Vec<Uuid>, Vec<Uuid>), StorageError> {
+    let (mut live, mut ended) = (Vec::new(), Vec::new());
+    for entry in table.range(subjects(subject))? {
+        let (key, end) = entry?;
+        let list = if end.value() > now { &mut live } else { &mut ended };
+        list.push(Uuid::from_slice(key.value().1).unwrap_or_default());
+    }
+    Ok((live, ended))
+}
+
+/// Forgets a grant.
+fn remove(transaction: &WriteTransaction, id: Uuid) -> Result<(), Error> {
+    let Some(grant) = find(transaction, id)? else {
+        return Ok(());
+    };
+    let bytes = id.as_bytes().as_slice();
+    transaction.open_table(GRANTS)?.remove(bytes)?;
+    transaction.open_table(BY_END)?.remove((grant.expires_at, bytes))?;
+    transaction
+        .open_table(BY_SUBJECT)?
+        .remove((grant.subject.as_str(), bytes))?;
+    transaction.open_table(UNREVOKED)?.remove(bytes)?;
+    Ok(())
 }
 
 fn find(transaction: &WriteTransaction, id: Uuid) -> Result<Option<Grant>, Error> {
@@ -464,9 +500,11 @@ fn end(transaction: &WriteTransaction, origin: &Origin, id: Uuid, by: Ending, no
         is_revoked: false,
     });
     put(transaction, id, &grant)?;
+    let bytes = id.as_bytes().as_slice();
     transaction
-        .open_table(UNREVOKED)?
-        .insert(id.as_bytes().as_slice(), ())?;
+        .open_table(BY_SUBJECT)?
+        .insert((grant.subject.as_str(), bytes), 0)?;
+    transaction.open_table(UNREVOKED)?.insert(bytes, ())?;
     let event = grant.event(Kind::Withdrawn(by), &origin.issuer, id, now);
     events::note(transaction, &event, &origin.counted)
 }
@@ -475,6 +513,10 @@ fn end(transaction: &WriteTransaction, origin: &Origin, id: Uuid, by: Ending, no
 const UNREVOKED: TableDefinition<'_, &[u8], ()> = TableDefinition::new("grants_to_revoke");
 /// Grants in one transaction.
 const MAX_AT_ONCE: usize = 256;
+/// Grants of a person that have ended: more are forgotten before their time.
+const MAX_ENDED: usize = 1_000;
+/// Those of them on the person's page.
+const MAX_LISTED: usize = 100;
 
 #[cfg(test)]
 #[path = "grants_tests.rs"]

@@ -262,8 +262,54 @@ async fn one_person_has_a_limited_number_of_grants_which_are_forgotten_after_the
         ..grant()
     };
     assert!(scene.grants.begin(Uuid::now_v7(), bobs, 3).await.unwrap());
-    assert_eq!(scene.grants.of("ada").unwrap().len(), 3);
+    assert_eq!(scene.grants.of("ada", NOW).unwrap().len(), 3);
+    let owner = Owner::Person("ada".to_owned());
+    assert!(scene.grants.withdraw(scene.id, owner, NOW).await.unwrap());
+    assert!(
+        scene.grants.begin(Uuid::now_v7(), grant(), 3).await.unwrap(),
+        "an ended one does not count"
+    );
+    assert_eq!(scene.grants.of("ada", NOW).unwrap().len(), 4);
     assert_eq!(scene.grants.forget(NOW + 3_600).await.unwrap(), 0);
-    assert_eq!(scene.grants.forget(NOW + 3_601).await.unwrap(), 4);
-    assert!(scene.grants.of("ada").unwrap().is_empty() && scene.grants.of("bob").unwrap().is_empty());
+    assert_eq!(scene.grants.forget(NOW + 3_601).await.unwrap(), 5);
+    assert!(
+        ["ada", "bob"]
+            .iter()
+            .all(|subject| scene.grants.of(subject, NOW).unwrap().is_empty())
+    );
+}
+
+#[tokio::test]
+async fn of_a_persons_ended_grants_the_newest_are_kept() {
+    let scene = Scene::new().await;
+    let ended = |number: u64| Grant {
+        granted_at: NOW - 10,
+        expires_at: NOW - 1,
+        tokens: u32::try_from(number).unwrap(),
+        ..grant()
+    };
+    let first = Uuid::now_v7();
+    for number in 0..MAX_ENDED as u64 {
+        let id = if number == 0 { first } else { Uuid::now_v7() };
+        assert!(scene.grants.begin(id, ended(number), usize::MAX).await.unwrap());
+    }
+    assert!(scene.grants.find(first).unwrap().is_some());
+    assert!(scene.grants.begin(Uuid::now_v7(), grant(), 3).await.unwrap());
+    assert!(scene.grants.find(first).unwrap().is_none(), "the oldest was forgotten");
+    assert_eq!(scene.grants.of("ada", NOW).unwrap().len(), 2 + MAX_LISTED);
+}
+
+#[tokio::test]
+async fn refusals_wait_for_the_ledger_up_to_a_limit_and_grants_beyond_it() {
+    let scene = Scene::new().await;
+    let fill = |transaction: &WriteTransaction| {
+        let event = Event::about(Kind::Refused, ("https://issuer.example", "ada"), "planner", None, NOW);
+        (1..events::MAX_WAITING).try_for_each(|_| events::note(transaction, &event, &Counters::default()))
+    };
+    scene.store.change(fill).await.unwrap();
+    let refusal = || Event::about(Kind::Refused, ("https://issuer.example", "ada"), "planner", None, NOW);
+    let refused = events::record(&scene.store, refusal(), &Counters::default()).await;
+    assert!(matches!(refused, Err(StoreError::Full)), "{refused:?}");
+    assert!(scene.grants.begin(Uuid::now_v7(), grant(), 3).await.unwrap());
+    assert_eq!(events::waiting(&scene.store).unwrap(), events::MAX_WAITING + 1);
 }
