@@ -59,7 +59,8 @@ class Reference:
             "serve": self.serve,
             "reasons": self.reasons,
             "filter-metrics": self.filter_metrics,
-            "control-plane-metrics": self.control_plane_metrics,
+            "control-plane-metrics": lambda: self.metrics(lambda crate: crate != "issuer"),
+            "issuer-metrics": lambda: self.metrics(lambda crate: crate == "issuer"),
             "api": self.api,
             "versions": self.versions,
         }
@@ -185,11 +186,12 @@ class Reference:
             rows.append([f"`{name}`", "gauge", f"{text} Sum."] if kind == "level" else [f"`{name}`", kind, text])
         return table(["Metric", "Kind", "Meaning"], rows)
 
-    def control_plane_metrics(self):
+    def metrics(self, is_of):
+        """Those of the crates that `is_of` accepts."""
         rows = []
         for file in sorted(ROOT.glob("*/src/**/*.rs")):
             source, prefix = file.read_text().split("#[cfg(test)]")[0], ""
-            if "Group::" not in source:
+            if "Group::" not in source or not is_of(file.relative_to(ROOT).parts[0]):
                 continue
             kinds = dict(re.findall(r"(\w+): (Counter|Gauge|Histogram)s?\b", source))
             for found in re.finditer(METRIC, source):
