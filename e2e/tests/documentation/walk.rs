@@ -220,6 +220,7 @@ const WALK: &[&str] = &[
     "docs/operate/rotate.md",
     "docs/operate/backup.md",
     "docs/operate/upgrade.md",
+    "docs/start/issuer.md",
     "CONTRIBUTING.md",
 ];
 
