@@ -22,7 +22,7 @@ const folder = mkdtempSync(join(tmpdir(), 'credence-screenshots-'));
 
 async function main() {
   const here = await start();
-  const ada = await person('Ada Lovelace', here, { viewport: { width: 720, height: 600 }, deviceScaleFactor: 2 });
+  const ada = await person('Ada Lovelace', here, { viewport: { width: 720, height: 300 }, deviceScaleFactor: 2 });
   const planner = await startPlanner(here);
   planner.application.decide = async (url) => {
     await ada.open(url);
@@ -88,7 +88,7 @@ async function take({ page }, name) {
     const times = ['2026-03-02 09:30', '2026-03-09 09:30', '2026-03-02 09:31:07'];
     for (let text = texts.nextNode(); text; text = texts.nextNode()) {
       text.data = text.data
-        .replace(/http:\/\/127\.0\.0\.1:\d+/g, 'https://shop.example')
+        .replace(/http:\/\/127\.0\.0\.1:\d+\/shop/g, 'https://shop.example')
         .replaceAll('127.0.0.1', 'planner.example')
         .replace(/\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?/g, () => times.shift());
     }
