@@ -1,4 +1,4 @@
-// Credence's issuer for the people of the shop: it takes clients that describe themselves, and those that it is given.
+// Credence's issuer for the people of the shop: it takes clients that describe themselves.
 
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,7 +8,7 @@ import { stop } from './processes.mjs';
 import * as shop from './shop.mjs';
 
 /** Starts it at this URL, with a server for the documents of clients. */
-export async function startShopIssuer({ programs, folder, secret, url, origin, controlPlane, oidc, authority, clients = [] }) {
+export async function startShopIssuer({ programs, folder, secret, url, origin, controlPlane, oidc, authority }) {
   const documents = await startDocuments(await authority.signed('shop-documents', 'IP:127.0.0.1'));
   const file = (name, text) => {
     writeFileSync(join(folder, name), text);
@@ -19,7 +19,6 @@ export async function startShopIssuer({ programs, folder, secret, url, origin, c
     identity_provider: { issuer: oidc.issuer, client_id: url, client_secret_file: file('shop-secret', secret) },
     control_plane: { url: controlPlane, token_file: join(folder, 'operator-token') },
     keys_passphrase_file: file('shop-passphrase', secret),
-    clients,
     client_metadata: { hosts: ['127.0.0.1'], private_addresses: ['127.0.0.0/8'], ca: authority.cert },
     ...shop.consents(origin),
   };

@@ -1,8 +1,8 @@
 // Real issuers and clients, unmodified, at the real filter. The last line of output is a JSON object of counts.
 //
 // Environment: CREDENCE_BIN, CREDENCE_WASM, CREDENCE_ENVOY; CREDENCE_ROOT, the repository; CREDENCE_OAUTH_PYTHON, an
-// environment with Authlib; CREDENCE_CHROMIUM, the browser; CREDENCE_OAUTH_SPRING, the folder of Spring Authorization Server,
-// if it is there.
+// environment with Authlib; CREDENCE_CHROMIUM, the browser; CREDENCE_OAUTH_SPRING, the folder of Spring Authorization
+// Server, if it is there.
 
 import { randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
