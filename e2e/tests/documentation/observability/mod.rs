@@ -6,6 +6,7 @@
 
 mod asked;
 mod exposed;
+mod issuing;
 mod promql;
 
 use std::collections::BTreeSet;
@@ -83,6 +84,8 @@ fn expose() -> Result<Exposed, Failure> {
     let page = page()?;
     exposed.add(&page);
     exposed.add(&refusing(&folder)?);
+    let credence = Artefacts::from_environment()?.credence;
+    exposed.add(&issuing::metrics(folder.path(), &credence, &stack.control_plane)?);
     // Series and labels that Prometheus adds.
     exposed.add_series("up", []);
     exposed.add_series("ALERTS", ["alertname", "alertstate", "severity"].map(str::to_owned));
