@@ -20,6 +20,9 @@ export const markup = (text) => `"'><script>${text}</script>`;
 /** The host name in the certificate of the client `mesh`. */
 export const MESH_HOST = 'mesh.test';
 
+/** Where people return to the client `signer`, besides the common place. */
+export const SIGNER_REDIRECT = 'https://signer.example/callback';
+
 /**
  * Starts two issuers beside a control plane and an identity provider. The second one has TLS, for clients with
  * certificates and for clients that a document describes.
@@ -74,7 +77,7 @@ async function clients(redirect, keys) {
   return [
     { id: 'planner', name: 'Planner', redirect_uris: [redirect] },
     { id: 'other', name: markup('client'), redirect_uris: [redirect] },
-    { id: 'signer', name: 'Signer', redirect_uris: [redirect, 'https://signer.example/callback'], jwks: await jwks(keys.signer) },
+    { id: 'signer', name: 'Signer', redirect_uris: [redirect, SIGNER_REDIRECT], jwks: await jwks(keys.signer) },
     { id: 'mesh', name: 'Mesh', redirect_uris: [redirect], certificate: MESH_HOST },
     { id: 'bearer', name: 'Bearer', redirect_uris: [redirect] },
     { id: 'service', name: 'Service', jwks: await jwks(keys.service), introspects: true },
@@ -90,7 +93,7 @@ function rules({ origin, tlsOrigin }) {
     range: { constraint_type: 'range', min: 0, max: 9 },
   };
   return {
-    scopes: { 'orders.read': { 'orders.read': {} }, 'orders.write': { 'orders.write': {} }, 'orders.admin': { 'orders.admin': {} } },
+    scopes: Object.fromEntries(['orders.read', 'orders.write', 'orders.admin'].map((name) => [name, { [name]: {} }])),
     policy: [
       { ...rule, name: 'read', tools: { 'orders.read': { id: any } } },
       { ...rule, name: 'write', tools: { 'orders.write': { id: ids } } },
@@ -178,6 +181,9 @@ export async function client(here, id = 'planner', { key, send = here.fetch, red
   };
 }
 
+/** Tools as a client asks for them (RFC 9396; draft section 6.1). */
+export const details = (tools, more) => JSON.stringify([{ type: 'attenuating_agent_token', tools, ...more }]);
+
 /** The browser of a person. */
 export function browserOf({ oidc, fetch: send }, person = 'ada') {
   const browser = new Browser(send);
@@ -209,7 +215,8 @@ export async function granted(here, { asked = { scope: 'orders.read' }, ticked, 
 /** What the page "What you have delegated" has in its forms. The newest grant comes first. */
 export async function listed({ url }, browser) {
   const { page } = await browser.go(`${url}/`);
-  return { page, ...Object.fromEntries(['form', 'grant'].map((name) => [name, page.match(new RegExp(`name="${name}" value="([^"]+)"`))?.[1]])) };
+  const [form, grant] = ['form', 'grant'].map((name) => page.match(new RegExp(`name="${name}" value="([^"]+)"`))?.[1]);
+  return { page, form, grant };
 }
 
 /** The person takes a grant back. */

@@ -10,11 +10,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import * as accessibility from './accessibility.mjs';
 import * as attack from './attack.mjs';
+import { clientAttacks } from './attacks-clients.mjs';
+import { pageAttacks } from './attacks-pages.mjs';
+import { requestAttacks } from './attacks-requests.mjs';
 import { authority, selfSigned } from './certificates.mjs';
 import { launch } from './chromium.mjs';
 import * as chromiumAttacks from './chromium-attacks.mjs';
 import * as consent from './consent.mjs';
-import { attacks } from './consent-attacks.mjs';
 import { grants } from './consent-grants.mjs';
 import { ALGORITHMS, signingKeys, startIssuer } from './issuer.mjs';
 import { SDK_1, SDK_2, callAsService, callAsUser, refusedTool } from './mcp.mjs';
@@ -100,7 +102,9 @@ async function main() {
     controlPlane,
   });
   await grants(consents);
-  await attacks(consents);
+  await pageAttacks(consents);
+  await requestAttacks(consents);
+  await clientAttacks(consents);
   await inChromium(shopIssuer);
   await rotation(here, oldKeys, options);
 

@@ -38,10 +38,10 @@ def main():
     callback = sys.stdin.readline().strip()
     options = {"authorization_response": callback, "state": state, "code_verifier": verifier}
     session.fetch_token(token_endpoint, headers=proof(token_endpoint), **options)
-    use = lambda url: status(session, dpop, url, task.get("service_ca"))
-    first = use(task["url"])
+    use = lambda: [status(session, dpop, url, task.get("service_ca")) for url in task["urls"]]
+    first = use()
     session.refresh_token(token_endpoint, headers=proof(token_endpoint))
-    print(json.dumps({"statuses": [first, use(task["url"])], "other": use(task["other"])}))
+    print(json.dumps({"first": first, "refreshed": use()}))
 
 
 def session_of(task):
