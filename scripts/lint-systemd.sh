@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Runs the commands that docs/operate/control-plane.md prints for a server, on overlays of this machine's folders, and has
-# systemd check the unit that they install. `sudo` and `systemctl` are stand-ins: what they start has the unit's command and
+# Runs the commands that two pages print for a server, on overlays of this machine's folders, and has systemd check the
+# units that they install. `sudo` and `systemctl` are stand-ins: what they start has the unit's command and
 # user, but not its sandbox. CREDENCE_BIN names the program. Needs root, since the commands create a user.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 PAGE=docs/operate/control-plane.md
+ISSUER_PAGE=docs/operate/issuer.md
 OVERLAYS=(/etc /usr/local /var/lib)
 
 main() {
@@ -16,7 +17,7 @@ main() {
     elif ((EUID != 0)) || ! isolated true; then
         say "SKIPPED the commands of $PAGE for a server: they need root, and overlay file systems in namespaces"
     else
-        isolated run_commands >"$scratch/said" 2>&1 || fail "the commands of $PAGE for a server fail" "$(cat "$scratch/said")"
+        isolated run_commands >"$scratch/said" 2>&1 || fail "the commands of $PAGE or $ISSUER_PAGE for a server fail" "$(cat "$scratch/said")"
     fi
 }
 
@@ -48,7 +49,16 @@ run_commands() {
     cd "$scratch"
     awk '/^```/ { inside = 0 } inside; /^# On the server/ { inside = 1 }' "$ROOT/$PAGE" >commands
     PATH=$scratch/bin:$PATH bash -ex -o pipefail commands
+    run_issuer
     an_error_is_found
+}
+
+# With the page's first configuration. It starts without its provider and its control plane.
+run_issuer() {
+    awk '/^# Keycloak$/ { inside = 1 } /^```/ { inside = 0 } inside' "$ROOT/$ISSUER_PAGE" >issuer.yaml
+    tee token client-secret passphrase <<<"correct horse battery staple" >/dev/null
+    awk '/^```/ { inside = 0 } inside; /^# On the server, once/ { inside = 1 }' "$ROOT/$ISSUER_PAGE" >commands
+    PATH=$scratch/bin:$PATH bash -ex -o pipefail commands
 }
 
 an_error_is_found() {
@@ -67,11 +77,11 @@ exec setpriv --reuid "$user" --regid "$user" --clear-groups "$@"'
 
 # shellcheck disable=SC2016 # the stand-in's own variables
 SYSTEMCTL='#!/bin/sh
-unit=/etc/systemd/system/credence.service
 case $* in
     # Of an unknown setting, systemd only warns.
-    daemon-reload) ! systemd-analyze verify $unit 2>&1 | grep -F credence.service ;;
-    "enable --now credence")
+    daemon-reload) ! systemd-analyze verify /etc/systemd/system/credence*.service 2>&1 | grep -F /credence ;;
+    "enable --now credence"*)
+        unit=/etc/systemd/system/$3.service
         command=$(sed -n "/^ExecStart=/,/[^\\\\]$/ { s/^ExecStart=//; s/\\\\$//; p }" $unit | tr "\n" " ")
         user=$(sed -n "s/^User=//p" $unit)
         sudo -u "$user" sh -c "exec $command" & ;;
