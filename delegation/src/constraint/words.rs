@@ -11,7 +11,10 @@ pub fn in_words(json: &Json<'_>, value: &dyn Fn(&Json<'_>) -> String) -> String 
     let known = match object.text("constraint_type") {
         Some("exact") => member("value").map(|exact| format!("is exactly {}", value(exact))),
         Some("range") => Some(range(object, value)),
-        Some("one_of") => list(member("values"), value).map(|values| format!("is one of {values}")),
+        Some("one_of") => match member("values").and_then(Json::as_array) {
+            Some([only]) => Some(format!("is exactly {}", value(only))),
+            _ => list(member("values"), value).map(|values| format!("is one of {values}")),
+        },
         Some("not_one_of") => list(member("excluded"), value).map(|values| format!("is anything but {values}")),
         Some("contains") => list(member("required"), value).map(|values| format!("is a list that has {values}")),
         Some("subset") => list(member("allowed"), value).map(|values| format!("is a list of only {values}")),
@@ -91,6 +94,7 @@ mod tests {
                 r#"{"constraint_type":"one_of","values":["a",2]}"#,
                 r#"is one of "a", 2"#,
             ),
+            (r#"{"constraint_type":"one_of","values":["a"]}"#, r#"is exactly "a""#),
             (
                 r#"{"constraint_type":"not_one_of","excluded":["a"]}"#,
                 r#"is anything but "a""#,
