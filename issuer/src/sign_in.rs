@@ -34,6 +34,7 @@ use serde::Deserialize;
 
 pub(crate) use self::error::SignInError;
 use self::error::{causes, shown};
+use self::person::ClaimNames;
 pub(crate) use self::person::{Demanded, Person};
 use self::provider::{HttpError, Metadata, Provider};
 
@@ -54,6 +55,9 @@ pub struct IdentityProviderSettings {
     #[serde(default)]
     #[schemars(length(max = 32))]
     pub scopes: Vec<String>,
+    /// The ID token's claim that names the person, and is never another's later. Default: `sub`. With Entra ID, `oid`.
+    #[serde(default, deserialize_with = "present")]
+    pub subject_claim: Option<String>,
     /// The ID token's claim with the person's groups: a list of names, or one name. Default: `groups`.
     #[serde(default, deserialize_with = "present")]
     pub groups_claim: Option<String>,
@@ -79,8 +83,7 @@ struct OwnClient {
     secret: Option<ClientSecret>,
     redirect_uri: RedirectUrl,
     scopes: BTreeSet<String>,
-    groups_claim: String,
-    name_claim: String,
+    claims: ClaimNames,
 }
 
 /// A sign-in that has begun.
@@ -111,6 +114,7 @@ impl IdentityProviderSettings {
         let is_scope = |text: &String| is_name(text) && text.bytes().all(|byte| byte.is_ascii_graphic());
         for (field, is_valid) in [
             ("client_id", is_name(&self.client_id)),
+            ("subject_claim", self.subject_claim.as_ref().is_none_or(is_name)),
             ("groups_claim", self.groups_claim.as_ref().is_none_or(is_name)),
             ("name_claim", self.name_claim.as_ref().is_none_or(is_name)),
             ("scopes", self.scopes.len() <= 32 && self.scopes.iter().all(is_scope)),
@@ -162,8 +166,11 @@ impl IdentityProvider {
             redirect_uri: RedirectUrl::new(redirect_uri.to_owned())
                 .map_err(|error| SettingsError::at("url", error.to_string()))?,
             scopes,
-            groups_claim: claim(&settings.groups_claim, "groups"),
-            name_claim: claim(&settings.name_claim, "name"),
+            claims: ClaimNames {
+                subject: claim(&settings.subject_claim, "sub"),
+                groups: claim(&settings.groups_claim, "groups"),
+                name: claim(&settings.name_claim, "name"),
+            },
         };
         Ok(Self {
             provider: Arc::new(Provider::new(settings.issuer_url()?, settings.ca.clone(), timeout)),
@@ -249,7 +256,7 @@ impl IdentityProvider {
         };
         let claims = claims.map_err(|error| SignInError::IdToken(shown(&causes(&error))))?;
         person::check_demanded(claims, &demanded, began_at, unix_seconds())?;
-        person::read(claims, token, &self.own.groups_claim, &self.own.name_claim)
+        person::read(claims, token, &self.own.claims)
     }
 }
 

@@ -22,10 +22,18 @@ pub(crate) struct Demanded {
     pub(crate) again: bool,
 }
 
+/// The claims with a person's subject, groups and name.
+#[derive(Debug)]
+pub(super) struct ClaimNames {
+    pub(super) subject: String,
+    pub(super) groups: String,
+    pub(super) name: String,
+}
+
 /// A person who has signed in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Person {
-    /// `sub`.
+    /// The subject of their principal.
     pub(crate) subject: String,
     pub(crate) name: Option<String>,
     pub(crate) groups: BTreeSet<String>,
@@ -77,12 +85,7 @@ pub(super) fn check_demanded(
 }
 
 /// Reads the claims.
-pub(super) fn read(
-    claims: &CoreIdTokenClaims,
-    token: &CoreIdToken,
-    groups_claim: &str,
-    name_claim: &str,
-) -> Result<Person, SignInError> {
+pub(super) fn read(claims: &CoreIdTokenClaims, token: &CoreIdToken, names: &ClaimNames) -> Result<Person, SignInError> {
     let text = token.to_string();
     let payload = text
         .split('.')
@@ -93,22 +96,22 @@ pub(super) fn read(
     let json = Json::parse(&payload).map_err(|error| SignInError::IdToken(shown(&error.to_string())))?;
     let not_an_object = || SignInError::IdToken("its payload is not a JSON object".to_owned());
     let payload = json.as_object().ok_or_else(not_an_object)?;
-    let subject = claims.subject().as_str();
+    let subject = payload.text(&names.subject).unwrap_or_default();
     if subject.is_empty() || subject.len() > MAX_SUBJECT_BYTES || subject.chars().any(char::is_control) {
         return Err(claim(
-            "sub",
-            "is empty, longer than 255 bytes or has control characters",
+            &names.subject,
+            "is missing or empty, longer than 255 bytes or has control characters",
         ));
     }
-    let name = payload.text(name_claim);
+    let name = payload.text(&names.name);
     if name.is_some_and(|name| name.len() > MAX_NAME_BYTES) {
-        return Err(claim(name_claim, "is longer than 256 bytes"));
+        return Err(claim(&names.name, "is longer than 256 bytes"));
     }
     let auth_time = claims.auth_time().unwrap_or(claims.issue_time()).timestamp();
     Ok(Person {
         subject: subject.to_owned(),
         name: name.map(printable),
-        groups: groups(payload, groups_claim)?,
+        groups: groups(payload, &names.groups)?,
         auth_time: auth_time.unsigned_abs(),
         acr: claims.auth_context_ref().map(|acr| acr.to_string()),
     })

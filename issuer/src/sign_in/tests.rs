@@ -404,11 +404,13 @@ async fn claims_have_the_names_of_the_settings() {
     let mut settings = settings(&provider.url);
     settings.groups_claim = Some("roles".to_owned());
     settings.name_claim = Some("preferred_username".to_owned());
+    settings.subject_claim = Some("oid".to_owned());
     let client = IdentityProvider::new(&settings, REDIRECT).unwrap();
-    let changed = json!({"roles": "admin", "preferred_username": "ada\u{202e}", "groups": ["eng"], "hasgroups": true});
+    let changed = json!({"roles": "admin", "preferred_username": "ada\u{202e}", "groups": ["eng"], "hasgroups": true, "oid": "7"});
     let person = sign_in(&provider, &client, &Demanded::default(), changed)
         .await
         .unwrap();
+    assert_eq!(person.subject, "7");
     assert_eq!(person.groups, ["admin".to_owned()].into());
     assert_eq!(person.name.as_deref(), Some("ada\\u{202e}"));
 }
@@ -418,7 +420,7 @@ async fn claims_are_complete_or_an_error() {
     let groups = |count: usize| (0..count).map(|number| format!("group-{number}")).collect::<Vec<_>>();
     let long = |length: usize| "x".repeat(length);
     for (changed, expected) in [
-        (json!({"sub": ""}), "`sub` is empty"),
+        (json!({"sub": ""}), "`sub` is missing or empty"),
         (json!({"sub": long(256)}), "`sub`"),
         (json!({"sub": "a\nb"}), "`sub`"),
         (json!({"name": long(257)}), "`name` is longer than 256 bytes"),
