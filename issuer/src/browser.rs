@@ -306,7 +306,8 @@ fn granted(
 // === Sign-in ===
 
 async fn begin_sign_in(app: &App, peer: &Peer, demanded: Demanded, next: Next) -> Result<Response, Refused> {
-    let begun = app.provider.begin(&demanded).await?;
+    let begun = app.provider.begin(&demanded).await;
+    let begun = begun.inspect_err(|_| count(&app.metrics.sign_ins, [("outcome", "failed")]))?;
     let browser = secret();
     let sign_in = SignIn {
         pending: begun.pending,
@@ -737,8 +738,13 @@ impl From<Full> for Refused {
 impl From<SignInError> for Refused {
     fn from(error: SignInError) -> Self {
         tracing::warn!(%error, "a person was not signed in");
-        let text = error.for_person().to_owned();
-        Self::new(StatusCode::FORBIDDEN, "You are not signed in", text)
+        let status = match error {
+            SignInError::Busy | SignInError::Metadata(_) | SignInError::TokenEndpoint(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            _ => StatusCode::FORBIDDEN,
+        };
+        Self::new(status, "You are not signed in", error.for_person().to_owned())
     }
 }
 

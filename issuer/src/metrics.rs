@@ -24,7 +24,7 @@ impl Metrics {
         Self {
             responses: group.add("responses", "Answers of the issuer, by route, status"),
             rate_limited: group.add("rate_limited", "Requests beyond `limits.requests_per_second`"),
-            sign_ins: group.add("sign_ins", "Returns from the identity provider, by outcome"),
+            sign_ins: group.add("sign_ins", "Sign-ins at the identity provider, by outcome"),
             grants: group.add("grants", "Decisions about grants, by the reason in their events"),
             tokens: group.add("tokens", "Tokens given out, by type"),
             events_waiting: group.add("events_waiting", "Events that the ledger does not have yet"),
