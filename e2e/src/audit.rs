@@ -97,7 +97,8 @@ pub struct Decision {
     pub decision_ns: u64,
     /// If the revocation data was too old: its age.
     pub stale_ms: Option<u64>,
-    /// The chain's digest, in hexadecimal.
+    /// The chain's digest, in hexadecimal. Decisions of the issuer have none.
+    #[serde(default)]
     pub chain_digest: String,
     /// The arguments themselves, if they are recorded.
     #[serde(default)]

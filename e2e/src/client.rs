@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
+use url::Url;
 
 use crate::message::Message;
 use crate::names::ANSWER;
@@ -186,6 +187,21 @@ impl Request {
         let length = self.body.len().to_string();
         self.header("content-type", "application/json")
             .header("content-length", length)
+    }
+
+    /// With the fields of a form, already encoded.
+    #[must_use]
+    pub fn form(mut self, fields: impl Into<Vec<u8>>) -> Self {
+        self.body = fields.into();
+        let length = self.body.len().to_string();
+        self.header("content-type", "application/x-www-form-urlencoded")
+            .header("content-length", length)
+    }
+
+    /// For the host of this URL instead.
+    #[must_use]
+    pub fn to(self, url: &Url) -> Self {
+        self.without("host").header("host", url.authority())
     }
 
     /// Has the service answer with these bytes of HTTP/1.1, which need not end.

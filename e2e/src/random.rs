@@ -1,7 +1,12 @@
-//! Reproducible random choices: the same seed makes the same requests.
+//! Reproducible random choices: the same seed makes the same requests. Secrets are not reproducible.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest as _, Sha256};
 use siphasher::sip::SipHasher13;
-use std::hash::Hasher as _;
 
 /// A generator of pseudo-random numbers: SipHash of a counter, under the seed.
 #[derive(Debug, Clone)]
@@ -44,4 +49,10 @@ impl Random {
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
+}
+
+/// A text of 43 characters that is never the same: a code, a PKCE verifier or the id of a proof.
+pub(crate) fn secret() -> String {
+    let halves = [0, 1].map(|half| RandomState::new().hash_one(half).to_be_bytes());
+    URL_SAFE_NO_PAD.encode(Sha256::digest(halves.concat()))
 }

@@ -2,10 +2,7 @@
 //! client uses; over HTTP/1.1, with the answer in the request's header [`ANSWER`] if there is one.
 
 use std::io::{self, BufReader, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::net::{SocketAddr, TcpStream};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,13 +10,13 @@ use base64::engine::general_purpose::STANDARD;
 use crate::message::Message;
 use crate::names::ANSWER;
 use crate::received::{Marks, Received};
+use crate::service::Service;
 use crate::{Failure, http2};
 
 /// A running service; stops listening when dropped.
 #[derive(Debug)]
 pub struct Upstream {
-    address: SocketAddr,
-    stopping: Arc<AtomicBool>,
+    service: Service,
     marks: Marks,
 }
 
@@ -29,33 +26,18 @@ impl Upstream {
     /// # Errors
     /// If there is none.
     pub fn start() -> Result<Self, Failure> {
-        let failed = "starting the service behind Envoy";
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Failure::of(failed))?;
-        let address = listener.local_addr().map_err(Failure::of(failed))?;
-        let stopping = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&stopping);
         let marks = Marks::default();
         let found = marks.clone();
-        thread::spawn(move || {
-            for connection in listener.incoming().flatten() {
-                if seen.load(Ordering::Relaxed) {
-                    return;
-                }
-                // Envoy reports a broken connection.
-                let marks = found.clone();
-                thread::spawn(move || serve(connection, &marks));
-            }
-        });
-        Ok(Self {
-            address,
-            stopping,
-            marks,
-        })
+        let service = Service::start("the service behind Envoy", move |connection| {
+            // Envoy reports a broken connection.
+            let _ = serve(connection, &found);
+        })?;
+        Ok(Self { service, marks })
     }
 
     /// Its address.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.service.address()
     }
 
     /// The request with this [`MARK`](crate::received::MARK), if it has arrived; the last if there were several.
@@ -66,14 +48,6 @@ impl Upstream {
     /// Whether a request with this [`MARK`](crate::received::MARK) has arrived.
     pub fn has_seen(&self, mark: &str) -> bool {
         self.seen(mark).is_some()
-    }
-}
-
-impl Drop for Upstream {
-    fn drop(&mut self) {
-        self.stopping.store(true, Ordering::Relaxed);
-        // Wakes the listener, which then sees the flag.
-        let _ = TcpStream::connect(self.address);
     }
 }
 

@@ -144,6 +144,7 @@ pub(crate) fn book() -> Request {
     Request::get("/v1/catalog/book")
 }
 
-fn charge(amount: &str) -> Request {
+/// A charge of the account acme.
+pub(crate) fn charge(amount: &str) -> Request {
     Request::post(&format!("/v1/accounts/acme/charges?amount={amount}"))
 }

@@ -151,7 +151,7 @@ impl Row {
             reason: decision.reason.clone(),
             tool: decision.tool.clone(),
             principal: decision.principal.subject.clone().unwrap_or_default(),
-            leaf: decision.delegation_ids.last().cloned().unwrap_or_default(),
+            leaf: short(decision.delegation_ids.last().map_or("", String::as_str)),
             took: format!("{} us", decision.decision_ns / 1_000),
         }
     }
@@ -160,6 +160,16 @@ impl Row {
         (self.decision, &self.reason, &self.leaf) == (other.decision, &other.reason, &other.leaf)
     }
 }
+
+/// The end of an id that is too long for its column, as those of the issuer are.
+fn short(id: &str) -> String {
+    match id.len().checked_sub(LEAF_WIDTH) {
+        None | Some(0) => id.to_owned(),
+        Some(beyond) => format!("…{}", id.get(beyond + 1..).unwrap_or_default()),
+    }
+}
+
+const LEAF_WIDTH: usize = 12;
 
 fn line(cells: [&str; 7], count: usize) -> String {
     let [time, decision, reason, tool, principal, leaf, took] = cells;

@@ -3,6 +3,7 @@
 //!
 //! Exits 0 only if every case has the expected result. Leaves no process running, even after Ctrl-C.
 
+mod consent;
 mod decisions;
 mod evidence;
 mod mcp;
@@ -14,6 +15,8 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use credence_e2e::artefacts::Artefacts;
+use credence_e2e::issuer::Issuer;
 use credence_e2e::{Failure, Stack, StackOptions};
 
 use crate::evidence::Expectations;
@@ -36,19 +39,28 @@ fn main() -> ExitCode {
 
 fn run(screen: &mut Screen<impl io::Write>) -> Result<(), Failure> {
     let begin = Instant::now();
-    screen.say("Starting a service, the control plane, and Envoy with the filter ...")?;
-    let stack = Stack::start(&StackOptions::quick().replacing("rules:\n", mcp::RULES))?;
-    introduce(&stack, begin, screen)?;
+    screen.say("Starting a service, the control plane, an issuer, and Envoy with the filter ...")?;
+    let mut issuer = Issuer::prepare(&Artefacts::from_environment()?.credence)?;
+    let options = StackOptions::quick().replacing("rules:\n", mcp::RULES);
+    let stack = Stack::start(&issuer.trusted_by(options))?;
+    issuer.serve(&stack.control_plane, "")?;
+    introduce(&stack, &issuer, begin, screen)?;
 
     let mut expected = Expectations::default();
     decisions::show(&stack, screen, &mut expected)?;
     let revoked = revocations::show(&stack, screen, &mut expected)?;
     mcp::show(&stack, screen, &mut expected)?;
+    consent::show(&stack, &issuer, screen, &mut expected)?;
     let stack = outage::show(stack, &revoked, screen, &mut expected)?;
     evidence::show(&stack, screen, &expected)
 }
 
-fn introduce(stack: &Stack, begin: Instant, screen: &mut Screen<impl io::Write>) -> Result<(), Failure> {
+fn introduce(
+    stack: &Stack,
+    issuer: &Issuer,
+    begin: Instant,
+    screen: &mut Screen<impl io::Write>,
+) -> Result<(), Failure> {
     let (envoy, control_plane) = (&stack.envoy, &stack.control_plane);
     screen.say(format_args!(
         "  service        http://{}  answers with what it receives",
@@ -59,6 +71,10 @@ fn introduce(stack: &Stack, begin: Instant, screen: &mut Screen<impl io::Write>)
         control_plane.http(),
         control_plane.grpc(),
         control_plane.log_id()
+    ))?;
+    screen.say(format_args!(
+        "  issuer         {}  asks people for consent",
+        issuer.url()
     ))?;
     screen.say(format_args!(
         "  Envoy          http://{}  admin on http://{}, envoy-config/envoy.yaml on these ports",
