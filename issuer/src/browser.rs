@@ -174,7 +174,6 @@ async fn refuse_by_policy(
         (&app.url, &session.person.subject),
         client,
         tools.as_deref(),
-        now(),
     );
     events::record(&app.store, event, &app.metrics.grants).await?;
     let code = match refused {
@@ -209,13 +208,7 @@ pub(crate) async fn decide(State(app): State<Arc<App>>, headers: HeaderMap, body
         Some("refuse") => {
             app.consents.take(name).ok_or_else(Refused::signed_out)?;
             let tools = raw(&offer.tools.to_value().canonical());
-            let event = Event::about(
-                Kind::Refused,
-                (&app.url, subject),
-                &request.client.id,
-                tools.as_deref(),
-                now(),
-            );
+            let event = Event::about(Kind::Refused, (&app.url, subject), &request.client.id, tools.as_deref());
             events::record(&app.store, event, &app.metrics.grants).await?;
             let error = Code::AccessDenied.with("the person refused");
             return Ok(back_with_error(

@@ -94,17 +94,14 @@ impl Event {
         }
     }
 
-    pub(crate) fn about(
-        kind: Kind,
-        (issuer, subject): (&str, &str),
-        client: &str,
-        tools: Option<&RawValue>,
-        now: u64,
-    ) -> Self {
+    /// Something that happens now.
+    pub(crate) fn about(kind: Kind, (issuer, subject): (&str, &str), client: &str, tools: Option<&RawValue>) -> Self {
+        // More exact than the seconds in tokens, so that it is in order with the decisions of filters.
+        let time = OffsetDateTime::now_utc();
         let tools = tools.map(RawValue::get).filter(|tools| tools.len() <= MAX_TOOLS_BYTES);
         Self {
             kind: "decision",
-            time: rfc3339(now),
+            time: time.format(&Rfc3339).unwrap_or_default(),
             decision: if kind == Kind::Granted { "allow" } else { "deny" },
             reason: kind.reason(),
             rule: String::new(),

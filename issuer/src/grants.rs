@@ -175,10 +175,10 @@ impl Grant {
         Uuid::parse_str(grant).ok()
     }
 
-    fn event(&self, kind: Kind, issuer: &str, id: Uuid, now: u64) -> Event {
+    fn event(&self, kind: Kind, issuer: &str, id: Uuid) -> Event {
         let rules: Vec<&str> = self.rules.iter().map(String::as_str).collect();
         let live = self.live.iter().map(|token| Self::token_id(id, token.number));
-        let event = Event::about(kind, (issuer, &self.subject), &self.client, Some(&self.tools), now);
+        let event = Event::about(kind, (issuer, &self.subject), &self.client, Some(&self.tools));
         let mut event = event.of_grant(id, self.expires_at);
         event.delegation_ids = live.collect();
         event.rule = rules.join(" ");
@@ -299,7 +299,7 @@ impl Grants {
                 transaction
                     .open_table(BY_END)?
                     .insert((grant.expires_at, id.as_bytes().as_slice()), ())?;
-                let event = grant.event(Kind::Granted, &origin.issuer, id, grant.granted_at);
+                let event = grant.event(Kind::Granted, &origin.issuer, id);
                 events::note(transaction, &event, &origin.counted)?;
                 Ok(true)
             })
@@ -505,7 +505,7 @@ fn end(transaction: &WriteTransaction, origin: &Origin, id: Uuid, by: Ending, no
         .open_table(BY_SUBJECT)?
         .insert((grant.subject.as_str(), bytes), 0)?;
     transaction.open_table(UNREVOKED)?.insert(bytes, ())?;
-    let event = grant.event(Kind::Withdrawn(by), &origin.issuer, id, now);
+    let event = grant.event(Kind::Withdrawn(by), &origin.issuer, id);
     events::note(transaction, &event, &origin.counted)
 }
 

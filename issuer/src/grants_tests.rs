@@ -303,11 +303,11 @@ async fn of_a_persons_ended_grants_the_newest_are_kept() {
 async fn refusals_wait_for_the_ledger_up_to_a_limit_and_grants_beyond_it() {
     let scene = Scene::new().await;
     let fill = |transaction: &WriteTransaction| {
-        let event = Event::about(Kind::Refused, ("https://issuer.example", "ada"), "planner", None, NOW);
+        let event = Event::about(Kind::Refused, ("https://issuer.example", "ada"), "planner", None);
         (1..events::MAX_WAITING).try_for_each(|_| events::note(transaction, &event, &Counters::default()))
     };
     scene.store.change(fill).await.unwrap();
-    let refusal = || Event::about(Kind::Refused, ("https://issuer.example", "ada"), "planner", None, NOW);
+    let refusal = || Event::about(Kind::Refused, ("https://issuer.example", "ada"), "planner", None);
     let refused = events::record(&scene.store, refusal(), &Counters::default()).await;
     assert!(matches!(refused, Err(StoreError::Full)), "{refused:?}");
     assert!(scene.grants.begin(Uuid::now_v7(), grant(), 3).await.unwrap());

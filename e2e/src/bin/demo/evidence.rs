@@ -29,7 +29,7 @@ pub(crate) fn show(stack: &Stack, screen: &mut Screen<impl Write>, expected: &Ex
     match complete {
         Ok(()) => screen.check(
             true,
-            format_args!("each of the {count} decisions on a verified delegation is there"),
+            format_args!("each of the {count} decisions on verified delegations and grants is there"),
         ),
         Err(_) => {
             for line in expected.differences(&records) {
