@@ -32,7 +32,7 @@ pub(crate) struct ServeIssuer {
     /// Its port.
     ///
     /// Port 0 takes a free port.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7072")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7074")]
     listen: SocketAddr,
 
     /// The operator's port: `/metrics`, `/healthz` and `/readyz`.

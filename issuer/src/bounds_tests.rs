@@ -76,7 +76,7 @@ fn check(random: &mut Random, seen: &mut Seen) -> Result<(), String> {
         return Ok(());
     };
     let form = form(random, &offer);
-    let Ok(choice) = choose(&offer, &form) else {
+    let Ok(choice) = choose(&offer, &form, &Default::default()) else {
         seen.refused += 1;
         return Ok(());
     };

@@ -226,7 +226,7 @@ pub(crate) async fn decide(State(app): State<Arc<App>>, headers: HeaderMap, body
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
     );
-    let choice = match choose(offer, &form) {
+    let choice = match choose(offer, &form, &app.descriptions) {
         Ok(choice) => choice,
         Err(problem) => return consent_page(&app, &session, name, &consent, &form, Some(problem.to_string())),
     };

@@ -10,6 +10,7 @@ use credence_delegation::{Members, Number, Value};
 
 use crate::policy::Offer;
 use crate::tools::Tools;
+use crate::words::{self, Descriptions};
 
 /// The fields that the browser sent, each once.
 #[derive(Debug, Default)]
@@ -84,8 +85,8 @@ pub(crate) fn durations(most: u32) -> Vec<u32> {
     shorter.chain([most]).collect()
 }
 
-/// What the form leaves of the offer. The result is within the offer for every form.
-pub(crate) fn choose(offer: &Offer, form: &Form) -> Result<Choice, ChoiceError> {
+/// What the form leaves of the offer. The result is within the offer for every form. Problems are in the operator's words.
+pub(crate) fn choose(offer: &Offer, form: &Form, descriptions: &Descriptions) -> Result<Choice, ChoiceError> {
     let mut tools = Vec::new();
     for (index, (tool, constraints)) in offer.tools.iter().enumerate() {
         let field = format!("t{index}");
@@ -93,10 +94,13 @@ pub(crate) fn choose(offer: &Offer, form: &Form) -> Result<Choice, ChoiceError> 
             continue;
         }
         let narrowed = match constraints {
-            Value::Object(members) => narrow(members, &field, form)?,
+            Value::Object(members) => {
+                let title = |name: &str| words::argument(tool, name, descriptions);
+                narrow(members, &field, form, &title)?
+            }
             other => other.clone(),
         };
-        let beyond = || ChoiceError::Beyond(tool.to_owned());
+        let beyond = || ChoiceError::Beyond(words::title(tool, descriptions));
         let narrowed = Tools::of([(tool.to_owned(), narrowed)]).map_err(|_| beyond())?;
         let offered = offer.tools.only(tool).ok_or_else(beyond)?;
         if !offered.cover(&narrowed) {
@@ -122,15 +126,26 @@ pub(crate) fn choose(offer: &Offer, form: &Form) -> Result<Choice, ChoiceError> 
 }
 
 /// The constraints of a tool, narrowed by the fields that begin with this one.
-fn narrow(constraints: &Members, field: &str, form: &Form) -> Result<Value, ChoiceError> {
+fn narrow(
+    constraints: &Members,
+    field: &str,
+    form: &Form,
+    title: &dyn Fn(&str) -> String,
+) -> Result<Value, ChoiceError> {
     let narrowed = constraints.iter().enumerate().map(|(index, (name, constraint))| {
-        let narrowed = narrow_argument(name, constraint, &format!("{field}a{index}"), form)?;
+        let narrowed = narrow_argument(name, constraint, &format!("{field}a{index}"), form, title)?;
         Ok((name.to_owned(), narrowed))
     });
     Ok(Value::object(narrowed.collect::<Result<Vec<_>, ChoiceError>>()?))
 }
 
-fn narrow_argument(name: &str, constraint: &Value, field: &str, form: &Form) -> Result<Value, ChoiceError> {
+fn narrow_argument(
+    name: &str,
+    constraint: &Value,
+    field: &str,
+    form: &Form,
+    title: &dyn Fn(&str) -> String,
+) -> Result<Value, ChoiceError> {
     let written = |part: &str| {
         let text = form.0.get(&format!("{field}{part}")).map(|text| text.trim());
         text.filter(|text| !text.is_empty())
@@ -141,7 +156,7 @@ fn narrow_argument(name: &str, constraint: &Value, field: &str, form: &Form) -> 
             for (bound, inclusive, offered) in [("min", "min_inclusive", min), ("max", "max_inclusive", max)] {
                 let Some(text) = written(bound) else { continue };
                 let number = Number::parse(text).and_then(|number| Value::from_number(number).ok());
-                let number = number.ok_or_else(|| ChoiceError::NoNumber(name.to_owned()))?;
+                let number = number.ok_or_else(|| ChoiceError::NoNumber(title(name)))?;
                 if offered.as_ref() != Some(&number) {
                     changed.push((bound.to_owned(), number));
                     // The person's own bound is a value that they allow.
@@ -154,7 +169,7 @@ fn narrow_argument(name: &str, constraint: &Value, field: &str, form: &Form) -> 
             let kept = kept.filter(|(index, _)| written(&format!("v{index}")).is_some());
             let kept: Vec<_> = kept.map(|(_, value)| value).collect();
             if kept.is_empty() {
-                return Err(ChoiceError::NoValue(name.to_owned()));
+                return Err(ChoiceError::NoValue(title(name)));
             }
             changed.push(("values".to_owned(), Value::Array(kept)));
         }

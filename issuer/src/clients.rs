@@ -167,6 +167,9 @@ impl KnownClients {
             if client.name.trim().is_empty() || client.name.len() > MAX_NAME_BYTES {
                 return Err(at("name", format!("write 1 to {MAX_NAME_BYTES} bytes")));
             }
+            if client.redirect_uris.len() > MAX_REDIRECT_URIS {
+                return Err(at("redirect_uris", format!("write at most {MAX_REDIRECT_URIS}")));
+            }
             for uri in &client.redirect_uris {
                 check_redirect_uri(uri).map_err(|problem| at("redirect_uris", format!("{uri:?}: {problem}")))?;
             }

@@ -158,13 +158,15 @@ impl Issuer {
             servers.spawn(alarm.clone().guarded(what, lifecycle.watch(), server));
             address
         };
-        let listen = |address, connections| {
+        let listen = |address, connections, shares| {
             let bounds = Bounds::new(connections, SHARES);
-            let places = Places::new(SharedLimit::HttpConnections, bounds, &shares);
+            let places = Places::new(SharedLimit::HttpConnections, bounds, shares);
             BoundedListener::bind(address, "HTTP", Connections::new(places), Timeouts::default().silence)
         };
-        let people = listen(options.listen, settings.limits.connections).await?;
-        let operator = listen(options.admin, MAX_OPERATOR_CONNECTIONS).await?;
+        let people = listen(options.listen, settings.limits.connections, &shares).await?;
+        // In no metric: its limit has the same name.
+        let unseen = ShareMetrics::new(&mut Registry::default());
+        let operator = listen(options.admin, MAX_OPERATOR_CONNECTIONS, &unseen).await?;
         let address = serve("the HTTP server", tls.of(Port::Http), router(Arc::clone(&app)), people);
         let operators = admin::router(registry, store, lifecycle.watch());
         let admin = serve("the operator's port", None, operators, operator);

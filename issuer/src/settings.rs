@@ -10,6 +10,7 @@ use credence_server::PortTls;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use url::Url;
 
 use crate::clients::{ClientMetadataSettings, ClientSettings, KnownClients, networks};
 use crate::policy::{Clients, Policy, Rule, Terms};
@@ -161,6 +162,19 @@ impl Settings {
     /// The policy.
     pub(crate) fn policy(&self) -> Result<Policy, SettingsError> {
         self.check_urls()?;
+        for (place, length, most) in [
+            ("trusted_proxies", self.trusted_proxies.len(), 64),
+            ("clients", self.clients.len(), 1_024),
+            ("client_metadata.hosts", self.client_metadata.hosts.len(), 256),
+            (
+                "client_metadata.private_addresses",
+                self.client_metadata.private_addresses.len(),
+                16,
+            ),
+            ("policy", self.policy.len(), 256),
+        ] {
+            at_most(place, length, most)?;
+        }
         self.trusted_proxies()?;
         self.identity_provider.check()?;
         KnownClients::new(&self.clients)?;
@@ -212,11 +226,12 @@ impl Settings {
     }
 
     fn check_urls(&self) -> Result<(), SettingsError> {
-        let has_no_more = |url: &str| !url.contains(['?', '#']) && !url.ends_with('/');
-        if !is_safe(&self.url) || !has_no_more(&self.url) {
+        let is_origin = |url: Url| url.origin().ascii_serialization() == self.url;
+        if !is_safe(&self.url) || !Url::parse(&self.url).is_ok_and(is_origin) {
             return Err(SettingsError::at(
                 "url",
-                "write an https URL without a final slash, query and fragment; http is only for this machine",
+                "write an https URL of a host in lower case, without path, final slash and query; http is only for this \
+                 machine",
             ));
         }
         if !is_safe(&self.control_plane.url) {
@@ -249,6 +264,7 @@ impl RuleSettings {
             }
             Ok(names.iter().cloned().collect::<BTreeSet<String>>())
         };
+        at_most(&at("audience"), self.audience.len(), 64)?;
         let tools = tools_at(&at("tools"), &self.tools)?;
         if tools.is_empty() {
             return Err(SettingsError::at(
@@ -305,6 +321,16 @@ impl Default for LimitSettings {
             connections: 1_024,
             requests_per_second: 50,
         }
+    }
+}
+
+fn at_most(place: &str, length: usize, most: usize) -> Result<(), SettingsError> {
+    match length <= most {
+        true => Ok(()),
+        false => Err(SettingsError::at(
+            place,
+            format!("{length} are too many; write at most {most}"),
+        )),
     }
 }
 
@@ -382,6 +408,9 @@ mod tests {
                 "at url: write an https URL",
             ),
             ("https://issuer.example", "https://issuer.example/", "at url"),
+            ("https://issuer.example", "https://issuer.example/issuer", "at url"),
+            ("https://issuer.example", "https://Issuer.example", "at url"),
+            ("https://issuer.example", "https://issuer.example:443", "at url"),
             (
                 "https://credence.example:7070",
                 "http://credence.example",
@@ -418,6 +447,19 @@ mod tests {
             ),
             (r#"["https://orders.example"]"#, "[]", "at policy[0].audience"),
             (rule, r#""name": "read", "groups": []"#, "at policy[0].groups"),
+            (
+                r#"["https://orders.example"]"#,
+                &format!("[{}\"b\"]", "\"a\",".repeat(64)),
+                "at policy[0].audience: 65 are too many",
+            ),
+            (
+                r#""clients":"#,
+                &format!(
+                    r#""trusted_proxies": [{}"10.0.0.0/8"], "clients":"#,
+                    r#""10.0.0.0/8","#.repeat(64)
+                ),
+                "at trusted_proxies: 65 are too many; write at most 64",
+            ),
             (rule, r#""name": "read", "clients": [""]"#, "at policy[0].clients"),
             (
                 rule,

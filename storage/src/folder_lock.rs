@@ -29,7 +29,7 @@ pub struct FolderLock {
 #[derive(Debug, thiserror::Error)]
 pub enum FolderLockError {
     /// Another process holds it.
-    #[error("{path} is in use by another control plane ({holder}). Stop that one, or choose another data folder", path = path.display())]
+    #[error("{path} is in use by another process ({holder}). Stop that one, or choose another data folder", path = path.display())]
     Locked {
         /// The folder.
         path: PathBuf,
@@ -52,7 +52,7 @@ pub struct FolderWatch {
 /// The path leads to another folder than the locked one, or its lock is gone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{path} {found} while this control plane was using it. What it has written since may be lost, so it acknowledges \
+    "{path} {found} while this process was using it. What it has written since may be lost, so it acknowledges \
      nothing more and ends. If the folder was moved or replaced, put the one that it used back. If only `lock` is \
      missing, start again", path = path.display()
 )]

@@ -335,7 +335,7 @@ fn a_data_directory_in_use_is_refused_with_the_process_that_uses_it() {
     let said = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("is in use by another control plane") && said.contains(&format!("process {}", first.child.id())),
+        said.contains("is in use by another process") && said.contains(&format!("process {}", first.child.id())),
         "{said}"
     );
 }
