@@ -172,15 +172,16 @@ impl IdentityProvider {
                 name: claim(&settings.name_claim, "name"),
             },
         };
+        let provider = Provider::new(settings.issuer_url()?, settings.ca.as_deref(), timeout);
         Ok(Self {
-            provider: Arc::new(Provider::new(settings.issuer_url()?, settings.ca.clone(), timeout)),
+            provider: Arc::new(provider.map_err(|error| at("ca", error))?),
             own: Arc::new(own),
         })
     }
 
     /// Begins a sign-in. May ask for the provider's metadata.
     pub(crate) async fn begin(&self, demanded: &Demanded) -> Result<Begun, SignInError> {
-        let metadata = self.provider.metadata().await?;
+        let metadata = self.provider.metadata(MAX_AGE).await?;
         let client = self.own.client(&metadata)?;
         let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
         let mut request = client
@@ -220,7 +221,7 @@ impl IdentityProvider {
         code: String,
         iss: Option<String>,
     ) -> Result<Person, SignInError> {
-        let metadata = self.provider.metadata().await?;
+        let metadata = self.provider.metadata(MAX_AGE).await?;
         // Before the code goes out: it may be another provider's (RFC 9207, section 2.4).
         match iss {
             Some(iss) if iss == **metadata.issuer() => {}
@@ -248,10 +249,10 @@ impl IdentityProvider {
             .id_token()
             .ok_or_else(|| SignInError::IdToken("there is none".to_owned()))?;
         let claims = match self.own.verify(&metadata, token, &nonce) {
-            Err(error) if names_unknown_key(&error) => match self.provider.newer(&metadata).await? {
-                Some(newer) => self.own.verify(&newer, token, &nonce),
-                None => Err(error),
-            },
+            Err(error) if names_unknown_key(&error) => {
+                let newer = self.provider.metadata(KEY_INTERVAL).await?;
+                self.own.verify(&newer, token, &nonce)
+            }
             verified => verified,
         };
         let claims = claims.map_err(|error| SignInError::IdToken(shown(&causes(&error))))?;
@@ -356,6 +357,9 @@ const ALGORITHMS: [CoreJwsSigningAlgorithm; 4] = [
     CoreJwsSigningAlgorithm::EcdsaP256Sha256,
     CoreJwsSigningAlgorithm::EdDsa,
 ];
+/// How long metadata and keys count, and how soon they are read again if a key is missing.
+const MAX_AGE: Duration = Duration::from_secs(3_600);
+const KEY_INTERVAL: Duration = Duration::from_secs(10);
 /// One request with its answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_SECRET_BYTES: u64 = 4 << 10;

@@ -1,8 +1,8 @@
 //! Requests to the identity provider. Its metadata and keys are read when they are first needed, so that the issuer
 //! starts without it.
 
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use credence_runtime::outbound::{self, OutboundError, is_local};
@@ -50,25 +50,14 @@ pub(super) struct Provider {
     issuer: IssuerUrl,
     calls: Arc<Semaphore>,
     http: Arc<Http>,
-    cache: Mutex<Cache>,
-}
-
-/// Metadata and keys, while they may be used.
-#[derive(Debug, Default)]
-struct Cache {
-    last: Option<(Result<Arc<Metadata>, SignInError>, Instant)>,
-    /// When a key was last missing.
-    key_missing_at: Option<Instant>,
+    cache: Mutex<Option<(Result<Arc<Metadata>, SignInError>, Instant)>>,
 }
 
 /// Sends requests. Redirects are not followed.
 #[derive(Debug)]
 pub(super) struct Http {
     is_local: bool,
-    ca: Option<PathBuf>,
-    timeout: Duration,
-    /// Made for the first request: the authorities may not be there yet.
-    agent: OnceLock<ureq::Agent>,
+    agent: ureq::Agent,
 }
 
 /// Why the provider gave no answer.
@@ -76,8 +65,6 @@ pub(super) struct Http {
 pub(super) enum HttpError {
     #[error("{0} is not an https URL")]
     NotHttps(String),
-    #[error(transparent)]
-    Client(#[from] OutboundError),
     #[error("{url}: {error}")]
     Request { url: String, error: Box<ureq::Error> },
 }
@@ -96,50 +83,30 @@ impl IssParameter {
 // === impl Provider ===
 
 impl Provider {
-    pub(super) fn new(issuer: IssuerUrl, ca: Option<PathBuf>, timeout: Duration) -> Self {
-        Self {
+    pub(super) fn new(issuer: IssuerUrl, ca: Option<&Path>, timeout: Duration) -> Result<Self, OutboundError> {
+        Ok(Self {
             http: Arc::new(Http {
                 is_local: is_local(&issuer),
-                ca,
-                timeout,
-                agent: OnceLock::new(),
+                agent: outbound::agent(&issuer, ca, timeout)?,
             }),
             issuer,
             calls: Arc::new(Semaphore::new(MAX_CALLS)),
             cache: Mutex::default(),
-        }
+        })
     }
 
-    /// The metadata and keys, as of the last hour. A failure is kept too, so that those who wait do not all wait for
-    /// another timeout.
-    pub(super) async fn metadata(&self) -> Result<Arc<Metadata>, SignInError> {
+    /// Metadata and keys that were read within this time. A failure is kept too, so that those who wait do not all wait
+    /// for another timeout.
+    pub(super) async fn metadata(&self, within: Duration) -> Result<Arc<Metadata>, SignInError> {
         let mut cache = self.cache.lock().await;
-        if let Some((last, at)) = &cache.last
-            && at.elapsed() < if last.is_ok() { MAX_AGE } else { RETRY_INTERVAL }
+        if let Some((last, at)) = &*cache
+            && at.elapsed() < if last.is_ok() { within } else { RETRY_INTERVAL }
         {
             return last.clone();
         }
         let discovered = self.discover().await?;
-        cache.last = Some((discovered.clone(), Instant::now()));
+        *cache = Some((discovered.clone(), Instant::now()));
         discovered
-    }
-
-    /// Newer metadata and keys than `old`, which lacks a key. None if they were already read again a moment ago.
-    pub(super) async fn newer(&self, old: &Arc<Metadata>) -> Result<Option<Arc<Metadata>>, SignInError> {
-        let mut cache = self.cache.lock().await;
-        if let Some((Ok(last), _)) = &cache.last
-            && !Arc::ptr_eq(last, old)
-        {
-            return Ok(Some(Arc::clone(last)));
-        }
-        if cache.key_missing_at.is_some_and(|at| at.elapsed() < KEY_INTERVAL) {
-            return Ok(None);
-        }
-        cache.key_missing_at = Some(Instant::now());
-        // A failure leaves the old ones in use.
-        let newer = self.discover().await??;
-        cache.last = Some((Ok(Arc::clone(&newer)), Instant::now()));
-        Ok(Some(newer))
     }
 
     #[cfg(test)]
@@ -193,16 +160,9 @@ impl SyncHttpClient for Http {
         if !self.may_ask(&url) {
             return Err(HttpError::NotHttps(url));
         }
-        let agent = match self.agent.get() {
-            Some(agent) => agent,
-            None => {
-                let agent = outbound::agent(&url, self.ca.as_deref(), self.timeout)?;
-                self.agent.get_or_init(|| agent)
-            }
-        };
         let answer = match *request.method() {
-            Method::GET => agent.run(request.map(drop)),
-            _ => agent.run(request),
+            Method::GET => self.agent.run(request.map(drop)),
+            _ => self.agent.run(request),
         };
         let failed = |error| HttpError::Request {
             url: url.clone(),
@@ -230,8 +190,5 @@ impl Http {
 
 const MAX_CALLS: usize = 64;
 const MAX_ANSWER_BYTES: u64 = 256 << 10;
-const MAX_AGE: Duration = Duration::from_secs(3_600);
 /// Between two attempts while the provider is down.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Between two times that keys are read again because one is missing.
-const KEY_INTERVAL: Duration = Duration::from_secs(10);

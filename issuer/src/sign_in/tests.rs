@@ -471,14 +471,14 @@ async fn a_new_key_is_fetched_when_it_is_first_used() {
         .await
         .unwrap();
     for id in [OTHER_KEY.id, KEY.id] {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(11)).await;
+        tokio::time::resume();
         // A key with a new name, and one that has taken an old one's name.
         provider.set_keys(&[OTHER_KEY.jwk_as(id)]);
         let begun = client.begin(&Demanded::default()).await.unwrap();
         provider.give_token(&OTHER_KEY.sign_as(&provider.claims(&begun.url), id));
         client.finish(begun.pending, "code-1".to_owned(), None).await.unwrap();
-        tokio::time::pause();
-        tokio::time::advance(Duration::from_secs(11)).await;
-        tokio::time::resume();
     }
     assert_eq!(provider.count("/keys"), 3);
 }
@@ -487,6 +487,10 @@ async fn a_new_key_is_fetched_when_it_is_first_used() {
 async fn unknown_keys_cause_a_fetch_every_ten_seconds_at_most() {
     let provider = TestProvider::start();
     let client = client(&provider);
+    client.begin(&Demanded::default()).await.unwrap();
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(11)).await;
+    tokio::time::resume();
     for _ in 0..3 {
         let begun = client.begin(&Demanded::default()).await.unwrap();
         provider.give_token(&OTHER_KEY.sign(&provider.claims(&begun.url)));
