@@ -40,7 +40,7 @@ pub struct Page {
 pub struct Form {
     action: Url,
     /// The hidden fields, and the first entry of each list.
-    pub fields: Vec<(String, String)>,
+    fields: Vec<(String, String)>,
 }
 
 // === impl Browser ===

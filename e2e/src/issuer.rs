@@ -83,6 +83,11 @@ impl Issuer {
         format!("http://{}", self.listen)
     }
 
+    /// Its address, for people and clients.
+    pub fn address(&self) -> SocketAddr {
+        self.listen
+    }
+
     /// Options of a control plane that fetches its keys.
     pub fn serve_options(&self) -> [String; 2] {
         [
@@ -145,7 +150,7 @@ policy:
         )
     }
 
-    /// Serves again, after [`kill`](Self::kill) or [`stop`](Self::stop), with the same folder and addresses.
+    /// Serves again, after [`kill`](Self::kill), with the same folder and addresses.
     ///
     /// # Errors
     /// If it does not become ready; the error has its last output.
@@ -206,16 +211,6 @@ policy:
         self.process.take().map_or(Ok(()), |mut process| process.kill())
     }
 
-    /// Stops it with SIGTERM and waits until it ends.
-    ///
-    /// # Errors
-    /// If it does not stop.
-    pub fn stop(&mut self) -> Result<(), Failure> {
-        self.process
-            .take()
-            .map_or(Ok(()), |mut process| process.stop().map(|_| ()))
-    }
-
     /// Its process id, if it runs.
     pub fn id(&self) -> Option<u32> {
         self.process.as_ref().map(Process::id)
@@ -256,18 +251,6 @@ policy:
             })?;
         }
         Ok(())
-    }
-
-    /// Waits until the control plane has all of its events and revocations.
-    ///
-    /// # Errors
-    /// If that takes too long.
-    pub fn until_all_is_reported(&self) -> Result<(), Failure> {
-        waiting::until("the issuer to report everything", || {
-            let (_, metrics) = self.operator_page("/metrics")?;
-            let is_zero = |name: &str| metrics.lines().any(|line| line == format!("credence_issuer_{name} 0"));
-            Ok((is_zero("events_waiting") && is_zero("revocations_waiting")).then_some(()))
-        })
     }
 
     /// A new browser of this person.

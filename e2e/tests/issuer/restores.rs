@@ -1,0 +1,74 @@
+//! The control plane's data is restored from an older copy, or lost.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use credence_e2e::waiting;
+
+use crate::Scene;
+
+/// What was recorded after the copy is gone with the disk. All events that were under way are recorded once.
+#[test]
+fn after_a_restored_copy_every_event_that_waited_is_recorded_once() {
+    let mut scene = Scene::start();
+    let mut ada = scene.issuer.browser("ada");
+    scene.granted(&mut ada, "before").redeem();
+    scene.wait_until_reported();
+    scene.control_plane.stop().unwrap();
+    let copy = scene.folder.path().join("copy");
+    copy_folder(&scene.control_plane.data_dir(), &copy);
+
+    scene.control_plane.restart().unwrap();
+    scene.granted(&mut ada, "lost").redeem();
+    scene.wait_until_reported();
+    scene.control_plane.kill().unwrap();
+    // It waits.
+    scene.withdrawn(&mut ada, "before");
+    fs::remove_dir_all(scene.control_plane.data_dir()).unwrap();
+    copy_folder(&copy, &scene.control_plane.data_dir());
+    scene.control_plane.restart_restored().unwrap();
+
+    scene.granted(&mut ada, "after").redeem();
+    scene.wait_until_reported();
+    assert_eq!(scene.reasons("before"), ["granted", "withdrawn_by_person"]);
+    assert_eq!(scene.reasons("after"), ["granted"]);
+    assert!(scene.reasons("lost").is_empty());
+}
+
+/// The new ledger knows nothing of the issuer.
+#[test]
+fn a_new_control_plane_gets_every_event_that_waited_once() {
+    let mut scene = Scene::start();
+    let mut ada = scene.issuer.browser("ada");
+    let id = scene.granted(&mut ada, "before").redeem().id().unwrap();
+    scene.wait_until_reported();
+    scene.control_plane.kill().unwrap();
+    scene.withdrawn(&mut ada, "before");
+    fs::remove_dir_all(scene.control_plane.data_dir()).unwrap();
+    scene.control_plane.restart_as_a_new_log().unwrap();
+
+    scene.granted(&mut ada, "after").redeem();
+    scene.wait_until_reported();
+    assert_eq!(scene.reasons("before"), ["withdrawn_by_person"]);
+    assert_eq!(scene.reasons("after"), ["granted"]);
+    waiting::until("the token to be revoked", || {
+        Ok(scene.is_revoked("ada", &id).then_some(()))
+    })
+    .unwrap();
+}
+
+/// With the control plane's file modes: only their owner can read them.
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), &target).unwrap();
+            fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+    }
+}
