@@ -18,7 +18,7 @@ use credence_e2e::control_plane::ControlPlane;
 use credence_e2e::forge::{self, Forger};
 use credence_e2e::issuer::{Issuer, Listed};
 use credence_e2e::oauth_client::{Asked, OauthClient, Tokens};
-use credence_e2e::{Failure, Request, waiting};
+use credence_e2e::{Client, Failure, Request, waiting};
 use serde::Deserialize;
 use tempfile::TempDir;
 
@@ -153,23 +153,40 @@ impl Scene {
         reasons
     }
 
-    /// Whether the control plane has revoked the token of this id.
-    fn is_revoked(&self, person: &str, id: &str) -> bool {
+    /// Asks the control plane about tokens.
+    fn status(&self) -> Status {
+        let token = std::fs::read_to_string(self.control_plane.token_file()).unwrap();
+        Status {
+            issuer: self.issuer.url(),
+            authorization: format!("Bearer {}", token.trim()),
+            connection: Client::connect(self.control_plane.http()).unwrap(),
+        }
+    }
+}
+
+/// A kept connection to the control plane.
+struct Status {
+    issuer: String,
+    authorization: String,
+    connection: Client,
+}
+
+impl Status {
+    /// Whether the token of this id is revoked.
+    fn is_revoked(&mut self, person: &str, id: &str) -> Result<bool, Failure> {
         #[derive(Deserialize)]
         struct Answer {
             status: String,
         }
-        let (issuer, now) = (self.issuer.url(), forge::now());
-        let key = key().thumbprint_uri().rsplit(':').next().unwrap_or_default().to_owned();
-        let target = format!(
-            "/v1/delegations/status?issuer={issuer}&subject={person}&epoch=0&issued_at={now}&id={id}&key={key}"
-        );
-        let token = std::fs::read_to_string(self.control_plane.token_file()).unwrap();
-        let request = Request::get(&target).header("authorization", format!("Bearer {}", token.trim()));
-        let reply = self.control_plane.send(&request).unwrap();
-        let answer: Answer =
-            serde_json::from_slice(&reply.body).unwrap_or_else(|error| panic!("{error}: {}", reply.text()));
-        answer.status == "revoked"
+        let (issuer, now, key) = (&self.issuer, forge::now(), key().thumbprint_uri());
+        let key = key.rsplit(':').next().unwrap_or_default();
+        let facts = format!("issuer={issuer}&subject={person}&epoch=0&issued_at={now}&id={id}&key={key}");
+        let request = Request::get(&format!("/v1/delegations/status?{facts}"));
+        let reply = self
+            .connection
+            .send(&request.header("authorization", &self.authorization))?;
+        let answer = serde_json::from_slice::<Answer>(&reply.body).map_err(Failure::of(reply.text()))?;
+        Ok(answer.status == "revoked")
     }
 }
 

@@ -49,8 +49,9 @@ fn without_the_control_plane_people_see_and_withdraw_but_grant_nothing() {
 
     scene.control_plane.restart().unwrap();
     let id = tokens.id().unwrap();
+    let mut status = scene.status();
     waiting::until("the token to be revoked", || {
-        Ok(scene.is_revoked("ada", &id).then_some(()))
+        Ok(status.is_revoked("ada", &id)?.then_some(()))
     })
     .unwrap();
     scene.wait_until_reported();

@@ -52,8 +52,9 @@ fn a_new_control_plane_gets_every_event_that_waited_once() {
     scene.wait_until_reported();
     assert_eq!(scene.reasons("before"), ["withdrawn_by_person"]);
     assert_eq!(scene.reasons("after"), ["granted"]);
+    let mut status = scene.status();
     waiting::until("the token to be revoked", || {
-        Ok(scene.is_revoked("ada", &id).then_some(()))
+        Ok(status.is_revoked("ada", &id)?.then_some(()))
     })
     .unwrap();
 }
