@@ -28,7 +28,7 @@ fn a_thousand_kills_lose_no_acknowledged_grant_and_grant_nothing_twice() {
     kills(1_000);
 }
 
-/// `CREDENCE_SEED` repeats a run; `CREDENCE_KILLS` sets another number of kills.
+/// `CREDENCE_SEED` repeats the random choices of a run; `CREDENCE_KILLS` sets another number of kills.
 fn kills(usual: u64) {
     let from_environment = |name| env::var(name).ok().and_then(|value| value.parse().ok());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
