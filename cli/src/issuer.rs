@@ -12,7 +12,7 @@ use crate::failure::{Failure, Outcome};
 use crate::log::Logging;
 use crate::{clock, settings_file};
 
-/// Run the issuer: an OAuth authorization server where people grant delegations to agents, and take them back.
+/// Run the issuer: an OAuth authorization server where people grant delegations to agents, and revoke them.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum IssuerCommand {
     Serve(ServeIssuer),
@@ -29,13 +29,13 @@ pub(crate) struct ServeIssuer {
     #[command(flatten)]
     place: Place,
 
-    /// Its port.
+    /// Address for people and clients.
     ///
     /// Port 0 takes a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7074")]
     listen: SocketAddr,
 
-    /// The operator's port: `/metrics`, `/healthz` and `/readyz`.
+    /// Address for operators: `/metrics`, `/healthz` and `/readyz`.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7073")]
     admin: SocketAddr,
 
@@ -43,7 +43,7 @@ pub(crate) struct ServeIssuer {
     log: Logging,
 }
 
-/// Check a configuration file.
+/// Check a configuration file. The files that it names are not read.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckIssuer {
     /// Configuration file.
@@ -56,9 +56,9 @@ pub(crate) struct CheckIssuer {
 pub(crate) enum KeysCommand {
     /// Make the first signing key, in a new data folder.
     Create(Place),
-    /// Add a signing key, and retire the present one.
+    /// Add a key that replaces the current one after `--lead`.
     ///
-    /// The new key is published at once, and signs after `--lead`. A running issuer notices it.
+    /// It is published at once. A running issuer notices it.
     Rotate(Rotate),
 }
 
@@ -101,10 +101,10 @@ impl IssuerCommand {
             Self::Keys(KeysCommand::Create(place)) => {
                 let settings = settings(&place.config)?;
                 let passphrase = passphrase(&settings.keys_passphrase_file).map_err(input)?;
-                Keys::create(&place.data, passphrase.as_bytes()).map_err(operation)?;
-                Ok(Outcome::Done)
+                let keys = Keys::create(&place.data, passphrase.as_bytes()).map_err(operation)?;
+                show(&keys, out)
             }
-            Self::Keys(KeysCommand::Rotate(command)) => command.run(),
+            Self::Keys(KeysCommand::Rotate(command)) => command.run(out),
         }
     }
 }
@@ -147,16 +147,26 @@ impl ServeIssuer {
 // === impl Rotate ===
 
 impl Rotate {
-    fn run(&self) -> Result<Outcome, Failure> {
+    fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
         let settings = settings(&self.place.config)?;
         let passphrase = passphrase(&settings.keys_passphrase_file).map_err(input)?;
         let mut keys = Keys::open(&self.place.data, passphrase.as_bytes()).map_err(operation)?;
-        let now = u64::try_from(clock::now().0).unwrap_or_default();
         let longest = settings.policy.iter().map(|rule| rule.token_lifetime_s).max();
-        keys.rotate(now, self.lead.as_secs(), longest.unwrap_or_default().into())
+        keys.rotate(now(), self.lead.as_secs(), longest.unwrap_or_default().into())
             .map_err(operation)?;
-        Ok(Outcome::Done)
+        show(&keys, out)
     }
+}
+
+fn show(keys: &Keys, out: &mut impl Write) -> Result<Outcome, Failure> {
+    for key in keys.schedule(now()) {
+        writeln!(out, "{key}")?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn now() -> u64 {
+    u64::try_from(clock::now().0).unwrap_or_default()
 }
 
 fn settings(path: &Path) -> Result<Settings, Failure> {

@@ -29,15 +29,21 @@ pub fn contents(compact: &str) -> Result<Contents, Denial> {
         hash: jws.hash(),
     })
 }
+
 /// Foreign text without the characters that control a terminal or reorder the text around them.
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         if matches!(character, '"' | '\'' | '\\') {
             out.push(character);
+        } else if BLANK.contains(&character) {
+            out.extend(character.escape_unicode());
         } else {
             out.extend(character.escape_debug());
         }
     }
     out
 }
+
+/// Letters and symbols that look like nothing.
+const BLANK: [char; 5] = ['\u{115f}', '\u{1160}', '\u{2800}', '\u{3164}', '\u{ffa0}'];

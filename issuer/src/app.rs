@@ -9,13 +9,14 @@ use credence_runtime::outbound;
 use credence_runtime::rates::RateTable;
 use credence_runtime::time::unix_seconds;
 use credence_server::Peer;
+use uuid::Uuid;
 
 use crate::clients::ClientDirectory;
 use crate::grants::{Grant, Grants};
 use crate::key_ring::KeyRing;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
-use crate::plane::{Plane, PlaneError, PrincipalState};
+use crate::plane::{Epochs, Facts, Plane, PlaneError};
 use crate::policy::{Offer, Policy};
 use crate::request::AuthorizationRequest;
 use crate::sign_in::{IdentityProvider, Pending, Person};
@@ -25,6 +26,10 @@ use crate::words::Descriptions;
 
 #[derive(Debug)]
 pub(crate) struct App {
+    /// When the process started.
+    pub(crate) started_at: u64,
+    /// Whether its port asks for client certificates.
+    pub(crate) has_certificates: bool,
     /// The issuer's URL, and its identity provider's.
     pub(crate) url: String,
     pub(crate) provider_url: String,
@@ -77,6 +82,8 @@ pub(crate) enum Next {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) person: Person,
+    /// As of the sign-in. `None`: the person was disabled, or the control plane did not answer.
+    pub(crate) epochs: Option<Epochs>,
     /// In every form of this session.
     pub(crate) form: String,
 }
@@ -97,25 +104,32 @@ impl App {
         format!("{}{path}", self.url)
     }
 
-    /// The epoch of a person who may delegate. `None` if they may not: they are disabled.
-    pub(crate) async fn epoch(&self, subject: &str) -> Result<Option<u64>, PlaneError> {
-        let (own, provider) = self.states(subject).await?;
-        Ok((!own.disabled && !provider.disabled).then_some(own.epoch))
-    }
-
-    /// Whether nothing has revoked a grant since the person gave it.
-    pub(crate) async fn still_counts(&self, grant: &Grant) -> Result<bool, PlaneError> {
-        let (own, provider) = self.states(&grant.subject).await?;
-        let is_after = |state: &PrincipalState| state.raised_at.is_none_or(|raised| raised < grant.granted_at);
-        Ok(!own.disabled && !provider.disabled && own.epoch == grant.epoch && is_after(&provider))
-    }
-
-    /// The state of a person as this issuer's principal, and as the provider's.
-    async fn states(&self, subject: &str) -> Result<(PrincipalState, PrincipalState), PlaneError> {
-        tokio::try_join!(
+    /// The epochs of a person who may delegate. `None` if they may not: they are disabled.
+    pub(crate) async fn epochs(&self, subject: &str) -> Result<Option<Epochs>, PlaneError> {
+        let (own, provider) = tokio::try_join!(
             self.plane.principal(&self.url, subject),
             self.plane.principal(&self.provider_url, subject),
-        )
+        )?;
+        let epochs = Epochs {
+            own: own.epoch,
+            provider: provider.epoch,
+        };
+        Ok((!own.disabled && !provider.disabled).then_some(epochs))
+    }
+
+    /// Whether nothing has revoked a grant, one of its tokens, or one of these keys since the person gave it.
+    pub(crate) async fn still_counts(&self, id: Uuid, grant: &Grant, keys: Vec<String>) -> Result<bool, PlaneError> {
+        let tokens = grant.live.iter().map(|token| Grant::token_id(id, token.number));
+        let facts = Facts {
+            issuer: self.url.clone(),
+            subject: grant.subject.clone(),
+            epoch: grant.epochs.own,
+            issued_at: grant.granted_at,
+            ids: tokens.chain([id.to_string()]).collect(),
+            keys,
+        };
+        let (epochs, is_revoked) = tokio::try_join!(self.epochs(&grant.subject), self.plane.is_revoked(facts))?;
+        Ok(epochs == Some(grant.epochs) && !is_revoked)
     }
 }
 
@@ -128,8 +142,8 @@ impl Person {
     }
 }
 
-pub(crate) fn network(peer: &Peer) -> Option<Network> {
-    Some(Network::of(peer.address.ip()))
+pub(crate) fn network(peer: &Peer) -> Network {
+    Network::of(peer.address.ip())
 }
 
 pub(crate) fn now() -> u64 {

@@ -26,17 +26,21 @@ use crate::client_authentication::{authenticate, proved_key};
 use crate::clients::{Authentication, Client};
 use crate::codes;
 use crate::error::{Code, OauthError};
-use crate::grants::{Credential, Grant, Issued, Owner, Presented};
+use crate::grants::{Credential, Grant, Issued, Owner, Presented, Refusal};
 use crate::keys::Keys;
 use crate::parameters::{ParameterError, Parameters};
-use crate::plane::{PlaneError, TokenFacts};
+use crate::plane::PlaneError;
 use crate::request::{AuthorizationRequest, RequestError};
 use crate::store::StoreError;
 
 /// `GET /.well-known/oauth-authorization-server`
 pub(crate) async fn metadata(State(app): State<Arc<App>>) -> Response {
     let algorithms = ["Ed25519", "EdDSA", "ES256"];
-    let methods = ["none", "private_key_jwt", "tls_client_auth"];
+    let of_assertions = ["Ed25519", "EdDSA", "ES256", "RS256", "PS256"];
+    let mut methods = vec!["none", "private_key_jwt"];
+    if app.has_certificates {
+        methods.push("tls_client_auth");
+    }
     let scopes: Vec<&String> = app.scopes.keys().collect();
     let document = json!({
         "issuer": app.url,
@@ -51,13 +55,16 @@ pub(crate) async fn metadata(State(app): State<Arc<App>>) -> Response {
         "grant_types_supported": ["authorization_code", "refresh_token"],
         "code_challenge_methods_supported": ["S256"],
         "token_endpoint_auth_methods_supported": methods,
-        "token_endpoint_auth_signing_alg_values_supported": ["Ed25519", "EdDSA", "ES256", "RS256", "PS256"],
-        "introspection_endpoint_auth_methods_supported": ["private_key_jwt", "tls_client_auth"],
+        "token_endpoint_auth_signing_alg_values_supported": of_assertions,
+        "revocation_endpoint_auth_methods_supported": methods,
+        "revocation_endpoint_auth_signing_alg_values_supported": of_assertions,
+        "introspection_endpoint_auth_methods_supported": methods[1..],
+        "introspection_endpoint_auth_signing_alg_values_supported": of_assertions,
         "dpop_signing_alg_values_supported": algorithms,
         "authorization_details_types_supported": ["attenuating_agent_token"],
         "authorization_response_iss_parameter_supported": true,
         "client_id_metadata_document_supported": true,
-        "tls_client_certificate_bound_access_tokens": true,
+        "tls_client_certificate_bound_access_tokens": app.has_certificates,
         "scopes_supported": scopes,
         "aat_issuer": true,
     });
@@ -107,7 +114,6 @@ pub(crate) async fn push(
         _ => {}
     }
     let name = app.pushed.keep(network(&peer), Arc::new(request));
-    let name = name.map_err(|full| Code::TemporarilyUnavailable.with(full.to_string()))?;
     let answer = json!({"request_uri": format!("{REQUEST_URI}{name}"), "expires_in": PUSHED_LIFE.as_secs()});
     Ok(private((StatusCode::CREATED, JsonBody(answer)).into_response()))
 }
@@ -126,12 +132,20 @@ pub(crate) async fn token(
     let keys = app.keys.now();
     let (id, by) = credential(&keys, &parameters)?;
     let grant = app.grants.find(id)?.filter(|grant| grant.client == client.id);
-    let grant = grant.ok_or_else(|| Code::InvalidGrant.with("it is unknown, has expired, or is another client's"))?;
+    let mut grant =
+        grant.ok_or_else(|| Code::InvalidGrant.with("it is unknown, has expired, or is another client's"))?;
+    let tools = grant.tools().map_err(|error| broken(&error))?;
+    let terms = app.policy.terms_now(&grant.rules, &client.id, &tools, &grant.audience);
+    let terms = terms.ok_or_else(|| Code::InvalidGrant.with("policy no longer allows it; ask the person again"))?;
+    grant.bearer &= terms.bearer;
     let holder = holder(&client, &peer, &grant, &parameters, proved.as_deref())?;
     let audience = audience(&grant, &parameters)?;
     check_scope(&grant, &parameters)?;
-    if !app.still_counts(&grant).await? {
-        return Err(Code::InvalidGrant.with("the person's authority was revoked").into());
+    let signer = keys.signing(now).key.public().thumbprint().to_string();
+    let known: Vec<String> = [Some(signer), proved.clone()].into_iter().flatten().collect();
+    if grant.withdrawn.is_none() && !app.still_counts(id, &grant, known).await? {
+        app.grants.withdraw(id, Owner::Log, now).await?;
+        return Err(Code::InvalidGrant.with("it was revoked").into());
     }
     let presented = Presented {
         grant: id,
@@ -139,10 +153,15 @@ pub(crate) async fn token(
         by,
         proved,
         is_public: matches!(client.authentication, Authentication::None),
+        token_seconds: terms.token_seconds,
         now,
     };
     let issued = app.grants.redeem(presented).await?;
-    let issued = issued.map_err(|refusal| Code::InvalidGrant.with(refusal.to_string()))?;
+    let mut issued = issued.map_err(|refusal| match refusal {
+        Refusal::TooMany => Code::TemporarilyUnavailable.with(refusal.to_string()),
+        _ => Code::InvalidGrant.with(refusal.to_string()),
+    })?;
+    issued.grant.depth = issued.grant.depth.min(terms.depth);
     let token = sign(&app, &keys, &issued, &audience, &holder)?;
     count(&app.metrics.tokens, [("type", holder.token_type())]);
     let mut answer = json!({
@@ -252,22 +271,20 @@ fn audience(grant: &Grant, parameters: &Parameters) -> Result<BTreeSet<String>, 
     }
 }
 
-/// A token has all that was granted, so less cannot be asked for.
+/// A token has all that was granted, so that less can be asked for, but is not given (RFC 6749, section 3.3).
 fn check_scope(grant: &Grant, parameters: &Parameters) -> Result<(), OauthError> {
-    let names = |scope: &str| {
-        scope
-            .split(' ')
-            .filter(|name| *name != "offline_access")
-            .map(str::to_owned)
-            .collect()
-    };
-    let granted: BTreeSet<String> = names(grant.scope.as_deref().unwrap_or_default());
-    match parameters.one("scope").map(names) {
-        Some(asked) if asked != granted => {
-            Err(Code::InvalidScope.with("scope is not the one that was granted; leave it out"))
-        }
-        _ => Ok(()),
+    let granted = grant.scope.as_deref().unwrap_or_default();
+    let is_granted = |name: &str| matches!(name, "" | "offline_access") || granted.split(' ').any(|one| one == name);
+    let asked = parameters.one("scope").unwrap_or_default();
+    match asked.split(' ').all(is_granted) {
+        true => Ok(()),
+        false => Err(Code::InvalidScope.with("scope has a name that was not granted")),
     }
+}
+
+fn broken(error: &dyn std::fmt::Display) -> Failed {
+    tracing::error!(%error, "a token could not be made");
+    Failed(Code::ServerError.with("the token could not be made; the issuer's log says why"))
 }
 
 fn sign(
@@ -278,10 +295,6 @@ fn sign(
     holder: &Holder,
 ) -> Result<String, Failed> {
     let grant = &issued.grant;
-    let broken = |error: &dyn std::fmt::Display| {
-        tracing::error!(%error, "a token could not be signed");
-        Failed(Code::ServerError.with("the token could not be made; the issuer's log says why"))
-    };
     let time = |seconds: u64| UnixTime(i64::try_from(seconds).unwrap_or(i64::MAX));
     let tools = grant.tools().map_err(|error| broken(&error))?.to_value();
     let (issued_at, expires_at) = (time(issued.issued_at), time(issued.expires_at));
@@ -305,7 +318,7 @@ fn sign(
                 grant: contents,
                 issuer: app.url.clone(),
                 subject: Some(grant.subject.clone()),
-                epoch: Some(grant.epoch),
+                epoch: Some(grant.epochs.own),
                 agent_name: None,
             };
             mint::root(&root, signer, &limits)
@@ -319,7 +332,7 @@ fn sign(
                 subject: grant.subject.clone(),
                 client: grant.client.clone(),
                 audience,
-                epoch: Some(grant.epoch),
+                epoch: Some(grant.epochs.own),
                 tools,
                 binding: *binding,
             };
@@ -376,22 +389,11 @@ pub(crate) async fn introspect(
     let Some(own) = own(&app, &app.keys.now(), token).filter(|own| own.expires_at > now) else {
         return Ok(inactive());
     };
-    let Some(grant) = Grant::of_token(&own.id)
-        .map(|id| app.grants.find(id))
-        .transpose()?
-        .flatten()
-    else {
+    let id = Grant::of_token(&own.id).unwrap_or_default();
+    let Some(grant) = app.grants.find(id)? else {
         return Ok(inactive());
     };
-    let facts = TokenFacts {
-        issuer: app.url.clone(),
-        subject: grant.subject.clone(),
-        epoch: grant.epoch,
-        issued_at: own.issued_at,
-        id: own.id.clone(),
-        keys: own.keys,
-    };
-    if grant.withdrawn.is_some() || !app.still_counts(&grant).await? || app.plane.is_revoked(facts).await? {
+    if grant.withdrawn.is_some() || !app.still_counts(id, &grant, own.keys).await? {
         return Ok(inactive());
     }
     let mut answer = json!({
@@ -479,8 +481,20 @@ fn proof(headers: &HeaderMap) -> Result<Option<&str>, OauthError> {
     }
 }
 
+/// `OPTIONS` of an endpoint that clients in browsers use. They send no cookies, which count nowhere here.
+pub(crate) async fn preflight() -> Response {
+    let headers = [
+        (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
+        (header::ACCESS_CONTROL_ALLOW_METHODS, "POST"),
+        (header::ACCESS_CONTROL_ALLOW_HEADERS, "content-type, dpop"),
+        (header::ACCESS_CONTROL_MAX_AGE, "86400"),
+    ];
+    (StatusCode::NO_CONTENT, headers).into_response()
+}
+
 fn private(mut response: Response) -> Response {
     let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
@@ -496,9 +510,15 @@ impl IntoResponse for Failed {
         let status = StatusCode::from_u16(code.status()).unwrap_or(StatusCode::BAD_REQUEST);
         let body = json!({"error": code.name(), "error_description": description});
         let mut response = private((status, JsonBody(body)).into_response());
-        if code == Code::TemporarilyUnavailable {
-            let headers = response.headers_mut();
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("2"));
+        let headers = response.headers_mut();
+        match code {
+            Code::TemporarilyUnavailable => _ = headers.insert(header::RETRY_AFTER, HeaderValue::from_static("2")),
+            // RFC 6749, section 5.2, for clients that send `Authorization`, although none has a secret.
+            Code::InvalidClient => {
+                let challenge = HeaderValue::from_static("Basic realm=\"clients have no secrets here\"");
+                headers.insert(header::WWW_AUTHENTICATE, challenge);
+            }
+            _ => {}
         }
         response
     }
@@ -519,7 +539,7 @@ impl From<StoreError> for Failed {
 
 impl From<PlaneError> for Failed {
     fn from(error: PlaneError) -> Self {
-        tracing::warn!(%error, "the control plane does not answer");
+        tracing::warn!(%error, "a call to the control plane failed");
         Self(Code::TemporarilyUnavailable.with("it is not known what is revoked; try again"))
     }
 }

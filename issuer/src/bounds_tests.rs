@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use credence_delegation::{Members, Number, Value};
 
 use crate::choice::{Form, Narrowing, choose, durations};
-use crate::policy::{Asked, Clients, Groups, Offer, Policy, Rule, Terms};
+use crate::policy::{Asked, Clients, Offer, Policy, Rule, Terms};
 use crate::tools::Tools;
 
 const TOOLS: [&str; 3] = ["read", "pay", "x.y"];
@@ -61,7 +61,7 @@ struct Seen {
 
 fn check(random: &mut Random, seen: &mut Seen) -> Result<(), String> {
     let policy = policy(random);
-    let groups = Groups(random.some(&GROUPS));
+    let groups = random.some(&GROUPS);
     let client = random.of(&["planner", "shopper"]);
     let asked = Asked {
         tools: asked(random, &policy),
@@ -135,8 +135,8 @@ fn check(random: &mut Random, seen: &mut Seen) -> Result<(), String> {
     Ok(())
 }
 
-fn applies(rule: &Rule, groups: &Groups, client: &str) -> bool {
-    let has_person = rule.groups.is_empty() || rule.groups.iter().any(|group| groups.0.contains(group));
+fn applies(rule: &Rule, groups: &BTreeSet<String>, client: &str) -> bool {
+    let has_person = rule.groups.is_empty() || rule.groups.iter().any(|group| groups.contains(group));
     has_person && matches!(&rule.clients, Clients::Listed(listed) if listed.contains(client))
 }
 

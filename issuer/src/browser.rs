@@ -3,6 +3,7 @@
 //! Every form has a secret of its session, cookies are for this host only, and no page may be framed or run a script.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use askama::Template;
 use axum::Extension;
@@ -14,23 +15,25 @@ use credence_delegation::inspect::printable;
 use credence_runtime::metrics::count;
 use credence_server::Peer;
 use serde_json::value::RawValue;
-use url::Url;
+use url::{Host, Url};
 use uuid::Uuid;
 
-use crate::app::{App, CODE_SECONDS, Consent, Next, REQUEST_URI, Session, SignIn, network, now};
+use crate::app::{
+    App, CODE_SECONDS, Consent, Next, REQUEST_URI, SESSION_LIFE, SIGN_IN_LIFE, Session, SignIn, network, now,
+};
 use crate::choice::{Choice, Form, choose};
 use crate::clients::ClientError;
 use crate::codes;
 use crate::error::{Code, OauthError};
 use crate::events::{self, Event, Kind};
 use crate::grants::{Code as IssuedCode, Grant, Owner};
-use crate::memory::{Full, secret};
+use crate::memory::secret;
 use crate::pages::{ConsentPage, ErrorPage, GrantView, GrantsPage, STYLE, tool_views};
 use crate::parameters::{ParameterError, Parameters};
-use crate::plane::{PlaneError, Progress, Use};
-use crate::policy::{Groups, NoOffer, Offer};
+use crate::plane::{Epochs, PlaneError, Progress, Use};
+use crate::policy::{NoOffer, Offer};
 use crate::request::{AuthorizationRequest, RequestError};
-use crate::sign_in::{Demanded, SignInError};
+use crate::sign_in::{Demanded, Person, SignInError};
 use crate::store::StoreError;
 use crate::words;
 
@@ -57,10 +60,14 @@ pub(crate) async fn authorize(
         Some(uri) => {
             let pushed = uri.strip_prefix(REQUEST_URI).and_then(|name| app.pushed.take(name));
             let pushed = pushed.filter(|request| request.client.id == id);
-            pushed.ok_or_else(|| Refused::request("request_uri is unknown, was used, or has expired".to_owned()))?
+            pushed.ok_or_else(|| {
+                let text = "This request was already opened, or is older than 90 seconds. Go back to the program, and begin \
+                            again.";
+                Refused::request(text.to_owned())
+            })?
         }
         None => {
-            let client = app.clients.find(id).await?;
+            let client = app.clients.find(id, peer.address.ip()).await?;
             match AuthorizationRequest::read(client.clone(), &parameters, &app.scopes) {
                 Ok(request) => Arc::new(request),
                 Err(RequestError::Page(error)) => return Err(error.into()),
@@ -77,8 +84,8 @@ pub(crate) async fn authorize(
         }
     };
     let session = session(&app, &headers).filter(|(_, session)| {
-        let age = now().saturating_sub(session.person.auth_time);
-        !request.sign_in_again && request.max_age.is_none_or(|limit| age <= u64::from(limit))
+        let is_recent = |limit: u32| age(&session.person).is_some_and(|age| age <= u64::from(limit));
+        !request.sign_in_again && request.max_age.is_none_or(is_recent)
     });
     match session {
         Some((cookie, session)) => offer(&app, &peer, &cookie, &session, request, false).await,
@@ -107,13 +114,11 @@ async fn offer(
     is_demanded: bool,
 ) -> Result<Response, Refused> {
     let person = &session.person;
-    let groups = Groups(person.groups.clone());
-    let offer = match app.policy.offer(&groups, &request.client.id, &request.asked) {
+    let offer = match app.policy.offer(&person.groups, &request.client.id, &request.asked) {
         Ok(offer) => offer,
         Err(refused) => return refuse_by_policy(app, session, &request, &refused).await,
     };
-    let age = now().saturating_sub(person.auth_time);
-    if !offer.terms.accept(age, person.acr.as_deref()) {
+    if !offer.terms.accept(age(person), person.acr.as_deref()) {
         if is_demanded {
             let text = "This needs another way of signing in than the one that you have used.".to_owned();
             return Err(Refused::new(StatusCode::FORBIDDEN, "That is not enough", text));
@@ -135,8 +140,13 @@ async fn offer(
         session: cookie.to_owned(),
     };
     let consent = Arc::new(consent);
-    let name = app.consents.keep(network(peer), Arc::clone(&consent))?;
+    let name = app.consents.keep(network(peer), Arc::clone(&consent));
     consent_page(app, session, &name, &consent, &Form::default(), None)
+}
+
+/// How long ago a person signed in, if the provider says so.
+fn age(person: &Person) -> Option<u64> {
+    person.auth_time.map(|time| now().saturating_sub(time))
 }
 
 fn consent_page(
@@ -230,14 +240,19 @@ pub(crate) async fn decide(State(app): State<Arc<App>>, headers: HeaderMap, body
         Ok(choice) => choice,
         Err(problem) => return consent_page(&app, &session, name, &consent, &form, Some(problem.to_string())),
     };
-    let Some(epoch) = app.epoch(subject).await? else {
+    let Some(epochs) = app.epochs(subject).await? else {
         let text = "Your account is disabled, so you cannot delegate anything.".to_owned();
         return Err(Refused::new(StatusCode::FORBIDDEN, "You cannot delegate", text));
     };
+    // What revoked the person's grants has revoked this session, too.
+    if session.epochs != Some(epochs) {
+        app.sessions.take(&cookie);
+        return Err(Refused::signed_out());
+    }
     // Only now: a second click finds nothing.
     app.consents.take(name).ok_or_else(Refused::signed_out)?;
     let id = Uuid::now_v7();
-    let grant = granted(&app, request, offer, &choice, subject, epoch)?;
+    let grant = granted(&app, request, offer, &choice, subject, epochs)?;
     if !app.grants.begin(id, grant, app.grants_per_person).await? {
         let text = "You have too many delegations. Take some back first.".to_owned();
         return Err(Refused::new(StatusCode::FORBIDDEN, "Too many", text));
@@ -257,7 +272,7 @@ fn granted(
     offer: &Offer,
     choice: &Choice,
     subject: &str,
-    epoch: u64,
+    epochs: Epochs,
 ) -> Result<Grant, Refused> {
     let now = now();
     let is_granted = |scope: &&str| {
@@ -278,16 +293,17 @@ fn granted(
         bearer: offer.terms.bearer,
         token_seconds: offer.terms.token_seconds,
         rules: offer.rules.clone(),
-        scope: (!scopes.is_empty()).then(|| scopes.join(" ")),
-        epoch,
+        // Without it, clients would take it for all that they asked for.
+        scope: (!request.scopes.is_empty()).then(|| scopes.join(" ")),
+        epochs,
         granted_at: now,
         expires_at: now.saturating_add(choice.seconds.into()),
-        code: Some(IssuedCode {
+        code: IssuedCode {
             challenge: request.challenge.clone(),
             redirect_uri: request.has_redirect_uri.then(|| request.redirect_uri.clone()),
             dpop_jkt: request.dpop_jkt.clone(),
             expires_at: now.saturating_add(CODE_SECONDS),
-        }),
+        },
         refresh: (0, 0),
         bound_to: None,
         tokens: 0,
@@ -307,9 +323,14 @@ async fn begin_sign_in(app: &App, peer: &Peer, demanded: Demanded, next: Next) -
         browser: browser.clone(),
         next,
     };
-    app.sign_ins.keep_as(&begun.state, network(peer), Arc::new(sign_in))?;
+    app.sign_ins.keep_as(&begun.state, network(peer), Arc::new(sign_in));
     let mut response = see_other(&begun.url);
-    set_cookie(app, &mut response, SIGN_IN_COOKIE, Some(&browser));
+    set_cookie(
+        app,
+        &mut response,
+        &sign_in_cookie(&begun.state),
+        Some((&browser, SIGN_IN_LIFE)),
+    );
     Ok(response)
 }
 
@@ -321,9 +342,10 @@ pub(crate) async fn callback(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refused> {
     let parameters = Parameters::parse(query.unwrap_or_default().as_bytes())?;
-    let sign_in = parameters.one("state").and_then(|state| app.sign_ins.take(state));
-    let browser = cookie(&app, &headers, SIGN_IN_COOKIE);
-    // The browser that left: otherwise an attacker could sign a victim in as the attacker.
+    let state = parameters.one("state").unwrap_or_default();
+    let sign_in = app.sign_ins.take(state);
+    let browser = cookie(&app, &headers, &sign_in_cookie(state));
+    // Only the browser that began this sign-in may finish it (login CSRF).
     let sign_in = sign_in.filter(|sign_in| browser.is_some_and(|browser| browser == sign_in.browser));
     let SignIn { pending, next, .. } = sign_in.and_then(Arc::into_inner).ok_or_else(Refused::signed_out)?;
     if let Some(error) = parameters.one("error") {
@@ -338,18 +360,24 @@ pub(crate) async fn callback(
     let outcome = if person.is_ok() { "ok" } else { "failed" };
     count(&app.metrics.sign_ins, [("outcome", outcome)]);
     let person = person?;
+    let epochs = app.epochs(&person.subject).await;
+    let epochs = epochs.inspect_err(|error| tracing::warn!(%error, "a call to the control plane failed"));
     // Always a new one: a cookie that someone else has planted is worth nothing.
-    let session = Arc::new(Session { person, form: secret() });
-    let cookie = app.sessions.keep(network(&peer), Arc::clone(&session))?;
+    if let Some(earlier) = cookie(&app, &headers, SESSION_COOKIE) {
+        app.sessions.take(&earlier);
+    }
+    let session = Arc::new(Session {
+        person,
+        epochs: epochs.ok().flatten(),
+        form: secret(),
+    });
+    let cookie = app.sessions.keep(network(&peer), Arc::clone(&session));
     let mut response = match next {
         Next::Grants => see_other("/"),
         Next::Consent { request, is_demanded } => offer(&app, &peer, &cookie, &session, request, is_demanded).await?,
     };
-    set_cookie(&app, &mut response, SESSION_COOKIE, Some(&cookie));
-    // Unless it leaves for the provider again.
-    if !has_cookie(&response, SIGN_IN_COOKIE) {
-        set_cookie(&app, &mut response, SIGN_IN_COOKIE, None);
-    }
+    set_cookie(&app, &mut response, SESSION_COOKIE, Some((&cookie, SESSION_LIFE)));
+    set_cookie(&app, &mut response, &sign_in_cookie(state), None);
     Ok(response)
 }
 
@@ -396,10 +424,12 @@ pub(crate) async fn list(
     // The list matters more than what happened last.
     let uses = app.plane.uses(&app.url, subject).await;
     let uses = uses.inspect_err(|error| tracing::warn!(%error, "the last uses of grants are not known"));
+    let epochs = app.epochs(subject).await.ok();
     let grants = app.grants.of(subject, now())?;
-    let views = grants
-        .iter()
-        .map(|(id, grant)| view(&app, *id, grant, uses.as_deref().ok()));
+    let views = grants.iter().map(|(id, grant)| {
+        let is_revoked = epochs.is_some_and(|epochs| epochs != Some(grant.epochs));
+        view(&app, *id, grant, is_revoked, uses.as_deref().ok())
+    });
     let page = GrantsPage {
         person: printable(session.person.shown()),
         notice,
@@ -409,22 +439,22 @@ pub(crate) async fn list(
     page_with(&page, None)
 }
 
-fn view(app: &App, id: Uuid, grant: &Grant, uses: Option<&[Use]>) -> GrantView {
+fn view(app: &App, id: Uuid, grant: &Grant, is_revoked: bool, uses: Option<&[Use]>) -> GrantView {
     let now = now();
     let is_of_grant = |seen: &&Use| {
         let mut ids = seen.delegation_ids.iter();
         ids.any(|token| Grant::of_token(token) == Some(id)) && seen.reason != "granted"
     };
     let last_use = match uses.map(|uses| uses.iter().find(is_of_grant)) {
-        None => "What it did last is not known at the moment.".to_owned(),
-        Some(None) => "It was not used lately.".to_owned(),
+        None => "The last use is not available now.".to_owned(),
+        Some(None) => "No use in the latest records.".to_owned(),
         Some(Some(Use {
             time, decision, tool, ..
         })) => {
-            let done = if decision == "allow" { "did" } else { "was denied to" };
+            let outcome = if decision == "allow" { "allowed" } else { "denied" };
             let time = time.split(['.', 'Z']).next().unwrap_or_default().replace('T', " ");
             format!(
-                "Last, at {} UTC, it {done}: {}.",
+                "Last use: {} UTC, {} ({outcome}).",
                 printable(&time),
                 words::title(tool, &app.descriptions)
             )
@@ -432,8 +462,9 @@ fn view(app: &App, id: Uuid, grant: &Grant, uses: Option<&[Use]>) -> GrantView {
     };
     let until = match grant.withdrawn {
         Some(_) => "taken back".to_owned(),
+        None if is_revoked => "revoked by your organization".to_owned(),
         None if grant.expires_at <= now => "ended".to_owned(),
-        None => format!("until {} UTC", date(grant.expires_at)),
+        None => format!("until {}", words::date(grant.expires_at)),
     };
     GrantView {
         id: id.to_string(),
@@ -444,8 +475,8 @@ fn view(app: &App, id: Uuid, grant: &Grant, uses: Option<&[Use]>) -> GrantView {
             .unwrap_or_default(),
         depth: words::depth(grant.depth),
         audience: grant.audience.iter().map(|service| printable(service)).collect(),
-        since: format!("{} UTC", date(grant.granted_at)),
-        is_live: grant.withdrawn.is_none() && grant.expires_at > now,
+        since: words::date(grant.granted_at),
+        is_live: grant.withdrawn.is_none() && !is_revoked && grant.expires_at > now,
         until,
         last_use,
     }
@@ -524,24 +555,25 @@ fn cookie(app: &App, headers: &HeaderMap, name: &str) -> Option<String> {
         .map(|(_, value)| value.to_owned())
 }
 
-/// Sets a cookie, or removes it.
-fn set_cookie(app: &App, response: &mut Response, name: &str, value: Option<&str>) {
+/// Sets a cookie for a time, or removes it.
+fn set_cookie(app: &App, response: &mut Response, name: &str, value: Option<(&str, Duration)>) {
     let secure = if app.url.starts_with("https:") { "; Secure" } else { "" };
-    let age = if value.is_none() { "; Max-Age=0" } else { "" };
+    let (value, age) = value.unwrap_or_default();
     // Lax: the provider sends the browser back from its own site.
     let cookie = format!(
-        "{}={}; Path=/; HttpOnly; SameSite=Lax{secure}{age}",
+        "{}={value}; Path=/; HttpOnly; SameSite=Lax{secure}; Max-Age={}",
         cookie_name(app, name),
-        value.unwrap_or_default()
+        age.as_secs()
     );
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
 }
 
-fn has_cookie(response: &Response, name: &str) -> bool {
-    let mut set = response.headers().get_all(header::SET_COOKIE).iter();
-    set.any(|cookie| cookie.to_str().is_ok_and(|cookie| cookie.contains(name)))
+/// One for each sign-in: a browser may begin several at once.
+fn sign_in_cookie(state: &str) -> String {
+    let begin: String = state.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
+    format!("credence-sign-in-{begin}")
 }
 
 // === Answers ===
@@ -610,7 +642,10 @@ fn protect(headers: &mut HeaderMap, form_target: Option<&str>) {
 /// What a redirect URI is for a content security policy: its origin, or its scheme.
 fn origin(uri: &str) -> String {
     match Url::parse(uri) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") => url.origin().ascii_serialization(),
+        // Policies have no IPv6 addresses.
+        Ok(url) if matches!(url.scheme(), "http" | "https") && !matches!(url.host(), Some(Host::Ipv6(_))) => {
+            url.origin().ascii_serialization()
+        }
         Ok(url) => format!("{}:", url.scheme()),
         Err(_) => String::new(),
     }
@@ -631,16 +666,6 @@ fn place(uri: &str) -> String {
             .map_or_else(|| format!("the app {}", url.scheme()), str::to_owned),
         Err(_) => String::new(),
     }
-}
-
-fn date(seconds: u64) -> String {
-    let time = i64::try_from(seconds).ok();
-    let time = time.and_then(|seconds| time::OffsetDateTime::from_unix_timestamp(seconds).ok());
-    time.map(|time| {
-        let (date, hour, minute) = (time.date(), time.hour(), time.minute());
-        format!("{date} {hour:02}:{minute:02}")
-    })
-    .unwrap_or_default()
 }
 
 fn raw(json: &str) -> Option<Box<RawValue>> {
@@ -722,12 +747,6 @@ impl From<ClientError> for Refused {
     }
 }
 
-impl From<Full> for Refused {
-    fn from(full: Full) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "Not now", full.to_string())
-    }
-}
-
 impl From<SignInError> for Refused {
     fn from(error: SignInError) -> Self {
         tracing::warn!(%error, "a person was not signed in");
@@ -743,7 +762,7 @@ impl From<SignInError> for Refused {
 
 impl From<PlaneError> for Refused {
     fn from(error: PlaneError) -> Self {
-        tracing::warn!(%error, "the control plane does not answer");
+        tracing::warn!(%error, "a call to the control plane failed");
         Self::later()
     }
 }
@@ -756,4 +775,3 @@ impl From<StoreError> for Refused {
 }
 
 const SESSION_COOKIE: &str = "credence-session";
-const SIGN_IN_COOKIE: &str = "credence-sign-in";

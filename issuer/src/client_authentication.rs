@@ -29,14 +29,18 @@ pub(crate) async fn authenticate(
         (None, Some(assertion)) => subject_of(assertion).ok_or_else(|| refused("the assertion names no client"))?,
         (None, None) => return Err(refused("client_id is missing")),
     };
-    let client = app.clients.find(&named).await.map_err(|error| match error {
-        ClientError::Busy => Code::TemporarilyUnavailable.with(error.to_string()),
-        ClientError::Fetch(error) => {
-            tracing::info!(%error, "a client's document cannot be read");
-            refused("the client's document cannot be read")
-        }
-        error => refused(error.to_string()),
-    })?;
+    let client = app
+        .clients
+        .find(&named, peer.address.ip())
+        .await
+        .map_err(|error| match error {
+            ClientError::Busy => Code::TemporarilyUnavailable.with(error.to_string()),
+            ClientError::Fetch(error) => {
+                tracing::info!(%error, "a client's document cannot be read");
+                refused("the client's document cannot be read")
+            }
+            error => refused(error.to_string()),
+        })?;
     match (&client.authentication, assertion) {
         (Authentication::None, None) => {}
         (Authentication::None, Some(_)) => return Err(refused("the client is public; send no assertion")),
@@ -114,7 +118,8 @@ fn check_assertion(
         return Err(refused("iat or nbf of the assertion is in the future"));
     }
     let id = claims.text("jti").ok_or_else(|| refused("the assertion has no jti"))?;
-    use_once(app, peer, &format!("assertion {} {id}", client.id))
+    let made_at = time("iat").unwrap_or(expires_at.saturating_sub(MAX_ASSERTION_SECONDS));
+    use_once(app, peer, &format!("assertion {} {id}", client.id), made_at)
 }
 
 /// Whether an assertion that has not expired was just made. It must not count for longer than its id is remembered, and
@@ -149,16 +154,20 @@ pub(crate) fn proved_key(
     };
     let verified = parsed.verify(&context).map_err(|denial| wrong(&denial))?;
     let thumbprint = parsed.key().thumbprint().to_string();
-    use_once(app, peer, &format!("proof {thumbprint} {}", verified.id()))
-        .map_err(|_| Code::InvalidDpopProof.with("the proof was used before, or too many are remembered"))?;
+    let made_at = verified.issued_at().0.unsigned_abs();
+    use_once(app, peer, &format!("proof {thumbprint} {}", verified.id()), made_at)
+        .map_err(|error| Code::InvalidDpopProof.with(error.description))?;
     Ok(Some(thumbprint))
 }
 
-fn use_once(app: &App, peer: &Peer, id: &str) -> Result<(), OauthError> {
-    match app.used_ids.note(id, crate::app::network(peer)) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(refused("the assertion was used before")),
-        Err(full) => Err(Code::TemporarilyUnavailable.with(full.to_string())),
+/// Used ids are lost at a restart, so what was made before it may be a replay.
+fn use_once(app: &App, peer: &Peer, id: &str, made_at: u64) -> Result<(), OauthError> {
+    if made_at < app.started_at {
+        return Err(refused("this was made before the issuer started; make another one"));
+    }
+    match app.used_ids.keep_as(id, crate::app::network(peer), ()) {
+        true => Ok(()),
+        false => Err(refused("this was used before; make another one")),
     }
 }
 

@@ -2,6 +2,7 @@
 //! (draft-ietf-oauth-client-id-metadata-document).
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,12 +10,12 @@ use std::time::{Duration, Instant};
 use credence_delegation::JwkSet;
 use credence_delegation::inspect::printable;
 use credence_delegation::json::Json;
+use credence_runtime::client_limits::{Bounds, Client as Place, Places, ShareMetrics, SharedLimit, Shares};
 use credence_runtime::outbound::{Document, Guard, GuardedClient, GuardedError, Network};
 use credence_runtime::settings::{SettingsError, present};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::sync::Semaphore;
 use url::{Host, Url};
 
 /// A client that is known beforehand. Without `jwks` and `certificate` it is public.
@@ -108,7 +109,7 @@ pub(crate) struct ClientDirectory {
     known: KnownClients,
     settings: ClientMetadataSettings,
     reader: Arc<GuardedClient>,
-    reading: Semaphore,
+    reading: Places,
     cached: Mutex<HashMap<String, (Arc<Client>, Instant)>>,
 }
 
@@ -161,7 +162,10 @@ impl KnownClients {
         let mut known = BTreeMap::new();
         for (index, client) in settings.iter().enumerate() {
             let at = |field: &str, problem: String| SettingsError::at(format!("clients[{index}].{field}"), problem);
-            if client.id.is_empty() || client.id.len() > 256 || client.id.chars().any(|c| c.is_control() || c == ' ') {
+            if client.id.is_empty()
+                || client.id.len() > MAX_ID_BYTES
+                || client.id.chars().any(|c| c.is_control() || c == ' ')
+            {
                 return Err(at("id", "write 1 to 256 bytes without spaces".to_owned()));
             }
             if client.name.trim().is_empty() || client.name.len() > MAX_NAME_BYTES {
@@ -209,7 +213,11 @@ impl KnownClients {
 // === impl ClientDirectory ===
 
 impl ClientDirectory {
-    pub(crate) fn new(known: KnownClients, settings: &ClientMetadataSettings) -> Result<Self, SettingsError> {
+    pub(crate) fn new(
+        known: KnownClients,
+        settings: &ClientMetadataSettings,
+        shares: &ShareMetrics,
+    ) -> Result<Self, SettingsError> {
         let guard = Guard {
             ca: settings.ca.clone(),
             networks: settings.networks()?,
@@ -221,17 +229,18 @@ impl ClientDirectory {
             known,
             settings: settings.clone(),
             reader: Arc::new(GuardedClient::new(guard)),
-            reading: Semaphore::new(MAX_READING),
+            reading: Places::new(SharedLimit::ClientDocuments, Bounds::new(MAX_READING, SHARES), shares),
             cached: Mutex::default(),
         })
     }
 
     /// The client with this id. May read its document.
-    pub(crate) async fn find(&self, id: &str) -> Result<Arc<Client>, ClientError> {
+    pub(crate) async fn find(&self, id: &str, caller: IpAddr) -> Result<Arc<Client>, ClientError> {
         if let Some(known) = self.known.0.get(id) {
             return Ok(Arc::clone(known));
         }
-        if !id.starts_with("https://") {
+        // Evidence has room for as much.
+        if !id.starts_with("https://") || id.len() > MAX_ID_BYTES {
             return Err(ClientError::Unknown);
         }
         let host = metadata_host(id).map_err(ClientError::Url)?;
@@ -243,18 +252,23 @@ impl ClientDirectory {
         {
             return Ok(Arc::clone(client));
         }
-        let _permit = self.reading.try_acquire().map_err(|_| ClientError::Busy)?;
+        let place = self.reading.take(&Place::anonymous(Some(caller)));
+        let place = place.map_err(|_| ClientError::Busy)?;
         let (reader, url) = (Arc::clone(&self.reader), id.to_owned());
-        let read = tokio::task::spawn_blocking(move || read(&reader, &url, host)).await;
+        let read = tokio::task::spawn_blocking(move || {
+            // As long as the work, even if its caller goes away.
+            let _place = place;
+            read(&reader, &url, host)
+        });
+        let read = read.await;
         let (client, max_age) = read.map_err(|_| ClientError::Busy)??;
         let until = Instant::now() + max_age.clamp(MIN_CACHE, MAX_CACHE);
         let mut cache = self.cache();
-        if cache.len() >= MAX_CACHED {
-            cache.retain(|_, (_, until)| Instant::now() < *until);
+        let first = cache.iter().min_by_key(|(_, (_, until))| *until);
+        if let Some(first) = first.map(|(id, _)| id.clone()).filter(|_| cache.len() >= MAX_CACHED) {
+            cache.remove(&first);
         }
-        if cache.len() < MAX_CACHED {
-            cache.insert(id.to_owned(), (Arc::clone(&client), until));
-        }
+        cache.insert(id.to_owned(), (Arc::clone(&client), until));
         Ok(client)
     }
 
@@ -396,20 +410,27 @@ fn metadata_host(url: &str) -> Result<String, &'static str> {
     parsed.host_str().map(str::to_owned).ok_or("it has no host")
 }
 
+const MAX_ID_BYTES: usize = 256;
 const MAX_NAME_BYTES: usize = 100;
 const MAX_URI_BYTES: usize = 2_048;
 const MAX_REDIRECT_URIS: usize = 32;
 const MAX_DOCUMENT_BYTES: u64 = 5 << 10;
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Documents that are read at the same time.
-const MAX_READING: usize = 16;
+const MAX_READING: usize = 64;
+const SHARES: Shares = Shares {
+    credential_percent: 100,
+    address_percent: 12,
+};
 const MAX_CACHED: usize = 4_096;
 const MIN_CACHE: Duration = Duration::from_secs(60);
-const MAX_CACHE: Duration = Duration::from_secs(86_400);
+const MAX_CACHE: Duration = Duration::from_secs(3_600);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const CALLER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     fn with(redirect_uri: &str) -> Client {
         Client {
@@ -497,11 +518,14 @@ mod tests {
             hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
             ..ClientMetadataSettings::default()
         };
-        let directory = |hosts: &[&str]| ClientDirectory::new(KnownClients::default(), &settings(hosts)).unwrap();
-        let found = directory(&[]).find("https://app.example/client.json").await;
+        let directory = |hosts: &[&str]| {
+            let shares = ShareMetrics::new(&mut prometheus_client::registry::Registry::default());
+            ClientDirectory::new(KnownClients::default(), &settings(hosts), &shares).unwrap()
+        };
+        let found = directory(&[]).find("https://app.example/client.json", CALLER).await;
         assert!(matches!(found, Err(ClientError::Host(_))), "{found:?}");
         let found = directory(&["*.example.com"])
-            .find("https://example.com/client.json")
+            .find("https://example.com/client.json", CALLER)
             .await;
         assert!(matches!(found, Err(ClientError::Host(_))), "{found:?}");
         for private in [
@@ -510,13 +534,13 @@ mod tests {
             "https://169.254.169.254/c",
             "https://localhost/c",
         ] {
-            let found = directory(&["*"]).find(private).await;
+            let found = directory(&["*"]).find(private, CALLER).await;
             assert!(
                 matches!(&found, Err(ClientError::Fetch(error)) if error.to_string().contains("not public")),
                 "{found:?}"
             );
         }
-        let found = directory(&["*"]).find("planner").await;
+        let found = directory(&["*"]).find("planner", CALLER).await;
         assert!(matches!(found, Err(ClientError::Unknown)), "{found:?}");
     }
 }

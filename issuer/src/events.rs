@@ -22,6 +22,8 @@ pub(crate) enum Ending {
     Client,
     /// A code or a refresh token was used again, so someone else has it.
     Reuse,
+    /// The revocation log has the person, the grant or one of its tokens.
+    Revocation,
 }
 
 /// What happened.
@@ -75,6 +77,7 @@ impl Kind {
             Self::Withdrawn(Ending::Person) => "withdrawn_by_person",
             Self::Withdrawn(Ending::Client) => "withdrawn_by_client",
             Self::Withdrawn(Ending::Reuse) => "withdrawn_after_reuse",
+            Self::Withdrawn(Ending::Revocation) => "withdrawn_by_revocation",
         }
     }
 }
@@ -207,5 +210,5 @@ pub(crate) async fn acknowledge(store: &Store, up_to: u64, source: Source) -> Re
 
 /// Events that wait for the ledger, from when on refusals are not answered any more.
 pub(crate) const MAX_WAITING: u64 = 100_000;
-/// Bytes of `tools` in an event; larger ones are left out.
-const MAX_TOOLS_BYTES: usize = 4 << 10;
+/// Bytes of `tools` in an event; larger ones are left out. The ledger accepts 4 KiB of arguments, with the grant's id.
+const MAX_TOOLS_BYTES: usize = 4_000;

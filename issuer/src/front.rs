@@ -25,8 +25,11 @@ pub(crate) async fn receive(State(app): State<Arc<App>>, mut request: Request, n
         peer.address.set_ip(address);
     }
     let allowed = address.map_or(Ok(()), |address| app.rates.take(&Client::of(address), Instant::now()));
+    let peer = request.extensions().get::<Peer>().cloned();
     let response = match allowed {
         Ok(()) => {
+            // Its connection is not closed for another one before the answer.
+            let _ = peer.as_ref().map(|peer| peer.accept(None));
             let answered = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
             answered.unwrap_or_else(|_| (StatusCode::SERVICE_UNAVAILABLE, "This took too long.\n").into_response())
         }
@@ -37,6 +40,9 @@ pub(crate) async fn receive(State(app): State<Arc<App>>, mut request: Request, n
             (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, seconds)], text).into_response()
         }
     };
+    if let (Some(peer), Ok(())) = (&peer, allowed) {
+        peer.release();
+    }
     let status = response.status();
     count(&app.metrics.responses, [("route", &route), ("status", status.as_str())]);
     response

@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::events::{self, Ending, Event, Kind};
+use crate::plane::Epochs;
 use crate::store::{Store, StoreError};
 use crate::tools::{Tools, ToolsError};
 
@@ -37,14 +38,13 @@ pub(crate) struct Grant {
     pub(crate) rules: BTreeSet<String>,
     /// `scope`, as granted.
     pub(crate) scope: Option<String>,
-    /// The principal's epoch.
-    pub(crate) epoch: u64,
+    /// The person's epochs when they consented.
+    pub(crate) epochs: Epochs,
     pub(crate) granted_at: u64,
     pub(crate) expires_at: u64,
-    /// The code that was not redeemed yet.
-    pub(crate) code: Option<Code>,
-    /// The number of the last refresh token, and of the one that it was given out for; 0 if that was the code.
-    pub(crate) refresh: (u32, u32),
+    pub(crate) code: Code,
+    /// The number of the last refresh token, 0 before the first; and when it was first given out.
+    pub(crate) refresh: (u32, u64),
     /// The thumbprint of the key that refreshes must prove, if the client has no credential of its own.
     pub(crate) bound_to: Option<String>,
     /// How many tokens were given out.
@@ -107,7 +107,7 @@ pub(crate) enum Refusal {
     Mismatch,
     #[error("it is bound to another key")]
     OtherKey,
-    #[error("too many of the grant's tokens are still valid; wait until one has expired")]
+    #[error("too many of the grant's tokens are still valid; try again when one has expired")]
     TooMany,
 }
 
@@ -121,6 +121,8 @@ pub(crate) struct Presented {
     pub(crate) proved: Option<String>,
     /// Whether the client has no credential, so that its refresh tokens are bound to its key.
     pub(crate) is_public: bool,
+    /// The longest life of a token that policy allows now.
+    pub(crate) token_seconds: u32,
     pub(crate) now: u64,
 }
 
@@ -163,6 +165,11 @@ impl Grant {
         Tools::parse(&Json::parse(self.tools.get().as_bytes()).map_err(|_| ToolsError::Shape)?)
     }
 
+    /// When it ended, or will.
+    fn end(&self) -> u64 {
+        self.withdrawn.map_or(self.expires_at, |withdrawn| withdrawn.at)
+    }
+
     /// The `jti` of one of its tokens.
     pub(crate) fn token_id(id: Uuid, number: u32) -> String {
         format!("{id}.{number}")
@@ -176,16 +183,15 @@ impl Grant {
     }
 
     fn event(&self, kind: Kind, issuer: &str, id: Uuid) -> Event {
-        let rules: Vec<&str> = self.rules.iter().map(String::as_str).collect();
         let live = self.live.iter().map(|token| Self::token_id(id, token.number));
         let event = Event::about(kind, (issuer, &self.subject), &self.client, Some(&self.tools));
         let mut event = event.of_grant(id, self.expires_at);
         event.delegation_ids = live.collect();
-        event.rule = rules.join(" ");
+        event.rule = names(&self.rules);
         event
     }
 
-    /// Checks what is presented, and notes one more token. `Err` says whether the grant ends, too.
+    /// Checks what is presented, and notes one more token. [`Refusal::Reused`] also ends the grant.
     fn redeem(&mut self, id: Uuid, presented: &Presented) -> Result<Issued, Refusal> {
         let Presented { now, proved, .. } = presented;
         if self.client != presented.client {
@@ -197,32 +203,37 @@ impl Grant {
         if self.expires_at <= *now {
             return Err(Refusal::Unknown);
         }
+        let mut is_repeated = false;
         match &presented.by {
             Credential::Code {
                 challenge,
                 redirect_uri,
             } => {
-                let code = self.code.as_ref().ok_or(Refusal::Reused)?;
-                if code.expires_at <= *now {
-                    return Err(Refusal::Unknown);
-                }
+                let code = &self.code;
                 let has_key = code.dpop_jkt.is_none() || code.dpop_jkt == *proved;
+                // First: a thief without the verifier cannot end the grant either.
                 if code.challenge != *challenge || code.redirect_uri != *redirect_uri || !has_key {
                     return Err(Refusal::Mismatch);
+                }
+                if self.tokens > 0 {
+                    return Err(Refusal::Reused);
+                }
+                if code.expires_at <= *now {
+                    return Err(Refusal::Unknown);
                 }
                 if presented.is_public {
                     self.bound_to.clone_from(proved);
                 }
-                self.code = None;
             }
             Credential::Refresh(number) => {
-                let (last, earlier) = self.refresh;
+                let (last, since) = self.refresh;
                 if *number == 0 || *number > last {
                     return Err(Refusal::Unknown);
                 }
-                // If the answer with the last one was lost, the client sends the one before it again. Then the last one,
-                // which was not used, no longer counts.
-                if *number != last && *number != earlier {
+                // If the answer with the last one was lost, or two were asked for at once, the client sends the one before
+                // it again, and gets the last one again.
+                is_repeated = *number + 1 == last && *now <= since.saturating_add(REPEAT_SECONDS);
+                if *number != last && !is_repeated {
                     return Err(Refusal::Reused);
                 }
                 if self.bound_to.is_some() && self.bound_to != *proved {
@@ -234,12 +245,11 @@ impl Grant {
         if self.live.len() >= MAX_LIVE {
             return Err(Refusal::TooMany);
         }
-        let expires_at = self.expires_at.min(now.saturating_add(self.token_seconds.into()));
-        let used = match presented.by {
-            Credential::Code { .. } => 0,
-            Credential::Refresh(number) => number,
-        };
-        self.refresh = (self.refresh.0.saturating_add(1), used);
+        let seconds = self.token_seconds.min(presented.token_seconds);
+        let expires_at = self.expires_at.min(now.saturating_add(seconds.into()));
+        if !is_repeated {
+            self.refresh = (self.refresh.0.saturating_add(1), *now);
+        }
         self.tokens = self.tokens.saturating_add(1);
         let number = self.tokens;
         self.live.push(LiveToken { number, expires_at });
@@ -253,7 +263,10 @@ impl Grant {
     }
 }
 
-const MAX_LIVE: usize = 16;
+/// Evidence and the state of a chain have room for nine ids: these, and the grant's.
+const MAX_LIVE: usize = 8;
+/// How long a refresh token may be sent again after its use.
+const REPEAT_SECONDS: u64 = 60;
 
 // === impl Grants ===
 
@@ -340,6 +353,7 @@ impl Grants {
                 let (is_theirs, by) = match &owner {
                     Owner::Person(subject) => (grant.subject == *subject, Ending::Person),
                     Owner::Client(client) => (grant.client == *client, Ending::Client),
+                    Owner::Log => (true, Ending::Revocation),
                 };
                 if is_theirs {
                     end(transaction, &origin, id, by, now)?;
@@ -390,7 +404,7 @@ impl Grants {
     }
 
     /// The revocation log has all of its tokens.
-    pub(crate) async fn is_revoked(&self, id: Uuid) -> Result<(), StoreError> {
+    pub(crate) async fn mark_revoked(&self, id: Uuid) -> Result<(), StoreError> {
         self.store
             .change(move |transaction| {
                 transaction.open_table(UNREVOKED)?.remove(id.as_bytes().as_slice())?;
@@ -435,11 +449,25 @@ impl Grants {
 pub(crate) enum Owner {
     Person(String),
     Client(String),
+    /// The revocation log.
+    Log,
 }
 
 /// The keys of one person's grants.
 fn subjects(subject: &str) -> std::ops::RangeInclusive<(&str, &'static [u8])> {
     (subject, &[])..=(subject, &[0xff; 16])
+}
+
+/// As many of the rules' names as evidence has room for.
+fn names(rules: &BTreeSet<String>) -> String {
+    let mut names = String::new();
+    for rule in rules {
+        if names.len() + rule.len() < MAX_NAMES_BYTES {
+            names += if names.is_empty() { "" } else { " " };
+            names += rule;
+        }
+    }
+    names
 }
 
 /// A person's grants that have not ended, and those that have, oldest first.
@@ -464,7 +492,7 @@ fn remove(transaction: &WriteTransaction, id: Uuid) -> Result<(), Error> {
     };
     let bytes = id.as_bytes().as_slice();
     transaction.open_table(GRANTS)?.remove(bytes)?;
-    transaction.open_table(BY_END)?.remove((grant.expires_at, bytes))?;
+    transaction.open_table(BY_END)?.remove((grant.end(), bytes))?;
     transaction
         .open_table(BY_SUBJECT)?
         .remove((grant.subject.as_str(), bytes))?;
@@ -494,11 +522,15 @@ fn end(transaction: &WriteTransaction, origin: &Origin, id: Uuid, by: Ending, no
     let Some(mut grant) = find(transaction, id)?.filter(|grant| grant.withdrawn.is_none()) else {
         return Ok(());
     };
+    let mut by_end = transaction.open_table(BY_END)?;
+    by_end.remove((grant.end(), id.as_bytes().as_slice()))?;
     grant.withdrawn = Some(Withdrawn {
         at: now,
         by,
         is_revoked: false,
     });
+    by_end.insert((grant.end(), id.as_bytes().as_slice()), ())?;
+    drop(by_end);
     put(transaction, id, &grant)?;
     let bytes = id.as_bytes().as_slice();
     transaction
@@ -511,6 +543,7 @@ fn end(transaction: &WriteTransaction, origin: &Origin, id: Uuid, by: Ending, no
 
 /// Grants that have ended, while the log may not have all of their tokens.
 const UNREVOKED: TableDefinition<'_, &[u8], ()> = TableDefinition::new("grants_to_revoke");
+const MAX_NAMES_BYTES: usize = 1_024;
 /// Grants in one transaction.
 const MAX_AT_ONCE: usize = 256;
 /// Grants of a person that have ended: more are forgotten before their time.

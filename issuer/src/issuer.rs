@@ -113,14 +113,17 @@ impl Issuer {
         let rate = settings.limits.requests_per_second;
         let rate = Rate::new(rate, rate.saturating_mul(BURST_SECONDS));
         let metrics = Metrics::new(&mut registry);
+        let shares = ShareMetrics::new(&mut registry);
         let app = Arc::new(App {
+            started_at: app::now(),
+            has_certificates: settings.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()),
             url: settings.url.clone(),
             provider_url: settings.identity_provider.issuer.clone(),
             policy,
             scopes: settings.scopes()?,
             descriptions: settings.descriptions(),
             grants_per_person: settings.limits.grants_per_person,
-            clients: ClientDirectory::new(known, &settings.client_metadata)?,
+            clients: ClientDirectory::new(known, &settings.client_metadata, &shares)?,
             provider: IdentityProvider::new(&settings.identity_provider, &format!("{}/callback", settings.url))?,
             plane: Plane::new(&settings.control_plane).map_err(Unusable::configuration)?,
             grants: Grants::new(store.clone(), &settings.url, metrics.grants.clone()),
@@ -136,7 +139,6 @@ impl Issuer {
             metrics,
         });
 
-        let shares = ShareMetrics::new(&mut registry);
         let tls_settings = TlsSettings {
             http: settings.tls.clone(),
             grpc: None,
@@ -158,15 +160,23 @@ impl Issuer {
             servers.spawn(alarm.clone().guarded(what, lifecycle.watch(), server));
             address
         };
-        let listen = |address, connections, shares| {
-            let bounds = Bounds::new(connections, SHARES);
-            let places = Places::new(SharedLimit::HttpConnections, bounds, shares);
+        let listen = |address, limit, connections, address_percent| {
+            let bounds = Bounds::new(
+                connections,
+                Shares {
+                    credential_percent: 100,
+                    address_percent,
+                },
+            );
+            let places = Places::new(limit, bounds, &shares);
             BoundedListener::bind(address, "HTTP", Connections::new(places), Timeouts::default().silence)
         };
-        let people = listen(options.listen, settings.limits.connections, &shares).await?;
-        // In no metric: its limit has the same name.
-        let unseen = ShareMetrics::new(&mut Registry::default());
-        let operator = listen(options.admin, MAX_OPERATOR_CONNECTIONS, &unseen).await?;
+        // A proxy has the connections of many.
+        let share = if settings.trusted_proxies.is_empty() { 25 } else { 100 };
+        let connections = settings.limits.connections;
+        let people = listen(options.listen, SharedLimit::HttpConnections, connections, share).await?;
+        let limit = SharedLimit::ProbeConnections;
+        let operator = listen(options.admin, limit, MAX_OPERATOR_CONNECTIONS, 100).await?;
         let address = serve("the HTTP server", tls.of(Port::Http), router(Arc::clone(&app)), people);
         let operators = admin::router(registry, store, lifecycle.watch());
         let admin = serve("the operator's port", None, operators, operator);
@@ -240,9 +250,9 @@ fn router(app: Arc<App>) -> Router {
     Router::new()
         .route(METADATA, get(backchannel::metadata))
         .route("/jwks", get(backchannel::jwks))
-        .route("/par", post(backchannel::push))
-        .route("/token", post(backchannel::token))
-        .route("/revoke", post(backchannel::revoke))
+        .route("/par", post(backchannel::push).options(backchannel::preflight))
+        .route("/token", post(backchannel::token).options(backchannel::preflight))
+        .route("/revoke", post(backchannel::revoke).options(backchannel::preflight))
         .route("/introspect", post(backchannel::introspect))
         .route("/authorize", get(browser::authorize))
         .route("/callback", get(browser::callback))
@@ -265,9 +275,9 @@ async fn check_alone(url: &str) -> Result<(), StartError> {
     }
     let asked = url.to_owned();
     let found = tokio::task::spawn_blocking(move || {
-        let agent = outbound::agent(&asked, None, ALONE_TIMEOUT).ok()?;
+        let agent = outbound::probing_agent(ALONE_TIMEOUT);
         let metadata = agent.get(format!("{asked}{METADATA}")).call();
-        let metadata = metadata.inspect_err(|error| tracing::info!(%error, "no issuer answers at the URL yet"));
+        let metadata = metadata.inspect_err(|error| tracing::info!(%error, "no other issuer answers at the URL"));
         let mut metadata = metadata.ok().filter(|answer| answer.status().is_success())?;
         let body = metadata
             .body_mut()
@@ -297,10 +307,6 @@ pub fn passphrase(path: &Path) -> Result<Zeroizing<String>, SettingsError> {
     }
 }
 
-const SHARES: Shares = Shares {
-    credential_percent: 50,
-    address_percent: 25,
-};
 /// For the rest of a request's body after an early answer.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const ALONE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -313,5 +319,5 @@ const COUNTED_APART: usize = 65_536;
 const MAX_OPERATOR_CONNECTIONS: usize = 64;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// A consent with many values, or a request with many tools.
-const MAX_BODY_BYTES: usize = 128 << 10;
+const MAX_BODY_BYTES: usize = 64 << 10;
 const MAX_PASSPHRASE_BYTES: u64 = 4 << 10;

@@ -26,6 +26,8 @@ use ring::error::Unspecified;
 use ring::hmac;
 use zeroize::Zeroizing;
 
+use crate::words::date;
+
 pub use error::KeysError;
 use sealed_file::{Contents, SealedFile, damaged, random, unreadable};
 
@@ -155,6 +157,21 @@ impl Keys {
         next.write()?;
         *self = next;
         Ok(())
+    }
+
+    /// Each key in words, with its `kid`.
+    pub fn schedule(&self, now: u64) -> impl Iterator<Item = String> {
+        self.published(now).map(move |key| {
+            let begins = match key.signs_from <= now {
+                true => "signs".to_owned(),
+                false => format!("signs from {}", date(key.signs_from)),
+            };
+            let ends = match key.published_until {
+                NO_END => String::new(),
+                until => format!(", is published until {}", date(until)),
+            };
+            format!("key {} {begins}{ends}", key.id)
+        })
     }
 
     /// The key that signs now, with its `kid`.

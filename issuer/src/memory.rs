@@ -1,7 +1,8 @@
 //! What the issuer remembers for minutes: pushed requests, sign-ins, consents, sessions. A restart forgets it, and people
 //! begin again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credence_runtime::client_limits::Network;
 use sha2::{Digest as _, Sha256};
 
-/// Values under secret random names, each for a limited time.
+/// Values under secret random names, each for a limited time. When all places are taken, the network with the most loses
+/// its oldest one.
 #[derive(Debug)]
 pub(crate) struct Memory<T> {
     life: Duration,
@@ -20,24 +22,21 @@ pub(crate) struct Memory<T> {
 
 #[derive(Debug)]
 struct Entries<T> {
-    /// By the SHA-256 of the name, so that comparing takes the same time for every wrong name.
-    by_name: HashMap<[u8; 32], Entry<T>>,
-    by_network: HashMap<Option<Network>, usize>,
+    by_name: HashMap<Key, Entry<T>>,
+    by_network: HashMap<Network, BTreeSet<(Instant, Key)>>,
     /// In the order in which they end.
-    by_end: BTreeMap<(Instant, [u8; 32]), ()>,
+    by_end: BTreeSet<(Instant, Key)>,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
     value: T,
     until: Instant,
-    network: Option<Network>,
+    network: Network,
 }
 
-/// All places are taken, or this network's share of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("too many are open at once; try again in a few minutes")]
-pub(crate) struct Full;
+/// The SHA-256 of a name, so that comparing takes the same time for every wrong name.
+type Key = [u8; 32];
 
 // === impl Memory ===
 
@@ -47,7 +46,7 @@ impl<T: Clone> Memory<T> {
         let entries = Entries {
             by_name: HashMap::new(),
             by_network: HashMap::new(),
-            by_end: BTreeMap::new(),
+            by_end: BTreeSet::new(),
         };
         Self {
             life,
@@ -57,58 +56,35 @@ impl<T: Clone> Memory<T> {
     }
 
     /// Keeps a value, and returns its name.
-    pub(crate) fn keep(&self, network: Option<Network>, value: T) -> Result<String, Full> {
+    pub(crate) fn keep(&self, network: Network, value: T) -> String {
         let name = secret();
-        self.keep_as(&name, network, value)?;
-        Ok(name)
+        self.keep_as(&name, network, value);
+        name
     }
 
-    /// Keeps a value under a name that is at least as random as [`secret`]'s.
-    pub(crate) fn keep_as(&self, name: &str, network: Option<Network>, value: T) -> Result<(), Full> {
+    /// Keeps a value under a name that is at least as random as [`secret`]'s. `false` if the name has a value.
+    pub(crate) fn keep_as(&self, name: &str, network: Network, value: T) -> bool {
+        let (key, until) = (key(name), Instant::now() + self.life);
         let mut entries = self.entries();
-        entries.forget(Instant::now());
-        self.insert(&mut entries, name, network, value)
-    }
-
-    fn insert(&self, entries: &mut Entries<T>, name: &str, network: Option<Network>, value: T) -> Result<(), Full> {
-        let until = Instant::now() + self.life;
-        let held = entries.by_network.get(&network).copied().unwrap_or_default();
-        if entries.by_name.len() >= self.most || held >= self.most / SHARE {
-            return Err(Full);
+        if entries.by_name.contains_key(&key) {
+            return false;
         }
-        let key = key(name);
-        entries.remove(&key);
-        *entries.by_network.entry(network).or_default() += 1;
-        entries.by_end.insert((until, key), ());
+        if entries.by_name.len() >= self.most {
+            entries.evict();
+        }
+        entries.by_network.entry(network).or_default().insert((until, key));
+        entries.by_end.insert((until, key));
         entries.by_name.insert(key, Entry { value, until, network });
-        Ok(())
-    }
-
-    /// Keeps a value under this name. `false` if the name has one.
-    pub(crate) fn note(&self, name: &str, network: Option<Network>) -> Result<bool, Full>
-    where
-        T: Default,
-    {
-        let mut entries = self.entries();
-        entries.forget(Instant::now());
-        let is_known = entries.by_name.contains_key(&key(name));
-        if !is_known {
-            self.insert(&mut entries, name, network, T::default())?;
-        }
-        Ok(!is_known)
+        true
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<T> {
-        let mut entries = self.entries();
-        entries.forget(Instant::now());
-        entries.by_name.get(&key(name)).map(|entry| entry.value.clone())
+        self.entries().by_name.get(&key(name)).map(|entry| entry.value.clone())
     }
 
-    /// The value, which nobody gets again.
+    /// Removes a value.
     pub(crate) fn take(&self, name: &str) -> Option<T> {
-        let mut entries = self.entries();
-        entries.forget(Instant::now());
-        entries.remove(&key(name))
+        self.entries().remove(&key(name))
     }
 
     #[cfg(test)]
@@ -116,28 +92,34 @@ impl<T: Clone> Memory<T> {
         self.entries().by_name.len()
     }
 
+    /// Those that have not ended.
     fn entries(&self) -> MutexGuard<'_, Entries<T>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        while let Some((_, key)) = entries.by_end.first().copied().filter(|(until, _)| *until <= now) {
+            entries.remove(&key);
+        }
+        entries
     }
 }
 
 // === impl Entries ===
 
 impl<T> Entries<T> {
-    fn forget(&mut self, now: Instant) {
-        while let Some(((until, key), ())) = self.by_end.first_key_value().map(|(key, ())| (*key, ()))
-            && until <= now
-        {
-            self.remove(&key);
+    fn evict(&mut self) {
+        let held = self.by_network.values();
+        let most = held.max_by_key(|held| (held.len(), Reverse(held.first().copied())));
+        if let Some((_, oldest)) = most.and_then(BTreeSet::first).copied() {
+            self.remove(&oldest);
         }
     }
 
-    fn remove(&mut self, key: &[u8; 32]) -> Option<T> {
+    fn remove(&mut self, key: &Key) -> Option<T> {
         let Entry { value, until, network } = self.by_name.remove(key)?;
         self.by_end.remove(&(until, *key));
         if let Some(held) = self.by_network.get_mut(&network) {
-            *held -= 1;
-            if *held == 0 {
+            held.remove(&(until, *key));
+            if held.is_empty() {
                 self.by_network.remove(&network);
             }
         }
@@ -153,49 +135,50 @@ pub(crate) fn secret() -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-fn key(name: &str) -> [u8; 32] {
+fn key(name: &str) -> Key {
     Sha256::digest(name).into()
 }
-
-/// One network holds at most this fraction of the places.
-const SHARE: usize = 8;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn network(last: u8) -> Option<Network> {
-        Some(Network::of([192, 0, 2, last].into()))
+    fn network(last: u8) -> Network {
+        Network::of([192, 0, 2, last].into())
     }
 
     #[test]
     fn a_value_is_found_until_it_is_taken_or_ends() {
         let memory = Memory::new(Duration::from_millis(40), 16);
-        let name = memory.keep(None, 7).unwrap();
+        let name = memory.keep(network(1), 7);
         assert_eq!(memory.find(&name), Some(7));
+        assert!(!memory.keep_as(&name, network(2), 8), "a name is used once");
         assert_eq!(memory.find("another"), None);
         assert_eq!(memory.take(&name), Some(7));
         assert_eq!(memory.take(&name), None);
-        let name = memory.keep(None, 8).unwrap();
+        let name = memory.keep(network(1), 8);
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!((memory.find(&name), memory.len()), (None, 0));
     }
 
     #[test]
-    fn one_network_leaves_places_for_others() {
-        let memory = Memory::new(Duration::from_secs(60), 16);
-        let first = memory.keep(network(1), 0).unwrap();
-        memory.keep(network(1), 1).unwrap();
-        assert_eq!(memory.keep(network(1), 2), Err(Full));
-        memory.keep(network(2), 2).unwrap();
-        memory.take(&first);
-        memory.keep(network(1), 3).unwrap();
-        for other in 3..=8 {
-            for _ in 0..2 {
-                memory.keep(network(other), 4).unwrap();
-            }
-        }
-        memory.keep(network(9), 5).unwrap();
-        assert_eq!(memory.keep(network(10), 6), Err(Full), "all places are taken");
+    fn the_network_with_the_most_makes_room_for_others() {
+        let memory = Memory::new(Duration::from_secs(60), 8);
+        let one = memory.keep(network(1), 1);
+        let flood: Vec<String> = (0..100).map(|value| memory.keep(network(2), value)).collect();
+        assert_eq!((memory.find(&one), memory.len()), (Some(1), 8));
+        let kept = flood.iter().filter(|name| memory.find(name).is_some()).count();
+        assert_eq!(
+            (kept, memory.find(&flood[99])),
+            (7, Some(99)),
+            "its oldest ones are gone"
+        );
+        let others: Vec<String> = (3..=8).map(|last| memory.keep(network(last), 0)).collect();
+        assert!(
+            others
+                .iter()
+                .chain([&one, &flood[99]])
+                .all(|name| memory.find(name).is_some())
+        );
     }
 }

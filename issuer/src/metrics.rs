@@ -12,6 +12,7 @@ pub(crate) struct Metrics {
     pub(crate) sign_ins: Counters<1>,
     pub(crate) grants: Counters<1>,
     pub(crate) tokens: Counters<1>,
+    pub(crate) events_refused: Counter,
     pub(crate) events_waiting: Gauge,
     pub(crate) revocations_waiting: Gauge,
 }
@@ -27,6 +28,10 @@ impl Metrics {
             sign_ins: group.add("sign_ins", "Sign-ins at the identity provider, by outcome"),
             grants: group.add("grants", "Decisions about grants, by the reason in their events"),
             tokens: group.add("tokens", "Tokens given out, by type"),
+            events_refused: group.add(
+                "events_refused",
+                "Events that the ledger refuses, which are only in the log",
+            ),
             events_waiting: group.add("events_waiting", "Events that the ledger does not have yet"),
             revocations_waiting: group.add(
                 "revocations_waiting",

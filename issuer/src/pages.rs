@@ -196,7 +196,7 @@ fn argument_view(
                 },
                 Narrowing::Values(values) => {
                     let views = values.iter().enumerate().map(|(place, value)| ValueView {
-                        text: words::of_value(value),
+                        text: printable(&value.canonical()),
                         is_ticked: sent(&format!("v{place}")).is_some(),
                     });
                     Input::Values(views.collect())

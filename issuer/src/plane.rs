@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use credence_runtime::outbound::{self, OutboundError};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::Semaphore;
 use ureq::Body;
@@ -44,11 +44,17 @@ pub(crate) enum PlaneError {
 }
 
 /// A principal's state in the revocation log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 pub(crate) struct PrincipalState {
     pub(crate) epoch: u64,
     pub(crate) disabled: bool,
-    pub(crate) raised_at: Option<u64>,
+}
+
+/// A person's epochs as this issuer's principal, and as the identity provider's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Epochs {
+    pub(crate) own: u64,
+    pub(crate) provider: u64,
 }
 
 /// How far a revocation has come.
@@ -60,14 +66,14 @@ pub(crate) enum Progress {
     Committed,
 }
 
-/// The facts about a token that its state depends on.
+/// The facts about a grant that its state depends on.
 #[derive(Debug, Clone)]
-pub(crate) struct TokenFacts {
+pub(crate) struct Facts {
     pub(crate) issuer: String,
     pub(crate) subject: String,
     pub(crate) epoch: u64,
     pub(crate) issued_at: u64,
-    pub(crate) id: String,
+    pub(crate) ids: Vec<String>,
     /// Thumbprints: the issuer's key, then the holder's if there is one.
     pub(crate) keys: Vec<String>,
 }
@@ -121,7 +127,7 @@ impl Plane {
                 "delegation": {"issuer": issuer, "subject": subject, "id": id},
                 "reason": "the grant has ended",
             });
-            // The log is in order: who has applied the last one has applied all.
+            // The log is ordered: a filter that has applied the last one has applied all.
             let is_last = index + 1 == ids.len();
             let path = match is_last {
                 true => "/v1/revocations",
@@ -137,21 +143,21 @@ impl Plane {
         Ok(progress)
     }
 
-    /// Whether a token is revoked.
-    pub(crate) async fn is_revoked(&self, token: TokenFacts) -> Result<bool, PlaneError> {
+    /// Whether a grant is revoked.
+    pub(crate) async fn is_revoked(&self, grant: Facts) -> Result<bool, PlaneError> {
         #[derive(Deserialize)]
         struct Answer {
             status: String,
         }
-        let keys = token.keys.into_iter().map(|key| ("key", key));
+        let ids = grant.ids.into_iter().map(|id| ("id", id));
+        let keys = grant.keys.into_iter().map(|key| ("key", key));
         let query = [
-            ("issuer", token.issuer),
-            ("subject", token.subject),
-            ("epoch", token.epoch.to_string()),
-            ("issued_at", token.issued_at.to_string()),
-            ("id", token.id),
+            ("issuer", grant.issuer),
+            ("subject", grant.subject),
+            ("epoch", grant.epoch.to_string()),
+            ("issued_at", grant.issued_at.to_string()),
         ];
-        let query = query.into_iter().chain(keys).collect();
+        let query = query.into_iter().chain(ids).chain(keys).collect();
         let answer: Answer = self.get("/v1/delegations/status", query).await?;
         Ok(answer.status != "active")
     }

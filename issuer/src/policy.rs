@@ -50,10 +50,6 @@ pub(crate) struct Terms {
     pub(crate) acr: Vec<BTreeSet<String>>,
 }
 
-/// A person, as their identity provider names them.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Groups(pub(crate) BTreeSet<String>);
-
 /// What a client asks for.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
@@ -94,7 +90,7 @@ impl Policy {
     ///
     /// Each tool is offered as asked if a rule covers that. If the client asks for more than any rule allows, the first
     /// rule within what was asked is offered.
-    pub(crate) fn offer(&self, groups: &Groups, client: &str, asked: &Asked) -> Result<Offer, NoOffer> {
+    pub(crate) fn offer(&self, groups: &BTreeSet<String>, client: &str, asked: &Asked) -> Result<Offer, NoOffer> {
         if asked.tools.is_empty() {
             return Err(NoOffer::Nothing);
         }
@@ -131,6 +127,28 @@ impl Policy {
             rules: used.iter().map(|rule| rule.name.clone()).collect(),
         })
     }
+
+    /// The terms of the rules that now allow a grant which they once allowed. The person's groups are not known any more,
+    /// so they count as when the person consented.
+    pub(crate) fn terms_now(
+        &self,
+        rules: &BTreeSet<String>,
+        client: &str,
+        tools: &Tools,
+        audience: &BTreeSet<String>,
+    ) -> Option<Terms> {
+        let is_named = |rule: &&Rule| rules.contains(&rule.name) && rule.clients.include(client);
+        let named: Vec<&Rule> = self.rules.iter().filter(is_named).collect();
+        let allowing = tools.iter().map(|(tool, _)| {
+            let granted = tools.only(tool)?;
+            let mut rules = named.iter().filter(|rule| audience.is_subset(&rule.audience));
+            rules
+                .find(|rule| rule.tools.cover(&granted))
+                .map(|rule| rule.terms.clone())
+        });
+        let allowing: Option<Vec<Terms>> = allowing.collect();
+        allowing?.into_iter().reduce(Terms::and)
+    }
 }
 
 /// The services where all of these rules allow what was asked.
@@ -150,13 +168,20 @@ fn audience(rules: &[&Rule], resources: &BTreeSet<String>) -> Result<BTreeSet<St
 // === impl Rule ===
 
 impl Rule {
-    fn is_for(&self, groups: &Groups, client: &str) -> bool {
-        let has_person = self.groups.is_empty() || !self.groups.is_disjoint(&groups.0);
-        let has_client = match &self.clients {
-            Clients::All => true,
-            Clients::Listed(listed) => listed.contains(client),
-        };
-        has_person && has_client
+    fn is_for(&self, groups: &BTreeSet<String>, client: &str) -> bool {
+        let has_person = self.groups.is_empty() || !self.groups.is_disjoint(groups);
+        has_person && self.clients.include(client)
+    }
+}
+
+// === impl Clients ===
+
+impl Clients {
+    fn include(&self, client: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Listed(listed) => listed.contains(client),
+        }
     }
 }
 
@@ -176,10 +201,65 @@ impl Terms {
         }
     }
 
-    /// Whether a sign-in so long ago, in this way, suffices.
-    pub(crate) fn accept(&self, age: u64, acr: Option<&str>) -> bool {
-        let is_recent = self.max_age.is_none_or(|limit| age <= u64::from(limit));
+    /// Whether a sign-in so long ago, if that is known, in this way, suffices.
+    pub(crate) fn accept(&self, age: Option<u64>, acr: Option<&str>) -> bool {
+        let is_within = |limit: u32| age.is_some_and(|age| age <= u64::from(limit));
+        let is_recent = self.max_age.is_none_or(is_within);
         let is_strong = self.acr.iter().all(|set| acr.is_some_and(|acr| set.contains(acr)));
         is_recent && is_strong
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use credence_delegation::json::Json;
+
+    use super::*;
+
+    fn tools(json: &str) -> Tools {
+        Tools::parse(&Json::parse(json.as_bytes()).unwrap()).unwrap()
+    }
+
+    fn rule(name: &str, of: &str, token_seconds: u32) -> Rule {
+        Rule {
+            name: name.to_owned(),
+            groups: ["staff".to_owned()].into(),
+            clients: Clients::Listed(["planner".to_owned()].into()),
+            tools: tools(of),
+            audience: ["https://orders.example".to_owned()].into(),
+            terms: Terms {
+                token_seconds,
+                grant_seconds: 3_600,
+                depth: 1,
+                bearer: true,
+                max_age: None,
+                acr: Vec::new(),
+            },
+        }
+    }
+
+    #[test]
+    fn a_grant_counts_while_its_rules_still_allow_all_of_it() {
+        const PAY: &str = r#"{"pay": {"amount": {"constraint_type": "range", "max": 10}}}"#;
+        let both = || vec![rule("read", r#"{"read": {}}"#, 600), rule("pay", PAY, 60)];
+        let now = |rules: Vec<Rule>, client: &str, audience: &str| {
+            let granted = tools(r#"{"pay": {"amount": {"constraint_type": "range", "max": 7}}, "read": {}}"#);
+            let named = ["read".to_owned(), "pay".to_owned()].into();
+            Policy { rules }.terms_now(&named, client, &granted, &[audience.to_owned()].into())
+        };
+        let orders = "https://orders.example";
+        assert_eq!(now(both(), "planner", orders).unwrap().token_seconds, 60);
+        assert_eq!(now(both(), "other", orders), None);
+        assert_eq!(now(both(), "planner", "https://other.example"), None);
+        assert_eq!(now(vec![rule("read", r#"{"read": {}}"#, 600)], "planner", orders), None);
+        let mut lower = both();
+        lower[1].tools = tools(&PAY.replace("10", "5"));
+        assert_eq!(now(lower, "planner", orders), None);
+        let mut renamed = both();
+        renamed[1].name = "payments".to_owned();
+        assert_eq!(now(renamed, "planner", orders), None);
+        let mut strict = both();
+        strict[1].terms.bearer = false;
+        assert!(!now(strict, "planner", orders).unwrap().bearer);
     }
 }

@@ -169,6 +169,9 @@ fn asked(
     if tools.is_empty() {
         return Err(Code::InvalidScope.with("ask for tools, with scope or authorization_details"));
     }
+    if tools.to_value().canonical().len() > MAX_TOOLS_BYTES {
+        return Err(Code::InvalidScope.with(format!("the tools have more than {MAX_TOOLS_BYTES} bytes")));
+    }
     let resources: BTreeSet<String> = parameters.all("resource").map(str::to_owned).collect();
     let is_uri = |uri: &String| uri.len() <= 1_024 && !uri.contains('#') && url::Url::parse(uri).is_ok();
     if resources.len() > MAX_RESOURCES || !resources.iter().all(is_uri) {
@@ -203,6 +206,9 @@ fn joined<'t>(all: impl Iterator<Item = &'t Tools>) -> Option<Tools> {
 /// and how often they may be handed on.
 fn details(text: &str) -> Result<(Tools, u32), OauthError> {
     let wrong = |problem: String| Code::InvalidAuthorizationDetails.with(problem);
+    if text.len() > MAX_DETAILS_BYTES {
+        return Err(wrong(format!("it has more than {MAX_DETAILS_BYTES} bytes")));
+    }
     let json = Json::parse(text.as_bytes()).map_err(|error| wrong(error.to_string()))?;
     let [entry] = json.as_array().unwrap_or_default() else {
         return Err(wrong("it must be an array with one entry".to_owned()));
@@ -244,6 +250,9 @@ const MAX_STATE_BYTES: usize = 2_048;
 const MAX_RESOURCES: usize = 16;
 /// More than a person can read.
 const MAX_TOOLS: usize = 64;
+const MAX_DETAILS_BYTES: usize = 8 << 10;
+/// They fit into a token.
+const MAX_TOOLS_BYTES: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -296,16 +296,16 @@ impl RuleSettings {
 
 impl LimitSettings {
     fn check(&self) -> Result<(), SettingsError> {
-        for (field, value, most) in [
-            ("grants_per_person", self.grants_per_person as u64, 10_000),
-            ("kept_days", self.kept_days.into(), 366),
-            ("connections", self.connections as u64, 65_536),
-            ("requests_per_second", self.requests_per_second.into(), 100_000),
+        for (field, value, least, most) in [
+            ("grants_per_person", self.grants_per_person as u64, 1, 10_000),
+            ("kept_days", self.kept_days.into(), 1, 366),
+            ("connections", self.connections as u64, 16, 65_536),
+            ("requests_per_second", self.requests_per_second.into(), 1, 100_000),
         ] {
-            if value == 0 || value > most {
+            if !(least..=most).contains(&value) {
                 return Err(SettingsError::at(
                     format!("limits.{field}"),
-                    format!("{value} is not possible; write 1 to {most}"),
+                    format!("{value} is not possible; write {least} to {most}"),
                 ));
             }
         }

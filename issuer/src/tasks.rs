@@ -28,9 +28,11 @@ pub(crate) async fn revoke(app: &App, id: Uuid) -> Result<Progress, TaskError> {
     };
     let now = now();
     let live = grant.live.iter().filter(|token| token.expires_at > now);
-    let ids: Vec<String> = live.map(|token| Grant::token_id(id, token.number)).collect();
+    let tokens = live.map(|token| Grant::token_id(id, token.number));
+    // The grant's own id, too: if this database is replaced by an older copy, the log still knows.
+    let ids: Vec<String> = [id.to_string()].into_iter().chain(tokens).collect();
     let progress = app.plane.revoke(&app.url, &grant.subject, &ids).await?;
-    app.grants.is_revoked(id).await?;
+    app.grants.mark_revoked(id).await?;
     Ok(progress)
 }
 
@@ -56,13 +58,14 @@ pub(crate) async fn revoke_the_rest(app: Arc<App>) {
 
 /// Sends events to the ledger.
 pub(crate) async fn report(app: Arc<App>) {
+    let mut at_most = MAX_TOGETHER;
     loop {
         if let Ok(waiting) = events::waiting(&app.store) {
             app.metrics.events_waiting.set(waiting.cast_signed());
         }
-        match report_some(&app).await {
-            Ok(true) => {}
-            Ok(false) => tokio::time::sleep(REPORT_EVERY).await,
+        match report_some(&app, at_most).await {
+            Ok(Some(next)) => at_most = next,
+            Ok(None) => tokio::time::sleep(REPORT_EVERY).await,
             Err(error) => {
                 tracing::warn!(%error, "events did not reach the ledger yet");
                 tokio::time::sleep(REPORT_AGAIN).await;
@@ -71,11 +74,11 @@ pub(crate) async fn report(app: Arc<App>) {
     }
 }
 
-/// Returns whether there may be more.
-async fn report_some(app: &App) -> Result<bool, TaskError> {
-    let waiting = events::oldest(&app.store, MAX_TOGETHER)?;
+/// Sends this many. Returns how many to send next, if there may be more.
+async fn report_some(app: &App, at_most: usize) -> Result<Option<usize>, TaskError> {
+    let waiting = events::oldest(&app.store, at_most)?;
     let known = match events::source(&app.store)? {
-        None if waiting.is_empty() => return Ok(false),
+        None if waiting.is_empty() => return Ok(None),
         None => None,
         // To ask also keeps the source alive. What the ledger has beyond what is known here is the beginning of the
         // events that wait. Anything else means that one of the two was restored from a copy: then a new source begins,
@@ -99,17 +102,31 @@ async fn report_some(app: &App) -> Result<bool, TaskError> {
         }
     };
     if waiting.is_empty() {
-        return Ok(false);
+        return Ok(None);
     }
-    let (old, new) = waiting.split_at(sent_before);
-    if !new.is_empty() {
-        let batch = batch(source.acknowledged.saturating_add(sent_before as u64 + 1), new);
-        app.plane.report(&source.ticket, batch).await?;
+    let first = source.acknowledged.saturating_add(sent_before as u64 + 1);
+    let mut sent = waiting.len();
+    if sent_before < sent {
+        match app
+            .plane
+            .report(&source.ticket, batch(first, &waiting[sent_before..]))
+            .await
+        {
+            // One that the ledger refuses must not hold up the others.
+            Err(PlaneError::Status { status: 400, detail }) if waiting.len() == 1 => {
+                let event = String::from_utf8_lossy(&waiting[0].1);
+                tracing::error!(%event, detail, "the ledger refuses an event, which is only in this log");
+                app.metrics.events_refused.inc();
+                sent = 0;
+            }
+            Err(PlaneError::Status { status: 400, .. }) if at_most > 1 => return Ok(Some(1)),
+            reported => _ = reported?,
+        }
     }
-    source.acknowledged = source.acknowledged.saturating_add((old.len() + new.len()) as u64);
+    source.acknowledged = source.acknowledged.saturating_add(sent as u64);
     let last = waiting.last().map_or(0, |(number, _)| *number);
     events::acknowledge(&app.store, last, source).await?;
-    Ok(waiting.len() == MAX_TOGETHER)
+    Ok((waiting.len() == at_most).then_some(MAX_TOGETHER))
 }
 
 /// The body of a batch.

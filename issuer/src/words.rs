@@ -28,14 +28,23 @@ pub struct Description {
 pub(crate) fn title(tool: &str, descriptions: &Descriptions) -> String {
     match descriptions.get(tool) {
         Some(description) => description.title.clone(),
-        None => format!("use {}", printable(tool)),
+        None => format!("use {}", name(tool)),
     }
 }
 
 /// The name of an argument: the operator's, or its own.
 pub(crate) fn argument(tool: &str, name: &str, descriptions: &Descriptions) -> String {
     let described = descriptions.get(tool).and_then(|tool| tool.arguments.get(name));
-    described.cloned().unwrap_or_else(|| printable(name))
+    described.cloned().unwrap_or_else(|| self::name(name))
+}
+
+/// A foreign name, in quotes unless it is an identifier: it must not read as words of this page.
+fn name(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'/' | b':');
+    match text.bytes().all(is_plain) {
+        true => text.to_owned(),
+        false => printable(&Value::from(text).canonical()),
+    }
 }
 
 /// What the constraint on an argument allows, to be read after the argument's name.
@@ -49,21 +58,9 @@ pub(crate) fn constraint(constraint: &Value) -> String {
     words.unwrap_or_default() + optional
 }
 
-/// A value: text without quotes, so that people read it as they know it.
-pub(crate) fn value(json: &Json<'_>) -> String {
-    match json.as_str() {
-        Some("") => "nothing".to_owned(),
-        Some(text) => printable(text),
-        None => canonicalize(json).map_or_else(|| "a number".to_owned(), |text| printable(&text)),
-    }
-}
-
-/// The same for a value that was read before.
-pub(crate) fn of_value(written: &Value) -> String {
-    let text = written.canonical();
-    Json::parse(text.as_bytes())
-        .map(|json| value(&json))
-        .unwrap_or_default()
+/// A value as JSON writes it: text has quotes, so that it never reads as words of this page.
+fn value(json: &Json<'_>) -> String {
+    canonicalize(json).map_or_else(|| "a number".to_owned(), |text| printable(&text))
 }
 
 /// A length of time in the largest unit that divides it.
@@ -77,6 +74,17 @@ pub(crate) fn duration(seconds: u32) -> String {
         1 => format!("1 {unit}"),
         count => format!("{count} {unit}s"),
     }
+}
+
+/// A time, given in seconds since the Unix epoch.
+pub(crate) fn date(seconds: u64) -> String {
+    let time = i64::try_from(seconds).ok();
+    let time = time.and_then(|seconds| time::OffsetDateTime::from_unix_timestamp(seconds).ok());
+    time.map(|time| {
+        let (date, hour, minute) = (time.date(), time.hour(), time.minute());
+        format!("{date} {hour:02}:{minute:02} UTC")
+    })
+    .unwrap_or_default()
 }
 
 /// How often something may be handed on.
@@ -99,18 +107,18 @@ mod tests {
     #[test]
     fn a_constraint_reads_as_a_person_would_say_it() {
         for (json, expected) in [
-            (r#"{"constraint_type": "exact", "value": "a1"}"#, "is exactly a1"),
+            (r#"{"constraint_type": "exact", "value": "a1"}"#, "is exactly \"a1\""),
             (
                 r#"{"constraint_type": "range", "max": 100}"#,
                 "is a number, at most 100",
             ),
             (
                 r#"{"constraint_type": "one_of", "values": ["Oslo", 7], "optional": true}"#,
-                "is one of Oslo, 7, or is left out",
+                "is one of \"Oslo\", 7, or is left out",
             ),
             (
                 r#"{"constraint_type": "exact", "value": "a\u202eb"}"#,
-                r"is exactly a\u{202e}b",
+                r#"is exactly "a\u{202e}b""#,
             ),
         ] {
             assert_eq!(words(json), expected);
@@ -127,9 +135,10 @@ mod tests {
             },
         )]);
         assert_eq!(title("pay", &described), "charge an account");
-        assert_eq!(title("p\u{202e}y", &described), r"use p\u{202e}y");
+        assert_eq!(title("p\u{202e}y", &described), r#"use "p\u{202e}y""#);
         assert_eq!(argument("pay", "n", &described), "amount in euros");
         assert_eq!(argument("pay", "m", &described), "m");
+        assert_eq!(argument("pay", "everything else", &described), "\"everything else\"");
     }
 
     #[test]

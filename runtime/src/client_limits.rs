@@ -49,6 +49,8 @@ pub enum SharedLimit {
     Calls,
     /// Calls that wait until the filters have applied a revocation.
     Confirmations,
+    /// Documents of the issuer's clients that are being read.
+    ClientDocuments,
 }
 
 /// The size of a limit, and how many of its places one client may hold.
@@ -320,6 +322,7 @@ impl SharedLimit {
             Self::Answers => ["answers", "KiB for answers", WAIT],
             Self::Calls => ["calls", "calls under way", WAIT],
             Self::Confirmations => ["confirmations", "calls that wait for filters", WAIT],
+            Self::ClientDocuments => ["client_documents", "clients' documents that are being read", WAIT],
         }
     }
 
@@ -445,8 +448,8 @@ impl ShareMetrics {
                 refused,
                 last_credential = client.credential,
                 last_address = ?client.network.map(|network| network.0),
-                "a client was refused because its share of a limit is used up; find out what it is doing, or \
-                 raise the share (limits.credential_share_percent, limits.address_share_percent)"
+                "a client was refused because its share of a limit is used up; find out what it is doing, or raise the \
+                 limit, or where there is a setting for it, the share"
             );
         }
     }

@@ -37,8 +37,8 @@ pub(crate) struct Person {
     pub(crate) subject: String,
     pub(crate) name: Option<String>,
     pub(crate) groups: BTreeSet<String>,
-    /// When the person signed in; when the ID token was issued, if the provider does not say.
-    pub(crate) auth_time: u64,
+    /// When the person signed in, if the provider says so.
+    pub(crate) auth_time: Option<u64>,
     pub(crate) acr: Option<String>,
 }
 
@@ -107,17 +107,16 @@ pub(super) fn read(claims: &CoreIdTokenClaims, token: &CoreIdToken, names: &Clai
     if name.is_some_and(|name| name.len() > MAX_NAME_BYTES) {
         return Err(claim(&names.name, "is longer than 256 bytes"));
     }
-    let auth_time = claims.auth_time().unwrap_or(claims.issue_time()).timestamp();
     Ok(Person {
         subject: subject.to_owned(),
         name: name.map(printable),
         groups: groups(payload, &names.groups)?,
-        auth_time: auth_time.unsigned_abs(),
+        auth_time: claims.auth_time().map(|time| time.timestamp().unsigned_abs()),
         acr: claims.auth_context_ref().map(|acr| acr.to_string()),
     })
 }
 
-/// The person's groups, all or none: a person with fewer may be one whom no rule was meant for.
+/// The person's groups, all or none: part of them could match a rule that was not meant for this person.
 fn groups(payload: &Object<'_>, name: &str) -> Result<BTreeSet<String>, SignInError> {
     let wrong = |problem| Err(claim(name, problem));
     let groups = match payload.member(name) {

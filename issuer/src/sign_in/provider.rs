@@ -104,7 +104,12 @@ impl Provider {
         {
             return last.clone();
         }
-        let discovered = self.discover().await?;
+        let mut discovered = self.discover().await?;
+        // What was read before is better than nothing.
+        if let (Err(error), Some((Ok(earlier), _))) = (&discovered, &*cache) {
+            tracing::warn!(%error, "the identity provider's keys cannot be read again");
+            discovered = Ok(Arc::clone(earlier));
+        }
         *cache = Some((discovered.clone(), Instant::now()));
         discovered
     }

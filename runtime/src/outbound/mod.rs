@@ -32,6 +32,20 @@ pub fn agent(url: &str, ca: Option<&Path>, timeout: Duration) -> Result<ureq::Ag
     Ok(config(url, ca, timeout)?.build().into())
 }
 
+/// An HTTP client that does not verify servers: only to learn whether one answers. What it sends and reads is not secret,
+/// and proves nothing.
+pub fn probing_agent(timeout: Duration) -> ureq::Agent {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = ureq::tls::TlsConfig::builder()
+        .unversioned_rustls_crypto_provider(provider)
+        .disable_verification(true)
+        .build();
+    let config = ureq::Agent::config_builder()
+        .timeout_global(Some(timeout))
+        .max_redirects(0);
+    config.http_status_as_error(false).tls_config(tls).build().into()
+}
+
 fn config(url: &str, ca: Option<&Path>, timeout: Duration) -> Result<ConfigBuilder<AgentScope>, OutboundError> {
     let mut config = ureq::Agent::config_builder()
         .timeout_global(Some(timeout))
