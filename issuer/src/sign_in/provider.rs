@@ -37,6 +37,8 @@ pub(super) type Metadata = ProviderMetadata<
     CoreSubjectIdentifierType,
 >;
 
+type Discovered = Result<Arc<Metadata>, SignInError>;
+
 /// RFC 9207, section 3.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct IssParameter {
@@ -50,7 +52,7 @@ pub(super) struct Provider {
     issuer: IssuerUrl,
     calls: Arc<Semaphore>,
     http: Arc<Http>,
-    cache: Mutex<Option<(Result<Arc<Metadata>, SignInError>, Instant)>>,
+    cache: Mutex<Option<(Discovered, Instant)>>,
 }
 
 /// Sends requests. Redirects are not followed.
@@ -97,7 +99,7 @@ impl Provider {
 
     /// Metadata and keys that were read within this time. A failure is kept too, so that those who wait do not all wait
     /// for another timeout.
-    pub(super) async fn metadata(&self, within: Duration) -> Result<Arc<Metadata>, SignInError> {
+    pub(super) async fn metadata(&self, within: Duration) -> Discovered {
         let mut cache = self.cache.lock().await;
         if let Some((last, at)) = &*cache
             && at.elapsed() < if last.is_ok() { within } else { RETRY_INTERVAL }
@@ -122,7 +124,7 @@ impl Provider {
     }
 
     /// The outer error says that the provider was not asked.
-    async fn discover(&self) -> Result<Result<Arc<Metadata>, SignInError>, SignInError> {
+    async fn discover(&self) -> Result<Discovered, SignInError> {
         let issuer = self.issuer.clone();
         let discovered = self.call(move |http| {
             let discovered = Metadata::discover(&issuer, http);
