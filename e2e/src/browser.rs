@@ -177,7 +177,7 @@ impl Page {
         let parts = body
             .split('<')
             .filter_map(|part| part.split_once('>').map(|(_, text)| text));
-        let text = parts.collect::<Vec<_>>().join("");
+        let text = parts.collect::<Vec<_>>().join("").replace("&#34;", "\"");
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         lines.map(str::to_owned).collect()
     }

@@ -212,7 +212,7 @@ fn allow(browser: &mut Browser, page: &Page) -> Result<String, Failure> {
 
 /// The grant of this item on a person's page.
 fn find<'l>(listed: &'l [Listed], item: &str) -> Option<&'l Listed> {
-    let words = format!("the item is exactly {item}<");
+    let words = format!("the item is exactly &#34;{item}&#34;<");
     listed.iter().find(|grant| grant.html.contains(&words))
 }
 

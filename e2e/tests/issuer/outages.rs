@@ -18,7 +18,7 @@ fn without_the_control_plane_people_see_and_withdraw_but_grant_nothing() {
     let mut ada_elsewhere = scene.issuer.browser("ada");
     let listed = scene.issuer.grants(&mut ada_elsewhere).unwrap();
     assert!(find(&listed, "book").is_some() && find(&listed, "pen").is_some());
-    let unknown = "What it did last is not known at the moment.";
+    let unknown = "The last use is not available now.";
     assert!(listed.iter().all(|grant| grant.html.contains(unknown)), "{listed:?}");
 
     // Neither a code nor a refresh token is used up.
