@@ -313,7 +313,9 @@ async function answers(here) {
     for (const [what, answer] of Object.entries(found)) {
       assert.equal(answer.headers.get('cache-control'), 'no-store', what);
       assert.equal(answer.headers.get('x-content-type-options'), 'nosniff', what);
-      assert.equal(answer.headers.get('access-control-allow-origin'), null, what);
+      // Clients in browsers, without cookies.
+      assert.equal(answer.headers.get('access-control-allow-origin'), '*', what);
+      assert.equal(answer.headers.get('access-control-allow-credentials'), null, what);
     }
   });
 }

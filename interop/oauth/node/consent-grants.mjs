@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { importJWK, exportJWK } from 'jose';
+import { decodeJwt, exportJWK, importJWK } from 'jose';
 import * as attack from './attack.mjs';
 import { fetchWith } from './certificates.mjs';
 import {
@@ -184,7 +184,7 @@ async function endings(here) {
     // What it did last comes from the ledger, which has it a moment later.
     const found = await until('the use to be listed', async () => {
       const list = await listed(here, browser);
-      return /Last, at .* UTC, it did: use orders.read/.test(list.page.split('</section>')[0]) && list;
+      return /Last use: .* UTC, use orders.read \(allowed\)/.test(list.page.split('</section>')[0]) && list;
     });
     const after = await withdraw(here, browser, found);
     assert.match(after.page, /Taken back\. No service accepts it any more\./);
@@ -208,11 +208,29 @@ async function endings(here) {
     const { agent, browser, tokens } = await granted(here, { person: 'eve' });
     assert.equal(await agent.status(tokens, `${origin}/orders/1`), 200);
     const { page } = await browser.go((await agent.ask({ scope: 'orders.read' })).page);
-    await revoke(here, { issuer: here.oidc.issuer, subject: 'eve' }, 'disable');
+    await revoke(here, { principal: { issuer: here.oidc.issuer, subject: 'eve' }, action: 'disable' });
     assert.equal(await agent.status(tokens, `${origin}/orders/1`), 401);
     await assert.rejects(agent.refresh(tokens), isError('invalid_grant'));
     const refused = await consent(browser, here, page, { t0: 'on' }, here);
     assert.deepEqual([refused.status, /Your account is disabled/.test(refused.page)], [403, true]);
+  });
+  await grant('a revocation of the person ends grants and sessions; a new sign-in can grant again', async () => {
+    const { agent, browser, tokens } = await granted(here, { person: 'fay' });
+    const { page } = await browser.go((await agent.ask({ scope: 'orders.read' })).page);
+    await revoke(here, { principal: { issuer: here.oidc.issuer, subject: 'fay' } });
+    await assert.rejects(agent.refresh(tokens), isError('invalid_grant'));
+    const refused = await consent(browser, here, page, { t0: 'on' }, here);
+    assert.deepEqual([refused.status, /Begin again/.test(refused.page)], [403, true]);
+    const next = await granted(here, { browser });
+    assert.equal((await browser.go(`${here.url}/`)).page.match(/Take it back/g).length, 1);
+    await agent.revoke(next.tokens.refresh_token);
+  });
+  await grant('a revocation of a token by an operator ends its grant', async () => {
+    const { agent, tokens } = await granted(here);
+    const { iss: issuer, sub: subject, jti: id } = decodeJwt(tokens.access_token);
+    await revoke(here, { delegation: { issuer, subject, id } });
+    assert.equal(await agent.status(tokens, `${origin}/orders/1`), 401);
+    await assert.rejects(agent.refresh(tokens), isError('invalid_grant'));
   });
   await grant('the person refuses', async () => {
     const [agent, browser] = [await client(here), browserOf(here)];

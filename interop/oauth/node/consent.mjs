@@ -229,11 +229,11 @@ export async function credence({ programs }, ...options) {
   return (await promisify(execFile)(programs.credence, options)).stdout.trim();
 }
 
-/** An operator revokes a principal. */
-export async function revoke({ controlPlane, folder }, principal, action) {
+/** An operator revokes a principal, or a token. */
+export async function revoke({ controlPlane, folder }, revoked) {
   const authorization = `Bearer ${readFileSync(join(folder, 'operator-token'), 'utf8').trim()}`;
   const headers = { authorization, 'content-type': 'application/json' };
-  const body = JSON.stringify({ principal, action });
+  const body = JSON.stringify(revoked);
   const response = await fetch(`${controlPlane}/v1/revocations`, { method: 'POST', headers, body });
   assert.equal(response.status, 200, await response.text());
 }
