@@ -53,7 +53,12 @@ fn parse<T: DeserializeOwned>(
         // After " at line" comes a place in the converted JSON, which the operator has not written.
         let message = error.inner().to_string();
         let message = message.split(" at line ").next().unwrap_or_default();
-        (places.line(&place), format!("at {place}: {message}"))
+        let shown = match place.as_str() {
+            // A member of the whole file is missing.
+            "." => message.to_owned(),
+            place => format!("at {place}: {message}"),
+        };
+        (places.line(&place).filter(|_| place != "."), shown)
     })?;
     check(&settings).map_err(|error| (places.line(&error.place), error.to_string()))?;
     Ok(settings)

@@ -124,7 +124,8 @@ impl App {
             issuer: self.url.clone(),
             subject: grant.subject.clone(),
             epoch: grant.epochs.own,
-            issued_at: grant.granted_at,
+            // In the future: what is revoked up to a time are tokens, not grants.
+            issued_at: now().saturating_add(86_400),
             ids: tokens.chain([id.to_string()]).collect(),
             keys,
         };

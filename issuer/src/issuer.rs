@@ -95,6 +95,9 @@ impl Issuer {
     /// See [`StartError`].
     pub async fn start(settings: &Settings, options: &Options) -> Result<Self, StartError> {
         let policy = settings.policy()?;
+        if !options.data.exists() {
+            return Err(KeysError::Missing(options.data.clone()).into());
+        }
         let folder = FolderLock::take(&options.data, None)?;
         check_alone(&settings.url).await?;
         let watch = folder.watch(&[]).map_err(Unusable::configuration)?;

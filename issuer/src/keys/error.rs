@@ -9,7 +9,7 @@ use ring::error::Unspecified;
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     #[error(
-        "{path}: the file does not exist. Make the issuer's keys with `credence issuer keys create`",
+        "{path}: it does not exist. Make the issuer's keys with `credence issuer keys create`",
         path = .0.display()
     )]
     Missing(PathBuf),
