@@ -11,6 +11,7 @@ use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
 use crate::store::{Store, StoreError};
+use crate::words::rfc3339;
 
 /// Why a grant ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,12 +119,6 @@ impl Event {
             arguments: tools.map(|tools| format!(r#"{{"tools":{tools}}}"#)),
         }
     }
-}
-
-fn rfc3339(seconds: u64) -> String {
-    let time = i64::try_from(seconds).ok();
-    let time = time.and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
-    time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default()
 }
 
 pub(crate) fn prepare(transaction: &WriteTransaction) -> Result<(), Error> {

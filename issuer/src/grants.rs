@@ -187,7 +187,10 @@ impl Grant {
         let event = Event::about(kind, (issuer, &self.subject), &self.client, Some(&self.tools));
         let mut event = event.of_grant(id, self.expires_at);
         event.delegation_ids = live.collect();
-        event.rule = names(&self.rules);
+        let rules: Vec<&str> = self.rules.iter().map(String::as_str).collect();
+        event.rule = rules.join(" ");
+        // Evidence has room for as much. Names are ASCII.
+        event.rule.truncate(MAX_NAMES_BYTES);
         event
     }
 
@@ -456,18 +459,6 @@ pub(crate) enum Owner {
 /// The keys of one person's grants.
 fn subjects(subject: &str) -> std::ops::RangeInclusive<(&str, &'static [u8])> {
     (subject, &[])..=(subject, &[0xff; 16])
-}
-
-/// As many of the rules' names as evidence has room for.
-fn names(rules: &BTreeSet<String>) -> String {
-    let mut names = String::new();
-    for rule in rules {
-        if names.len() + rule.len() < MAX_NAMES_BYTES {
-            names += if names.is_empty() { "" } else { " " };
-            names += rule;
-        }
-    }
-    names
 }
 
 /// A person's grants that have not ended, and those that have, oldest first.

@@ -117,6 +117,7 @@ impl Issuer {
         let rate = Rate::new(rate, rate.saturating_mul(BURST_SECONDS));
         let metrics = Metrics::new(&mut registry);
         let shares = ShareMetrics::new(&mut registry);
+        let callback = format!("{}/callback", settings.url);
         let app = Arc::new(App {
             started_at: app::now(),
             has_certificates: settings.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()),
@@ -127,7 +128,7 @@ impl Issuer {
             descriptions: settings.descriptions(),
             grants_per_person: settings.limits.grants_per_person,
             clients: ClientDirectory::new(known, &settings.client_metadata, &shares)?,
-            provider: IdentityProvider::new(&settings.identity_provider, &format!("{}/callback", settings.url))?,
+            provider: IdentityProvider::new(&settings.identity_provider, &callback, PROVIDER_TIMEOUT)?,
             plane: Plane::new(&settings.control_plane).map_err(Unusable::configuration)?,
             grants: Grants::new(store.clone(), &settings.url, metrics.grants.clone()),
             store: store.clone(),
@@ -312,6 +313,8 @@ pub fn passphrase(path: &Path) -> Result<Zeroizing<String>, SettingsError> {
 
 /// For the rest of a request's body after an early answer.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// For one request to the identity provider, with its answer.
+const PROVIDER_TIMEOUT: Duration = Duration::from_secs(10);
 const ALONE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_METADATA_BYTES: u64 = 64 << 10;
 const METADATA: &str = "/.well-known/oauth-authorization-server";

@@ -15,9 +15,8 @@ mod tests;
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
-use std::time::SystemTime;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 
 use credence_delegation::mint::Signer;
 use credence_delegation::{PublicKey, SigningKey};
@@ -29,12 +28,14 @@ use zeroize::Zeroizing;
 use crate::words::date;
 
 pub use error::KeysError;
-use sealed_file::{Contents, SealedFile, damaged, random, unreadable};
+use sealed_file::{damaged, random};
 
 /// The keys, as they were in the file when it was read.
 pub struct Keys {
-    file: SealedFile,
-    modified: Modified,
+    path: PathBuf,
+    passphrase: Zeroizing<Vec<u8>>,
+    /// The file as it was read.
+    file: Vec<u8>,
     /// In the order of `signs_from`; never empty.
     keys: Vec<Key>,
     secret: Zeroizing<[u8; 32]>,
@@ -53,15 +54,14 @@ struct Key {
 
 type Seed = Zeroizing<[u8; 32]>;
 
-/// Tells two states of the file apart: its time, and its inode, which is another one after every write.
-type Modified = (SystemTime, u64);
-
 const FILE: &str = "keys.sealed";
 /// Locked while keys are added. A lock on the file itself would end when it is replaced.
 const LOCK: &str = "keys.lock";
 /// Filters accept up to 16 keys of an issuer.
 const MAX_KEYS: usize = 8;
 const KEY_BYTES: usize = 48;
+/// NIST SP 800-63B-4, section 3.1.1.2. An attacker with a copy of the file tries passphrases offline.
+const MIN_PASSPHRASE_BYTES: usize = 15;
 const NO_END: u64 = u64::MAX;
 
 // === impl Keys ===
@@ -71,15 +71,20 @@ impl Keys {
     pub fn create(folder: &Path, passphrase: &[u8]) -> Result<Self, KeysError> {
         durable::create_folder(folder).map_err(at(folder))?;
         let path = folder.join(FILE);
+        if passphrase.len() < MIN_PASSPHRASE_BYTES {
+            let least = MIN_PASSPHRASE_BYTES;
+            return Err(KeysError::ShortPassphrase { least });
+        }
         let _lock = lock(&path)?;
-        match modified(&path) {
+        match sealed_file::read(&path) {
             Err(KeysError::Missing(_)) => {}
             Err(error) => return Err(error),
             Ok(_) => return Err(KeysError::Exists(path)),
         }
         let mut this = Self {
-            file: SealedFile::new(path, passphrase)?,
-            modified: (SystemTime::UNIX_EPOCH, 0),
+            path,
+            passphrase: Zeroizing::new(passphrase.to_vec()),
+            file: Vec::new(),
             keys: vec![Key::new(random_seed()?, 0, NO_END)],
             secret: random_seed()?,
         };
@@ -89,26 +94,23 @@ impl Keys {
 
     /// Reads the file. Takes about 30 ms, for the passphrase.
     pub fn open(folder: &Path, passphrase: &[u8]) -> Result<Self, KeysError> {
-        let path = folder.join(FILE);
-        // Before reading: a later change is then noticed.
-        let modified = modified(&path)?;
-        let (file, contents) = SealedFile::open(path, passphrase)?;
-        Self::read(file, modified, &contents)
+        Self::read(folder.join(FILE), Zeroizing::new(passphrase.to_vec()))
     }
 
-    /// Reads the file again, without the passphrase. Cheap.
+    /// Reads the file again.
     pub(crate) fn reload(&self) -> Result<Self, KeysError> {
-        let modified = modified(self.file.path())?;
-        Self::read(self.file.clone(), modified, &self.file.read()?)
+        Self::read(self.path.clone(), self.passphrase.clone())
     }
 
     /// Whether the file is as it was read. Another process may have added a key.
     pub(crate) fn is_current(&self) -> Result<bool, KeysError> {
-        Ok(modified(self.file.path())? == self.modified)
+        Ok(sealed_file::read(&self.path)? == self.file)
     }
 
-    fn read(file: SealedFile, modified: Modified, contents: &Contents) -> Result<Self, KeysError> {
-        let wrong = || damaged(file.path(), "its contents are not a secret and keys");
+    fn read(path: PathBuf, passphrase: Zeroizing<Vec<u8>>) -> Result<Self, KeysError> {
+        let file = sealed_file::read(&path)?;
+        let contents = sealed_file::open(&path, &file, &passphrase)?;
+        let wrong = || damaged(&path, "its contents are not a secret and keys");
         let (secret, written) = contents.split_first_chunk::<32>().ok_or_else(wrong)?;
         let (written, rest) = written.as_chunks::<KEY_BYTES>();
         let keys: Vec<Key> = written.iter().map(Key::read).collect();
@@ -117,8 +119,9 @@ impl Keys {
         }
         Ok(Self {
             secret: Zeroizing::new(*secret),
+            path,
+            passphrase,
             file,
-            modified,
             keys,
         })
     }
@@ -133,19 +136,18 @@ impl Keys {
             contents.extend_from_slice(&key.signs_from.to_le_bytes());
             contents.extend_from_slice(&key.published_until.to_le_bytes());
         }
-        self.file.write(contents)?;
-        self.modified = modified(self.file.path())?;
+        self.file = sealed_file::write(&self.path, contents, &self.passphrase)?;
         Ok(())
     }
 
     /// Adds a key to the file. It is published now, and signs after `lead_seconds`: by then, verifiers must have
     /// fetched it. `token_seconds` is the longest life of a token: the present key is published for so long afterwards.
     pub fn rotate(&mut self, now: u64, lead_seconds: u64, token_seconds: u64) -> Result<(), KeysError> {
-        let _lock = lock(self.file.path())?;
+        let _lock = lock(&self.path)?;
         let mut next = self.reload()?;
         next.keys.retain(|key| key.is_published(now));
         if next.keys.len() >= MAX_KEYS {
-            return Err(KeysError::TooMany(next.file.path().to_owned()));
+            return Err(KeysError::TooMany(next.path.clone()));
         }
         // Not before a key that was added earlier: that one ends then, and must not sign any more.
         let earlier = next.keys.iter().map(|key| key.signs_from);
@@ -218,7 +220,7 @@ impl Keys {
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ids: Vec<&str> = self.keys.iter().map(|key| key.id.as_str()).collect();
-        write!(f, "Keys({}, {ids:?})", self.file.path().display())
+        write!(f, "Keys({}, {ids:?})", self.path.display())
     }
 }
 
@@ -258,12 +260,6 @@ impl Key {
 fn labelled(label: &str, message: &[u8]) -> Vec<u8> {
     let length = (label.len() as u64).to_be_bytes();
     [&length, label.as_bytes(), message].concat()
-}
-
-fn modified(path: &Path) -> Result<Modified, KeysError> {
-    let metadata = std::fs::metadata(path);
-    let modified = metadata.and_then(|metadata| Ok((metadata.modified()?, metadata.ino())));
-    modified.map_err(|error| unreadable(path, error))
 }
 
 /// Waits until no other process adds a key to this file.

@@ -264,6 +264,13 @@ impl RuleSettings {
             }
             Ok(names.iter().cloned().collect::<BTreeSet<String>>())
         };
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+        if !(1..=128).contains(&self.name.len()) || !self.name.bytes().all(is_name) {
+            return Err(SettingsError::at(
+                at("name"),
+                "write 1 to 128 letters, digits, `_`, `.` and `-`",
+            ));
+        }
         at_most(&at("audience"), self.audience.len(), 64)?;
         let tools = tools_at(&at("tools"), &self.tools)?;
         if tools.is_empty() {
@@ -446,6 +453,7 @@ mod tests {
                 "at policy[0].tools",
             ),
             (r#"["https://orders.example"]"#, "[]", "at policy[0].audience"),
+            (rule, r#""name": "größe""#, "at policy[0].name: write 1 to 128"),
             (rule, r#""name": "read", "groups": []"#, "at policy[0].groups"),
             (
                 r#"["https://orders.example"]"#,

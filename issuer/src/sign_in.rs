@@ -144,12 +144,8 @@ fn at(field: &str, problem: impl ToString) -> SettingsError {
 // === impl IdentityProvider ===
 
 impl IdentityProvider {
-    /// Reads the client secret. The provider is first asked when a person signs in.
-    pub(crate) fn new(settings: &IdentityProviderSettings, redirect_uri: &str) -> Result<Self, SettingsError> {
-        Self::with_timeout(settings, redirect_uri, TIMEOUT)
-    }
-
-    fn with_timeout(
+    /// Reads the client secret. The provider is first asked when a person signs in, and has this long for each answer.
+    pub(crate) fn new(
         settings: &IdentityProviderSettings,
         redirect_uri: &str,
         timeout: Duration,
@@ -360,6 +356,4 @@ const ALGORITHMS: [CoreJwsSigningAlgorithm; 4] = [
 /// How long metadata and keys count, and how soon they are read again if a key is missing.
 const MAX_AGE: Duration = Duration::from_secs(3_600);
 const KEY_INTERVAL: Duration = Duration::from_secs(10);
-/// One request with its answer.
-const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_SECRET_BYTES: u64 = 4 << 10;

@@ -8,6 +8,8 @@ use credence_delegation::json::Json;
 use credence_delegation::{Value, canonicalize};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// What tools do, in the operator's words, by tool.
 pub(crate) type Descriptions = BTreeMap<String, Description>;
@@ -78,13 +80,13 @@ pub(crate) fn duration(seconds: u32) -> String {
 
 /// A time, given in seconds since the Unix epoch.
 pub(crate) fn date(seconds: u64) -> String {
+    rfc3339(seconds).replace('T', " ").replace('Z', " UTC")
+}
+
+pub(crate) fn rfc3339(seconds: u64) -> String {
     let time = i64::try_from(seconds).ok();
-    let time = time.and_then(|seconds| time::OffsetDateTime::from_unix_timestamp(seconds).ok());
-    time.map(|time| {
-        let (date, hour, minute) = (time.date(), time.hour(), time.minute());
-        format!("{date} {hour:02}:{minute:02} UTC")
-    })
-    .unwrap_or_default()
+    let time = time.and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
+    time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default()
 }
 
 /// How often something may be handed on.

@@ -197,6 +197,6 @@ fn debug_shows_no_secret() {
     assert!(shown.contains(&signer(&keys, NOW)), "{shown}");
     assert_eq!(
         shown,
-        format!("Keys({}, [{:?}])", keys.file.path().display(), signer(&keys, NOW))
+        format!("Keys({}, [{:?}])", keys.path.display(), signer(&keys, NOW))
     );
 }

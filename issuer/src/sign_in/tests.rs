@@ -12,6 +12,7 @@ use serde_json::json;
 use self::provider::{Answer, Claims, KEY, OTHER_KEY, TestProvider, parameter};
 use super::*;
 
+const TIMEOUT: Duration = Duration::from_secs(10);
 const REDIRECT: &str = "https://issuer.example/signed-in";
 
 fn settings(issuer: &str) -> IdentityProviderSettings {
@@ -19,7 +20,7 @@ fn settings(issuer: &str) -> IdentityProviderSettings {
 }
 
 fn client(provider: &TestProvider) -> IdentityProvider {
-    IdentityProvider::new(&settings(&provider.url), REDIRECT).unwrap()
+    IdentityProvider::new(&settings(&provider.url), REDIRECT, TIMEOUT).unwrap()
 }
 
 /// A sign-in whose ID token has these claims changed; those that are null are left out.
@@ -81,7 +82,7 @@ fn the_secret_file_holds_one_line() {
     let path = folder.path().join("secret");
     let mut settings = settings("https://idp.example");
     settings.client_secret_file = Some(path.clone());
-    let error = |settings| IdentityProvider::new(settings, REDIRECT).unwrap_err();
+    let error = |settings| IdentityProvider::new(settings, REDIRECT, TIMEOUT).unwrap_err();
     assert_eq!(error(&settings).place, "identity_provider.client_secret_file");
     for wrong in ["", "\n", "one\ntwo\n"] {
         std::fs::write(&path, wrong).unwrap();
@@ -92,7 +93,7 @@ fn the_secret_file_holds_one_line() {
         );
     }
     std::fs::write(&path, "s3cret\n").unwrap();
-    let client = IdentityProvider::new(&settings, REDIRECT).unwrap();
+    let client = IdentityProvider::new(&settings, REDIRECT, TIMEOUT).unwrap();
     assert!(!format!("{client:?}").contains("s3cret"));
 }
 
@@ -103,7 +104,7 @@ async fn the_browser_takes_along_what_is_demanded() {
     let provider = TestProvider::start();
     let mut settings = settings(&provider.url);
     settings.scopes = vec!["groups".to_owned(), "openid".to_owned()];
-    let client = IdentityProvider::new(&settings, REDIRECT).unwrap();
+    let client = IdentityProvider::new(&settings, REDIRECT, TIMEOUT).unwrap();
     let begun = client.begin(&demand(Some(60), &["mfa", "phr"], true)).await.unwrap();
     assert!(
         begun.url.starts_with(&format!("{}/authorize?", provider.url)),
@@ -179,7 +180,7 @@ async fn the_client_secret_goes_where_the_provider_accepts_it() {
         provider.change_metadata("token_endpoint_auth_methods_supported", methods.clone());
         let mut settings = settings(&provider.url);
         settings.client_secret_file = Some(path.clone());
-        let client = IdentityProvider::new(&settings, REDIRECT).unwrap();
+        let client = IdentityProvider::new(&settings, REDIRECT, TIMEOUT).unwrap();
         let signed_in = sign_in(&provider, &client, &Demanded::default(), json!({})).await;
         match expected {
             Some(expected) => {
@@ -404,7 +405,7 @@ async fn claims_have_the_names_of_the_settings() {
     settings.groups_claim = Some("roles".to_owned());
     settings.name_claim = Some("preferred_username".to_owned());
     settings.subject_claim = Some("oid".to_owned());
-    let client = IdentityProvider::new(&settings, REDIRECT).unwrap();
+    let client = IdentityProvider::new(&settings, REDIRECT, TIMEOUT).unwrap();
     let changed = json!({"roles": "admin", "preferred_username": "ada\u{202e}", "groups": ["eng"], "hasgroups": true, "oid": "7"});
     let person = sign_in(&provider, &client, &Demanded::default(), changed)
         .await
@@ -571,7 +572,7 @@ async fn large_slow_and_redirected_answers_are_errors() {
         for path in ["/.well-known/openid-configuration", "/keys"] {
             let provider = TestProvider::start();
             provider.answer(path, answer.clone());
-            let client = IdentityProvider::with_timeout(&settings(&provider.url), REDIRECT, Duration::from_millis(300));
+            let client = IdentityProvider::new(&settings(&provider.url), REDIRECT, Duration::from_millis(300));
             let error = client.unwrap().begin(&Demanded::default()).await.unwrap_err();
             assert!(error.to_string().contains(expected), "{path}: {error}");
             assert!(error.for_person().contains("Try again later"));
