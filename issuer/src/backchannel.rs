@@ -28,7 +28,7 @@ use crate::codes;
 use crate::error::{Code, OauthError};
 use crate::grants::{Credential, Grant, Issued, Owner, Presented, Refusal};
 use crate::keys::Keys;
-use crate::parameters::{ParameterError, Parameters};
+use crate::parameters::Parameters;
 use crate::plane::PlaneError;
 use crate::request::{AuthorizationRequest, RequestError};
 use crate::store::StoreError;
@@ -467,7 +467,7 @@ fn form(headers: &HeaderMap, body: &[u8]) -> Result<Parameters, OauthError> {
     if !media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
         return Err(OauthError::invalid_request("send application/x-www-form-urlencoded"));
     }
-    Parameters::parse(body).map_err(|error: ParameterError| OauthError::invalid_request(error.to_string()))
+    Parameters::parse(body)
 }
 
 /// The DPoP proof, if there is one.

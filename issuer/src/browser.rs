@@ -29,7 +29,7 @@ use crate::events::{self, Event, Kind};
 use crate::grants::{Code as IssuedCode, Grant, Owner};
 use crate::memory::secret;
 use crate::pages::{ConsentPage, ErrorPage, GrantView, GrantsPage, STYLE, tool_views};
-use crate::parameters::{ParameterError, Parameters};
+use crate::parameters::Parameters;
 use crate::plane::{Epochs, PlaneError, Progress, Use};
 use crate::policy::{NoOffer, Offer};
 use crate::request::{AuthorizationRequest, RequestError};
@@ -78,28 +78,19 @@ pub(crate) async fn authorize(
                     state,
                     error,
                 }) => {
-                    return Ok(back_with_error(&app, &redirect_uri, state.as_deref(), &error));
+                    return Ok(back_with_error(&app, (&redirect_uri, state.as_deref()), &error));
                 }
             }
         }
     };
-    let session = session(&app, &headers).filter(|(_, session)| {
-        let is_recent = |limit: u32| age(&session.person).is_some_and(|age| age <= u64::from(limit));
-        !request.sign_in_again && request.max_age.is_none_or(is_recent)
-    });
-    match session {
+    match session(&app, &headers) {
         Some((cookie, session)) => offer(&app, &peer, &cookie, &session, request, false).await,
         None => {
-            let demanded = Demanded {
-                max_age: request.max_age,
-                acr: Vec::new(),
-                again: request.sign_in_again,
-            };
             let next = Next::Consent {
                 request,
                 is_demanded: false,
             };
-            begin_sign_in(&app, &peer, demanded, next).await
+            begin_sign_in(&app, &peer, Demanded::default(), next).await
         }
     }
 }
@@ -126,7 +117,6 @@ async fn offer(
         let demanded = Demanded {
             max_age: offer.terms.max_age,
             acr: offer.terms.acr.iter().flatten().cloned().collect(),
-            again: false,
         };
         let next = Next::Consent {
             request,
@@ -193,12 +183,7 @@ async fn refuse_by_policy(
     let error = code.with(refused.to_string());
     match request.client.host {
         Some(_) => Err(error.into()),
-        None => Ok(back_with_error(
-            app,
-            &request.redirect_uri,
-            request.state.as_deref(),
-            &error,
-        )),
+        None => Ok(back_with_error(app, request.destination(), &error)),
     }
 }
 
@@ -221,12 +206,7 @@ pub(crate) async fn decide(State(app): State<Arc<App>>, headers: HeaderMap, body
             let event = Event::about(Kind::Refused, (&app.url, subject), &request.client.id, tools.as_deref());
             events::record(&app.store, event, &app.metrics.grants).await?;
             let error = Code::AccessDenied.with("the person refused");
-            return Ok(back_with_error(
-                &app,
-                &request.redirect_uri,
-                request.state.as_deref(),
-                &error,
-            ));
+            return Ok(back_with_error(&app, request.destination(), &error));
         }
         _ => return Err(Refused::request("the form has no decision".to_owned())),
     }
@@ -258,12 +238,7 @@ pub(crate) async fn decide(State(app): State<Arc<App>>, headers: HeaderMap, body
         return Err(Refused::new(StatusCode::FORBIDDEN, "Too many", text));
     }
     let code = codes::code(&app.keys.now(), id);
-    Ok(back(
-        &app,
-        &request.redirect_uri,
-        request.state.as_deref(),
-        &[("code", &code)],
-    ))
+    Ok(back(&app, request.destination(), &[("code", &code)]))
 }
 
 fn granted(
@@ -405,12 +380,7 @@ pub(crate) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refused> {
     let Some((_, session)) = session(&app, &headers) else {
-        let demanded = Demanded {
-            max_age: None,
-            acr: Vec::new(),
-            again: false,
-        };
-        return begin_sign_in(&app, &peer, demanded, Next::Grants).await;
+        return begin_sign_in(&app, &peer, Demanded::default(), Next::Grants).await;
     };
     let notice = match query.as_deref() {
         Some("withdrawn=confirmed") => Some("Taken back. No service accepts it any more."),
@@ -579,7 +549,7 @@ fn sign_in_cookie(state: &str) -> String {
 // === Answers ===
 
 /// Sends the person back to the client (RFC 6749, section 4.1.2; RFC 9207).
-fn back(app: &App, redirect_uri: &str, state: Option<&str>, parameters: &[(&str, &str)]) -> Response {
+fn back(app: &App, (redirect_uri, state): (&str, Option<&str>), parameters: &[(&str, &str)]) -> Response {
     let Ok(mut url) = Url::parse(redirect_uri) else {
         return Refused::broken().into_response();
     };
@@ -596,9 +566,9 @@ fn back(app: &App, redirect_uri: &str, state: Option<&str>, parameters: &[(&str,
     see_other(url.as_str())
 }
 
-fn back_with_error(app: &App, redirect_uri: &str, state: Option<&str>, error: &OauthError) -> Response {
+fn back_with_error(app: &App, destination: (&str, Option<&str>), error: &OauthError) -> Response {
     let parameters = [("error", error.code.name()), ("error_description", &error.description)];
-    back(app, redirect_uri, state, &parameters)
+    back(app, destination, &parameters)
 }
 
 /// 303, so that no browser repeats a form elsewhere (RFC 9700, section 4.12).
@@ -724,12 +694,6 @@ impl From<OauthError> for Refused {
         let mut refused = Self::request(error.description);
         refused.code = Some(error.code.name());
         refused
-    }
-}
-
-impl From<ParameterError> for Refused {
-    fn from(error: ParameterError) -> Self {
-        Self::request(error.to_string())
     }
 }
 

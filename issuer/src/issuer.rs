@@ -25,7 +25,7 @@ use crate::admin;
 use crate::app::{self, App};
 use crate::backchannel;
 use crate::browser;
-use crate::clients::{ClientDirectory, KnownClients};
+use crate::clients::{ClientDirectory, KnownClients, networks};
 use crate::events;
 use crate::front;
 use crate::grants::Grants;
@@ -125,7 +125,7 @@ impl Issuer {
             provider_url: settings.identity_provider.issuer.clone(),
             policy,
             scopes: settings.scopes()?,
-            descriptions: settings.descriptions(),
+            descriptions: settings.tools.clone(),
             grants_per_person: settings.limits.grants_per_person,
             clients: ClientDirectory::new(known, &settings.client_metadata, &shares)?,
             provider: IdentityProvider::new(&settings.identity_provider, &callback, PROVIDER_TIMEOUT)?,
@@ -138,7 +138,7 @@ impl Issuer {
             sessions: Memory::new(app::SESSION_LIFE, app::MAX_SESSIONS),
             consents: Memory::new(app::CONSENT_LIFE, app::MAX_CONSENTS),
             used_ids: Memory::new(app::USED_LIFE, app::MAX_USED),
-            trusted_proxies: settings.trusted_proxies()?,
+            trusted_proxies: networks("trusted_proxies", &settings.trusted_proxies)?,
             rates: RateTable::new(rate, COUNTED_APART, Instant::now()),
             metrics,
         });

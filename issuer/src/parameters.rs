@@ -2,32 +2,26 @@
 
 use url::form_urlencoded;
 
+use crate::error::OauthError;
+
 /// Names and values, as they were sent.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Parameters(Vec<(String, String)>);
 
-/// A parameter that was sent twice (RFC 6749, section 3.1), or too many of them.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ParameterError {
-    #[error("a parameter is sent twice")]
-    Repeated,
-    #[error("more than {MOST} parameters")]
-    TooMany,
-}
-
 // === impl Parameters ===
 
 impl Parameters {
-    /// Reads `application/x-www-form-urlencoded`. A parameter without a value counts as absent (RFC 6749, section 3.1).
-    pub(crate) fn parse(encoded: &[u8]) -> Result<Self, ParameterError> {
+    /// Reads `application/x-www-form-urlencoded`. A parameter without a value counts as absent, and one that is sent twice
+    /// is an error (RFC 6749, section 3.1).
+    pub(crate) fn parse(encoded: &[u8]) -> Result<Self, OauthError> {
         let mut read = Vec::<(String, String)>::new();
         for (name, value) in form_urlencoded::parse(encoded) {
             if read.len() >= MOST {
-                return Err(ParameterError::TooMany);
+                return Err(OauthError::invalid_request("too many parameters"));
             }
             let is_repeated = name != "resource" && read.iter().any(|(earlier, _)| *earlier == name);
             if is_repeated {
-                return Err(ParameterError::Repeated);
+                return Err(OauthError::invalid_request("a parameter is sent twice"));
             }
             read.push((name.into_owned(), value.into_owned()));
         }
@@ -64,13 +58,14 @@ mod tests {
         assert_eq!(read.one("state"), None);
         assert_eq!(read.all("resource").collect::<Vec<_>>(), ["x", "y"]);
         let repeated = Parameters::parse(b"scope=a&scope=a").unwrap_err();
-        assert_eq!(repeated, ParameterError::Repeated);
+        assert_eq!(repeated.description, "a parameter is sent twice");
         let many = "a".repeat(MOST) + "&";
         let many: String = many
             .chars()
             .enumerate()
             .map(|(place, _)| format!("a{place}=1&"))
             .collect();
-        assert_eq!(Parameters::parse(many.as_bytes()).unwrap_err(), ParameterError::TooMany);
+        let many = Parameters::parse(many.as_bytes()).unwrap_err();
+        assert_eq!(many.description, "too many parameters");
     }
 }

@@ -26,9 +26,6 @@ pub(crate) struct AuthorizationRequest {
     /// The scopes among what it asks for.
     pub(crate) scopes: BTreeSet<String>,
     pub(crate) dpop_jkt: Option<String>,
-    /// Whether the person must sign in again, and how long ago it may be otherwise.
-    pub(crate) sign_in_again: bool,
-    pub(crate) max_age: Option<u32>,
 }
 
 /// Where errors about a request go.
@@ -101,14 +98,7 @@ impl AuthorizationRequest {
                 "dpop_jkt is no SHA-256 thumbprint (RFC 9449, section 10)",
             ));
         }
-        let max_age = parameters.one("max_age").map(str::parse).transpose();
-        let max_age = max_age.map_err(|_| OauthError::invalid_request("max_age is no number of seconds"))?;
-        let prompts: BTreeSet<&str> = parameters
-            .one("prompt")
-            .unwrap_or_default()
-            .split_ascii_whitespace()
-            .collect();
-        if prompts.contains("none") {
+        if parameters.one("prompt") == Some("none") {
             return Err(
                 Code::InteractionRequired.with("a person always has to consent, so prompt=none is not possible")
             );
@@ -120,12 +110,15 @@ impl AuthorizationRequest {
             redirect_uri: redirect_uri.to_owned(),
             challenge: challenge.to_owned(),
             dpop_jkt: dpop_jkt.map(str::to_owned),
-            sign_in_again: prompts.contains("login"),
             client,
             state,
             scopes,
-            max_age,
         })
+    }
+
+    /// Where the person returns, and with which `state`.
+    pub(crate) fn destination(&self) -> (&str, Option<&str>) {
+        (&self.redirect_uri, self.state.as_deref())
     }
 }
 
@@ -366,7 +359,6 @@ mod tests {
             (&[("resource", "orders")], Code::InvalidTarget),
             (&[("resource", "https://orders.example#a")], Code::InvalidTarget),
             (&[("prompt", "none")], Code::InteractionRequired),
-            (&[("max_age", "soon")], Code::InvalidRequest),
             (&[("dpop_jkt", "x")], Code::InvalidRequest),
             (&[("request", "eyJ")], Code::RequestNotSupported),
         ] {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use credence_delegation::json::Json;
-use credence_runtime::outbound::{Network, is_local, is_safe};
+use credence_runtime::outbound::{is_local, is_safe};
 use credence_runtime::settings::{SettingsError, present};
 use credence_server::PortTls;
 use schemars::JsonSchema;
@@ -16,7 +16,7 @@ use crate::clients::{ClientMetadataSettings, ClientSettings, KnownClients, netwo
 use crate::policy::{Clients, Policy, Rule, Terms};
 use crate::sign_in::IdentityProviderSettings;
 use crate::tools::Tools;
-use crate::words::{Description, Descriptions};
+use crate::words::Description;
 
 /// The whole file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -175,7 +175,7 @@ impl Settings {
         ] {
             at_most(place, length, most)?;
         }
-        self.trusted_proxies()?;
+        networks("trusted_proxies", &self.trusted_proxies)?;
         self.identity_provider.check()?;
         KnownClients::new(&self.clients)?;
         self.client_metadata.check()?;
@@ -215,14 +215,6 @@ impl Settings {
             Ok((scope.clone(), tools_at(&place, tools)?))
         });
         scopes.collect()
-    }
-
-    pub(crate) fn trusted_proxies(&self) -> Result<Vec<Network>, SettingsError> {
-        networks("trusted_proxies", &self.trusted_proxies)
-    }
-
-    pub(crate) fn descriptions(&self) -> Descriptions {
-        self.tools.clone()
     }
 
     fn check_urls(&self) -> Result<(), SettingsError> {

@@ -21,8 +21,8 @@ use credence_runtime::outbound::is_safe;
 use credence_runtime::settings::{SettingsError, present};
 use credence_runtime::time::unix_seconds;
 use openidconnect::core::{
-    CoreAuthPrompt, CoreAuthenticationFlow, CoreClient, CoreClientAuthMethod, CoreErrorResponseType, CoreIdToken,
-    CoreIdTokenClaims, CoreIdTokenVerifier, CoreJwsSigningAlgorithm, CoreTokenResponse,
+    CoreAuthenticationFlow, CoreClient, CoreClientAuthMethod, CoreErrorResponseType, CoreIdToken, CoreIdTokenClaims,
+    CoreIdTokenVerifier, CoreJwsSigningAlgorithm, CoreTokenResponse,
 };
 use openidconnect::{
     AuthType, AuthenticationContextClass, AuthorizationCode, ClaimsVerificationError, ClientId, ClientSecret,
@@ -102,7 +102,6 @@ pub(crate) struct Pending {
     nonce: Nonce,
     verifier: PkceCodeVerifier,
     demanded: Demanded,
-    began_at: i64,
 }
 
 // === impl IdentityProviderSettings ===
@@ -194,9 +193,6 @@ impl IdentityProvider {
         for acr in &demanded.acr {
             request = request.add_auth_context_value(AuthenticationContextClass::new(acr.clone()));
         }
-        if demanded.again {
-            request = request.add_prompt(CoreAuthPrompt::Login);
-        }
         let (url, state, nonce) = request.url();
         Ok(Begun {
             url: url.into(),
@@ -205,7 +201,6 @@ impl IdentityProvider {
                 nonce,
                 verifier,
                 demanded: demanded.clone(),
-                began_at: unix_seconds(),
             },
         })
     }
@@ -231,7 +226,6 @@ impl IdentityProvider {
             nonce,
             verifier,
             demanded,
-            began_at,
         } = begun;
         let client = self.own.client(&metadata)?;
         let redeemed = self.provider.call(move |http| {
@@ -252,7 +246,7 @@ impl IdentityProvider {
             verified => verified,
         };
         let claims = claims.map_err(|error| SignInError::IdToken(shown(&causes(&error))))?;
-        person::check_demanded(claims, &demanded, began_at, unix_seconds())?;
+        person::check_demanded(claims, &demanded, unix_seconds())?;
         person::read(claims, token, &self.own.claims)
     }
 }

@@ -20,7 +20,7 @@ pub(crate) enum SignInError {
     #[error("the ID token has no `auth_time`, but `max_age` was demanded; the provider must support it")]
     NoAuthTime,
     #[error("the person signed in {age} s ago; at most {limit} s were demanded")]
-    NotRecent { age: i64, limit: i64 },
+    NotRecent { age: i64, limit: u32 },
     #[error("the sign-in has the `acr` {found}, which is not one of the demanded {demanded}")]
     Acr { found: String, demanded: String },
     #[error("the ID token's claim `{claim}` {problem}")]

@@ -17,9 +17,6 @@ pub(crate) struct Demanded {
     pub(crate) max_age: Option<u32>,
     /// Accepted `acr`. Empty: any.
     pub(crate) acr: Vec<String>,
-    /// Whether the person should sign in again, even with a session at the provider. A browser can take that out of
-    /// the URL; only `max_age` makes the provider say when the person signed in.
-    pub(crate) again: bool,
 }
 
 /// The claims with a person's subject, groups and name.
@@ -51,12 +48,7 @@ pub(super) fn check_issued(issued_at: i64, now: i64) -> Result<(), String> {
 }
 
 /// Whether the sign-in is as it was demanded (OpenID Connect Core 1.0, section 3.1.3.7, steps 12 and 13).
-pub(super) fn check_demanded(
-    claims: &CoreIdTokenClaims,
-    demanded: &Demanded,
-    began_at: i64,
-    now: i64,
-) -> Result<(), SignInError> {
+pub(super) fn check_demanded(claims: &CoreIdTokenClaims, demanded: &Demanded, now: i64) -> Result<(), SignInError> {
     let auth_time = claims.auth_time().map(|time| time.timestamp());
     if auth_time.is_none() && demanded.max_age.is_some() {
         return Err(SignInError::NoAuthTime);
@@ -67,9 +59,7 @@ pub(super) fn check_demanded(
             return Err(claim("auth_time", "is not a time in the past; check the clocks"));
         }
         let age = now - auth_time;
-        let since_begin = demanded.again.then_some(now - began_at);
-        let limits = [demanded.max_age.map(i64::from), since_begin];
-        if let Some(limit) = limits.into_iter().flatten().min().filter(|limit| age > limit + SKEW) {
+        if let Some(limit) = demanded.max_age.filter(|limit| age > i64::from(*limit) + SKEW) {
             return Err(SignInError::NotRecent { age, limit });
         }
     }
