@@ -42,7 +42,7 @@ async function main() {
   await planner.charge('travel', 15);
   await until('the call to be listed', async () => {
     await ada.openGrants();
-    return (await ada.page.getByRole('main').innerText()).includes('it did: charge an account');
+    return (await ada.page.getByRole('main').innerText()).includes('charge an account (allowed)');
   });
   await take(ada, 'issuer-grants');
   await Promise.all([ada.close(), planner.stop()]);
@@ -85,7 +85,7 @@ async function start() {
 async function take({ page }, name) {
   await page.evaluate(() => {
     const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-    const times = ['2026-03-02 09:30', '2026-03-09 09:30', '2026-03-02 09:31:07'];
+    const times = ['2026-03-02 09:30:02', '2026-03-09 09:30:02', '2026-03-02 09:31:07'];
     for (let text = texts.nextNode(); text; text = texts.nextNode()) {
       text.data = text.data
         .replace(/http:\/\/127\.0\.0\.1:\d+\/shop/g, 'https://shop.example')
