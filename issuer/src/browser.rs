@@ -409,13 +409,19 @@ pub(crate) async fn list(
     page_with(&page, None)
 }
 
-fn view(app: &App, id: Uuid, grant: &Grant, is_revoked: bool, uses: Option<&[Use]>) -> GrantView {
+fn view<'u>(app: &App, id: Uuid, grant: &Grant, is_revoked: bool, uses: Option<&'u [Use]>) -> GrantView {
     let now = now();
-    let is_of_grant = |seen: &&Use| {
+    // Not the grant itself, and its end.
+    let is_use = |seen: &&Use| {
         let mut ids = seen.delegation_ids.iter();
-        ids.any(|token| Grant::of_token(token) == Some(id)) && seen.reason != "granted"
+        ids.any(|token| Grant::of_token(token) == Some(id)) && !seen.tool.is_empty()
     };
-    let last_use = match uses.map(|uses| uses.iter().find(is_of_grant)) {
+    // The ledger has them in the order in which they arrived.
+    let last = |uses: &'u [Use]| {
+        let uses = uses.iter().filter(is_use);
+        uses.max_by_key(|seen| seen.time.trim_end_matches('Z'))
+    };
+    let last_use = match uses.map(last) {
         None => "The last use is not available now.".to_owned(),
         Some(None) => "No use in the latest records.".to_owned(),
         Some(Some(Use {

@@ -84,8 +84,6 @@ pub(crate) struct Use {
     pub(crate) time: String,
     pub(crate) decision: String,
     #[serde(default)]
-    pub(crate) reason: String,
-    #[serde(default)]
     pub(crate) tool: String,
     #[serde(default)]
     pub(crate) delegation_ids: Vec<String>,
