@@ -392,9 +392,9 @@ pub(crate) async fn list(
     };
     let subject = &session.person.subject;
     // The list matters more than what happened last.
-    let uses = app.plane.uses(&app.url, subject).await;
+    let (uses, epochs) = tokio::join!(app.plane.uses(&app.url, subject), app.epochs(subject));
     let uses = uses.inspect_err(|error| tracing::warn!(%error, "the last uses of grants are not known"));
-    let epochs = app.epochs(subject).await.ok();
+    let epochs = epochs.ok();
     let grants = app.grants.of(subject, now())?;
     let views = grants.iter().map(|(id, grant)| {
         let is_revoked = epochs.is_some_and(|epochs| epochs != Some(grant.epochs));

@@ -19,17 +19,20 @@ use crate::app::App;
 pub(crate) async fn receive(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let matched = request.extensions().get::<MatchedPath>();
     let route = matched.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
-    let address = request.extensions().get::<Peer>().map(|peer| peer.address.ip());
-    let address = address.map(|peer| client(peer, request.headers(), &app.trusted_proxies));
+    let direct = request.extensions().get::<Peer>().map(|peer| peer.address.ip());
+    let address = direct.map(|peer| client(peer, request.headers(), &app.trusted_proxies));
     if let (Some(peer), Some(address)) = (request.extensions_mut().get_mut::<Peer>(), address) {
         peer.address.set_ip(address);
     }
     let allowed = address.map_or(Ok(()), |address| app.rates.take(&Client::of(address), Instant::now()));
-    let peer = request.extensions().get::<Peer>().cloned();
+    let proxy = request
+        .extensions()
+        .get::<Peer>()
+        .filter(|_| address != direct)
+        .cloned();
     let response = match allowed {
         Ok(()) => {
-            // Its connection is not closed for another one before the answer.
-            let _ = peer.as_ref().map(|peer| peer.accept(None));
+            let _busy = proxy.and_then(Busy::new);
             let answered = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
             answered.unwrap_or_else(|_| (StatusCode::SERVICE_UNAVAILABLE, "This took too long.\n").into_response())
         }
@@ -40,12 +43,25 @@ pub(crate) async fn receive(State(app): State<Arc<App>>, mut request: Request, n
             (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, seconds)], text).into_response()
         }
     };
-    if let (Some(peer), Ok(())) = (&peer, allowed) {
-        peer.release();
-    }
     let status = response.status();
     count(&app.metrics.responses, [("route", &route), ("status", status.as_str())]);
     response
+}
+
+/// A proxy's connection with a request, which is not closed for another one: it has those of many. It ends with the
+/// request, also if that is given up.
+struct Busy(Peer);
+
+impl Busy {
+    fn new(peer: Peer) -> Option<Self> {
+        peer.accept(None).ok().map(|()| Self(peer))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.release();
+    }
 }
 
 /// The client's address: the last one in `X-Forwarded-For` that is not a trusted proxy's, if one sent the request.

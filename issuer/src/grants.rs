@@ -235,7 +235,7 @@ impl Grant {
                 }
                 // If the answer with the last one was lost, or two were asked for at once, the client sends the one before
                 // it again, and gets the last one again.
-                is_repeated = *number + 1 == last && *now <= since.saturating_add(REPEAT_SECONDS);
+                is_repeated = number.checked_add(1) == Some(last) && *now <= since.saturating_add(REPEAT_SECONDS);
                 if *number != last && !is_repeated {
                     return Err(Refusal::Reused);
                 }

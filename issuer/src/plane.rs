@@ -230,6 +230,7 @@ impl Link {
     fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Response<Body>, PlaneError> {
         let request = self.agent.get(format!("{}{path}", self.url));
         let request = request.query_pairs(query.iter().map(|(name, value)| (*name, value.as_str())));
+        let request = request.config().timeout_global(Some(READ_TIMEOUT)).build();
         let response = request.header("authorization", &self.authorization()?).call();
         succeeded(response.map_err(Box::new)?)
     }
@@ -279,6 +280,8 @@ fn read<T: DeserializeOwned>(mut response: Response<Body>) -> Result<T, PlaneErr
     serde_json::from_slice(&body).map_err(|error| PlaneError::Answer(error.to_string()))
 }
 
+/// People wait for it, and can take back grants without it.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// A revocation waits up to 15 s for filters.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_CALLS: usize = 256;
