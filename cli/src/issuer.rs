@@ -132,7 +132,7 @@ impl ServeIssuer {
             admin: self.admin,
         };
         let issuer = Issuer::start(settings, &options).await.map_err(operation)?;
-        writeln!(out, "http {}\nadmin {}", issuer.address(), issuer.admin())?;
+        writeln!(out, "http {}\nadmin {}", issuer.address, issuer.admin)?;
         out.flush()?;
         tokio::select! {
             _ = terminated.recv() => {}

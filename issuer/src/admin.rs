@@ -32,13 +32,11 @@ pub(crate) fn router(registry: Registry, store: Store, phase: PhaseWatch) -> Rou
 /// `GET /metrics`: OpenMetrics text.
 async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
     let mut text = String::new();
-    match encode(&mut text, &admin.registry) {
-        Ok(()) => {
-            let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, content_type)], text).into_response()
-        }
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    if encode(&mut text, &admin.registry).is_err() {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, content_type)], text).into_response()
 }
 
 /// `GET /readyz`: grants can be stored. What people sign in at and the control plane may be away: they are asked again

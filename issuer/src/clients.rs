@@ -117,7 +117,7 @@ pub(crate) struct ClientDirectory {
 
 impl ClientMetadataSettings {
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
-        self.networks()?;
+        networks(PRIVATE_ADDRESSES, &self.private_addresses)?;
         let is_host = |host: &String| {
             let name = host.strip_prefix("*.").unwrap_or(host);
             *host == "*" || (!name.is_empty() && !name.contains(['/', ':', '@', '?', '#', '*']))
@@ -129,10 +129,6 @@ impl ClientMetadataSettings {
             )),
             None => Ok(()),
         }
-    }
-
-    fn networks(&self) -> Result<Vec<Network>, SettingsError> {
-        networks("client_metadata.private_addresses", &self.private_addresses)
     }
 
     /// Whether clients of this host are accepted.
@@ -220,7 +216,7 @@ impl ClientDirectory {
     ) -> Result<Self, SettingsError> {
         let guard = Guard {
             ca: settings.ca.clone(),
-            networks: settings.networks()?,
+            networks: networks(PRIVATE_ADDRESSES, &settings.private_addresses)?,
             local_http: false,
             timeout: READ_TIMEOUT,
             max_bytes: MAX_DOCUMENT_BYTES,
@@ -410,6 +406,7 @@ fn metadata_host(url: &str) -> Result<String, &'static str> {
     parsed.host_str().map(str::to_owned).ok_or("it has no host")
 }
 
+const PRIVATE_ADDRESSES: &str = "client_metadata.private_addresses";
 const MAX_ID_BYTES: usize = 256;
 const MAX_NAME_BYTES: usize = 100;
 const MAX_URI_BYTES: usize = 2_048;

@@ -76,8 +76,10 @@ pub enum StartError {
 /// A running issuer.
 #[derive(Debug)]
 pub struct Issuer {
-    address: SocketAddr,
-    admin: SocketAddr,
+    /// The address of its port.
+    pub address: SocketAddr,
+    /// The address of the operator's port.
+    pub admin: SocketAddr,
     lifecycle: Lifecycle,
     alarm: Alarm,
     servers: JoinSet<()>,
@@ -216,18 +218,6 @@ impl Issuer {
             tasks,
             _folder: folder,
         })
-    }
-
-    /// The address of its port.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// The address of the operator's port.
-    #[must_use]
-    pub fn admin(&self) -> SocketAddr {
-        self.admin
     }
 
     /// Resolves if a part of the issuer has ended unexpectedly. The process must then end with an error.
