@@ -1,6 +1,9 @@
 //! A real control plane, `credence serve`.
 
+use std::fs;
+use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -393,4 +396,23 @@ fn data_dir(folder: &Path) -> PathBuf {
 
 fn token_file(folder: &Path) -> PathBuf {
     folder.join("operator-token")
+}
+
+/// Copies a data folder, with the control plane's file modes: only their owner can read them.
+///
+/// # Errors
+/// Something cannot be read or written.
+pub fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), &target)?;
+            fs::set_permissions(&target, fs::Permissions::from_mode(0o600))?;
+        }
+    }
+    Ok(())
 }

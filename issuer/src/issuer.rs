@@ -113,7 +113,6 @@ impl Issuer {
         // It takes a while, on purpose.
         let keys = tokio::task::spawn_blocking(move || Keys::open(&data, passphrase.as_bytes()));
         let keys = KeyRing::new(keys.await.map_err(Unusable::configuration)??);
-        let known = KnownClients::new(&settings.clients)?;
         let mut registry = Registry::with_prefix("credence");
         let rate = settings.limits.requests_per_second;
         let rate = Rate::new(rate, rate.saturating_mul(BURST_SECONDS));
@@ -129,7 +128,11 @@ impl Issuer {
             scopes: settings.scopes()?,
             descriptions: settings.tools.clone(),
             grants_per_person: settings.limits.grants_per_person,
-            clients: ClientDirectory::new(known, &settings.client_metadata, &shares)?,
+            clients: ClientDirectory::new(
+                KnownClients::new(&settings.clients)?,
+                &settings.client_metadata,
+                &shares,
+            )?,
             provider: IdentityProvider::new(&settings.identity_provider, &callback, PROVIDER_TIMEOUT)?,
             plane: Plane::new(&settings.control_plane).map_err(Unusable::configuration)?,
             grants: Grants::new(store.clone(), &settings.url, metrics.grants.clone()),

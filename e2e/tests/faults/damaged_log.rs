@@ -7,14 +7,14 @@ use std::time::Instant;
 use credence_e2e::artefacts::Artefacts;
 use credence_e2e::assertions::assert_denied;
 use credence_e2e::configuration::{Replacement, Watching};
-use credence_e2e::control_plane::ControlPlane;
+use credence_e2e::control_plane::{ControlPlane, copy_folder};
 use credence_e2e::envoy::WORKERS;
 use credence_e2e::grants::READ;
 use credence_e2e::late_allows::Load;
 use credence_e2e::operator::Operator;
 use credence_e2e::{Request, Stack, StackOptions, waiting};
 
-use super::{MAX_STALENESS, copy_folder, load_of, request_for};
+use super::{MAX_STALENESS, load_of, request_for};
 
 /// A stack under load. Every worker knows that bob is revoked.
 struct Case {
@@ -193,12 +193,12 @@ fn an_old_copy_is_refused_by_filters_that_have_seen_more() {
     Operator::of(&stack.control_plane).unwrap().raise("carol").unwrap();
     let data = stack.control_plane.data_dir();
     let copy = data.with_extension("copy");
-    copy_folder(&data, &copy);
+    copy_folder(&data, &copy).unwrap();
     let mut case = Case::revoke_bob(stack, load);
     case.stack.control_plane.kill().unwrap();
     let aside = data.with_extension("aside");
     fs::rename(&data, &aside).unwrap();
-    copy_folder(&copy, &data);
+    copy_folder(&copy, &data).unwrap();
     case.stack.control_plane.restart().unwrap();
     case.assert_not_believed();
     // Also with as many entries as were lost, and more.
@@ -223,7 +223,7 @@ fn a_copy_of_the_last_state_is_accepted() {
     case.stack.control_plane.kill().unwrap();
     let data = case.data();
     let copy = data.with_extension("copy");
-    copy_folder(&data, &copy);
+    copy_folder(&data, &copy).unwrap();
     fs::remove_dir_all(&data).unwrap();
     fs::rename(&copy, &data).unwrap();
     case.stack.control_plane.restart().unwrap();

@@ -14,9 +14,6 @@ mod partition;
 mod slow_subscriber;
 mod succession;
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::time::Duration;
 
 use credence_e2e::grants::READ;
@@ -53,19 +50,4 @@ fn stack_by(port: u16, options: StackOptions, lead: impl FnOnce(&Stack)) -> Stac
     lead(&stack);
     stack.wait_until_synced().unwrap();
     stack
-}
-
-/// With the control plane's file modes: only their owner can read them.
-fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_folder(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), &target).unwrap();
-            fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).unwrap();
-        }
-    }
 }

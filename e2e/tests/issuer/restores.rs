@@ -1,8 +1,8 @@
 //! The control plane's data is restored from an older copy, or lost.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+
+use credence_e2e::control_plane::copy_folder;
 
 use crate::Scene;
 
@@ -15,7 +15,7 @@ fn after_a_restored_copy_every_event_that_waited_is_recorded_once() {
     scene.wait_until_reported();
     scene.control_plane.stop().unwrap();
     let copy = scene.folder.path().join("copy");
-    copy_folder(&scene.control_plane.data_dir(), &copy);
+    copy_folder(&scene.control_plane.data_dir(), &copy).unwrap();
 
     scene.control_plane.restart().unwrap();
     scene.granted(&mut ada, "lost").redeem();
@@ -24,7 +24,7 @@ fn after_a_restored_copy_every_event_that_waited_is_recorded_once() {
     // It waits.
     scene.withdrawn(&mut ada, "before");
     fs::remove_dir_all(scene.control_plane.data_dir()).unwrap();
-    copy_folder(&copy, &scene.control_plane.data_dir());
+    copy_folder(&copy, &scene.control_plane.data_dir()).unwrap();
     scene.control_plane.restart_restored().unwrap();
 
     // Its tokens count once the new log's not-before time is past.
@@ -52,19 +52,4 @@ fn a_new_control_plane_gets_every_event_that_waited_once() {
     scene.wait_until_reported();
     assert_eq!(scene.reasons("before"), ["withdrawn_by_person"]);
     assert_eq!(scene.reasons("after"), ["granted"]);
-}
-
-/// With the control plane's file modes: only their owner can read them.
-fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_folder(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), &target).unwrap();
-            fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).unwrap();
-        }
-    }
 }

@@ -4,9 +4,9 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
-import { Client, DpopSession, StreamableHTTPClientTransport, UnauthorizedError } from '@modelcontextprotocol/client';
+import { Client, StreamableHTTPClientTransport, UnauthorizedError } from '@modelcontextprotocol/client';
 import { HEAD, person } from './chromium.mjs';
-import { observe } from './mcp.mjs';
+import { Remembered, observe } from './mcp.mjs';
 import { grant } from './report.mjs';
 import { url as shopUrl } from './shop.mjs';
 
@@ -14,8 +14,7 @@ import { url as shopUrl } from './shop.mjs';
  * What an application remembers for the SDK, and its own page where people return. `decide` is what the person does in
  * the browser at the URL that the SDK makes.
  */
-class Application {
-  session = DpopSession.create();
+class Application extends Remembered {
   asked = [];
 
   static async start(clientMetadataUrl) {
@@ -46,40 +45,12 @@ class Application {
     return this.expected;
   }
 
-  dpop() {
-    return this.session;
-  }
-
   clientInformation() {
     return this.information;
   }
 
   saveClientInformation(information) {
     this.information = information;
-  }
-
-  tokens() {
-    return this.saved;
-  }
-
-  saveTokens(tokens) {
-    this.saved = tokens;
-  }
-
-  codeVerifier() {
-    return this.verifier;
-  }
-
-  saveCodeVerifier(verifier) {
-    this.verifier = verifier;
-  }
-
-  discoveryState() {
-    return this.discovery;
-  }
-
-  saveDiscoveryState(state) {
-    this.discovery = state;
   }
 
   invalidateCredentials(kind) {

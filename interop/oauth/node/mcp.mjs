@@ -21,28 +21,12 @@ class ServiceProvider extends ClientCredentialsProvider {
   }
 }
 
-/**
- * What an application with a user has to remember for the SDK. It is a registered client: if the SDK registered it, it
- * would do so with the scope of the first challenge, and oidc-provider would refuse the larger one.
- */
-class UserProvider {
+/** What an application with a user remembers for the SDK. */
+export class Remembered {
   session = DpopSession.create();
-  scopes = [];
-
-  constructor(redirect, secret) {
-    Object.assign(this, { redirectUrl: redirect, secret });
-  }
-
-  get clientMetadata() {
-    return { client_name: 'agent', redirect_uris: [this.redirectUrl], token_endpoint_auth_method: 'none' };
-  }
 
   dpop() {
     return this.session;
-  }
-
-  clientInformation() {
-    return { client_id: 'agent' };
   }
 
   tokens() {
@@ -67,6 +51,27 @@ class UserProvider {
 
   saveDiscoveryState(state) {
     this.discovery = state;
+  }
+}
+
+/**
+ * It is a registered client: if the SDK registered it, it would do so with the scope of the first challenge, and
+ * oidc-provider would refuse the larger one.
+ */
+class UserProvider extends Remembered {
+  scopes = [];
+
+  constructor(redirect, secret) {
+    super();
+    Object.assign(this, { redirectUrl: redirect, secret });
+  }
+
+  get clientMetadata() {
+    return { client_name: 'agent', redirect_uris: [this.redirectUrl], token_endpoint_auth_method: 'none' };
+  }
+
+  clientInformation() {
+    return { client_id: 'agent' };
   }
 
   async redirectToAuthorization(url) {
