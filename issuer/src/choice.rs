@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use credence_delegation::{Members, Number, Value};
+use credence_delegation::{Number, Value};
 
 use crate::policy::Offer;
 use crate::tools::Tools;
@@ -96,7 +96,11 @@ pub(crate) fn choose(offer: &Offer, form: &Form, descriptions: &Descriptions) ->
         let narrowed = match constraints {
             Value::Object(members) => {
                 let title = |name: &str| words::argument(tool, name, descriptions);
-                narrow(members, &field, form, &title)?
+                let narrowed = members.iter().enumerate().map(|(index, (name, constraint))| {
+                    let narrowed = narrow(name, constraint, &format!("{field}a{index}"), form, &title)?;
+                    Ok((name.to_owned(), narrowed))
+                });
+                Value::object(narrowed.collect::<Result<Vec<_>, ChoiceError>>()?)
             }
             other => other.clone(),
         };
@@ -125,21 +129,8 @@ pub(crate) fn choose(offer: &Offer, form: &Form, descriptions: &Descriptions) ->
     })
 }
 
-/// The constraints of a tool, narrowed by the fields that begin with this one.
+/// The constraint on an argument, narrowed by the fields that begin with this one.
 fn narrow(
-    constraints: &Members,
-    field: &str,
-    form: &Form,
-    title: &dyn Fn(&str) -> String,
-) -> Result<Value, ChoiceError> {
-    let narrowed = constraints.iter().enumerate().map(|(index, (name, constraint))| {
-        let narrowed = narrow_argument(name, constraint, &format!("{field}a{index}"), form, title)?;
-        Ok((name.to_owned(), narrowed))
-    });
-    Ok(Value::object(narrowed.collect::<Result<Vec<_>, ChoiceError>>()?))
-}
-
-fn narrow_argument(
     name: &str,
     constraint: &Value,
     field: &str,

@@ -32,7 +32,7 @@ pub(crate) async fn receive(State(app): State<Arc<App>>, mut request: Request, n
         .cloned();
     let response = match allowed {
         Ok(()) => {
-            let _busy = proxy.and_then(Busy::new);
+            let _busy = proxy.filter(|proxy| proxy.accept(None).is_ok()).map(Busy);
             let answered = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
             answered.unwrap_or_else(|_| (StatusCode::SERVICE_UNAVAILABLE, "This took too long.\n").into_response())
         }
@@ -51,12 +51,6 @@ pub(crate) async fn receive(State(app): State<Arc<App>>, mut request: Request, n
 /// A proxy's connection with a request, which is not closed for another one: it has those of many. It ends with the
 /// request, also if that is given up.
 struct Busy(Peer);
-
-impl Busy {
-    fn new(peer: Peer) -> Option<Self> {
-        peer.accept(None).ok().map(|()| Self(peer))
-    }
-}
 
 impl Drop for Busy {
     fn drop(&mut self) {

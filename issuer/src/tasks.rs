@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::metrics::counter::Counter;
 use uuid::Uuid;
 
 use crate::app::{App, now};
 use crate::events::{self, Source};
 use crate::grants::Grant;
-use crate::plane::{PlaneError, Progress};
-use crate::store::StoreError;
+use crate::plane::{Plane, PlaneError, Progress};
+use crate::store::{Store, StoreError};
 
 /// Why something is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +64,8 @@ pub(crate) async fn report(app: Arc<App>) {
         if let Ok(waiting) = events::waiting(&app.store) {
             app.metrics.events_waiting.set(waiting.cast_signed());
         }
-        match report_some(&app, at_most).await {
+        let refused = &app.metrics.events_refused;
+        match report_some(&app.store, &app.plane, &app.url, at_most, refused).await {
             Ok(Some(next)) => at_most = next,
             Ok(None) => tokio::time::sleep(REPORT_EVERY).await,
             Err(error) => {
@@ -75,15 +77,21 @@ pub(crate) async fn report(app: Arc<App>) {
 }
 
 /// Sends this many. Returns how many to send next, if there may be more.
-async fn report_some(app: &App, at_most: usize) -> Result<Option<usize>, TaskError> {
-    let waiting = events::oldest(&app.store, at_most)?;
-    let known = match events::source(&app.store)? {
+async fn report_some(
+    store: &Store,
+    plane: &Plane,
+    url: &str,
+    at_most: usize,
+    refused: &Counter,
+) -> Result<Option<usize>, TaskError> {
+    let waiting = events::oldest(store, MAX_TOGETHER)?;
+    let known = match events::source(store)? {
         None if waiting.is_empty() => return Ok(None),
         None => None,
         // To ask also keeps the source alive. What the ledger has beyond what is known here is the beginning of the
         // events that wait. Anything else means that one of the two was restored from a copy: then a new source begins,
         // so that no event is taken for one that was sent.
-        Some(source) => app.plane.source(&source.ticket).await?.and_then(|position| {
+        Some(source) => plane.source(&source.ticket).await?.and_then(|position| {
             let sent = position.acknowledged.checked_sub(source.acknowledged)?;
             let sent = usize::try_from(sent).ok().filter(|sent| *sent <= waiting.len())?;
             Some((source, sent))
@@ -92,41 +100,41 @@ async fn report_some(app: &App, at_most: usize) -> Result<Option<usize>, TaskErr
     let (mut source, sent_before) = match known {
         Some(known) => known,
         None => {
-            let position = app.plane.begin_source(&app.url).await?;
+            let ticket = plane.begin_source(url).await?.ticket;
             let source = Source {
-                ticket: position.ticket,
+                ticket,
                 acknowledged: 0,
             };
-            events::acknowledge(&app.store, 0, source.clone()).await?;
+            events::acknowledge(store, 0, source.clone()).await?;
             (source, 0)
         }
     };
-    if waiting.is_empty() {
-        return Ok(None);
-    }
-    let first = source.acknowledged.saturating_add(sent_before as u64 + 1);
-    let mut sent = waiting.len();
-    if sent_before < sent {
-        match app
-            .plane
-            .report(&source.ticket, batch(first, &waiting[sent_before..]))
+    let end = waiting.len().min(sent_before.saturating_add(at_most));
+    let mut sent = end;
+    if let [event, others @ ..] = &waiting[sent_before..end] {
+        let first = source.acknowledged.saturating_add(sent_before as u64 + 1);
+        match plane
+            .report(&source.ticket, batch(first, &waiting[sent_before..end]))
             .await
         {
             // One that the ledger refuses must not hold up the others.
-            Err(PlaneError::Status { status: 400, detail }) if waiting.len() == 1 => {
-                let event = String::from_utf8_lossy(&waiting[0].1);
+            Err(PlaneError::Status { status: 400, .. }) if !others.is_empty() => return Ok(Some(1)),
+            Err(PlaneError::Status { status: 400, detail }) => {
+                let event = String::from_utf8_lossy(&event.1);
                 tracing::error!(%event, detail, "the ledger refuses an event, which is only in this log");
-                app.metrics.events_refused.inc();
-                sent = 0;
+                refused.inc();
+                sent = sent_before;
             }
-            Err(PlaneError::Status { status: 400, .. }) if at_most > 1 => return Ok(Some(1)),
             reported => _ = reported?,
         }
     }
+    let Some((last, _)) = end.checked_sub(1).map(|last| &waiting[last]) else {
+        return Ok(None);
+    };
     source.acknowledged = source.acknowledged.saturating_add(sent as u64);
-    let last = waiting.last().map_or(0, |(number, _)| *number);
-    events::acknowledge(&app.store, last, source).await?;
-    Ok((waiting.len() == at_most).then_some(MAX_TOGETHER))
+    events::acknowledge(store, *last, source).await?;
+    let is_all = end == waiting.len() && end < MAX_TOGETHER;
+    Ok((!is_all).then_some(MAX_TOGETHER))
 }
 
 /// The body of a batch.
@@ -155,3 +163,7 @@ const REPORT_AGAIN: Duration = Duration::from_secs(2);
 const FORGET_EVERY: Duration = Duration::from_secs(3_600);
 /// Events in one batch; the ledger accepts 1,000.
 const MAX_TOGETHER: usize = 256;
+
+#[cfg(test)]
+#[path = "tasks_tests.rs"]
+mod tests;
