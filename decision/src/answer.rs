@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::agents::Refusal;
 use crate::config::{Authorization, Requirement};
 use crate::decision::{Class, Denial, Reason};
 use crate::engine::Verdict;
@@ -34,18 +35,23 @@ impl Answer {
     /// The answer to a denied request with this verdict.
     pub fn for_verdict(verdict: &Verdict<'_>, denial: &Denial, request: &Request<'_>) -> Self {
         let requirement = verdict.rule.and_then(|rule| rule.requirement.as_ref());
+        let id = verdict.findings.mcp.as_ref().and_then(|mcp| mcp.id.as_ref());
         let invitation = Invitation {
             nonce: verdict.nonce.as_deref(),
             authorization: requirement.and_then(|requirement| requirement.authorization.as_ref()),
             needed: verdict.findings.needed.as_ref(),
-            mcp: requirement.and_then(Requirement::mcp).map(|endpoint| McpRequest {
-                versions: endpoint.versions.iter().map(|version| version.name()).collect(),
-                http_methods: endpoint.http_methods(),
-                is_stateless: mcp::is_stateless(request),
-                id: verdict.findings.mcp.as_ref().and_then(|mcp| mcp.id.as_ref()),
-            }),
+            mcp: McpRequest::of(requirement, id, request),
         };
         Self::with_challenge(denial, Some(request), &invitation)
+    }
+
+    /// The answer to a request that its agent does not send, because it would be denied.
+    pub fn for_refusal(refusal: &Refusal<'_>, request: &Request<'_>) -> Self {
+        let invitation = Invitation {
+            mcp: McpRequest::of(refusal.requirement, refusal.id.as_ref(), request),
+            ..Invitation::default()
+        };
+        Self::with_challenge(&refusal.denial, Some(request), &invitation)
     }
 
     /// The answer with the metadata of a protected resource. Any web page may read it, as clients in browsers must.
@@ -178,7 +184,17 @@ struct RpcError<'a> {
     data: Problem<'a>,
 }
 
-impl McpRequest<'_> {
+impl<'a> McpRequest<'a> {
+    fn of(requirement: Option<&Requirement>, id: Option<&'a MessageId>, request: &Request<'_>) -> Option<Self> {
+        let endpoint = requirement.and_then(Requirement::mcp)?;
+        Some(Self {
+            versions: endpoint.versions.iter().map(|version| version.name()).collect(),
+            http_methods: endpoint.http_methods(),
+            is_stateless: mcp::is_stateless(request),
+            id,
+        })
+    }
+
     /// The denial as the JSON-RPC error that the protocol has for it. Without one, the code is the HTTP status.
     fn error<'p>(&'p self, denial: &'p Denial, mut problem: Problem<'p>) -> serde_json::Result<Vec<u8>> {
         let code = match denial.reason {

@@ -17,6 +17,7 @@
 //! | [`credential`], [`oauth`] | what a request presents, and what an OAuth client learns |
 //! | [`config`] | the plugin configuration, parsed into a policy that cannot be wrong |
 //! | [`engine`], [`changes`] | the decision, and what it changes about the request |
+//! | [`agents`] | what a request needs, as its agent finds out |
 //! | [`exchanges`] | allowed requests to MCP servers that are not over |
 //! | [`audit`] | the evidence of decisions, and its way to the ledger |
 //! | [`metrics`] | metrics |
@@ -33,6 +34,7 @@
 )]
 
 pub mod agent;
+pub mod agents;
 pub mod answer;
 pub mod arguments;
 pub mod audit;

@@ -1,5 +1,7 @@
 //! JWS compact serialisation (RFC 7515), the part that signatures need.
 
+use std::convert::Infallible;
+
 use sha2::{Digest, Sha256};
 
 use crate::base64url;
@@ -309,17 +311,74 @@ const SIGNATURE_BYTES: usize = 64;
 const HEADER_BYTES: usize = 4096;
 
 /// Signs `payload` as a JWS of media type `typ`.
-pub(crate) fn sign<'k>(signer: impl Into<Signer<'k>>, typ: &str, payload: &str) -> String {
+pub(crate) fn sign<'k>(signer: impl Into<Signer<'k>>, typ: &str, payload: String) -> String {
     let Signer { key, key_id } = signer.into();
-    let alg = key.algorithm().to_string();
-    let members = [("alg", Some(alg.as_str())), ("kid", key_id), ("typ", Some(typ))];
-    let members = members
-        .into_iter()
-        .filter_map(|(name, text)| Some((name.to_owned(), text?.into())));
-    let header = Value::object(members).canonical();
-    let signing_input = format!("{}.{}", base64url::encode(header), base64url::encode(payload));
-    let signature = base64url::encode(key.sign(signing_input.as_bytes()));
-    format!("{signing_input}.{signature}")
+    let key_id = key_id.map(|key_id| ("kid".to_owned(), key_id.into()));
+    Unsigned::new(key.algorithm(), typ, key_id, payload).sign(key)
+}
+
+/// A JWS without its signature, for a key that is elsewhere, such as in a hardware module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsigned {
+    header: String,
+    payload: String,
+}
+
+impl Unsigned {
+    pub(crate) fn new(
+        algorithm: Algorithm,
+        typ: &str,
+        more: impl IntoIterator<Item = (String, Value)>,
+        payload: String,
+    ) -> Self {
+        let members = [("alg", algorithm.name()), ("typ", typ)];
+        let members = members.map(|(name, text)| (name.to_owned(), text.into()));
+        Self {
+            header: Value::object(members.into_iter().chain(more)).canonical(),
+            payload,
+        }
+    }
+
+    /// The protected header, as JSON: `alg`, `typ`, and for a DPoP proof `jwk`.
+    pub fn header(&self) -> &str {
+        &self.header
+    }
+
+    /// The payload, as canonical JSON.
+    pub fn payload(&self) -> &str {
+        &self.payload
+    }
+
+    /// What the key signs (RFC 7515, section 5.1).
+    pub fn signing_input(&self) -> String {
+        format!(
+            "{}.{}",
+            base64url::encode(&self.header),
+            base64url::encode(&self.payload)
+        )
+    }
+
+    /// The whole JWS. `sign` gets the signing input, and returns the signature as JWS has it: R and S of an ECDSA signature
+    /// together (RFC 7518, section 3.4).
+    ///
+    /// # Errors
+    /// That of `sign`.
+    pub fn signed_by<E>(&self, sign: impl FnOnce(&[u8]) -> Result<Vec<u8>, E>) -> Result<String, E> {
+        let signing_input = self.signing_input();
+        let signature = base64url::encode(sign(signing_input.as_bytes())?);
+        Ok(format!("{signing_input}.{signature}"))
+    }
+
+    pub(crate) fn sign(&self, key: &SigningKey) -> String {
+        let Ok(signed) = self.signed_by(|message| Ok::<_, Infallible>(key.sign(message)));
+        signed
+    }
+
+    /// The JWS with a signature that verifies with no key: what every check but that of the signature needs.
+    pub(crate) fn unsigned(&self) -> String {
+        let Ok(signed) = self.signed_by(|_| Ok::<_, Infallible>(vec![0; SIGNATURE_BYTES]));
+        signed
+    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@
 //! chains.
 //!
 //! [`mint`] is the other side: issuing, deriving, proving, and signing revocation statements. [`Statement`] verifies
-//! such a statement.
+//! such a statement. A [`HeldChain`] is a delegation on the side of its holder.
 
 #![cfg_attr(
     not(test),
@@ -47,6 +47,7 @@ mod denial;
 mod dpop;
 pub mod evidence;
 mod findings;
+mod held;
 pub mod inspect;
 mod issuer_keys;
 pub mod json;
@@ -76,6 +77,7 @@ pub use chain::{Beginning, Chain, VerificationContext};
 pub use denial::{Cause, Denial, Step};
 pub use dpop::{BoundToken, DpopContext, DpopProof, VerifiedDpop};
 pub use findings::{Findings, Location, MAX_PROBLEMS, Remark};
+pub use held::HeldChain;
 pub use issuer_keys::IssuerKeys;
 pub use key::{
     Algorithm, Algorithms, DidKeyError, HotKeys, IdentifiedKey, JwkSet, JwkSetError, KeyError, KeyType, PublicKey,

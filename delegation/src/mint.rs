@@ -4,11 +4,15 @@
 //! Every result is first read back as a verifier would, so that no token is handed out that verifiers would deny.
 //! Payloads are canonical JSON (RFC 8785). Ids and times are arguments: the crate has neither randomness nor a clock.
 
+use sha2::{Digest as _, Sha256};
+
 use crate::access_token::AccessTokens;
 use crate::base64url;
 use crate::denial::{Cause, Denial, Step};
+use crate::dpop;
 use crate::json::{Json, JsonError, Object};
 pub use crate::jws::Signer;
+pub use crate::jws::Unsigned;
 use crate::jws::{self, Jws, TokenType};
 use crate::key::{PublicKey, SigningKey, Thumbprint};
 use crate::limits::Limits;
@@ -112,6 +116,23 @@ pub struct Invocation {
     pub nonce: Option<String>,
 }
 
+/// One request to prove by DPoP.
+#[derive(Debug, Clone, Copy)]
+pub struct DpopRequest<'a> {
+    /// `jti`: never used twice.
+    pub id: &'a str,
+    /// `iat`.
+    pub issued_at: UnixTime,
+    /// `htm`: the method.
+    pub method: &'a str,
+    /// `htu`: the request's URI, whose query and fragment are left out.
+    pub uri: &'a str,
+    /// The access token that comes with it; none at a token endpoint.
+    pub access_token: Option<&'a str>,
+    /// `nonce`.
+    pub nonce: Option<&'a str>,
+}
+
 /// Why nothing was made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MintError {
@@ -144,7 +165,7 @@ pub fn root<'k>(root: &RootGrant, signer: impl Into<Signer<'k>>, limits: &Limits
     claims.extend(optional("sub", &root.subject));
     claims.extend(root.epoch.map(|epoch| number("rev_epoch", epoch)));
     claims.extend(optional("agent_name", &root.agent_name));
-    let token = jws::sign(signer, token::TYP, &Value::object(claims).canonical());
+    let token = jws::sign(signer, token::TYP, Value::object(claims).canonical());
     read(&token, root.grant.issued_at, limits).map_err(MintError::WouldBeDenied)?;
     Ok(token)
 }
@@ -175,7 +196,7 @@ pub fn access_token<'k>(
         Binding::Bearer => None,
     };
     claims.extend(confirmation.map(|confirmation| ("cnf".to_owned(), Value::object([confirmation]))));
-    let token = jws::sign(signer, jws::ACCESS_TOKEN_TYP, &Value::object(claims).canonical());
+    let token = jws::sign(signer, jws::ACCESS_TOKEN_TYP, Value::object(claims).canonical());
     read_claims(&token, jws::ACCESS_TOKEN_TYP, limits, |claims, hash| {
         let (typ, now) = (TokenType::AccessToken, grant.issued_at);
         AccessTokens::default().read(typ, claims, hash, now, limits, None)?;
@@ -194,16 +215,30 @@ pub fn access_token<'k>(
 pub fn derive(parent: &str, grant: &Grant, key: &SigningKey, limits: &Limits) -> Result<String, MintError> {
     let parent = read(parent, grant.issued_at, limits).map_err(MintError::Parent)?;
     check_holder(&parent, key)?;
+    Ok(derivation_from(&parent, grant, limits)?.sign(key))
+}
+
+/// The token that [`derive`] signs, for the key of the parent's holder, wherever it is.
+///
+/// # Errors
+/// See [`MintError`].
+pub fn derivation(parent: &str, grant: &Grant, limits: &Limits) -> Result<Unsigned, MintError> {
+    let parent = read(parent, grant.issued_at, limits).map_err(MintError::Parent)?;
+    derivation_from(&parent, grant, limits)
+}
+
+pub(crate) fn derivation_from(parent: &Claims, grant: &Grant, limits: &Limits) -> Result<Unsigned, MintError> {
+    let key = holder_key(parent)?;
     if grant.id == parent.id {
         // A verifier checks the size first (step 2c).
         return Err(MintError::WouldBeDenied(Step::S2c.deny(Cause::Repeated)));
     }
     let mut claims = grant.claims(parent.depth.saturating_add(1));
-    claims.push(text("iss", &key.public().thumbprint().uri()));
+    claims.push(text("iss", &key.thumbprint().uri()));
     claims.push(text("par_hash", &parent.hash));
-    let token = jws::sign(key, token::TYP, &Value::object(claims).canonical());
-    read_claims(&token, token::TYP, limits, |claims, hash| {
-        DerivedClaims::parse(claims, hash, None)?.under(&parent, grant.issued_at, limits)
+    let token = unsigned(key, token::TYP, claims);
+    read_claims(&token.unsigned(), token::TYP, limits, |claims, hash| {
+        DerivedClaims::parse(claims, hash, None)?.under(parent, grant.issued_at, limits)
     })
     .map_err(MintError::WouldBeDenied)?;
     Ok(token)
@@ -216,6 +251,19 @@ pub fn derive(parent: &str, grant: &Grant, key: &SigningKey, limits: &Limits) ->
 pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Limits) -> Result<String, MintError> {
     let leaf = read(leaf, invocation.issued_at, limits).map_err(MintError::Parent)?;
     check_holder(&leaf, key)?;
+    Ok(proof_under(&leaf, invocation, limits)?.sign(key))
+}
+
+/// The proof that [`prove`] signs, for the key of the leaf's holder, wherever it is.
+///
+/// # Errors
+/// See [`MintError`].
+pub fn proof(leaf: &str, invocation: &Invocation, limits: &Limits) -> Result<Unsigned, MintError> {
+    let leaf = read(leaf, invocation.issued_at, limits).map_err(MintError::Parent)?;
+    proof_under(&leaf, invocation, limits)
+}
+
+pub(crate) fn proof_under(leaf: &Claims, invocation: &Invocation, limits: &Limits) -> Result<Unsigned, MintError> {
     let arguments = invocation
         .arguments
         .iter()
@@ -230,11 +278,26 @@ pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Lim
     ];
     claims.extend(optional("aat_aud", &invocation.audience));
     claims.extend(optional("nonce", &invocation.nonce));
-    let claims = Value::object(claims).canonical();
-    proof::check_claims(&claims).map_err(MintError::WouldBeDenied)?;
-    let proof = jws::sign(key, proof::TYP, &claims);
-    Proof::parse(&proof, limits).map_err(MintError::WouldBeDenied)?;
+    let proof = unsigned(holder_key(leaf)?, proof::TYP, claims);
+    proof::check_claims(proof.payload()).map_err(MintError::WouldBeDenied)?;
+    Proof::parse(&proof.unsigned(), limits).map_err(MintError::WouldBeDenied)?;
     Ok(proof)
+}
+
+/// A DPoP proof (RFC 9449, section 4.2) for this request, to be signed with this key.
+pub fn dpop(request: &DpopRequest<'_>, key: &PublicKey) -> Unsigned {
+    let uri = request.uri.split(['?', '#']).next().unwrap_or_default();
+    let mut claims = vec![
+        text("jti", request.id),
+        number("iat", request.issued_at.0),
+        text("htm", request.method),
+        text("htu", uri),
+    ];
+    let hash = request.access_token.map(|token| base64url::encode(Sha256::digest(token)));
+    claims.extend(optional("ath", &hash));
+    claims.extend(request.nonce.map(|nonce| text("nonce", nonce)));
+    let payload = Value::object(claims).canonical();
+    Unsigned::new(key.key_type().algorithm(), dpop::TYP, [jwk(key)], payload)
 }
 
 /// Signs a revocation statement with the issuer's key.
@@ -266,17 +329,14 @@ pub fn revocation<'k>(
     ];
     claims.extend(optional("sub", &order.subject));
     claims.extend(audience(&order.audience));
-    let statement = jws::sign(signer, statement::TYP, &Value::object(claims).canonical());
+    let statement = jws::sign(signer, statement::TYP, Value::object(claims).canonical());
     statement::check(&statement, order.issued_at, limits)?;
     Ok(statement)
 }
 
 impl Grant {
     fn claims(&self, depth: u32) -> Vec<(String, Value)> {
-        let jwk = Json::parse(self.holder.to_jwk().as_bytes())
-            .ok()
-            .and_then(|jwk| Value::from_json(&jwk).ok());
-        let mut cnf = vec![("jwk".to_owned(), jwk.unwrap_or(Value::Null))];
+        let mut cnf = vec![jwk(&self.holder)];
         let certificate = self.holder_certificate.map(base64url::encode);
         cnf.extend(optional("x5t#S256", &certificate));
         cnf.extend(optional("spiffe", &self.holder_spiffe_id));
@@ -314,7 +374,7 @@ fn audience(names: &[String]) -> Option<(String, Value)> {
 }
 
 /// Reads a token as a verifier would after verifying its signature, without relating it to a parent.
-fn read(compact: &str, now: UnixTime, limits: &Limits) -> Result<Claims, Denial> {
+pub(crate) fn read(compact: &str, now: UnixTime, limits: &Limits) -> Result<Claims, Denial> {
     read_claims(compact, token::TYP, limits, |claims, hash| {
         if claims.member("par_hash").is_some() {
             return DerivedClaims::parse(claims, hash, None)?.alone(now);
@@ -334,7 +394,7 @@ fn check_root_names(claims: &Object<'_>) -> Result<(), Denial> {
 }
 
 /// Reads the claims of a token of this media type, given as JSON with the token's hash.
-fn read_claims<R>(
+pub(crate) fn read_claims<R>(
     compact: &str,
     typ: &'static str,
     limits: &Limits,
@@ -344,6 +404,22 @@ fn read_claims<R>(
     let jws = Jws::parse(compact).map_err(|cause| Step::S2c.deny(cause))?;
     jws.header(typ).map_err(|cause| Step::S3a.deny(cause))?;
     jws.read_claims(Step::S2c, |claims| read(claims, jws.hash()))
+}
+
+fn holder_key(token: &Claims) -> Result<&PublicKey, MintError> {
+    let unknown = || Step::S3l.claim("cnf", "an object with \"jwk\"");
+    token.holder.key().ok_or_else(|| MintError::Parent(unknown()))
+}
+
+fn unsigned(key: &PublicKey, typ: &str, claims: Vec<(String, Value)>) -> Unsigned {
+    Unsigned::new(key.key_type().algorithm(), typ, [], Value::object(claims).canonical())
+}
+
+fn jwk(key: &PublicKey) -> (String, Value) {
+    let text = key.to_jwk();
+    let jwk = Json::parse(text.as_bytes()).ok();
+    let jwk = jwk.and_then(|jwk| Value::from_json(&jwk).ok());
+    ("jwk".to_owned(), jwk.unwrap_or(Value::Null))
 }
 
 fn check_holder(token: &Claims, key: &SigningKey) -> Result<(), MintError> {

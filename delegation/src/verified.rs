@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use crate::access_token::Users;
-use crate::capabilities::ToolGrant;
+use crate::capabilities::{Capabilities, ToolGrant};
 use crate::denial::{Cause, Denial, Step};
 use crate::jws::{self, TokenType};
 use crate::key::Thumbprint;
@@ -256,14 +256,15 @@ impl VerifiedChain {
     }
 
     fn constraints(&self, tool: &str) -> Result<&ToolGrant, Denial> {
-        let capabilities = self
-            .leaf()
-            .capabilities()
-            .ok_or_else(|| Step::S6a.deny(Cause::ToolNotGranted))?;
-        capabilities
-            .tool(tool)
-            .ok_or_else(|| Step::S6b.deny(Cause::ToolNotGranted))
+        constraints(self.leaf().capabilities(), tool)
     }
+}
+
+/// What a leaf with these capabilities grants of a tool (steps 6a and 6b).
+pub(crate) fn constraints<'c>(capabilities: Option<&'c Capabilities>, tool: &str) -> Result<&'c ToolGrant, Denial> {
+    let capabilities = capabilities.ok_or_else(|| Step::S6a.deny(Cause::ToolNotGranted))?;
+    let grant = capabilities.tool(tool);
+    grant.ok_or_else(|| Step::S6b.deny(Cause::ToolNotGranted))
 }
 
 /// The digest of a presented chain, its tokens joined by `~`: the same as [`VerifiedChain::digest`] after verification.

@@ -164,11 +164,27 @@ fn put(source: &ArgumentSource, json: &Json<'_>, arguments: &mut Arguments) -> R
     source.insert(value, arguments)
 }
 
+/// Checks the headers of a body of at most `limit` bytes that is to be read.
+///
+/// # Errors
+/// Its type is wrong, or its announced length.
+pub fn check_headers(request: &Request<'_>, limit: usize) -> Result<(), Denial> {
+    check_media_type(request)?;
+    let announced = match request.header("content-length") {
+        Header::Once(length) => std::str::from_utf8(length).ok().and_then(|length| length.parse().ok()),
+        Header::Absent | Header::Repeated => None,
+    };
+    match announced.is_some_and(|length: usize| length > limit) {
+        true => Err(Reason::BodyTooLarge.into()),
+        false => Ok(()),
+    }
+}
+
 /// Checks the body's media type: exactly one `content-type: application/json`, in UTF-8, without a content encoding.
 ///
 /// # Errors
 /// [`Reason::BodyMediaType`].
-pub fn check_media_type(request: &Request<'_>) -> Result<(), Denial> {
+fn check_media_type(request: &Request<'_>) -> Result<(), Denial> {
     let is_json = match request.header("content-type") {
         Header::Once(value) => is_plain_json(value),
         Header::Absent | Header::Repeated => false,

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use credence_delegation::trust::{self, Entry};
-use credence_delegation::{Algorithm, Findings, Location, TrustAnchors};
+use credence_delegation::{Algorithm, Findings, Location, Remark, TrustAnchors};
 
 use super::arguments::arguments;
 use super::authorization::AccessTokenRules;
@@ -29,12 +29,20 @@ use crate::usage_sketch::Amount;
 /// # Errors
 /// Every error, in the order of the file's fields.
 pub(super) fn compile(file: &file::File) -> Result<Policy, ConfigError> {
+    let (policy, notes) = compiled(|at| policy(at, file))?;
+    Ok(Policy { notes, ..policy })
+}
+
+/// What `compile` makes of a file, and notes about it.
+///
+/// # Errors
+/// Every error that it reports.
+pub(super) fn compiled<T>(compile: impl FnOnce(&Location<'_>) -> T) -> Result<(T, Vec<Remark>), ConfigError> {
     let findings = RefCell::new(Findings::default());
-    let mut policy = policy(&Location::root(&findings), file);
+    let compiled = compile(&Location::root(&findings));
     let found = findings.into_inner();
-    policy.notes = found.notes;
     if found.problems.is_empty() {
-        Ok(policy)
+        Ok((compiled, found.notes))
     } else {
         Err(ConfigError {
             problems: found.problems,
@@ -66,6 +74,7 @@ fn policy(at: &Location<'_>, file: &file::File) -> Policy {
     let access_tokens = AccessTokenRules {
         anchors: &trust_anchors,
         algorithms: &holder_algorithms,
+        is_for_agents: false,
     };
     let routes = RuleCompiler {
         access_tokens: &access_tokens,
@@ -139,7 +148,7 @@ fn host_counts(rule: &file::Rule) -> bool {
     rule.matches.hosts.is_some() || arguments.any(|(_, argument)| argument.host)
 }
 
-fn audience(at: &Location<'_>, names: &[String]) -> Vec<String> {
+pub(super) fn audience(at: &Location<'_>, names: &[String]) -> Vec<String> {
     if names.is_empty() {
         at.report("no audience; name this service as delegations do, such as `https://payments.example`");
     }
@@ -213,7 +222,7 @@ fn control_plane(at: &Location<'_>, settings: &file::ControlPlane) -> ControlPla
 // === Headers ===
 
 #[inline(never)]
-fn header_names(at: &Location<'_>, names: &file::Headers) -> HeaderNames {
+pub(super) fn header_names(at: &Location<'_>, names: &file::Headers) -> HeaderNames {
     let default = HeaderNames::default();
     let compiled = HeaderNames {
         delegation: names.delegation.clone().unwrap_or(default.delegation),
@@ -238,17 +247,17 @@ fn header_names(at: &Location<'_>, names: &file::Headers) -> HeaderNames {
 
 // === Rules ===
 
-struct RuleCompiler<'a> {
-    access_tokens: &'a AccessTokenRules<'a>,
-    audience: &'a [String],
-    headers: &'a HeaderNames,
-    paths: Tolerated,
-    mode: Mode,
-    max_staleness: Duration,
+pub(super) struct RuleCompiler<'a> {
+    pub(super) access_tokens: &'a AccessTokenRules<'a>,
+    pub(super) audience: &'a [String],
+    pub(super) headers: &'a HeaderNames,
+    pub(super) paths: Tolerated,
+    pub(super) mode: Mode,
+    pub(super) max_staleness: Duration,
 }
 
 impl RuleCompiler<'_> {
-    fn rules(&self, at: &Location<'_>, rules: &[file::Rule]) -> Routes<Rule> {
+    pub(super) fn rules(&self, at: &Location<'_>, rules: &[file::Rule]) -> Routes<Rule> {
         if rules.is_empty() {
             at.report("no rule, so `default` would decide every request; add one");
         }

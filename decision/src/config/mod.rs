@@ -6,6 +6,7 @@
 //! Large functions are kept apart (`inline(never)`): V8 compiles the whole filter before its first request, and the
 //! memory for that, which the proxy keeps, grows with the largest function.
 
+mod agents;
 mod arguments;
 mod authorization;
 mod checks;
@@ -33,9 +34,11 @@ pub use describe::{
     ArgumentDescription, Asked, AskedOfToken, Condition, Description, Ignored, MatchDescription, McpDescription,
     RuleDescription,
 };
+pub use agents::{AgentRules, for_agents};
 pub use envelope::as_json;
 pub use error::ConfigError;
 pub use file::{Audit, Count, Hold, Mode, Overflow, Place, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};
+pub(crate) use policy::Matching;
 pub use policy::{Authorization, Calls, ControlPlane, Limits, Origin, Policy, Requirement, Rule};
 pub use read::MAX_CONFIG_BYTES;
 #[cfg(feature = "tools")]

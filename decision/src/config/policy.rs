@@ -147,7 +147,26 @@ pub struct Origin {
     pub authority: String,
 }
 
+/// What determines the rule of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Matching<'p> {
+    pub(crate) unmatched: Unmatched,
+    pub(crate) paths: Tolerated,
+    pub(crate) hosts: ToleratedHosts,
+    pub(crate) routes: &'p Routes<Rule>,
+}
+
 impl Policy {
+    /// What determines the rule of a request.
+    pub(crate) fn matching(&self) -> Matching<'_> {
+        Matching {
+            unmatched: self.unmatched,
+            paths: self.paths,
+            hosts: self.hosts,
+            routes: &self.routes,
+        }
+    }
+
     /// A rule for which the filter must see answers, if there is one.
     pub fn needs_answers(&self) -> Option<&Rule> {
         let needs = |requirement: &Requirement| {

@@ -1,7 +1,7 @@
 //! Parses a configuration text to a policy.
 
 use credence_delegation::json::Json;
-use serde::Deserialize as _;
+use serde::de::DeserializeOwned;
 
 use super::compile::compile;
 use super::error::ConfigError;
@@ -25,6 +25,11 @@ pub const MAX_CONFIG_BYTES: usize = 8 << 20;
 
 /// Reads names and types only.
 pub(super) fn read(json: &[u8]) -> Result<File, ConfigError> {
+    read_as(json)
+}
+
+/// The same for another file of this syntax.
+pub(super) fn read_as<F: DeserializeOwned>(json: &[u8]) -> Result<F, ConfigError> {
     if json.iter().all(u8::is_ascii_whitespace) {
         return Err(ConfigError::one(
             ".",
@@ -39,7 +44,7 @@ pub(super) fn read(json: &[u8]) -> Result<File, ConfigError> {
         return Err(ConfigError::one(".", message));
     }
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let file = File::deserialize(&mut deserializer).map_err(|error| {
+    let file = F::deserialize(&mut deserializer).map_err(|error| {
         // In a text that is not JSON, a path is meaningless.
         let path = match error.is_data() {
             true => path_before(json, offset(json, &error)),

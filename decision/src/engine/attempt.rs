@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use credence_delegation::{Arguments, AudiencePolicy, UnixTime, VerifiedChain};
 
+use super::called::Called;
 use super::memories::Memories;
 use super::possession::{Possession, PresentedProof, SignedProof};
 use super::routing::Routed;
@@ -13,14 +14,14 @@ use super::world::World;
 use crate::agent::Agent;
 use crate::arguments::{Arrived, body};
 use crate::chains::CachedChain;
-use crate::config::{Calls, Mode, Policy, Requirement};
+use crate::config::{Mode, Policy, Requirement};
 use crate::credential::Credential;
 use crate::decision::{Denial, Reason};
 use crate::grant::Grant;
 use crate::identity_headers::Identity;
 use crate::mcp::session::{Owner, SESSION_HEADERS};
 use crate::mcp::{self, presentation};
-use crate::mcp::{Call, Endpoint, SessionUse, Source};
+use crate::mcp::{SessionUse, Source};
 use crate::oauth::Needed;
 use crate::proofs::UsedProof;
 use crate::request::{Header, Request, is_joined};
@@ -44,7 +45,7 @@ pub(super) struct Established {
     pub(super) agent: Agent,
 }
 
-impl<'r> Attempt<'_, 'r> {
+impl<'a, 'r> Attempt<'a, 'r> {
     /// Makes all checks that need no arguments.
     pub(super) fn establish(&mut self, world: &mut impl World) -> Result<Established, Denial> {
         let now = UnixTime(world.now().second());
@@ -98,7 +99,7 @@ impl<'r> Attempt<'_, 'r> {
             self.findings.agent = Some(agent);
         }
         if self.awaits_body() {
-            self.check_body_header(self.policy.limits.body_bytes)?;
+            body::check_headers(self.request, self.policy.limits.body_bytes)?;
         }
         Ok(Established { chain, proof, agent })
     }
@@ -142,30 +143,12 @@ impl<'r> Attempt<'_, 'r> {
         body: Option<&[u8]>,
         world: &mut impl World,
     ) -> Result<Rc<Grant>, Denial> {
-        let Requirement { calls, arguments, .. } = self.requirement;
         let Established { chain, proof, agent } = established;
-        let read = arguments.read(&Arrived {
-            request: self.request,
-            host: routed.host,
-            target: &routed.target,
-            captures: &routed.captures,
-            body,
-            awaits_body: false,
-        })?;
-        let called = match calls {
-            Calls::Tool(_) => None,
-            Calls::Mcp(endpoint) if endpoint.source == Source::Headers => Some(self.call_in_headers(endpoint)?),
-            Calls::Mcp(endpoint) => {
-                let call = self.mcp_call(endpoint, body)?;
-                self.find_session(call.session, Owner::new(&routed.rule.name, &chain.chain), world)?;
-                Some(call)
-            }
-        };
-        let (needed, proven, arguments) = match (calls, &called) {
-            (Calls::Tool(tool), _) => (Some(tool.as_str()), tool.as_str(), &read),
-            (_, Some(call)) => (call.tool.as_deref(), call.proven_tool(), &call.arguments),
-            (Calls::Mcp(_), None) => return Err(Reason::HostFailure.into()),
-        };
+        let called = self.called(routed, body)?;
+        if let Called::Mcp(call) = &called {
+            self.find_session(call.session, Owner::new(&routed.rule.name, &chain.chain), world)?;
+        }
+        let (needed, proven, arguments) = (called.needed(), called.proven(), called.arguments());
         if self.policy.audit.keeps_arguments() {
             self.findings.arguments = Some(arguments.canonical().into());
         }
@@ -184,7 +167,10 @@ impl<'r> Attempt<'_, 'r> {
             permitted.map_err(|denial| self.not_granted(denial, &chain.chain, tool, Some(arguments)))?;
         }
         covered?;
-        let own_tool = called.as_ref().and_then(|call| call.tool.clone());
+        let own_tool = match &called {
+            Called::Tool(..) => None,
+            Called::Mcp(call) => call.tool.clone(),
+        };
         let grant = chain.grant(routed.index, *agent, own_tool.as_deref(), || {
             let identity = Identity::new(&chain.chain, *agent, needed, self.policy.identity_headers)?;
             Ok::<_, Denial>(Grant::new(routed.index, *agent, own_tool.clone(), identity))
@@ -200,16 +186,21 @@ impl<'r> Attempt<'_, 'r> {
         Ok(grant)
     }
 
-    /// What the request's message calls.
-    fn mcp_call(&mut self, endpoint: &Endpoint, body: Option<&[u8]>) -> Result<Call, Denial> {
-        let findings = self.findings.mcp.get_or_insert_default();
-        let call = endpoint.call(self.request, body, &mut findings.id)?;
-        if call.presents && !findings.presents {
-            return Err(Reason::CredentialsAmbiguous.into());
+    /// What the request calls.
+    fn called(&mut self, routed: &Routed<'_, 'r>, body: Option<&[u8]>) -> Result<Called<'a>, Denial> {
+        if self.requirement.mcp().is_none() {
+            return Called::read(self.requirement, routed, self.request, body, &mut None);
         }
-        findings.method = Some(Rc::clone(&call.method));
-        findings.tool.clone_from(&call.tool);
-        Ok(call)
+        let findings = self.findings.mcp.get_or_insert_default();
+        let called = Called::read(self.requirement, routed, self.request, body, &mut findings.id)?;
+        if let Called::Mcp(call) = &called {
+            if call.presents && !findings.presents {
+                return Err(Reason::CredentialsAmbiguous.into());
+            }
+            findings.method = Some(Rc::clone(&call.method));
+            findings.tool.clone_from(&call.tool);
+        }
+        Ok(called)
     }
 
     /// Checks the arguments that a request has before its body: its headers go on.
@@ -280,15 +271,6 @@ impl<'r> Attempt<'_, 'r> {
         Ok(())
     }
 
-    /// What the request's headers call.
-    fn call_in_headers(&mut self, endpoint: &Endpoint) -> Result<Call, Denial> {
-        let call = endpoint.call_in_headers(self.request)?;
-        let findings = self.findings.mcp.get_or_insert_default();
-        findings.method = Some(Rc::clone(&call.method));
-        findings.tool.clone_from(&call.tool);
-        Ok(call)
-    }
-
     /// Whether the rule reads the request's body.
     pub(super) fn awaits_body(&self) -> bool {
         self.request.has_body && self.requirement.reads_body()
@@ -316,20 +298,7 @@ impl<'r> Attempt<'_, 'r> {
             return Err(Reason::AuditFull.into());
         }
         self.check_freshness(world)?;
-        self.check_body_header(self.policy.limits.body_bytes.min(presentation::MAX_BYTES))
-    }
-
-    /// Checks the headers of a body that is to be read.
-    fn check_body_header(&self, limit: usize) -> Result<(), Denial> {
-        body::check_media_type(self.request)?;
-        let announced = match self.request.header("content-length") {
-            Header::Once(length) => std::str::from_utf8(length).ok().and_then(|length| length.parse().ok()),
-            Header::Absent | Header::Repeated => None,
-        };
-        if announced.is_some_and(|length: usize| length > limit) {
-            return Err(Reason::BodyTooLarge.into());
-        }
-        Ok(())
+        body::check_headers(self.request, self.policy.limits.body_bytes.min(presentation::MAX_BYTES))
     }
 
     /// Whether the revocation state is fresh enough, or the rule accepts an older one for a known chain.

@@ -5,6 +5,7 @@
 //! | `world` | the inputs of a decision from its environment |
 //! | `verdict` | a decision, and the findings on the way to it |
 //! | `routing` | the rule that a request matches |
+//! | `called` | what a request calls under its rule |
 //! | `attempt` | one request under one rule that requires a delegation |
 //! | `possession` | what proves that a client holds its credential's key |
 //! | `trust` | the trust anchors that count now |
@@ -13,6 +14,7 @@
 //! | `decision_cache` | requests equal to one that was allowed before |
 
 mod attempt;
+mod called;
 pub mod decision_cache;
 mod memories;
 mod possession;
@@ -38,10 +40,13 @@ use crate::request::{Header, Request};
 use crate::revocation::{Freshness, SealKeys};
 use crate::shared_store::SharedStore;
 use crate::usage_sketch::Sharers;
+pub(crate) use called::Called;
+pub(crate) use routing::{Routed, route, unmatched};
+
 use attempt::{Attempt, Established};
 use decision_cache::RequestFingerprint;
 use memories::Memories;
-use routing::{Routed, goes_where_expected, route, unmatched};
+use routing::goes_where_expected;
 use verification::check_still_valid;
 
 pub use verdict::{Findings, Lookup, McpFindings, SessionFindings, Verdict};
@@ -122,9 +127,9 @@ impl Engine {
             return Outcome::Decided(verdict);
         }
         let mut findings = Findings::default();
-        let routed = match route(policy, request) {
+        let routed = match route(policy.matching(), request) {
             Ok(Some(routed)) => routed,
-            Ok(None) => return Outcome::Decided(Verdict::without_rule(policy.mode, unmatched(policy, request))),
+            Ok(None) => return Outcome::Decided(Verdict::without_rule(policy.mode, unmatched(policy.matching(), request))),
             Err(denial) => return Outcome::Decided(Verdict::without_rule(policy.mode, Decision::Deny(denial))),
         };
         let decision = match &routed.rule.requirement {
@@ -223,7 +228,7 @@ impl Engine {
             established,
             mut findings,
         } = held;
-        let routed = match route(policy, request) {
+        let routed = match route(policy.matching(), request) {
             Ok(Some(routed)) if routed.index == rule_index => routed,
             // The headers differ from the ones that were checked.
             Ok(_) => return Verdict::without_rule(Mode::Enforce, Decision::Deny(Reason::HostFailure.into())),

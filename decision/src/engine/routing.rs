@@ -6,7 +6,7 @@ use credence_delegation::UnixTime;
 
 use super::verdict::{Findings, Verdict};
 use super::world::World;
-use crate::config::{Policy, Rule, Unmatched};
+use crate::config::{Matching, Rule, Unmatched};
 use crate::decision::{Allowance, Decision, Denial, Reason};
 use crate::grant::Grant;
 use crate::proofs::Nonces;
@@ -15,12 +15,12 @@ use crate::request::target::{self, Host, Target};
 use crate::route::{Captures, Unclear};
 
 /// A request with its matching rule.
-pub(super) struct Routed<'p, 'r> {
-    pub(super) rule: &'p Rule,
-    pub(super) index: usize,
-    pub(super) host: Host<'r>,
-    pub(super) target: Target<'r>,
-    pub(super) captures: Captures<'r>,
+pub(crate) struct Routed<'p, 'r> {
+    pub(crate) rule: &'p Rule,
+    pub(crate) index: usize,
+    pub(crate) host: Host<'r>,
+    pub(crate) target: Target<'r>,
+    pub(crate) captures: Captures<'r>,
 }
 
 impl<'p> Routed<'p, '_> {
@@ -49,7 +49,7 @@ pub(super) fn goes_where_expected(rule: &Rule, world: &impl World) -> bool {
 }
 
 /// The rule that the request matches, if any.
-pub(super) fn route<'p, 'r>(policy: &'p Policy, request: &Request<'r>) -> Result<Option<Routed<'p, 'r>>, Denial> {
+pub(crate) fn route<'p, 'r>(policy: Matching<'p>, request: &Request<'r>) -> Result<Option<Routed<'p, 'r>>, Denial> {
     if target::is_ambiguous_method(request.method) {
         return Err(Reason::MethodAmbiguous.into());
     }
@@ -76,7 +76,7 @@ pub(super) fn route<'p, 'r>(policy: &'p Policy, request: &Request<'r>) -> Result
     }))
 }
 
-pub(super) fn unmatched(policy: &Policy, request: &Request<'_>) -> Decision<Rc<Grant>> {
+pub(crate) fn unmatched(policy: Matching<'_>, request: &Request<'_>) -> Decision<Rc<Grant>> {
     match policy.unmatched {
         _ if request.leaves_http => Decision::Deny(Reason::UpgradeDenied.into()),
         Unmatched::Deny => Decision::Deny(Reason::NoRoute.into()),
