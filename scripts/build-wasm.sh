@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds a Wasm module:  build-wasm.sh (filter|filter-mcp|noop|calls|neighbour)  ->  build/credence-filter.wasm, ...
+# Builds a Wasm module:  build-wasm.sh (filter|filter-mcp|agent|noop|calls|neighbour)  ->  build/credence-filter.wasm, ...
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -7,10 +7,11 @@ main() {
     case ${1:-} in
         filter) build credence-filter "$ROOT" ;;
         filter-mcp) build credence-filter "$ROOT" mcp answers ;; # the filter that also reads answers
+        agent) build credence-agent-wasm "$ROOT" ;; # what the Python and TypeScript packages ship
         noop) build noop "$ROOT/loadtest/noop" ;; # a module that does nothing, to measure the cost of Wasm itself
         calls) build calls "$ROOT/loadtest/calls" ;; # one that only makes as many calls between Envoy and Wasm as the filter
         neighbour) build neighbour "$ROOT/e2e/neighbour" ;; # a plugin beside the filter, for the end-to-end tests
-        *) fail "unknown module '${1:-}'" "Use:  $0 (filter|filter-mcp|noop|calls|neighbour)" ;;
+        *) fail "unknown module '${1:-}'" "Use:  $0 (filter|filter-mcp|agent|noop|calls|neighbour)" ;;
     esac
 }
 

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use credence_agent::cases::{DID_KEY, IssuerKeys};
 use credence_delegation::json::Json;
-use credence_delegation::{IdentifiedKey, JwkSet, KeyError, PublicKey, SigningKey, SkippedKey};
+use credence_delegation::{JwkSet, KeyError, PublicKey, SigningKey, SkippedKey};
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
@@ -30,38 +31,25 @@ pub(crate) fn public_key(given: &str) -> Result<PublicKey, Failure> {
     JwkText::read(given, "a JWK")?.public_key()
 }
 
-/// The keys of an issuer: one, or a JWK set.
-#[derive(Debug)]
-pub(crate) enum IssuerKeys {
-    One(Box<PublicKey>),
-    /// The keys of the set that can verify signatures.
-    Set(Vec<IdentifiedKey>),
-}
-
-impl IssuerKeys {
-    /// Reads a JWK or a JWK set: the text itself, or a file. Names the keys of a set that cannot verify signatures on
-    /// standard error.
-    pub(crate) fn read(given: &str) -> Result<Self, Failure> {
-        let text = JwkText::read(given, "a JWK or a JWK set")?;
-        let is_set = Json::parse(&text.text)
-            .is_ok_and(|json| json.as_object().is_some_and(|object| object.member("keys").is_some()));
-        if !is_set {
-            return text.public_key().map(Box::new).map(Self::One);
-        }
-        let set = JwkSet::parse(&text.text).map_err(|error| Failure::input(format!("{}: {error}", text.place)))?;
-        for SkippedKey { index, why } in set.skipped() {
-            stderr::print(format_args!(
-                "credence: note: {}: keys[{index}] is not used: {}",
-                text.place,
-                terminal::printable(&why.to_string())
-            ));
-        }
-        Ok(Self::Set(set.keys().to_vec()))
+/// Reads the keys of an issuer, a JWK or a JWK set: the text itself, or a file. Names the keys of a set that cannot verify
+/// signatures on standard error.
+pub(crate) fn issuer_keys(given: &str) -> Result<IssuerKeys, Failure> {
+    let text = JwkText::read(given, "a JWK or a JWK set")?;
+    let is_set = Json::parse(&text.text)
+        .is_ok_and(|json| json.as_object().is_some_and(|object| object.member("keys").is_some()));
+    if !is_set {
+        return text.public_key().map(Box::new).map(IssuerKeys::One);
     }
+    let set = JwkSet::parse(&text.text).map_err(|error| Failure::input(format!("{}: {error}", text.place)))?;
+    for SkippedKey { index, why } in set.skipped() {
+        stderr::print(format_args!(
+            "credence: note: {}: keys[{index}] is not used: {}",
+            text.place,
+            terminal::printable(&why.to_string())
+        ));
+    }
+    Ok(IssuerKeys::Set(set.keys().to_vec()))
 }
-
-/// The prefix of issuers whose name contains their key.
-pub(crate) const DID_KEY: &str = "did:key:";
 
 /// Keys in JSON, from the command line or from a file.
 struct JwkText {

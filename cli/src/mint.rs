@@ -3,12 +3,13 @@
 use std::io::Write;
 
 use clap::builder::NonEmptyStringValueParser;
+use credence_agent::cases::DID_KEY;
 use credence_delegation::mint::{self, RootGrant};
 use credence_delegation::{Limits, SigningKey};
 
 use crate::failure::{Failure, Outcome};
 use crate::grant::{self, GrantOptions};
-use crate::keys::{self, DID_KEY};
+use crate::keys;
 
 /// Issue a root token to the holder of a key.
 #[derive(Debug, clap::Args)]

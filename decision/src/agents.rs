@@ -33,6 +33,8 @@ pub struct Invocation<'r> {
     pub proven: String,
     /// The arguments, of the tool and in a proof.
     pub arguments: Arguments,
+    /// The id of its MCP message, if it has one.
+    pub id: Option<MessageId>,
     /// Whether the arguments are unknown, so that the credential must grant all.
     pub hides_arguments: bool,
 }
@@ -95,15 +97,21 @@ impl AgentRules {
         }
         let mut id = None;
         let called = Called::read(requirement, &routed, request, body, &mut id);
-        let called = called.map_err(|denial| Refusal {
-            id,
-            ..Refusal::under(requirement, denial)
-        })?;
+        let called = match called {
+            Ok(called) => called,
+            Err(denial) => {
+                return Err(Refusal {
+                    id,
+                    ..Refusal::under(requirement, denial)
+                });
+            }
+        };
         Ok(Needed::Credential(Box::new(Invocation {
             rule,
             requirement,
             tool: called.needed().map(str::to_owned),
             proven: called.proven().to_owned(),
+            id,
             hides_arguments: matches!(&requirement.calls, Calls::Mcp(_)) && !requirement.reads_body(),
             arguments: called.into_arguments(),
         })))

@@ -72,6 +72,11 @@ impl HeldChain {
         &self.leaf.id
     }
 
+    /// How often it was handed on.
+    pub fn depth(&self) -> u32 {
+        self.leaf.depth
+    }
+
     /// How often it may still be handed on.
     pub fn depth_left(&self) -> u32 {
         self.leaf.max_depth.saturating_sub(self.leaf.depth)

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use credence_decision::arguments::ArgumentKind;
 use credence_decision::config::{
     ArgumentDescription, Asked, AskedOfToken, Description, Mode, Place, ProofKind, RuleDescription, Unmatched,
+    for_agents,
 };
 use credence_decision::route::{HeaderTest, QueryTest};
 
@@ -32,11 +33,30 @@ pub(crate) struct Describe {
     /// each URL.
     #[arg(long, conflicts_with = "json")]
     resource_metadata: bool,
+    /// Print the rules for the programs of agents, such as `credence proxy`: JSON to publish at
+    /// /.well-known/credence-agent-rules of the service.
+    #[arg(long, conflicts_with_all = ["json", "resource_metadata"])]
+    for_agents: bool,
 }
 
 impl Describe {
     pub(super) fn run(&self, out: &mut impl Write) -> Result<Outcome, Failure> {
-        let descriptions = self.descriptions()?;
+        let configurations = self.configurations()?;
+        if self.for_agents {
+            let [configuration] = configurations.as_slice() else {
+                return Err(Failure::input(format!(
+                    "the file configures {} filters; give a file with the one filter of the service",
+                    configurations.len()
+                )));
+            };
+            let rules = for_agents(configuration.as_bytes()).map_err(|error| Failure::operation(error.to_string()))?;
+            writeln!(out, "{rules}")?;
+            return Ok(Outcome::Done);
+        }
+        let described = configurations.iter().map(|json| Description::of(json.as_bytes()));
+        let descriptions = described
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| Failure::operation(error.to_string()))?;
         if self.resource_metadata {
             let resources = descriptions.iter().flat_map(|description| &description.resources);
             let members = resources.map(|(url, metadata)| (url, RawValue::from_string(metadata.clone()).ok()));
@@ -61,7 +81,8 @@ impl Describe {
         Ok(Outcome::Done)
     }
 
-    fn descriptions(&self) -> Result<Vec<Description>, Failure> {
+    /// The configurations of the filters in the file, as JSON. All of them would load.
+    fn configurations(&self) -> Result<Vec<String>, Failure> {
         let would_not_load = || Failure::operation("the file would not load; fix the errors above");
         let documents = documents::read(&self.file)?.map_err(|finding| {
             finding.print(&self.file, "");
@@ -69,19 +90,14 @@ impl Describe {
         })?;
         let plugins = documents.iter().flat_map(|document| &document.plugins);
         let configurations = plugins.filter_map(|plugin| plugin.configuration.as_ref());
-        let described: Result<Vec<_>, _> = configurations
-            .map(|configuration| Description::of(configuration.json.as_bytes()))
-            .collect();
+        let configurations = configurations.map(|configuration| configuration.json.clone());
         let report = Report::of(&documents);
-        match described {
-            // The surrounding configuration may be invalid too. An agent's author must not rely on a filter that would
-            // not run.
-            Ok(descriptions) if report.errors.is_empty() => Ok(descriptions),
-            Ok(_) | Err(_) => {
-                report.print(&self.file);
-                Err(would_not_load())
-            }
+        // The surrounding configuration may be invalid too. An agent's author must not rely on a filter that would not run.
+        if !report.errors.is_empty() {
+            report.print(&self.file);
+            return Err(would_not_load());
         }
+        Ok(configurations.collect())
     }
 }
 

@@ -31,6 +31,10 @@ pub(crate) enum Config {
         /// The schema of the file that `credence issuer serve --config` reads.
         #[arg(long, conflicts_with = "control_plane")]
         issuer: bool,
+
+        /// The schema of what `credence config describe --for-agents` prints.
+        #[arg(long, conflicts_with_all = ["control_plane", "issuer"])]
+        for_agents: bool,
     },
 }
 
@@ -39,10 +43,15 @@ impl Config {
         match self {
             Self::Check(check) => check.run(out),
             Self::Describe(describe) => describe.run(out),
-            Self::Schema { control_plane, issuer } => {
-                let schema = match (control_plane, issuer) {
-                    (true, _) => credence_control_plane::settings_schema(),
-                    (_, true) => credence_issuer::settings_schema(),
+            Self::Schema {
+                control_plane,
+                issuer,
+                for_agents,
+            } => {
+                let schema = match (control_plane, issuer, for_agents) {
+                    (true, ..) => credence_control_plane::settings_schema(),
+                    (_, true, _) => credence_issuer::settings_schema(),
+                    (_, _, true) => credence_decision::config::agent_rules_schema(),
                     _ => credence_decision::config::json_schema(),
                 };
                 out.write_all(schema.as_bytes())?;

@@ -2,11 +2,10 @@
 
 use std::io::{BufRead, Read, Write};
 
-use super::answer::Answer;
-use super::case::{Case, CaseError, MAX_LINE_BYTES};
-use super::id::CaseId;
+use credence_agent::cases::{self, MAX_LINE_BYTES};
+
 use crate::failure::{Failure, Outcome};
-use crate::{stderr, terminal};
+use crate::stderr;
 
 /// Some editors and tools write this before UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
@@ -27,21 +26,12 @@ pub(super) fn answer_all(input: &mut impl BufRead, out: &mut impl Write) -> Resu
         if text.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let answer = match Case::parse(text) {
-            Ok(case) => {
-                for skipped in &case.skipped_anchors {
-                    stderr::print(format_args!("line {number}: {}", shown(skipped)));
-                }
-                Answer::decided(Some(case.id), &case.question.decide())
-            }
-            Err(error @ CaseError::Policy(_)) => Answer::refused(CaseId::of_unreadable(text), error.to_string()),
-            Err(error) => {
-                stderr::print(format_args!("line {number}: not a case: {}", shown(&error.to_string())));
-                malformed += 1;
-                Answer::refused(CaseId::of_unreadable(text), format!("not a case: {error}"))
-            }
-        };
-        writeln!(out, "{}", answer.to_json()?)?;
+        let answered = cases::answer(text);
+        for note in &answered.notes {
+            stderr::print(format_args!("line {number}: {note}"));
+        }
+        malformed += u64::from(!answered.is_case);
+        writeln!(out, "{}", answered.answer.to_json()?)?;
         // Each answer at once: the cases may come from a program that waits for it.
         out.flush()?;
     }
@@ -68,11 +58,6 @@ fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<bo
         input.skip_until(b'\n')?;
     }
     Ok(read > 0)
-}
-
-/// A message about a case, which may quote it, made safe for a terminal.
-fn shown(said: &str) -> String {
-    terminal::printable(&terminal::shortened(said))
 }
 
 fn unreadable(error: std::io::Error) -> Failure {

@@ -1,22 +1,16 @@
 //! `credence verify`
 
-mod anchor;
-mod answer;
-mod case;
-mod id;
 mod jsonl;
-mod question;
 
 use std::io::{self, Write};
 
+use credence_agent::cases::{Answer, DID_KEY, Policy, Question, RequiredProof, anchor};
 use credence_delegation::{Algorithm, Algorithms, TrustAnchor, TrustAnchors, UnixTime};
 
-use self::answer::Answer;
-use self::question::{Policy, Question, RequiredProof};
 use crate::chain_text::{self, ChainText};
 use crate::failure::{Failure, Outcome};
 use crate::invocation::InvocationOptions;
-use crate::keys::{DID_KEY, IssuerKeys};
+use crate::keys;
 use crate::{clock, files, terminal};
 
 /// Decide one use of a chain, as a service without any revocations would; or many, with --jsonl.
@@ -105,7 +99,7 @@ impl Verify {
             return jsonl::answer_all(&mut io::stdin().lock(), out);
         }
         let decision = self.question()?.decide();
-        let answer = Answer::decided(None, &decision);
+        let answer = Answer::decided(&decision);
         if self.json {
             writeln!(out, "{}", answer.to_json()?)?;
         } else {
@@ -171,7 +165,7 @@ pub(crate) fn trust_anchors(given: &str, algorithms: &Algorithms) -> Result<Vec<
         ));
     }
     let (issuer, keys) = match parts {
-        Some((issuer, jwk)) => (issuer, Some(IssuerKeys::read(jwk)?)),
+        Some((issuer, jwk)) => (issuer, Some(keys::issuer_keys(jwk)?)),
         None if given.starts_with(DID_KEY) => (given, None),
         None => {
             return Err(Failure::input(format!(

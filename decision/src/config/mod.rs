@@ -42,7 +42,7 @@ pub(crate) use policy::Matching;
 pub use policy::{Authorization, Calls, ControlPlane, Limits, Origin, Policy, Requirement, Rule};
 pub use read::MAX_CONFIG_BYTES;
 #[cfg(feature = "tools")]
-pub use schema::json_schema;
+pub use schema::{agent_rules_schema, json_schema};
 
 #[cfg(test)]
 mod tests;

@@ -10,14 +10,23 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 
-use super::file;
+use super::{agents, file};
 
 /// The schema as JSON text.
 pub fn json_schema() -> String {
+    schema_of::<file::File>()
+}
+
+/// The schema of the rules for agents, as JSON text.
+pub fn agent_rules_schema() -> String {
+    schema_of::<agents::File>()
+}
+
+fn schema_of<F: JsonSchema>() -> String {
     let settings = SchemaSettings::draft2020_12()
         .with(|settings| settings.inline_subschemas = true)
         .with_transform(RecursiveTransform(refuse_null));
-    let schema = settings.into_generator().into_root_schema_for::<file::File>();
+    let schema = settings.into_generator().into_root_schema_for::<F>();
     // A schema always serialises: its member names are strings.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');

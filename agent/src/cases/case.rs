@@ -9,7 +9,7 @@ use credence_delegation::{Algorithm, Algorithms, Arguments, HttpUri, JwkSet, Pub
 use super::anchor::{self, AccessTokenAnchor};
 use super::id::CaseId;
 use super::question::{Policy, Question, RequiredProof};
-use crate::keys::{DID_KEY, IssuerKeys};
+use super::anchor::{DID_KEY, IssuerKeys};
 
 /// A case with a name.
 #[derive(Debug)]
@@ -270,7 +270,7 @@ fn wrong(place: impl Into<String>, expected: &'static str) -> CaseError {
 
 /// Bytes of one line without its end. Far more than the limits on a chain, so that an oversized chain is denied by
 /// those.
-pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
+pub const MAX_LINE_BYTES: usize = 16 << 20;
 
 const ANCHOR_MEMBERS: [&str; 4] = ["iss", "jwk", "jwks", "access_tokens"];
 const POLICY_MEMBERS: [&str; 5] = ["require_pop_aud", "require_chain_aud", "nonce", "algs", "proof"];

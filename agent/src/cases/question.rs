@@ -8,50 +8,61 @@ use credence_delegation::{
 
 /// A use of a chain, with its proof, service and time.
 #[derive(Debug)]
-pub(super) struct Question {
-    pub(super) anchors: TrustAnchors,
+pub struct Question {
+    /// The accepted issuers of root tokens.
+    pub anchors: TrustAnchors,
     /// The algorithms of derived tokens and proofs.
-    pub(super) holder_algorithms: Algorithms,
+    pub holder_algorithms: Algorithms,
     /// The tokens, root first.
-    pub(super) chain: Vec<String>,
-    pub(super) proof: Option<String>,
-    pub(super) tool: String,
-    pub(super) arguments: Result<Arguments, InadmissibleNumber>,
-    pub(super) now: UnixTime,
+    pub chain: Vec<String>,
+    /// The proof, if one is presented.
+    pub proof: Option<String>,
+    /// The tool.
+    pub tool: String,
+    /// The tool's arguments, unless one is a number that canonical JSON cannot represent.
+    pub arguments: Result<Arguments, InadmissibleNumber>,
+    /// The time of the decision.
+    pub now: UnixTime,
     /// The enforcement point's own identifiers.
-    pub(super) audience: Vec<String>,
-    pub(super) policy: Policy,
+    pub audience: Vec<String>,
+    /// What the enforcement point asks besides.
+    pub policy: Policy,
 }
 
 /// What the draft leaves to the enforcement point.
 #[derive(Debug)]
-pub(super) struct Policy {
+pub struct Policy {
     /// The proof that comes with the chain.
-    pub(super) proof: RequiredProof,
+    pub proof: RequiredProof,
     /// Whether the proof must carry `aat_aud`.
-    pub(super) require_proof_audience: bool,
+    pub require_proof_audience: bool,
     /// Whether some token must carry `aud`.
-    pub(super) require_chain_audience: bool,
+    pub require_chain_audience: bool,
     /// The nonce that the proof must carry.
-    pub(super) nonce: Option<String>,
+    pub nonce: Option<String>,
 }
 
 /// The proof that the enforcement point requires.
 #[derive(Debug)]
-pub(super) enum RequiredProof {
+pub enum RequiredProof {
     /// None: proofs are ignored, because the hop is authenticated otherwise.
     None,
     /// A proof of the draft.
     Pop,
     /// A DPoP proof (RFC 9449) for this request.
-    Dpop { method: String, uri: HttpUri },
+    Dpop {
+        /// Its method.
+        method: String,
+        /// Its URI.
+        uri: HttpUri,
+    },
 }
 
 impl Question {
     /// Allows, or returns the first step that failed, in the draft's order.
     ///
     /// Replay detection (step 7i) is left out: it needs memory across requests.
-    pub(super) fn decide(&self) -> Result<(), Denial> {
+    pub fn decide(&self) -> Result<(), Denial> {
         let limits = &Limits::default();
         let chain = Chain::parse(self.chain.iter().map(String::as_str), limits)?.verify(&VerificationContext {
             anchors: &self.anchors,

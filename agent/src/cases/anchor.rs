@@ -9,11 +9,21 @@ use credence_delegation::{
 };
 use serde_json::value::RawValue;
 
-use crate::keys::{DID_KEY, IssuerKeys};
+/// The prefix of issuers whose name contains their key.
+pub const DID_KEY: &str = "did:key:";
+
+/// The keys of an issuer: one, or a JWK set.
+#[derive(Debug)]
+pub enum IssuerKeys {
+    /// One key.
+    One(Box<PublicKey>),
+    /// The keys of the set that can verify signatures.
+    Set(Vec<IdentifiedKey>),
+}
 
 /// The trust anchors of one issuer, with the given keys or, for a `did:key`, with the key in its name. An error says
 /// why the issuer cannot be trusted.
-pub(super) fn anchors(
+pub fn anchors(
     issuer: &str,
     keys: Option<IssuerKeys>,
     algorithms: &Algorithms,

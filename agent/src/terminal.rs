@@ -3,22 +3,22 @@
 use std::borrow::Cow;
 
 use credence_delegation::canonicalize;
-pub(crate) use credence_delegation::inspect::printable;
+pub use credence_delegation::inspect::printable;
 use credence_delegation::json::Json;
 
 /// A JSON value on one line of a terminal.
-pub(crate) fn value(json: &Json<'_>) -> String {
+pub fn value(json: &Json<'_>) -> String {
     canonicalize(json).map_or_else(|| "a number that is too large".to_owned(), |text| printable(&text))
 }
 
 /// A string without its quotes, anything else as JSON.
-pub(crate) fn unquoted(json: &Json<'_>) -> String {
+pub fn unquoted(json: &Json<'_>) -> String {
     json.as_str().map_or_else(|| value(json), printable)
 }
 
 /// Equivalent JSON text without the characters that control a terminal or reorder its text. Outside strings JSON has
 /// none of them; within strings they become escapes.
-pub(crate) fn printable_json(text: &str) -> Cow<'_, str> {
+pub fn printable_json(text: &str) -> Cow<'_, str> {
     let is_control = |character: char| {
         matches!(
             character,
@@ -40,7 +40,7 @@ pub(crate) fn printable_json(text: &str) -> Cow<'_, str> {
 
 /// A message that quotes foreign text. Long words are cut, and the whole after a thousand characters, since a number or
 /// a name may have megabytes.
-pub(crate) fn shortened(message: &str) -> String {
+pub fn shortened(message: &str) -> String {
     let mut out = String::new();
     let mut word = 0;
     for (index, character) in message.chars().enumerate() {

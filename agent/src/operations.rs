@@ -1,0 +1,577 @@
+//! The operations of this crate in JSON, for the packages, which call them in Wasm.
+//!
+//! A request is `{"name": {…}}` with the operation's members, and bytes beside it: a line, a document or a body. The answer is
+//! a JSON object: the result, `{"denied": …}` as the filter would answer, or `{"error": …}` if the request is wrong.
+
+use std::collections::BTreeMap;
+
+use credence_decision::agents::{Invocation, Needed, Refusal};
+use credence_decision::answer::Answer;
+use credence_decision::decision::Denial;
+use credence_decision::request::{HeaderNames, Request, serialize_headers};
+use credence_delegation::json::Json;
+use credence_delegation::mint::{self, DpopRequest, Grant, Unsigned};
+use credence_delegation::{Arguments, HeldChain, Limits, Members, PublicKey, UnixTime, Value, inspect};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::cases;
+use crate::service::{HeldToken, Once, Origin, Possession, Service, about_tool};
+
+/// The services that a program has opened.
+#[derive(Debug, Default)]
+pub struct Operations {
+    services: BTreeMap<u32, Service>,
+    latest: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum Operation<'a> {
+    /// A case for a verifier, in the bytes.
+    Verify {},
+    /// What a chain says, unverified.
+    Inspect { chain: String },
+    /// What a chain grants its holder; every check but that of signatures is made.
+    Hold { chain: String, now: i64 },
+    /// Whether the chain grants this call.
+    Permit {
+        chain: String,
+        tool: String,
+        #[serde(borrow)]
+        arguments: &'a RawValue,
+        now: i64,
+    },
+    /// A token below the chain's last one, to be signed.
+    Derive {
+        chain: String,
+        #[serde(borrow)]
+        grant: WrittenGrant<'a>,
+        now: i64,
+    },
+    /// A proof, to be signed.
+    Prove {
+        chain: String,
+        #[serde(borrow)]
+        invocation: WrittenInvocation<'a>,
+        now: i64,
+    },
+    /// A DPoP proof, to be signed.
+    Dpop {
+        #[serde(borrow)]
+        jwk: &'a RawValue,
+        id: String,
+        method: String,
+        url: String,
+        access_token: Option<String>,
+        nonce: Option<String>,
+        now: i64,
+    },
+    /// The thumbprint of a public key.
+    Thumbprint {
+        #[serde(borrow)]
+        jwk: &'a RawValue,
+    },
+    /// Opens a service, whose rules are in the bytes.
+    Open { origin: String, audience: Vec<String> },
+    /// Closes a service.
+    Close { service: u32 },
+    /// Whether the body is needed.
+    ReadsBody { service: u32, request: WrittenRequest },
+    /// What a request presents. Its body is in the bytes, if it is needed.
+    Present {
+        service: u32,
+        request: WrittenRequest,
+        #[serde(borrow)]
+        credential: Credential<'a>,
+        id: String,
+        nonce: Option<String>,
+        now: i64,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenGrant<'a> {
+    id: String,
+    #[serde(borrow)]
+    holder: &'a RawValue,
+    audience: Vec<String>,
+    #[serde(borrow)]
+    tools: &'a RawValue,
+    expires_at: i64,
+    max_depth: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenInvocation<'a> {
+    id: String,
+    tool: String,
+    #[serde(borrow)]
+    arguments: &'a RawValue,
+    audience: Option<String>,
+    nonce: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenRequest {
+    method: String,
+    /// Path and query.
+    target: String,
+    /// In the order of sending, without those of HTTP/2.
+    headers: Vec<(String, String)>,
+    has_body: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum Credential<'a> {
+    /// A chain.
+    Delegation(String),
+    /// An access token, and the key that it is bound to.
+    AccessToken {
+        token: String,
+        #[serde(borrow)]
+        jwk: Option<&'a RawValue>,
+    },
+}
+
+/// Why an operation gave nothing.
+enum Failure {
+    /// The request would be denied.
+    Denied(Denial, Answer),
+    Wrong(String),
+}
+
+type Outcome = Result<String, Failure>;
+
+impl Operations {
+    /// Carries out one operation.
+    pub fn answer(&mut self, operation: &[u8], bytes: &[u8]) -> String {
+        self.carry_out(operation, bytes).unwrap_or_else(|failure| failure.json())
+    }
+
+    fn carry_out(&mut self, operation: &[u8], bytes: &[u8]) -> Outcome {
+        let limits = Limits::WIDEST;
+        match serde_json::from_slice(operation).map_err(wrong)? {
+            Operation::Verify {} => verify(bytes),
+            Operation::Inspect { chain } => contents(&chain),
+            Operation::Hold { chain, now } => hold(&chain, UnixTime(now), &limits),
+            Operation::Permit {
+                chain,
+                tool,
+                arguments: written,
+                now,
+            } => {
+                let permitted = held(&chain, UnixTime(now), &limits)?.permits(&tool, &arguments(written)?);
+                let denied = |denial| Failure::from(about_tool(denial, &tool));
+                permitted.map(|()| "{}".to_owned()).map_err(denied)
+            }
+            Operation::Derive { chain, grant, now } => {
+                let (now, chain) = (UnixTime(now), held(&chain, UnixTime(now), &limits)?);
+                unsigned(&chain.derivation(&grant.read(now)?, &limits).map_err(wrong)?)
+            }
+            Operation::Prove { chain, invocation, now } => {
+                let (now, chain) = (UnixTime(now), held(&chain, UnixTime(now), &limits)?);
+                unsigned(&chain.proof(&invocation.read(now)?, &limits).map_err(wrong)?)
+            }
+            Operation::Dpop {
+                jwk,
+                id,
+                method,
+                url,
+                access_token,
+                nonce,
+                now,
+            } => {
+                let request = DpopRequest {
+                    id: &id,
+                    issued_at: UnixTime(now),
+                    method: &method,
+                    uri: &url,
+                    access_token: access_token.as_deref(),
+                    nonce: nonce.as_deref(),
+                };
+                unsigned(&mint::dpop(&request, &key(jwk)?))
+            }
+            Operation::Thumbprint { jwk } => json(&Thumbprint {
+                thumbprint: key(jwk)?.thumbprint().to_string(),
+            }),
+            Operation::Open { origin, audience } => {
+                let origin = Origin::parse(&origin).map_err(wrong)?;
+                let service = Service::new(origin, &audience, bytes).map_err(wrong)?;
+                if self.services.len() >= MAX_SERVICES {
+                    return Err(Failure::Wrong(format!("more than {MAX_SERVICES} services are open; close some")));
+                }
+                self.latest = self.latest.wrapping_add(1);
+                let answer = json(&Opened {
+                    service: self.latest,
+                    issuers: &service.rules().issuers,
+                });
+                self.services.insert(self.latest, service);
+                answer
+            }
+            Operation::Close { service } => {
+                self.services.remove(&service);
+                Ok("{}".to_owned())
+            }
+            Operation::ReadsBody { service, request } => {
+                let service = self.service(service)?;
+                let headers = request.serialized(service.origin());
+                let request = request.read(&headers, &service.rules().headers)?;
+                let reads = service.reads_body(&request);
+                json(&ReadsBody {
+                    reads_body: reads.map_err(|refusal| Failure::refused(&refusal, &request))?,
+                })
+            }
+            Operation::Present {
+                service,
+                request,
+                credential,
+                id,
+                nonce,
+                now,
+            } => {
+                let once = Once {
+                    id: &id,
+                    now: UnixTime(now),
+                    nonce: nonce.as_deref(),
+                };
+                present(self.service(service)?, &request, bytes, &credential, once)
+            }
+        }
+    }
+
+    fn service(&self, number: u32) -> Result<&Service, Failure> {
+        let service = self.services.get(&number);
+        service.ok_or_else(|| Failure::Wrong("this service is closed; open it again".to_owned()))
+    }
+}
+
+// === The operations ===
+
+fn verify(line: &[u8]) -> Outcome {
+    let answered = cases::answer(line);
+    let answer = answered.answer.to_json().map_err(wrong)?;
+    json(&Verified {
+        answer: RawValue::from_string(answer).map_err(wrong)?,
+        notes: &answered.notes,
+        is_case: answered.is_case,
+    })
+}
+
+fn contents(chain: &str) -> Outcome {
+    let tokens = chain.split('~').map(|token| {
+        let contents = inspect::contents(token).map_err(wrong)?;
+        let raw = |bytes: Vec<u8>| -> Result<Box<RawValue>, Failure> {
+            Json::parse(&bytes).map_err(wrong)?;
+            serde_json::from_slice(&bytes).map_err(wrong)
+        };
+        Ok(Token {
+            header: raw(contents.header)?,
+            claims: raw(contents.claims)?,
+            hash: contents.hash,
+        })
+    });
+    json(&Inspected {
+        verified: false,
+        tokens: tokens.collect::<Result<_, Failure>>()?,
+    })
+}
+
+fn hold(chain: &str, now: UnixTime, limits: &Limits) -> Outcome {
+    let chain = held(chain, now, limits)?;
+    let holder = chain.holder();
+    json(&Held {
+        id: chain.id(),
+        issued_at: chain.issued_at().0,
+        expires_at: chain.expires_at().0,
+        depth: chain.depth(),
+        depth_left: chain.depth_left(),
+        tools: chain.tools().collect(),
+        thumbprint: holder.map(|key| key.thumbprint().to_string()),
+    })
+}
+
+fn present(
+    service: &Service,
+    written: &WrittenRequest,
+    body: &[u8],
+    credential: &Credential<'_>,
+    once: Once<'_>,
+) -> Outcome {
+    let rules = service.rules();
+    let headers = written.serialized(service.origin());
+    let request = written.read(&headers, &rules.headers)?;
+    let body = written.has_body.then_some(body);
+    let needed = service.needed(&request, body);
+    let call = match needed.map_err(|refusal| Failure::refused(&refusal, &request))? {
+        Needed::Nothing => return json(&Presented::default()),
+        Needed::Credential(call) => call,
+    };
+    let denied = |denial: Denial| Failure::refused(&refusal(&call, denial), &request);
+    let (header, possession) = match credential {
+        Credential::Delegation(chain) => {
+            let chain = HeldChain::read(chain, once.now, &rules.limits).map_err(|denial| denied(denial.into()))?;
+            let possession = service.possession(&call, &chain, once).map_err(denied)?;
+            ((rules.headers.delegation.clone(), chain.joined().to_owned()), possession)
+        }
+        Credential::AccessToken { token, jwk } => {
+            let key = jwk.map(key).transpose()?;
+            let held = HeldToken {
+                text: token,
+                key: key.as_ref(),
+            };
+            let path = (written.method.as_str(), written.target.as_str());
+            let possession = service.token_possession(&call, held, path, once).map_err(denied)?;
+            let scheme = match &possession {
+                Possession::Signed { .. } => "DPoP",
+                Possession::Certificate | Possession::None => "Bearer",
+            };
+            (("authorization".to_owned(), format!("{scheme} {token}")), possession)
+        }
+    };
+    let (kind, proof) = match possession {
+        Possession::Signed { header, proof } => ("signed", Some(Proof::of(header, &proof)?)),
+        Possession::Certificate => ("certificate", None),
+        Possession::None => ("none", None),
+    };
+    json(&Presented {
+        rule: Some(&call.rule.name),
+        tool: call.tool.as_deref(),
+        arguments: Some(raw(call.arguments.canonical())?),
+        headers: vec![header],
+        possession: Some(kind),
+        needs_nonce: call.requirement.nonce,
+        proof,
+    })
+}
+
+fn refusal<'r>(call: &Invocation<'r>, denial: Denial) -> Refusal<'r> {
+    Refusal {
+        denial,
+        requirement: Some(call.requirement),
+        id: call.id.clone(),
+    }
+}
+
+fn unsigned(token: &Unsigned) -> Outcome {
+    json(&ToSign {
+        header: raw(token.header().to_owned())?,
+        payload: token.payload(),
+    })
+}
+
+// === impl of what is read ===
+
+impl WrittenGrant<'_> {
+    fn read(&self, issued_at: UnixTime) -> Result<Grant, Failure> {
+        let json = Json::parse(self.tools.get().as_bytes()).map_err(wrong)?;
+        let tools = json.as_object().ok_or_else(|| wrong("tools: not an object"))?;
+        let tools = Members::from_json(tools).map_err(wrong)?;
+        Ok(Grant {
+            id: self.id.clone(),
+            issued_at,
+            expires_at: UnixTime(self.expires_at),
+            holder: key(self.holder)?,
+            holder_certificate: None,
+            holder_spiffe_id: None,
+            audience: self.audience.clone(),
+            max_depth: self.max_depth,
+            tools: Value::Object(tools),
+        })
+    }
+}
+
+impl WrittenInvocation<'_> {
+    fn read(&self, issued_at: UnixTime) -> Result<mint::Invocation, Failure> {
+        Ok(mint::Invocation {
+            id: self.id.clone(),
+            issued_at,
+            tool: self.tool.clone(),
+            arguments: arguments(self.arguments)?,
+            audience: self.audience.clone(),
+            nonce: self.nonce.clone(),
+        })
+    }
+}
+
+impl WrittenRequest {
+    /// The headers as the service's proxy gets them.
+    fn serialized(&self, origin: &Origin) -> Vec<u8> {
+        let (scheme, authority) = origin.as_str().split_once("://").unwrap_or_default();
+        let own = [
+            (":method", self.method.as_str()),
+            (":scheme", scheme),
+            (":authority", authority),
+            (":path", self.target.as_str()),
+        ];
+        let own = own.map(|(name, value)| (name.to_owned(), value));
+        let others = self.headers.iter();
+        let others = others.map(|(name, value)| (name.to_ascii_lowercase(), value.as_str()));
+        serialize_headers(&own.into_iter().chain(others).collect::<Vec<_>>())
+    }
+
+    fn read<'h>(&self, serialized: &'h [u8], names: &HeaderNames) -> Result<Request<'h>, Failure> {
+        Request::parse(serialized, names, self.has_body).map_err(wrong)
+    }
+}
+
+fn held(chain: &str, now: UnixTime, limits: &Limits) -> Result<HeldChain, Failure> {
+    HeldChain::read(chain, now, limits).map_err(wrong)
+}
+
+fn arguments(written: &RawValue) -> Result<Arguments, Failure> {
+    let json = Json::parse(written.get().as_bytes()).map_err(wrong)?;
+    let arguments = json.as_object().ok_or_else(|| wrong("arguments: not an object"))?;
+    Arguments::from_json(arguments).map_err(wrong)
+}
+
+fn key(jwk: &RawValue) -> Result<PublicKey, Failure> {
+    PublicKey::from_jwk_text(jwk.get().as_bytes()).map_err(wrong)
+}
+
+// === What is answered ===
+
+#[derive(Serialize)]
+struct Verified<'a> {
+    answer: Box<RawValue>,
+    notes: &'a [String],
+    is_case: bool,
+}
+
+#[derive(Serialize)]
+struct Inspected {
+    /// Always false, so that it is not mistaken for a decision.
+    verified: bool,
+    tokens: Vec<Token>,
+}
+
+#[derive(Serialize)]
+struct Token {
+    header: Box<RawValue>,
+    claims: Box<RawValue>,
+    hash: String,
+}
+
+#[derive(Serialize)]
+struct Held<'a> {
+    id: &'a str,
+    issued_at: i64,
+    expires_at: i64,
+    depth: u32,
+    depth_left: u32,
+    tools: Vec<&'a str>,
+    thumbprint: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Thumbprint {
+    thumbprint: String,
+}
+
+#[derive(Serialize)]
+struct ToSign<'a> {
+    header: Box<RawValue>,
+    payload: &'a str,
+}
+
+#[derive(Serialize)]
+struct Opened<'a> {
+    service: u32,
+    issuers: &'a [String],
+}
+
+#[derive(Serialize)]
+struct ReadsBody {
+    reads_body: bool,
+}
+
+/// What a request presents: nothing if it has no rule.
+#[derive(Default, Serialize)]
+struct Presented<'a> {
+    rule: Option<&'a str>,
+    tool: Option<&'a str>,
+    arguments: Option<Box<RawValue>>,
+    headers: Vec<(String, String)>,
+    possession: Option<&'static str>,
+    needs_nonce: bool,
+    proof: Option<Proof>,
+}
+
+#[derive(Serialize)]
+struct Proof {
+    name: String,
+    header: Box<RawValue>,
+    payload: String,
+}
+
+#[derive(Serialize)]
+struct DeniedAnswer<'a> {
+    reason: &'a str,
+    argument: Option<&'a str>,
+    step: Option<&'a str>,
+    title: &'a str,
+    status: u16,
+    headers: &'a [(&'static str, String)],
+    body: &'a str,
+}
+
+impl Proof {
+    fn of(name: String, proof: &Unsigned) -> Result<Self, Failure> {
+        Ok(Self {
+            name,
+            header: raw(proof.header().to_owned())?,
+            payload: proof.payload().to_owned(),
+        })
+    }
+}
+
+impl Failure {
+    fn refused(refusal: &Refusal<'_>, request: &Request<'_>) -> Self {
+        Self::Denied(refusal.denial.clone(), Answer::for_refusal(refusal, request))
+    }
+
+    fn json(&self) -> String {
+        let written = match self {
+            Self::Denied(denial, answer) => json(&BTreeMap::from([(
+                "denied",
+                DeniedAnswer {
+                    reason: denial.reason.code(),
+                    argument: denial.argument.as_deref(),
+                    step: denial.step.map(|step| step.name()),
+                    title: denial.reason.title(),
+                    status: answer.status,
+                    headers: &answer.headers,
+                    body: std::str::from_utf8(&answer.body).unwrap_or_default(),
+                },
+            )])),
+            Self::Wrong(message) => json(&BTreeMap::from([("error", message)])),
+        };
+        written.unwrap_or_else(|_| r#"{"error":"the error cannot be written"}"#.to_owned())
+    }
+}
+
+impl From<Denial> for Failure {
+    fn from(denial: Denial) -> Self {
+        let answer = Answer::for_denial(&denial, None);
+        Self::Denied(denial, answer)
+    }
+}
+
+fn wrong(error: impl ToString) -> Failure {
+    Failure::Wrong(error.to_string())
+}
+
+fn raw(text: String) -> Result<Box<RawValue>, Failure> {
+    RawValue::from_string(text).map_err(wrong)
+}
+
+fn json(answer: &impl Serialize) -> Outcome {
+    serde_json::to_string(answer).map_err(wrong)
+}
+
+/// Open at once.
+const MAX_SERVICES: usize = 1_024;
