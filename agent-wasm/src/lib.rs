@@ -3,7 +3,10 @@
 //! A caller asks for room with `credence_input`, writes an operation and the bytes beside it there, and calls
 //! `credence_answer`. The answer stays where that says until the next call of either.
 
-#![allow(unsafe_code, reason = "exported names are unsafe attributes; nothing else here is unsafe")]
+#![allow(
+    unsafe_code,
+    reason = "exported names are unsafe attributes; nothing else here is unsafe"
+)]
 
 use std::cell::RefCell;
 

@@ -150,7 +150,8 @@ type Outcome = Result<String, Failure>;
 impl Operations {
     /// Carries out one operation.
     pub fn answer(&mut self, operation: &[u8], bytes: &[u8]) -> String {
-        self.carry_out(operation, bytes).unwrap_or_else(|failure| failure.json())
+        self.carry_out(operation, bytes)
+            .unwrap_or_else(|failure| failure.json())
     }
 
     fn carry_out(&mut self, operation: &[u8], bytes: &[u8]) -> Outcome {
@@ -203,7 +204,9 @@ impl Operations {
                 let origin = Origin::parse(&origin).map_err(wrong)?;
                 let service = Service::new(origin, &audience, bytes).map_err(wrong)?;
                 if self.services.len() >= MAX_SERVICES {
-                    return Err(Failure::Wrong(format!("more than {MAX_SERVICES} services are open; close some")));
+                    return Err(Failure::Wrong(format!(
+                        "more than {MAX_SERVICES} services are open; close some"
+                    )));
                 }
                 self.latest = self.latest.wrapping_add(1);
                 let answer = json(&Opened {
@@ -316,7 +319,10 @@ fn present(
         Credential::Delegation(chain) => {
             let chain = HeldChain::read(chain, once.now, &rules.limits).map_err(|denial| denied(denial.into()))?;
             let possession = service.possession(&call, &chain, once).map_err(denied)?;
-            ((rules.headers.delegation.clone(), chain.joined().to_owned()), possession)
+            (
+                (rules.headers.delegation.clone(), chain.joined().to_owned()),
+                possession,
+            )
         }
         Credential::AccessToken { token, jwk } => {
             let key = jwk.map(key).transpose()?;

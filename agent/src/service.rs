@@ -40,7 +40,9 @@ pub enum ServiceError {
     #[error("the service's rules cannot be used: {0}")]
     Rules(#[from] ConfigError),
     /// It asks for proofs for other services.
-    #[error("its rules ask for proofs for {asked}, which is not {expected}; if that is this service, list it in `audience`")]
+    #[error(
+        "its rules ask for proofs for {asked}, which is not {expected}; if that is this service, list it in `audience`"
+    )]
     Audience {
         /// The names in the rules.
         asked: String,
@@ -235,7 +237,9 @@ impl Origin {
     /// It is no origin.
     pub fn parse(text: &str) -> Result<Self, ServiceError> {
         let bare = text.strip_suffix('/').unwrap_or(text);
-        let is_bare = bare.split_once("://").is_some_and(|(_, rest)| !rest.contains(['/', '?', '#', '@']));
+        let is_bare = bare
+            .split_once("://")
+            .is_some_and(|(_, rest)| !rest.contains(['/', '?', '#', '@']));
         let origin = Self::of_url(bare).filter(|_| is_bare);
         origin.ok_or_else(|| ServiceError::Origin(text.to_owned()))
     }
@@ -248,6 +252,12 @@ impl Origin {
             uri: HttpUri::new(scheme, authority, "/")?,
             text: format!("{scheme}://{authority}"),
         })
+    }
+
+    /// Whether both name the same origin.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.uri == other.uri
     }
 
     /// As it was written, without a path.

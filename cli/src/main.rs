@@ -29,6 +29,7 @@ mod mint;
 mod principal;
 mod principal_name;
 mod prove;
+mod proxy;
 mod random;
 mod revoke;
 mod serve;
@@ -78,6 +79,7 @@ enum Command {
     Serve(Box<serve::Serve>),
     #[command(subcommand)]
     Issuer(Box<issuer::IssuerCommand>),
+    Proxy(Box<proxy::Proxy>),
     #[command(subcommand)]
     Cluster(Box<cluster::Cluster>),
     Token(token::Token),
@@ -137,6 +139,7 @@ impl Command {
             Self::Audit(command) => command.run(out),
             Self::Serve(command) => command.run(out),
             Self::Issuer(command) => command.run(out),
+            Self::Proxy(command) => command.run(out),
             Self::Cluster(command) => command.run(out),
             Self::Token(command) => command.run(out),
             Self::Config(command) => command.run(out),

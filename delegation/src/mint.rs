@@ -293,7 +293,9 @@ pub fn dpop(request: &DpopRequest<'_>, key: &PublicKey) -> Unsigned {
         text("htm", request.method),
         text("htu", uri),
     ];
-    let hash = request.access_token.map(|token| base64url::encode(Sha256::digest(token)));
+    let hash = request
+        .access_token
+        .map(|token| base64url::encode(Sha256::digest(token)));
     claims.extend(optional("ath", &hash));
     claims.extend(request.nonce.map(|nonce| text("nonce", nonce)));
     let payload = Value::object(claims).canonical();

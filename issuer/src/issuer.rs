@@ -9,19 +9,20 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use credence_runtime::client_limits::{Bounds, Places, ShareMetrics, SharedLimit, Shares};
-use credence_runtime::lifecycle::{Lifecycle, Phase};
+use credence_runtime::lifecycle::{Lifecycle, Phase, PhaseWatch};
 use credence_runtime::outbound;
 use credence_runtime::rates::{Rate, RateTable};
 use credence_runtime::settings::{SettingsError, Timeouts};
 use credence_runtime::supervision::{Alarm, BackgroundTask, Failure, watch_folder};
-use credence_server::{BoundedListener, Connections, Port, Server, TlsMetrics, TlsPorts, TlsSettings, Unusable};
+use credence_server::{
+    BoundedListener, Connections, Port, Server, TlsMetrics, TlsPorts, TlsSettings, Unusable, operators,
+};
 use credence_storage::folder_lock::{FolderLock, FolderLockError};
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
-use crate::admin;
 use crate::app::{self, App};
 use crate::backchannel;
 use crate::browser;
@@ -187,7 +188,7 @@ impl Issuer {
         let limit = SharedLimit::ProbeConnections;
         let operator = listen(options.admin, limit, MAX_OPERATOR_CONNECTIONS, 100).await?;
         let address = serve("the HTTP server", tls.of(Port::Http), router(Arc::clone(&app)), people);
-        let operators = admin::router(registry, store, lifecycle.watch());
+        let operators = operators(registry, readiness(store, lifecycle.watch()));
         let admin = serve("the operator's port", None, operators, operator);
         let kept = u64::from(settings.limits.kept_days) * 86_400;
         let background: [BackgroundTask; 6] = [
@@ -240,6 +241,15 @@ impl Issuer {
         self.tasks.shutdown().await;
         self.lifecycle.enter(Phase::Stopped);
         tracing::info!("the issuer has stopped");
+    }
+}
+
+/// Grants can be stored. What people sign in at and the control plane may be away: they are asked again for each request.
+fn readiness(store: Store, phase: PhaseWatch) -> impl Fn() -> Result<(), String> {
+    move || match (phase.current(), store.fault()) {
+        (Phase::Running, None) => Ok(()),
+        (Phase::Running, Some(fault)) => Err(fault.to_string()),
+        _ => Err("the issuer is stopping".to_owned()),
     }
 }
 

@@ -17,7 +17,7 @@
 //! | `plane` | the control plane's API |
 //! | `app`, `front` | what every request needs, and what happens to it first |
 //! | `browser`, `backchannel`, `client_authentication` | answers to people, and to programs |
-//! | `admin`, `metrics` | the operator's port |
+//! | `metrics` | metrics |
 //! | `tasks` | what happens without a request |
 //! | `issuer` | start and stop |
 
@@ -26,7 +26,6 @@
     reason = "internal to the issuer: a name that explains itself needs no comment"
 )]
 
-mod admin;
 mod app;
 mod backchannel;
 #[cfg(test)]

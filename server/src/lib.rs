@@ -9,6 +9,7 @@
 //! | `listener` | accepts connections |
 //! | `connections` | how many connections a port has, and which one is closed to make room for another one |
 //! | `body_drain` | the rest of a request's body after an early answer |
+//! | `operators` | metrics and probes |
 //! | `arrived` | whether the whole request has arrived |
 //! | `tls` | certificates of ports and clients, from files that may change at any time |
 //! | `unusable` | why something that the operator has configured cannot be used |
@@ -17,6 +18,7 @@ mod arrived;
 mod body_drain;
 mod connections;
 mod listener;
+mod operators;
 mod server;
 mod tls;
 mod unusable;
@@ -24,6 +26,7 @@ mod unusable;
 pub use arrived::Arrived;
 pub use connections::{Connection, Connections};
 pub use listener::BoundedListener;
+pub use operators::operators;
 pub use server::Server;
 pub use tls::{Peer, PeerCertificate, Port, PortTls, TlsMetrics, TlsPort, TlsPorts, TlsSettings};
 pub use unusable::Unusable;

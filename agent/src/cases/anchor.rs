@@ -23,11 +23,7 @@ pub enum IssuerKeys {
 
 /// The trust anchors of one issuer, with the given keys or, for a `did:key`, with the key in its name. An error says
 /// why the issuer cannot be trusted.
-pub fn anchors(
-    issuer: &str,
-    keys: Option<IssuerKeys>,
-    algorithms: &Algorithms,
-) -> Result<Vec<TrustAnchor>, String> {
+pub fn anchors(issuer: &str, keys: Option<IssuerKeys>, algorithms: &Algorithms) -> Result<Vec<TrustAnchor>, String> {
     let keys = if issuer.starts_with(DID_KEY) {
         vec![unnamed(did_key(issuer, keys)?)]
     } else {

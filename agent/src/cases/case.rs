@@ -7,9 +7,9 @@ use credence_delegation::json::{Json, JsonError, Object};
 use credence_delegation::{Algorithm, Algorithms, Arguments, HttpUri, JwkSet, PublicKey, TrustAnchors, UnixTime};
 
 use super::anchor::{self, AccessTokenAnchor};
+use super::anchor::{DID_KEY, IssuerKeys};
 use super::id::CaseId;
 use super::question::{Policy, Question, RequiredProof};
-use super::anchor::{DID_KEY, IssuerKeys};
 
 /// A case with a name.
 #[derive(Debug)]

@@ -35,6 +35,10 @@ pub(crate) enum Config {
         /// The schema of what `credence config describe --for-agents` prints.
         #[arg(long, conflicts_with_all = ["control_plane", "issuer"])]
         for_agents: bool,
+
+        /// The schema of the file that `credence proxy --config` reads.
+        #[arg(long, conflicts_with_all = ["control_plane", "issuer", "for_agents"])]
+        proxy: bool,
     },
 }
 
@@ -47,11 +51,13 @@ impl Config {
                 control_plane,
                 issuer,
                 for_agents,
+                proxy,
             } => {
-                let schema = match (control_plane, issuer, for_agents) {
+                let schema = match (control_plane, issuer, for_agents, proxy) {
                     (true, ..) => credence_control_plane::settings_schema(),
-                    (_, true, _) => credence_issuer::settings_schema(),
-                    (_, _, true) => credence_decision::config::agent_rules_schema(),
+                    (_, true, ..) => credence_issuer::settings_schema(),
+                    (_, _, true, _) => credence_decision::config::agent_rules_schema(),
+                    (.., true) => credence_proxy::settings_schema(),
                     _ => credence_decision::config::json_schema(),
                 };
                 out.write_all(schema.as_bytes())?;

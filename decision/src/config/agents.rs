@@ -25,7 +25,10 @@ use crate::route::Routes;
 /// What a service asks of its agents. docs/reference/agent-rules.md explains every field.
 #[derive(Debug, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "tools", schemars(title = "What a service behind Credence's filter asks of its agents"))]
+#[cfg_attr(
+    feature = "tools",
+    schemars(title = "What a service behind Credence's filter asks of its agents")
+)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     /// Version of this document: 1.
@@ -107,7 +110,10 @@ pub fn for_agents(json: &[u8]) -> Result<String, ConfigError> {
     // What was read as a configuration has these members.
     let members = projected.ok_or_else(|| ConfigError::one(".", "the configuration cannot be rewritten"))?;
     let issuers = serde_json::to_string(&issuers).unwrap_or_default();
-    Ok(format!(r#"{{"credence_agent_rules":1,"issuers":{issuers},{}"#, members.trim_start_matches('{')))
+    Ok(format!(
+        r#"{{"credence_agent_rules":1,"issuers":{issuers},{}"#,
+        members.trim_start_matches('{')
+    ))
 }
 
 /// The members that agents need.
@@ -116,7 +122,10 @@ fn projected(json: &str) -> Option<String> {
         "rules" => {
             let rules: Vec<&RawValue> = serde_json::from_str(value).ok()?;
             let rules = rules.into_iter().map(|rule| only(rule.get(), &RULE_MEMBERS));
-            Some(Written::As(format!("[{}]", rules.collect::<Option<Vec<_>>>()?.join(","))))
+            Some(Written::As(format!(
+                "[{}]",
+                rules.collect::<Option<Vec<_>>>()?.join(",")
+            )))
         }
         "limits" => only(value, &LIMITS).map(Written::As),
         _ if MEMBERS.contains(&name) => Some(Written::Same),

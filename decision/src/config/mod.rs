@@ -28,13 +28,13 @@ mod read;
 #[cfg(feature = "tools")]
 mod schema;
 
+pub use agents::{AgentRules, for_agents};
 pub use credence_delegation::MAX_PROBLEMS;
 #[cfg(feature = "tools")]
 pub use describe::{
     ArgumentDescription, Asked, AskedOfToken, Condition, Description, Ignored, MatchDescription, McpDescription,
     RuleDescription,
 };
-pub use agents::{AgentRules, for_agents};
 pub use envelope::as_json;
 pub use error::ConfigError;
 pub use file::{Audit, Count, Hold, Mode, Overflow, Place, ProofKind, RecordedArguments, RecordedDecisions, Unmatched};

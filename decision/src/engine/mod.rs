@@ -129,7 +129,12 @@ impl Engine {
         let mut findings = Findings::default();
         let routed = match route(policy.matching(), request) {
             Ok(Some(routed)) => routed,
-            Ok(None) => return Outcome::Decided(Verdict::without_rule(policy.mode, unmatched(policy.matching(), request))),
+            Ok(None) => {
+                return Outcome::Decided(Verdict::without_rule(
+                    policy.mode,
+                    unmatched(policy.matching(), request),
+                ));
+            }
             Err(denial) => return Outcome::Decided(Verdict::without_rule(policy.mode, Decision::Deny(denial))),
         };
         let decision = match &routed.rule.requirement {

@@ -1,0 +1,296 @@
+//! Listens for clients, and lets in only programs of the listed users of this machine.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::clients::{Client, identify};
+use crate::exchange::{Exchanged, exchange};
+use crate::metrics::Metrics;
+use crate::outbound::Body;
+use crate::refusal::Refusal;
+use crate::request::address;
+use crate::settings::{LimitSettings, Listen};
+use crate::upstream::Upstream;
+use credence_runtime::metrics::{Counted, count};
+
+/// A place where clients connect.
+#[derive(Debug)]
+pub(crate) struct Front {
+    socket: Socket,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// What all its connections share.
+#[derive(Debug)]
+struct Shared {
+    clients: Vec<Arc<Client>>,
+    uids: Vec<u32>,
+    services: Vec<Arc<Upstream>>,
+    limits: LimitSettings,
+    places: Arc<Semaphore>,
+    port: Option<u16>,
+    metrics: Arc<Metrics>,
+}
+
+// === impl Front ===
+
+impl Front {
+    pub(crate) async fn listen(
+        listen: &Listen,
+        clients: Vec<Arc<Client>>,
+        services: Vec<Arc<Upstream>>,
+        limits: LimitSettings,
+        metrics: Arc<Metrics>,
+    ) -> io::Result<Self> {
+        let socket = match listen {
+            Listen::Tcp(address) => Socket::Tcp(TcpListener::bind(address).await?),
+            Listen::Unix(path) => Socket::Unix(bind(path)?),
+        };
+        let port = match &socket {
+            Socket::Tcp(listener) => Some(listener.local_addr()?.port()),
+            Socket::Unix(_) => None,
+        };
+        let shared = Arc::new(Shared {
+            uids: clients.iter().flat_map(|client| client.uids.clone()).collect(),
+            clients,
+            services,
+            places: Arc::new(Semaphore::new(limits.connections)),
+            limits,
+            port,
+            metrics,
+        });
+        Ok(Self { socket, shared })
+    }
+
+    /// Its address, with the port that the system chose if none was given.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Socket::Tcp(listener) => listener.local_addr().ok(),
+            Socket::Unix(_) => None,
+        }
+    }
+
+    /// Serves until the token is cancelled. Then running requests may end.
+    pub(crate) async fn serve(self, stopping: CancellationToken) {
+        let graceful = GracefulShutdown::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.accept() => accepted,
+                () = stopping.cancelled() => break,
+            };
+            if let Err(error) = accepted.map(|connection| connection.serve(&self.shared, &graceful)) {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+        drop(self);
+        let _ = tokio::time::timeout(DRAIN_TIME, graceful.shutdown()).await;
+    }
+
+    async fn accept(&self) -> io::Result<Connection> {
+        match &self.socket {
+            Socket::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                let own = stream.local_addr()?;
+                let _ = stream.set_nodelay(true);
+                let uid = peer_uid(peer, own);
+                Ok(Connection {
+                    uid,
+                    stream: Box::new(stream),
+                })
+            }
+            Socket::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
+                Ok(Connection {
+                    uid,
+                    stream: Box::new(stream),
+                })
+            }
+        }
+    }
+}
+
+/// A new connection, and the user whose program has made it.
+struct Connection {
+    uid: Option<u32>,
+    stream: Box<dyn Stream>,
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+impl Connection {
+    fn serve(self, shared: &Arc<Shared>, graceful: &GracefulShutdown) {
+        let refused = |reason| count(&shared.metrics.connections_refused, [("reason", reason)]);
+        if !self.uid.is_some_and(|uid| shared.uids.contains(&uid)) {
+            tracing::warn!(uid = self.uid, "a program of another user tried to connect; see `uids`");
+            return refused("user");
+        }
+        let Ok(place) = Arc::clone(&shared.places).try_acquire_owned() else {
+            return refused("limit");
+        };
+        let uid = self.uid;
+        let service = {
+            let shared = Arc::clone(shared);
+            service_fn(move |request| {
+                let shared = Arc::clone(&shared);
+                async move { Ok::<_, Infallible>(shared.answer(request, uid).await) }
+            })
+        };
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIME)
+            .max_headers(MAX_HEADERS)
+            .max_buf_size(MAX_HEAD_BYTES as usize);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .keep_alive_interval(HEAD_TIME)
+            .max_header_list_size(MAX_HEAD_BYTES)
+            .max_concurrent_streams(MAX_STREAMS);
+        let counted = Counted::new(&shared.metrics.connections);
+        let watcher = graceful.watcher();
+        tokio::spawn(async move {
+            let _held = (place, counted);
+            let connection = builder.serve_connection(TokioIo::new(self.stream), service);
+            if let Err(error) = watcher.watch(connection.into_owned()).await {
+                tracing::debug!(error, "a connection ended early");
+            }
+        });
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    async fn answer(&self, request: Request<Incoming>, uid: Option<u32>) -> Response<Body> {
+        let (mut parts, body) = request.into_parts();
+        let client = identify(&self.clients, &mut parts.headers);
+        // Clients of one place may be programs of different users.
+        let client = client.filter(|client| uid.is_some_and(|uid| client.uids.contains(&uid)));
+        let Some(client) = client else {
+            count(&self.metrics.refusals, [("client", ""), ("reason", "client_unknown")]);
+            let title = "This proxy does not know the client. Send its secret.";
+            let status = match self.clients.iter().any(|client| client.service.is_none()) {
+                true => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+                false => StatusCode::UNAUTHORIZED,
+            };
+            let mut response = Refusal::new(status, "client_unknown", title).response;
+            let challenge = http::HeaderValue::from_static("Basic realm=\"credence-proxy\"");
+            let header = match status {
+                StatusCode::UNAUTHORIZED => http::header::WWW_AUTHENTICATE,
+                _ => http::header::PROXY_AUTHENTICATE,
+            };
+            response.headers_mut().insert(header, challenge);
+            return response;
+        };
+        match self.exchange(client, parts, body).await {
+            Ok(Exchanged { response, has_retried }) => {
+                let status = response.status();
+                let labels = [("client", client.name.as_str()), ("status", status.as_str())];
+                count(&self.metrics.requests, labels);
+                if has_retried {
+                    count(&self.metrics.retries, [("client", client.name.as_str())]);
+                }
+                response
+            }
+            Err(Refusal { reason, response }) => {
+                tracing::info!(client = client.name, reason, "a request was not sent");
+                count(&self.metrics.refusals, [("client", &client.name), ("reason", reason)]);
+                response
+            }
+        }
+    }
+
+    async fn exchange(
+        &self,
+        client: &Arc<Client>,
+        parts: http::request::Parts,
+        body: Incoming,
+    ) -> Result<Exchanged, Refusal> {
+        let Ok(place) = Arc::clone(&client.places).try_acquire_owned() else {
+            let title = "This client has too many requests at once.";
+            return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", title));
+        };
+        let request = address(parts, client, &self.services, self.port)?;
+        let exchanged = exchange(client, request, body, self.limits.answer()).await?;
+        Ok(Exchanged {
+            response: crate::stream::limited(exchanged.response, self.limits.stream(), place),
+            ..exchanged
+        })
+    }
+}
+
+/// Makes the socket, which only this user can open until its place is known to be safe. A stale one is replaced.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+        && std::os::unix::net::UnixStream::connect(path).is_err()
+    {
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    // Whether a program may connect is decided by its user, when it does.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+    Ok(listener)
+}
+
+/// The user whose program has the other end of a connection on this machine, as the kernel lists it.
+fn peer_uid(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
+    let table = match peer {
+        SocketAddr::V4(_) => "/proc/net/tcp",
+        SocketAddr::V6(_) => "/proc/net/tcp6",
+    };
+    let (peer, own) = (in_table(peer), in_table(own));
+    let table = std::fs::read_to_string(table).ok()?;
+    table.lines().find_map(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let ends = (fields.next()?, fields.next()?);
+        let uid = fields.nth(4)?;
+        (ends == (peer.as_str(), own.as_str())).then(|| uid.parse().ok())?
+    })
+}
+
+/// An address as the kernel writes it: each 32 bits of it in this machine's byte order.
+fn in_table(address: SocketAddr) -> String {
+    let bytes = match address.ip() {
+        std::net::IpAddr::V4(ip) => ip.octets().to_vec(),
+        std::net::IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    let (words, _) = bytes.as_chunks::<4>();
+    let words = words.iter().map(|word| format!("{:08X}", u32::from_ne_bytes(*word)));
+    format!("{}:{:04X}", words.collect::<String>(), address.port())
+}
+
+const HEAD_TIME: Duration = Duration::from_secs(30);
+const DRAIN_TIME: Duration = Duration::from_secs(10);
+/// Of a request.
+const MAX_HEAD_BYTES: u32 = 64 << 10;
+const MAX_HEADERS: usize = 128;
+/// Of one connection over HTTP/2.
+const MAX_STREAMS: u32 = 128;

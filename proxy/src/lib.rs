@@ -1,0 +1,41 @@
+//! Credence's proxy for agents. It runs beside an agent, holds its keys and delegations, and proves each of its requests to
+//! the services that it may call. The agent itself has nothing to lose.
+//!
+//! | module | its one job |
+//! |---|---|
+//! | `settings` | the configuration file |
+//! | `signer` | the keys that sign |
+//! | `rules` | the rules that services publish |
+//! | `outbound` | connections to services and issuers |
+//! | `upstream` | a service: its connections, its rules, its latest nonce |
+//! | `credential` | a delegation or access token that is held, and what is derived from it |
+//! | `clients` | who may use the proxy, and for what |
+//! | `refusal` | the proxy's own answers |
+//! | `request` | a client's request, checked and cleaned |
+//! | `exchange` | one request: from the client to the service, with its proof |
+//! | `stream` | an answer, for a limited time |
+//! | `front` | listens for clients |
+//! | `metrics`, `proxy` | metrics; start and stop |
+
+#![allow(
+    missing_docs,
+    reason = "internal to the proxy: a name that explains itself needs no comment"
+)]
+
+mod clients;
+mod credential;
+mod exchange;
+mod front;
+mod metrics;
+mod outbound;
+mod proxy;
+mod refusal;
+mod request;
+mod rules;
+mod settings;
+mod signer;
+mod stream;
+mod upstream;
+
+pub use proxy::{Proxy, StartError};
+pub use settings::{Settings, settings_schema};

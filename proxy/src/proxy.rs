@@ -1,0 +1,161 @@
+//! Starts the proxy, and stops it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use credence_runtime::client_limits::{Bounds, Places, ShareMetrics, SharedLimit, Shares};
+use credence_runtime::lifecycle::{Lifecycle, Phase};
+use credence_runtime::settings::{SettingsError, Timeouts};
+use credence_server::{BoundedListener, Connections, Port, Server, Unusable, operators};
+use prometheus_client::registry::Registry;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::clients::{Client, ClientError};
+use crate::credential::{Credential, CredentialError};
+use crate::front::Front;
+use crate::metrics::Metrics;
+use crate::settings::{Listen, Settings};
+use crate::upstream::{Upstream, UpstreamError};
+
+/// Why the proxy did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A setting cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// A service cannot be used.
+    #[error("services: {0}")]
+    Service(#[from] UpstreamError),
+    /// A credential cannot be used.
+    #[error("credentials: {0}")]
+    Credential(#[from] CredentialError),
+    /// A client cannot be set up.
+    #[error("clients: {0}")]
+    Client(#[from] ClientError),
+    /// The operator's port cannot be served.
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
+    /// It cannot listen.
+    #[error("cannot listen on {0}: {1}; free it, or configure another one")]
+    Listen(Listen, io::Error),
+}
+
+/// A running proxy.
+#[derive(Debug)]
+pub struct Proxy {
+    /// Where clients connect, with the ports that the system chose.
+    pub addresses: Vec<(String, Option<SocketAddr>)>,
+    /// The operator's port.
+    pub admin: Option<SocketAddr>,
+    stopping: CancellationToken,
+    lifecycle: Lifecycle,
+    fronts: JoinSet<()>,
+    tasks: JoinSet<()>,
+}
+
+// === impl Proxy ===
+
+impl Proxy {
+    /// Opens keys and delegations, listens, and serves on the current tokio runtime. `admin` is the operator's port.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start(settings: &Settings, admin: Option<SocketAddr>) -> Result<Self, StartError> {
+        settings.check()?;
+        let services = settings
+            .services
+            .iter()
+            .map(|settings| Ok(Arc::new(Upstream::new(settings)?)));
+        let services = services.collect::<Result<Vec<_>, UpstreamError>>()?;
+        let credentials = settings
+            .credentials
+            .iter()
+            .map(|settings| Ok(Arc::new(Credential::open(settings)?)));
+        let credentials = credentials.collect::<Result<Vec<_>, CredentialError>>()?;
+        let mut registry = Registry::with_prefix("credence");
+        let metrics = Arc::new(Metrics::new(&mut registry));
+        let mut by_place: BTreeMap<&Listen, Vec<Arc<Client>>> = BTreeMap::new();
+        for client in &settings.clients {
+            let credential = match &client.credential {
+                Some(name) => credentials.iter().find(|credential| &credential.name == name),
+                None => credentials.first(),
+            };
+            let Some(credential) = credential.cloned() else {
+                continue;
+            };
+            let named = client.service.as_ref();
+            let service = named.and_then(|url| {
+                let mut all = settings.services.iter().zip(&services);
+                all.find(|(settings, _)| &settings.url == url)
+                    .map(|(_, service)| Arc::clone(service))
+            });
+            let made = Client::new(client, &settings.limits, credential, service)?;
+            by_place.entry(&client.listen).or_default().push(Arc::new(made));
+        }
+        let stopping = CancellationToken::new();
+        let (mut fronts, mut addresses) = (JoinSet::new(), Vec::new());
+        for (listen, clients) in by_place {
+            let limits = settings.limits.clone();
+            let front = Front::listen(listen, clients, services.clone(), limits, Arc::clone(&metrics)).await;
+            let front = front.map_err(|error| StartError::Listen(listen.clone(), error))?;
+            addresses.push((listen.to_string(), front.address()));
+            fronts.spawn(front.serve(stopping.clone()));
+        }
+        let mut tasks = JoinSet::new();
+        let lifecycle = Lifecycle::default();
+        let admin = match admin {
+            None => None,
+            Some(address) => {
+                let listener = operators_listener(address, &mut registry).await?;
+                let address = listener.address;
+                let held = credentials.clone();
+                let is_ready = move || held.iter().try_for_each(|credential| credential.check());
+                let server = Server {
+                    port: Port::Http,
+                    tls: None,
+                    router: operators(registry, is_ready),
+                    request_timeout: Duration::from_secs(10),
+                    timeouts: Timeouts::default(),
+                    phase: lifecycle.watch(),
+                };
+                tasks.spawn(server.serve(listener));
+                Some(address)
+            }
+        };
+        for credential in credentials {
+            tasks.spawn(credential.follow());
+        }
+        Ok(Self {
+            addresses,
+            admin,
+            stopping,
+            lifecycle,
+            fronts,
+            tasks,
+        })
+    }
+
+    /// Lets running requests end, then stops.
+    pub async fn shutdown(mut self) {
+        self.stopping.cancel();
+        self.lifecycle.enter(Phase::Stopped);
+        while self.fronts.join_next().await.is_some() {}
+        self.tasks.abort_all();
+    }
+}
+
+async fn operators_listener(address: SocketAddr, registry: &mut Registry) -> Result<BoundedListener, Unusable> {
+    let shares = Shares {
+        credential_percent: 100,
+        address_percent: 100,
+    };
+    let bounds = Bounds::new(MAX_OPERATOR_CONNECTIONS, shares);
+    let places = Places::new(SharedLimit::ProbeConnections, bounds, &ShareMetrics::new(registry));
+    BoundedListener::bind(address, "HTTP", Connections::new(places), Timeouts::default().silence).await
+}
+
+const MAX_OPERATOR_CONNECTIONS: usize = 64;

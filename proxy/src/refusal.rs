@@ -1,0 +1,100 @@
+//! The proxy's own answers: problem documents (RFC 9457).
+
+use bytes::Bytes;
+use credence_decision::answer::Answer;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use serde::Serialize;
+
+use crate::outbound::Body;
+
+/// A request that the proxy does not send.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) reason: &'static str,
+    pub(crate) response: Response<Body>,
+}
+
+#[derive(Serialize)]
+struct Problem<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'a str,
+    status: u16,
+    reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a str>,
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    /// A refusal for a reason of the proxy itself.
+    pub(crate) fn new(status: StatusCode, reason: &'static str, title: &str) -> Self {
+        Self::with_detail(status, reason, title, None)
+    }
+
+    pub(crate) fn with_detail(status: StatusCode, reason: &'static str, title: &str, detail: Option<&str>) -> Self {
+        let problem = Problem {
+            kind: format!("urn:credence:proxy:{reason}"),
+            title,
+            status: status.as_u16(),
+            reason,
+            detail,
+        };
+        let body = serde_json::to_vec(&problem).unwrap_or_default();
+        let mut response = marked(status, body);
+        let media_type = HeaderValue::from_static("application/problem+json");
+        response.headers_mut().insert(CONTENT_TYPE, media_type);
+        response
+            .headers_mut()
+            .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        Self { reason, response }
+    }
+
+    /// The answer that the filter would give.
+    pub(crate) fn of(reason: &'static str, answer: Answer) -> Self {
+        // A gRPC client reads the status in headers.
+        let status = match answer.grpc_status {
+            Some(_) => StatusCode::OK,
+            None => StatusCode::from_u16(answer.status).unwrap_or(StatusCode::FORBIDDEN),
+        };
+        let body = if answer.grpc_status.is_some() {
+            Vec::new()
+        } else {
+            answer.body.clone()
+        };
+        let mut response = marked(status, body);
+        for (name, value) in &answer.headers {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                response.headers_mut().append(*name, value);
+            }
+        }
+        if let Some(code) = answer.grpc_status {
+            let message = String::from_utf8_lossy(&answer.body);
+            response
+                .headers_mut()
+                .insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+            response.headers_mut().insert("grpc-status", code.into());
+            if let Ok(message) = HeaderValue::from_str(&message) {
+                response.headers_mut().insert("grpc-message", message);
+            }
+        }
+        Self { reason, response }
+    }
+}
+
+/// An answer that is known to be the proxy's, not the service's.
+fn marked(status: StatusCode, body: Vec<u8>) -> Response<Body> {
+    let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed();
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(ANSWERED_BY, HeaderValue::from_static("credence-proxy"));
+    response
+}
+
+/// Only in the proxy's own answers.
+pub(crate) const ANSWERED_BY: &str = "x-answered-by";
