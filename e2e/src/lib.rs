@@ -4,6 +4,7 @@
 //! The harness uses none of the product's crates: it drives the built programs. The `credence` command makes
 //! delegations, as users do; [`forge`] signs those that users cannot make.
 
+pub mod agent_proxy;
 pub mod artefacts;
 pub mod assertions;
 pub mod at_scale;

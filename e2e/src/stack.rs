@@ -467,6 +467,22 @@ impl Stack {
         Envoy::start_as(&self.envoy_run, &self.envoy_program, &configuration, &folder)
     }
 
+    /// The origin of the service, as its clients reach it: Envoy's.
+    pub fn origin(&self) -> String {
+        format!("http://{}", self.envoy.ingress())
+    }
+
+    /// The rules of the service for its agents, as `credence config describe --for-agents` prints them.
+    ///
+    /// # Errors
+    /// If the command fails.
+    pub fn agent_rules(&self) -> Result<String, Failure> {
+        let file = self.folder.path().join("for-agents.yaml");
+        put(&file, &self.configuration)?;
+        let file = file.display().to_string();
+        self.credence.run(["config", "describe", "--for-agents", &file])
+    }
+
     /// The folder of the run's files, removed with the stack.
     pub fn folder(&self) -> &Path {
         self.folder.path()

@@ -1,0 +1,1 @@
+//! Attacks on the proxy, and by what it talks to.

@@ -1,0 +1,1 @@
+//! Ends and beginnings: of the proxy, of the service, and of the delegation.
