@@ -145,6 +145,16 @@ clients:
         address.ok_or_else(|| Failure::new("no client connects over TCP"))
     }
 
+    /// Where the client with this `listen` connects.
+    ///
+    /// # Errors
+    /// If it does not connect over TCP.
+    pub fn address_of(&self, listen: &str) -> Result<SocketAddr, Failure> {
+        let client = self.addresses.iter().find(|(own, _)| own == listen);
+        let address = client.and_then(|(_, address)| *address);
+        address.ok_or_else(|| Failure::new(format!("no client connects to {listen}")))
+    }
+
     /// Its operator's port.
     ///
     /// # Errors

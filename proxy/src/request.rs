@@ -42,7 +42,6 @@ pub(crate) fn address(
         let title = "Upgrades, such as WebSocket, do not go through this proxy.";
         return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "upgrade", title));
     }
-    check_framing(&parts)?;
     check_web_page(client, &parts.headers)?;
     let upstream = Arc::clone(upstream(&parts, client, services, port)?);
     let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
@@ -124,17 +123,6 @@ fn is_host_of(host: &str, origin: &Origin) -> bool {
 fn origin_of(uri: &Uri) -> Option<Origin> {
     // With user information, it is no origin.
     Origin::of_url(&format!("{}://{}", uri.scheme_str()?, uri.authority()?))
-}
-
-/// The proxy writes the framing anew. A request that two parsers could frame differently does not get so far.
-fn check_framing(parts: &Parts) -> Result<(), Refusal> {
-    let headers = &parts.headers;
-    let has_both = headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH);
-    let is_old = parts.version < Version::HTTP_11 && headers.contains_key(TRANSFER_ENCODING);
-    match has_both || is_old {
-        true => Err(malformed("The request has two lengths.")),
-        false => Ok(()),
-    }
 }
 
 /// A browser on this machine would send the requests of any web page. It says so in these headers (Fetch Metadata).
