@@ -10,7 +10,8 @@ use http::header::{AUTHORIZATION, HeaderName, PROXY_AUTHORIZATION};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
-use crate::credential::{Credential, Derived};
+use crate::credential::Credential;
+use crate::derived::Derived;
 use crate::settings::{ClientSettings, LimitSettings};
 use crate::signer::{SignerError, read_secret};
 use crate::upstream::Upstream;

@@ -1,34 +1,56 @@
-//! A delegation that the proxy holds, and the narrower ones that it derives for its clients.
+//! What the proxy holds: a delegation or an access token, from a file or from an issuer.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use credence_delegation::mint::{Grant, MintError};
-use credence_delegation::{Denial, HeldChain, Limits, UnixTime, Value};
-use tokio::sync::watch;
-use uuid::Uuid;
+use credence_delegation::{Denial, HeldChain, Limits, UnixTime};
+use credence_runtime::outbound::OutboundError;
+use tokio::sync::{Notify, watch};
 
-use crate::settings::CredentialSettings;
-use crate::signer::{SignError, Signer, SignerError};
+use crate::consent::Consent;
+use crate::issuer::{Issuer, IssuerError, Tokens};
+use crate::kept::Kept;
+use crate::settings::{CredentialSettings, TokenKind};
+use crate::signer::{Signer, SignerError};
 
 /// A credential by its name in the settings.
 #[derive(Debug)]
 pub(crate) struct Credential {
     pub(crate) name: String,
     signer: Signer,
-    file: PathBuf,
+    source: Source,
     state: watch::Sender<State>,
+    /// A service says that it counts no longer.
+    doubted: Notify,
+}
+
+#[derive(Debug)]
+enum Source {
+    File(PathBuf),
+    Issuer {
+        issuer: Issuer,
+        token: TokenKind,
+        kept: Option<Kept>,
+    },
 }
 
 /// What it is now.
 pub(crate) type State = Result<Arc<Held>, Arc<CredentialError>>;
 
-/// A delegation and the key that proves it.
+/// A credential and the key that proves it.
 #[derive(Debug)]
 pub(crate) struct Held {
-    pub(crate) chain: HeldChain,
+    pub(crate) authority: Authority,
     pub(crate) signer: Signer,
+}
+
+/// What a request presents.
+#[derive(Debug)]
+pub(crate) enum Authority {
+    Delegation(HeldChain),
+    AccessToken { text: String, expires_at: UnixTime },
 }
 
 /// Why a credential cannot be used.
@@ -37,61 +59,54 @@ pub enum CredentialError {
     #[error(transparent)]
     Signer(#[from] SignerError),
     #[error("{path}: {error}", path = path.display())]
-    File { path: PathBuf, error: std::io::Error },
-    #[error("{path}: every service would deny this delegation: {denial} (step {step} of the draft's section 8)",
-        path = path.display(), step = denial.step.name())]
-    Denied { path: PathBuf, denial: Denial },
-    #[error("{path}: the delegation is held by the key {holder}, not by the credential's key {key}", path = path.display())]
-    OtherKey { path: PathBuf, holder: String, key: String },
-}
-
-/// What is derived for one client.
-#[derive(Debug)]
-pub(crate) struct Derived {
-    tools: Value,
-    signer: Signer,
-    latest: Mutex<Option<Latest>>,
-}
-
-#[derive(Debug, Clone)]
-struct Latest {
-    /// The id of the token that it was derived from.
-    parent: String,
-    renew_at: UnixTime,
-    held: Arc<Held>,
-}
-
-/// Why nothing was derived.
-#[derive(Debug, thiserror::Error)]
-enum DeriveError {
-    #[error("{0}")]
-    Mint(#[from] MintError),
-    #[error("{0}")]
-    Denied(#[from] Denial),
-    #[error("{0}")]
-    Sign(#[from] SignError),
+    File { path: PathBuf, error: io::Error },
+    #[error("every service would deny this delegation: {0} (step {step} of the draft's section 8)", step = .0.step.name())]
+    Denied(Denial),
+    #[error("the delegation is held by the key {holder}, not by the credential's key {key}")]
+    OtherKey { holder: String, key: String },
+    #[error(transparent)]
+    Authorities(#[from] OutboundError),
+    #[error("a person has to grant it: open {0} in a browser on this machine")]
+    NotGranted(String),
+    #[error("the issuer is being asked")]
+    Asking,
 }
 
 // === impl Credential ===
 
 impl Credential {
     pub(crate) fn open(settings: &CredentialSettings) -> Result<Self, CredentialError> {
-        let file = settings.file.clone().unwrap_or_default();
         let signer = Signer::open(&settings.key)?;
-        let held = read(&file, &signer)?;
+        let (source, state) = match (&settings.issuer, &settings.file) {
+            (Some(own), _) => {
+                let issuer = Issuer::new(own, signer.clone())?;
+                let kept = own.state.clone().map(Kept::at);
+                let token = own.token;
+                (
+                    Source::Issuer { issuer, token, kept },
+                    Err(Arc::new(CredentialError::Asking)),
+                )
+            }
+            (None, file) => {
+                let file = file.clone().unwrap_or_default();
+                let held = read(&file, &signer)?;
+                (Source::File(file), Ok(Arc::new(held)))
+            }
+        };
         Ok(Self {
             name: settings.name.clone(),
             signer,
-            file,
-            state: watch::Sender::new(Ok(Arc::new(held))),
+            source,
+            state: watch::Sender::new(state),
+            doubted: Notify::new(),
         })
     }
 
     /// Whether it can be used.
     pub(crate) fn check(&self) -> Result<(), String> {
         match self.state() {
-            Ok(held) if now() < held.chain.expires_at() => Ok(()),
-            Ok(_) => Err(format!("the delegation of {} has expired", self.name)),
+            Ok(held) if now() < held.expires_at() => Ok(()),
+            Ok(_) => Err(format!("{}: it has expired", self.name)),
             Err(error) => Err(format!("{}: {error}", self.name)),
         }
     }
@@ -100,33 +115,175 @@ impl Credential {
         self.state.borrow().clone()
     }
 
-    /// Reads the file again whenever it changes. Never returns.
+    /// A service has denied it: it may have been revoked.
+    pub(crate) fn doubt(&self) {
+        self.doubted.notify_one();
+    }
+
+    /// Keeps it up to date. Never returns.
     pub(crate) async fn follow(self: Arc<Self>) {
-        let mut seen = modified(&self.file).await;
+        match &self.source {
+            Source::File(path) => self.follow_file(path).await,
+            Source::Issuer { issuer, token, kept } => self.follow_issuer(issuer, *token, kept.as_ref()).await,
+        }
+    }
+
+    fn set(&self, state: State) {
+        let _earlier = self.state.send_replace(state);
+    }
+
+    // === From a file ===
+
+    async fn follow_file(&self, path: &Path) {
+        let mut seen = modified(path).await;
         loop {
             tokio::time::sleep(FILE_INTERVAL).await;
-            let now = modified(&self.file).await;
+            let now = modified(path).await;
             if now == seen {
                 continue;
             }
             seen = now;
-            let (file, signer) = (self.file.clone(), self.signer.clone());
-            let read = tokio::task::spawn_blocking(move || read(&file, &signer)).await;
-            match read {
-                Ok(Ok(held)) => {
-                    tracing::info!(
-                        credential = self.name,
-                        id = held.chain.id(),
-                        "a new delegation is in use"
-                    );
-                    let _earlier = self.state.send_replace(Ok(Arc::new(held)));
+            match read(path, &self.signer) {
+                Ok(held) => {
+                    tracing::info!(credential = self.name, "a new delegation is in use");
+                    self.set(Ok(Arc::new(held)));
                 }
                 // Half a file, or a wrong one: the known one counts until it expires.
-                Ok(Err(error)) => {
+                Err(error) => {
                     tracing::warn!(credential = self.name, %error, "the new delegation cannot be used; the known one stays");
                 }
-                Err(_) => return,
             }
+        }
+    }
+
+    // === From an issuer ===
+
+    async fn follow_issuer(&self, issuer: &Issuer, token: TokenKind, kept: Option<&Kept>) {
+        let mut refresh_token = kept.and_then(|kept| kept.read(&self.name));
+        loop {
+            if let Some(known) = refresh_token.take() {
+                refresh_token = self.refresh(issuer, token, kept, known).await;
+                if refresh_token.is_some() {
+                    self.until_old().await;
+                    continue;
+                }
+            }
+            match self.ask(issuer).await {
+                Ok(tokens) => refresh_token = self.take(token, kept, tokens),
+                Err(error) => {
+                    tracing::error!(credential = self.name, %error, "no person can be asked");
+                    tokio::time::sleep(LONGEST_PAUSE).await;
+                }
+            }
+            if self.state().is_ok() {
+                self.until_old().await;
+            }
+        }
+    }
+
+    /// Gets the next token, again and again until the issuer answers. `None` if the grant has ended.
+    async fn refresh(
+        &self,
+        issuer: &Issuer,
+        token: TokenKind,
+        kept: Option<&Kept>,
+        refresh_token: String,
+    ) -> Option<String> {
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            match issuer.refresh(&refresh_token).await {
+                Ok(mut tokens) => {
+                    tokens.refresh_token.get_or_insert(refresh_token);
+                    return self.take(token, kept, tokens);
+                }
+                Err(error @ IssuerError::Refused { .. }) => {
+                    tracing::warn!(credential = self.name, %error, "the grant has ended; a person has to grant it again");
+                    if let Some(kept) = kept {
+                        kept.remove();
+                    }
+                    return None;
+                }
+                // The present token counts until it expires.
+                Err(error) => {
+                    tracing::warn!(credential = self.name, %error, "the issuer gives no new token yet");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Waits for a person.
+    async fn ask(&self, issuer: &Issuer) -> io::Result<Tokens> {
+        let mut consent = Consent::open(issuer.clone()).await?;
+        tracing::warn!(
+            credential = self.name,
+            page = consent.url(),
+            "a person has to grant what the agent may do: open the page in a browser on this machine"
+        );
+        self.set(Err(Arc::new(CredentialError::NotGranted(consent.url()))));
+        consent.granted().await
+    }
+
+    /// Uses what the issuer gave. Returns the refresh token.
+    fn take(&self, token: TokenKind, kept: Option<&Kept>, tokens: Tokens) -> Option<String> {
+        let Tokens {
+            access_token,
+            refresh_token,
+            expires_in,
+        } = tokens;
+        let held = match token {
+            TokenKind::Delegation => delegation(&access_token, &self.signer),
+            TokenKind::AccessToken => Ok(Held {
+                authority: Authority::AccessToken {
+                    text: access_token,
+                    expires_at: now().plus(expires_in.unwrap_or(DEFAULT_LIFE.as_secs())),
+                },
+                signer: self.signer.clone(),
+            }),
+        };
+        match held {
+            Ok(held) => {
+                tracing::info!(
+                    credential = self.name,
+                    expires_at = held.expires_at().0,
+                    "the issuer gave a new token"
+                );
+                self.set(Ok(Arc::new(held)));
+            }
+            Err(error) => {
+                tracing::error!(credential = self.name, %error, "what the issuer gave cannot be used");
+                self.set(Err(Arc::new(error)));
+            }
+        }
+        if let (Some(kept), Some(refresh_token)) = (kept, &refresh_token) {
+            kept.write(&self.name, refresh_token);
+        }
+        refresh_token
+    }
+
+    /// Waits until two thirds of its life are over, or a service denies it.
+    async fn until_old(&self) {
+        let left = match self.state() {
+            Ok(held) => now().distance(held.expires_at()),
+            Err(_) => 0,
+        };
+        tokio::time::sleep(DOUBT_INTERVAL).await;
+        let old = Duration::from_secs(left / 3 * 2).saturating_sub(DOUBT_INTERVAL);
+        tokio::select! {
+            () = tokio::time::sleep(old) => {}
+            () = self.doubted.notified() => {}
+        }
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    pub(crate) fn expires_at(&self) -> UnixTime {
+        match &self.authority {
+            Authority::Delegation(chain) => chain.expires_at(),
+            Authority::AccessToken { expires_at, .. } => *expires_at,
         }
     }
 }
@@ -136,90 +293,27 @@ async fn modified(path: &Path) -> Option<SystemTime> {
 }
 
 fn read(path: &Path, signer: &Signer) -> Result<Held, CredentialError> {
-    let text = std::fs::read_to_string(path).map_err(|error| CredentialError::File {
+    let failed = |error| CredentialError::File {
         path: path.to_owned(),
         error,
-    })?;
-    let chain = HeldChain::read(text.trim(), now(), &Limits::WIDEST).map_err(|denial| CredentialError::Denied {
-        path: path.to_owned(),
-        denial,
-    })?;
+    };
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    delegation(text.trim(), signer)
+}
+
+fn delegation(text: &str, signer: &Signer) -> Result<Held, CredentialError> {
+    let chain = HeldChain::read(text, now(), &Limits::WIDEST).map_err(CredentialError::Denied)?;
     let (holder, key) = (chain.holder().map(|key| key.thumbprint()), signer.public().thumbprint());
     if holder != Some(key) {
         return Err(CredentialError::OtherKey {
-            path: path.to_owned(),
             holder: holder.map(|holder| holder.to_string()).unwrap_or_default(),
             key: key.to_string(),
         });
     }
     Ok(Held {
-        chain,
+        authority: Authority::Delegation(chain),
         signer: signer.clone(),
     })
-}
-
-// === impl Derived ===
-
-impl Derived {
-    /// Narrower delegations with these tools, held by a key of their own.
-    pub(crate) fn new(tools: Value) -> Result<Self, SignerError> {
-        Ok(Self {
-            tools,
-            signer: Signer::generate()?,
-            latest: Mutex::default(),
-        })
-    }
-
-    /// A delegation below this one, or this one if nothing can be derived from it. The proxy checks the tools itself, too.
-    pub(crate) async fn from(&self, parent: &Arc<Held>) -> Arc<Held> {
-        let now = now();
-        let known = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(known) = known
-            && known.parent == parent.chain.id()
-            && now < known.renew_at
-        {
-            return known.held;
-        }
-        if parent.chain.depth_left() == 0 || parent.chain.expires_at() <= now {
-            return Arc::clone(parent);
-        }
-        let held = match self.derive(parent, now).await {
-            Ok(held) => Arc::new(held),
-            Err(error) => {
-                tracing::warn!(%error, "nothing can be derived for a client, which gets less than its `tools`");
-                Arc::clone(parent)
-            }
-        };
-        let left = now.distance(held.chain.expires_at());
-        let latest = Latest {
-            parent: parent.chain.id().to_owned(),
-            renew_at: now.plus((left / 3 * 2).max(1)),
-            held: Arc::clone(&held),
-        };
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(latest);
-        held
-    }
-
-    async fn derive(&self, parent: &Held, now: UnixTime) -> Result<Held, DeriveError> {
-        let depth = parent.chain.depth().saturating_add(1);
-        let grant = Grant {
-            id: Uuid::now_v7().to_string(),
-            issued_at: now.max(parent.chain.issued_at()),
-            expires_at: now.plus(DERIVED_LIFE.as_secs()).min(parent.chain.expires_at()),
-            holder: self.signer.public(),
-            holder_certificate: None,
-            holder_spiffe_id: None,
-            audience: Vec::new(),
-            max_depth: depth,
-            tools: self.tools.clone(),
-        };
-        let unsigned = parent.chain.derivation(&grant, &Limits::WIDEST)?;
-        let token = parent.signer.sign(&unsigned).await?;
-        Ok(Held {
-            chain: parent.chain.with(&token, now, &Limits::WIDEST)?,
-            signer: self.signer.clone(),
-        })
-    }
 }
 
 /// The current time.
@@ -228,7 +322,11 @@ pub(crate) fn now() -> UnixTime {
     UnixTime(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
 
-/// A derived delegation lives for so long at most.
-const DERIVED_LIFE: Duration = Duration::from_secs(600);
 /// A file is looked at so often.
 const FILE_INTERVAL: Duration = Duration::from_secs(1);
+/// Of an access token without `expires_in`.
+const DEFAULT_LIFE: Duration = Duration::from_secs(300);
+/// Between two questions to the issuer, whatever services say.
+const DOUBT_INTERVAL: Duration = Duration::from_secs(5);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);

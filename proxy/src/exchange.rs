@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use credence_agent::service::{Once, Possession, Service};
+use credence_agent::service::{HeldToken, Once, Possession, Service};
 use credence_decision::agents::{Invocation, Needed, Refusal as Refused};
 use credence_decision::answer::Answer;
 use credence_decision::decision::{Denial, Reason};
@@ -17,7 +17,7 @@ use hyper::body::{Body as _, Incoming};
 use uuid::Uuid;
 
 use crate::clients::Client;
-use crate::credential::{Held, now};
+use crate::credential::{Authority, Held, now};
 use crate::outbound::Body;
 use crate::refusal::Refusal;
 use crate::request::{Addressed, without_hop_by_hop};
@@ -54,7 +54,15 @@ pub(crate) async fn exchange(
         let nonce = upstream.nonce();
         let known = body.known();
         let mut headers = request.headers.clone();
-        let needs_nonce = present(client, &service, &read, known, nonce.as_deref(), &mut headers).await?;
+        let needs_nonce = present(
+            client,
+            &service,
+            (&request, &read),
+            known,
+            nonce.as_deref(),
+            &mut headers,
+        )
+        .await?;
         let (may_repeat, sent) = (body.may_repeat(), body.next());
         let response = send(&upstream, &request, headers, sent, answer_limit).await?;
         let is_denied = response.status() == StatusCode::UNAUTHORIZED;
@@ -66,6 +74,9 @@ pub(crate) async fn exchange(
             if attempts == 1 && may_repeat {
                 continue;
             }
+        }
+        if is_denied {
+            client.credential.doubt();
         }
         return Ok(Exchanged {
             response: answer(response),
@@ -118,7 +129,7 @@ impl Sent {
 async fn present(
     client: &Client,
     service: &Service,
-    read: &Read<'_>,
+    (request, read): (&Addressed, &Read<'_>),
     body: Option<&[u8]>,
     nonce: Option<&str>,
     headers: &mut HeaderMap,
@@ -143,8 +154,28 @@ async fn present(
         now: now(),
         nonce: nonce.filter(|_| call.requirement.nonce),
     };
-    let possession = service.possession(&call, &held.chain, once).map_err(denied)?;
     let names = &service.rules().headers;
+    let (possession, name, value) = match &held.authority {
+        Authority::Delegation(chain) => {
+            let possession = service.possession(&call, chain, once).map_err(denied)?;
+            (possession, names.delegation.as_str(), chain.joined().to_owned())
+        }
+        Authority::AccessToken { text, expires_at } => {
+            if *expires_at <= once.now {
+                return Err(denied(Reason::Expired.into()));
+            }
+            let key = held.signer.public();
+            let token = HeldToken { text, key: Some(&key) };
+            let path = (request.method.as_str(), request.target.as_str());
+            let possession = service.token_possession(&call, token, path, once).map_err(denied)?;
+            let scheme = if matches!(possession, Possession::Signed { .. }) {
+                "DPoP"
+            } else {
+                "Bearer"
+            };
+            (possession, header::AUTHORIZATION.as_str(), format!("{scheme} {text}"))
+        }
+    };
     if let Possession::Signed { header, proof } = &possession {
         let proof = held.signer.sign(proof).await.map_err(|error| {
             tracing::error!(client = client.name, %error, "a proof cannot be signed");
@@ -156,7 +187,7 @@ async fn present(
         })?;
         insert(headers, header, &proof)?;
     }
-    insert(headers, &names.delegation, held.chain.joined())?;
+    insert(headers, name, &value)?;
     Ok(call.requirement.nonce)
 }
 

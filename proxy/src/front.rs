@@ -23,6 +23,7 @@ use crate::clients::{Client, identify};
 use crate::exchange::{Exchanged, exchange};
 use crate::metrics::Metrics;
 use crate::outbound::Body;
+use crate::peer::peer_uid;
 use crate::refusal::Refusal;
 use crate::request::address;
 use crate::settings::{LimitSettings, Listen};
@@ -258,33 +259,6 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     // Whether a program may connect is decided by its user, when it does.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
     Ok(listener)
-}
-
-/// The user whose program has the other end of a connection on this machine, as the kernel lists it.
-fn peer_uid(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
-    let table = match peer {
-        SocketAddr::V4(_) => "/proc/net/tcp",
-        SocketAddr::V6(_) => "/proc/net/tcp6",
-    };
-    let (peer, own) = (in_table(peer), in_table(own));
-    let table = std::fs::read_to_string(table).ok()?;
-    table.lines().find_map(|line| {
-        let mut fields = line.split_ascii_whitespace().skip(1);
-        let ends = (fields.next()?, fields.next()?);
-        let uid = fields.nth(4)?;
-        (ends == (peer.as_str(), own.as_str())).then(|| uid.parse().ok())?
-    })
-}
-
-/// An address as the kernel writes it: each 32 bits of it in this machine's byte order.
-fn in_table(address: SocketAddr) -> String {
-    let bytes = match address.ip() {
-        std::net::IpAddr::V4(ip) => ip.octets().to_vec(),
-        std::net::IpAddr::V6(ip) => ip.octets().to_vec(),
-    };
-    let (words, _) = bytes.as_chunks::<4>();
-    let words = words.iter().map(|word| format!("{:08X}", u32::from_ne_bytes(*word)));
-    format!("{}:{:04X}", words.collect::<String>(), address.port())
 }
 
 const HEAD_TIME: Duration = Duration::from_secs(30);

@@ -7,8 +7,11 @@
 //! | `signer` | the keys that sign |
 //! | `rules` | the rules that services publish |
 //! | `outbound` | connections to services and issuers |
+//! | `issuer`, `consent` | the issuer, and the person who grants |
+//! | `peer` | which user's program has the other end of a connection |
 //! | `upstream` | a service: its connections, its rules, its latest nonce |
-//! | `credential` | a delegation or access token that is held, and what is derived from it |
+//! | `credential`, `kept` | a delegation or access token that is held, also across restarts |
+//! | `derived` | the narrower delegations of clients |
 //! | `clients` | who may use the proxy, and for what |
 //! | `refusal` | the proxy's own answers |
 //! | `request` | a client's request, checked and cleaned |
@@ -23,11 +26,16 @@
 )]
 
 mod clients;
+mod consent;
 mod credential;
+mod derived;
 mod exchange;
 mod front;
+mod issuer;
+mod kept;
 mod metrics;
 mod outbound;
+mod peer;
 mod proxy;
 mod refusal;
 mod request;

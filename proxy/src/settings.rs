@@ -79,6 +79,50 @@ pub struct CredentialSettings {
     /// File: the delegation, tokens joined by `~`. It is read again when it changes.
     #[serde(default, deserialize_with = "present")]
     pub file: Option<PathBuf>,
+    /// Instead: the issuer where a person grants it.
+    #[serde(default, deserialize_with = "present")]
+    pub issuer: Option<IssuerSettings>,
+}
+
+/// An issuer, where the proxy is an OAuth client.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IssuerSettings {
+    /// Its URL: the `iss` of its tokens.
+    pub url: String,
+    /// The proxy's name there. It is a public client with the redirect URI `http://127.0.0.1/callback`.
+    pub client_id: String,
+    /// The tools to ask for, with constraints as in a delegation.
+    #[schemars(with = "BTreeMap<String, Constraints>")]
+    pub tools: Box<RawValue>,
+    /// The services to ask for (RFC 8707). Default: as the issuer's policy has it.
+    #[serde(default)]
+    #[schemars(length(max = 16))]
+    pub audience: Vec<String>,
+    /// How often it may be handed on: 0 to 8. With 1, each client gets a delegation of its own.
+    #[serde(default)]
+    #[schemars(range(max = 8))]
+    pub depth: u32,
+    /// What to ask for.
+    #[serde(default)]
+    pub token: TokenKind,
+    /// File that keeps the grant across restarts. What it has is of no use without the key. Default: none.
+    #[serde(default, deserialize_with = "present")]
+    pub state: Option<PathBuf>,
+    /// PEM file: CAs. Default: the system's.
+    #[serde(default, deserialize_with = "present")]
+    pub ca: Option<PathBuf>,
+}
+
+/// What an issuer gives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenKind {
+    /// A delegation.
+    #[default]
+    Delegation,
+    /// An access token that DPoP binds to the key (RFC 9449).
+    AccessToken,
 }
 
 /// Where a key is.
@@ -249,13 +293,41 @@ impl ServiceSettings {
 
 impl CredentialSettings {
     fn check(&self, at: &str) -> Result<(), SettingsError> {
-        ensure(self.file.is_some(), at, || {
-            "say where the delegation is: `file`".to_owned()
+        ensure(self.file.is_some() != self.issuer.is_some(), at, || {
+            "say where the delegation comes from: either `file` or `issuer`".to_owned()
         })?;
+        if let Some(issuer) = &self.issuer {
+            issuer.check(&format!("{at}.issuer"))?;
+        }
         let is_kept = !matches!(self.key, KeySettings::Memory);
+        let keeps = self.issuer.as_ref().is_some_and(|issuer| issuer.state.is_some());
+        ensure(!keeps || is_kept, format!("{at}.issuer.state"), || {
+            "after a restart, a key in memory is another one, and the grant is of no use; give a `key` that stays"
+                .to_owned()
+        })?;
         ensure(self.file.is_none() || is_kept, format!("{at}.key"), || {
             "a delegation in a file names a key that exists already; give it as `key`".to_owned()
         })
+    }
+}
+
+impl IssuerSettings {
+    fn check(&self, at: &str) -> Result<(), SettingsError> {
+        ensure(
+            is_safe(&self.url) && !self.url.ends_with('/'),
+            format!("{at}.url"),
+            || {
+                format!(
+                    "{} is no https URL as the issuer writes it, without a last slash",
+                    self.url
+                )
+            },
+        )?;
+        ensure(self.depth <= 8, format!("{at}.depth"), || {
+            format!("{} is not 0 to 8", self.depth)
+        })?;
+        tools(&self.tools).map_err(|problem| SettingsError::at(format!("{at}.tools"), problem))?;
+        Ok(())
     }
 }
 
@@ -265,15 +337,17 @@ impl ClientSettings {
     /// # Errors
     /// What is wrong.
     pub(crate) fn capabilities(&self) -> Result<Option<(Capabilities, Value)>, String> {
-        let Some(written) = &self.tools else {
-            return Ok(None);
-        };
-        let json = Json::parse(written.get().as_bytes()).map_err(|error| error.to_string())?;
-        let tools = json.as_object().ok_or("not an object of tools")?;
-        let granted = Capabilities::of_tools(tools).map_err(|denial| denial.to_string())?;
-        let members = Members::from_json(tools).map_err(|error| error.to_string())?;
-        Ok(Some((granted, Value::Object(members))))
+        self.tools.as_deref().map(tools).transpose()
     }
+}
+
+/// Tools with constraints, and the same as JSON.
+fn tools(written: &RawValue) -> Result<(Capabilities, Value), String> {
+    let json = Json::parse(written.get().as_bytes()).map_err(|error| error.to_string())?;
+    let tools = json.as_object().ok_or("not an object of tools")?;
+    let granted = Capabilities::of_tools(tools).map_err(|denial| denial.to_string())?;
+    let members = Members::from_json(tools).map_err(|error| error.to_string())?;
+    Ok((granted, Value::Object(members)))
 }
 
 impl LimitSettings {

@@ -1,0 +1,291 @@
+//! The issuer as its OAuth client sees it: authorization code with PKCE (RFC 7636), pushed requests (RFC 9126), and DPoP
+//! (RFC 9449), which binds what it gives to the credential's key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use credence_delegation::mint::{self, DpopRequest};
+use credence_runtime::outbound::{self, OutboundError};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use crate::credential::now;
+use crate::settings::{IssuerSettings, TokenKind};
+use crate::signer::{SignError, Signer};
+
+/// An OAuth client of one issuer. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Issuer(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    settings: IssuerSettings,
+    agent: ureq::Agent,
+    signer: Signer,
+}
+
+/// Where the issuer answers (RFC 8414).
+#[derive(Debug, Clone, Deserialize)]
+struct Metadata {
+    issuer: String,
+    authorization_endpoint: String,
+    token_endpoint: String,
+    pushed_authorization_request_endpoint: String,
+}
+
+/// A person is asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    /// The page where they decide.
+    pub(crate) page: String,
+    pub(crate) state: String,
+    verifier: String,
+    redirect_uri: String,
+}
+
+/// What the issuer gives (RFC 6749, section 5.1).
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Tokens {
+    pub(crate) access_token: String,
+    #[serde(default)]
+    pub(crate) refresh_token: Option<String>,
+    /// Seconds.
+    #[serde(default)]
+    pub(crate) expires_in: Option<u64>,
+}
+
+/// Why the issuer gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum IssuerError {
+    /// The person, or the policy, no longer grants it.
+    #[error("the issuer refuses: {error}{}", description.as_ref().map(|text| format!(" ({text})")).unwrap_or_default())]
+    Refused { error: String, description: Option<String> },
+    #[error("{0}")]
+    Request(Box<ureq::Error>),
+    #[error("the issuer answers {0}")]
+    Status(u16),
+    #[error("{0}")]
+    Answer(String),
+    #[error("the metadata is that of {found}, not of {expected}")]
+    OtherIssuer { found: String, expected: String },
+    #[error(transparent)]
+    Sign(#[from] SignError),
+    #[error("the task that asked has ended")]
+    Cancelled,
+}
+
+// === impl Issuer ===
+
+impl Issuer {
+    pub(crate) fn new(settings: &IssuerSettings, signer: Signer) -> Result<Self, OutboundError> {
+        let agent = outbound::agent(&settings.url, settings.ca.as_deref(), TIMEOUT)?;
+        Ok(Self(Arc::new(Inner {
+            settings: settings.clone(),
+            agent,
+            signer,
+        })))
+    }
+
+    /// Begins to ask a person, who returns to this address.
+    pub(crate) async fn ask(&self, redirect_uri: &str) -> Result<Asked, IssuerError> {
+        let metadata = self.metadata().await?;
+        let settings = &self.0.settings;
+        let (state, verifier) = (secret(), secret());
+        let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(&verifier));
+        let details = format!(
+            r#"[{{"type":"attenuating_agent_token","del_max_depth":{},"tools":{}}}]"#,
+            settings.depth,
+            settings.tools.get()
+        );
+        let mut fields = vec![
+            ("client_id", settings.client_id.as_str()),
+            ("response_type", "code"),
+            ("redirect_uri", redirect_uri),
+            ("state", &state),
+            ("code_challenge", &challenge),
+            ("code_challenge_method", "S256"),
+            ("authorization_details", &details),
+        ];
+        fields.extend(settings.audience.iter().map(|name| ("resource", name.as_str())));
+        #[derive(Deserialize)]
+        struct Pushed {
+            request_uri: String,
+        }
+        let endpoint = &metadata.pushed_authorization_request_endpoint;
+        let Pushed { request_uri } = self.post(endpoint, &fields).await?;
+        let joint = if metadata.authorization_endpoint.contains('?') {
+            '&'
+        } else {
+            '?'
+        };
+        let query = form(&[("client_id", &settings.client_id), ("request_uri", &request_uri)]);
+        Ok(Asked {
+            page: format!("{}{joint}{query}", metadata.authorization_endpoint),
+            state,
+            verifier,
+            redirect_uri: redirect_uri.to_owned(),
+        })
+    }
+
+    /// Redeems the code that the person came back with.
+    pub(crate) async fn redeem(&self, asked: &Asked, code: &str) -> Result<Tokens, IssuerError> {
+        self.token(&[
+            ("grant_type", "authorization_code"),
+            ("code", code),
+            ("code_verifier", &asked.verifier),
+            ("redirect_uri", &asked.redirect_uri),
+        ])
+        .await
+    }
+
+    pub(crate) async fn refresh(&self, refresh_token: &str) -> Result<Tokens, IssuerError> {
+        self.token(&[("grant_type", "refresh_token"), ("refresh_token", refresh_token)])
+            .await
+    }
+
+    /// `iss` of an authorization response (RFC 9207) must be this.
+    pub(crate) fn url(&self) -> &str {
+        &self.0.settings.url
+    }
+
+    async fn token(&self, fields: &[(&str, &str)]) -> Result<Tokens, IssuerError> {
+        let metadata = self.metadata().await?;
+        let confirmation = format!(r#"{{"jwk":{}}}"#, self.0.signer.public().to_jwk());
+        let mut fields = fields.to_vec();
+        fields.push(("client_id", &self.0.settings.client_id));
+        // A delegation to this key (draft section 6.1), or else an access token that DPoP binds to it.
+        if self.0.settings.token == TokenKind::Delegation {
+            fields.push(("req_cnf", &confirmation));
+        }
+        self.post(&metadata.token_endpoint, &fields).await
+    }
+
+    async fn metadata(&self) -> Result<Metadata, IssuerError> {
+        let url = format!("{}{WELL_KNOWN}", self.url());
+        let agent = self.0.agent.clone();
+        let response = blocking(move || read(agent.get(&url).call())).await?;
+        let metadata: Metadata = parse(&response.body)?;
+        match metadata.issuer == self.url() {
+            true => Ok(metadata),
+            false => Err(IssuerError::OtherIssuer {
+                found: metadata.issuer,
+                expected: self.url().to_owned(),
+            }),
+        }
+    }
+
+    /// Posts a form, with a proof of the key; again with a nonce if the issuer asks for one (RFC 9449, section 8).
+    async fn post<T: DeserializeOwned>(&self, url: &str, fields: &[(&str, &str)]) -> Result<T, IssuerError> {
+        let body = form(fields);
+        let mut nonce = None;
+        loop {
+            let request = DpopRequest {
+                id: &Uuid::now_v7().to_string(),
+                issued_at: now(),
+                method: "POST",
+                uri: url,
+                access_token: None,
+                nonce: nonce.as_deref(),
+            };
+            let proof = self
+                .0
+                .signer
+                .sign(&mint::dpop(&request, &self.0.signer.public()))
+                .await?;
+            let (agent, url, body) = (self.0.agent.clone(), url.to_owned(), body.clone());
+            let response = blocking(move || {
+                let request = agent
+                    .post(&url)
+                    .header("dpop", &proof)
+                    .header("accept", "application/json");
+                read(request.content_type("application/x-www-form-urlencoded").send(&body))
+            })
+            .await?;
+            if (200..300).contains(&response.status) {
+                return parse(&response.body);
+            }
+            let problem = serde_json::from_slice::<Problem>(&response.body).ok();
+            let Some(Problem {
+                error,
+                error_description,
+            }) = problem
+            else {
+                return Err(IssuerError::Status(response.status));
+            };
+            if error == "use_dpop_nonce" && nonce.is_none() && response.nonce.is_some() {
+                nonce = response.nonce;
+                continue;
+            }
+            return Err(match response.status {
+                // It is busy, or what it needs is away.
+                429 | 500.. => IssuerError::Status(response.status),
+                _ => IssuerError::Refused {
+                    error,
+                    description: error_description,
+                },
+            });
+        }
+    }
+}
+
+/// An OAuth error (RFC 6749, section 5.2).
+#[derive(Deserialize)]
+struct Problem {
+    error: String,
+    #[serde(default)]
+    error_description: Option<String>,
+}
+
+struct Answer {
+    status: u16,
+    nonce: Option<String>,
+    body: Vec<u8>,
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, IssuerError> + Send + 'static,
+) -> Result<T, IssuerError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or(Err(IssuerError::Cancelled))
+}
+
+fn read(answered: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Answer, IssuerError> {
+    let mut response = answered.map_err(|error| IssuerError::Request(Box::new(error)))?;
+    let nonce = response
+        .headers()
+        .get("dpop-nonce")
+        .and_then(|value| value.to_str().ok());
+    let nonce = nonce.map(str::to_owned);
+    let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_vec();
+    Ok(Answer {
+        status: response.status().as_u16(),
+        nonce,
+        body: body.map_err(|error| IssuerError::Request(Box::new(error)))?,
+    })
+}
+
+/// The contents are not shown: they may have tokens.
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, IssuerError> {
+    let unreadable = |_| IssuerError::Answer("the issuer's answer has not the members that it must have".to_owned());
+    serde_json::from_slice(body).map_err(unreadable)
+}
+
+/// `application/x-www-form-urlencoded`.
+fn form(fields: &[(&str, &str)]) -> String {
+    let mut form = url::form_urlencoded::Serializer::new(String::new());
+    form.extend_pairs(fields);
+    form.finish()
+}
+
+/// 256 random bits.
+fn secret() -> String {
+    URL_SAFE_NO_PAD.encode([Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes()].concat())
+}
+
+const WELL_KNOWN: &str = "/.well-known/oauth-authorization-server";
+const TIMEOUT: Duration = Duration::from_secs(15);
+const MAX_ANSWER_BYTES: u64 = 256 << 10;
