@@ -24,6 +24,14 @@ pub(crate) struct Proxy {
     #[arg(long)]
     check: bool,
 
+    /// Serve one client of MCP over standard input and output instead, to the server at this URL.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["check", "admin"])]
+    stdio: Option<String>,
+
+    /// The client that this is, by its name in the file. Default: the only one.
+    #[arg(long, value_name = "NAME", requires = "stdio")]
+    client: Option<String>,
+
     /// Address for operators: `/metrics`, `/healthz` and `/readyz`. Default: none.
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
@@ -47,7 +55,17 @@ impl Proxy {
             .enable_all()
             .build()
             .map_err(|error| Failure::operation(format!("the runtime cannot be started: {error}")))?;
-        runtime.block_on(self.serve(&settings, out))
+        match &self.stdio {
+            None => runtime.block_on(self.serve(&settings, out)),
+            Some(url) => {
+                let served = credence_proxy::serve_stdio(&settings, url, self.client.as_deref());
+                let served = runtime.block_on(served);
+                // A thread may still wait for standard input.
+                runtime.shutdown_background();
+                served.map_err(|error| Failure::operation(error.to_string()))?;
+                Ok(Outcome::Done)
+            }
+        }
     }
 
     async fn serve(&self, settings: &Settings, out: &mut impl Write) -> Result<Outcome, Failure> {

@@ -27,7 +27,7 @@ use crate::upstream::Upstream;
 pub(crate) async fn exchange(
     client: &Client,
     request: Addressed,
-    body: Incoming,
+    body: Body,
     answer_limit: Duration,
 ) -> Result<Exchanged, Refusal> {
     let upstream = Arc::clone(&request.upstream);
@@ -98,7 +98,7 @@ enum Sent {
     /// All of it.
     Known(Bytes),
     /// It can be sent once.
-    Once(Option<Incoming>),
+    Once(Option<Body>),
 }
 
 impl Sent {
@@ -116,7 +116,7 @@ impl Sent {
     fn next(&mut self) -> Body {
         match self {
             Self::Once(body) => match body.take() {
-                Some(body) => body.boxed(),
+                Some(body) => body,
                 None => Empty::new().map_err(|never| match never {}).boxed(),
             },
             Self::Known(bytes) if bytes.is_empty() => Empty::new().map_err(|never| match never {}).boxed(),
@@ -238,7 +238,7 @@ fn check_presents_nothing(request: &Addressed, service: &Service) -> Result<(), 
     }
 }
 
-async fn collect(body: Incoming, service: &Service, read: &Read<'_>) -> Result<Bytes, Refusal> {
+async fn collect(body: Body, service: &Service, read: &Read<'_>) -> Result<Bytes, Refusal> {
     let limit = service.rules().body_bytes;
     let collected = tokio::time::timeout(BODY_TIME, Limited::new(body, limit).collect()).await;
     match collected {

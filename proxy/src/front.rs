@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -240,7 +241,7 @@ impl Shared {
             return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", title));
         };
         let request = address(parts, client, &self.services, self.port)?;
-        let exchanged = exchange(client, request, body, self.limits.answer()).await?;
+        let exchanged = exchange(client, request, body.boxed(), self.limits.answer()).await?;
         Ok(Exchanged {
             response: crate::stream::limited(exchanged.response, self.limits.stream(), place),
             ..exchanged

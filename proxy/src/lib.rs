@@ -18,6 +18,7 @@
 //! | `exchange` | one request: from the client to the service, with its proof |
 //! | `stream` | an answer, for a limited time |
 //! | `front` | listens for clients |
+//! | `stdio`, `mcp_message`, `sse` | MCP over standard input and output |
 //! | `metrics`, `proxy` | metrics; start and stop |
 
 #![allow(
@@ -33,6 +34,7 @@ mod exchange;
 mod front;
 mod issuer;
 mod kept;
+mod mcp_message;
 mod metrics;
 mod outbound;
 mod peer;
@@ -42,8 +44,10 @@ mod request;
 mod rules;
 mod settings;
 mod signer;
+mod sse;
+mod stdio;
 mod stream;
 mod upstream;
 
-pub use proxy::{Proxy, StartError};
+pub use proxy::{Proxy, StartError, serve_stdio};
 pub use settings::{Settings, settings_schema};

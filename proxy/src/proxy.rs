@@ -6,10 +6,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use credence_agent::service::Origin;
 use credence_runtime::client_limits::{Bounds, Places, ShareMetrics, SharedLimit, Shares};
 use credence_runtime::lifecycle::{Lifecycle, Phase};
 use credence_runtime::settings::{SettingsError, Timeouts};
 use credence_server::{BoundedListener, Connections, Port, Server, Unusable, operators};
+use http::Uri;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +20,8 @@ use crate::clients::{Client, ClientError};
 use crate::credential::{Credential, CredentialError};
 use crate::front::Front;
 use crate::metrics::Metrics;
-use crate::settings::{Listen, Settings};
+use crate::settings::{ClientSettings, Listen, Settings};
+use crate::stdio::Bridge;
 use crate::upstream::{Upstream, UpstreamError};
 
 /// Why the proxy did not start.
@@ -36,6 +39,9 @@ pub enum StartError {
     /// A client cannot be set up.
     #[error("clients: {0}")]
     Client(#[from] ClientError),
+    /// Standard input cannot be read.
+    #[error("standard input cannot be read: {0}")]
+    Stdio(io::Error),
     /// The operator's port cannot be served.
     #[error(transparent)]
     Unusable(#[from] Unusable),
@@ -65,35 +71,12 @@ impl Proxy {
     /// # Errors
     /// See [`StartError`].
     pub async fn start(settings: &Settings, admin: Option<SocketAddr>) -> Result<Self, StartError> {
-        settings.check()?;
-        let services = settings
-            .services
-            .iter()
-            .map(|settings| Ok(Arc::new(Upstream::new(settings)?)));
-        let services = services.collect::<Result<Vec<_>, UpstreamError>>()?;
-        let credentials = settings
-            .credentials
-            .iter()
-            .map(|settings| Ok(Arc::new(Credential::open(settings)?)));
-        let credentials = credentials.collect::<Result<Vec<_>, CredentialError>>()?;
+        let Held { services, credentials } = Held::open(settings)?;
         let mut registry = Registry::with_prefix("credence");
         let metrics = Arc::new(Metrics::new(&mut registry));
         let mut by_place: BTreeMap<&Listen, Vec<Arc<Client>>> = BTreeMap::new();
         for client in &settings.clients {
-            let credential = match &client.credential {
-                Some(name) => credentials.iter().find(|credential| &credential.name == name),
-                None => credentials.first(),
-            };
-            let Some(credential) = credential.cloned() else {
-                continue;
-            };
-            let named = client.service.as_ref();
-            let service = named.and_then(|url| {
-                let mut all = settings.services.iter().zip(&services);
-                all.find(|(settings, _)| &settings.url == url)
-                    .map(|(_, service)| Arc::clone(service))
-            });
-            let made = Client::new(client, &settings.limits, credential, service)?;
+            let made = made(client, settings, &services, &credentials)?;
             by_place.entry(&client.listen).or_default().push(Arc::new(made));
         }
         let stopping = CancellationToken::new();
@@ -146,6 +129,75 @@ impl Proxy {
         while self.fronts.join_next().await.is_some() {}
         self.tasks.abort_all();
     }
+}
+
+/// Serves one client that speaks MCP over standard input and output, to the server at this URL. It is the client of this
+/// name, or the only one. Its other settings about connections do not count.
+///
+/// # Errors
+/// See [`StartError`].
+pub async fn serve_stdio(settings: &Settings, url: &str, client: Option<&str>) -> Result<(), StartError> {
+    let Held { services, credentials } = Held::open(settings)?;
+    let found = match (client, settings.clients.as_slice()) {
+        (None, [only]) => Some(only),
+        (name, all) => all.iter().find(|client| Some(client.name.as_str()) == name),
+    };
+    let wrong = |problem: String| SettingsError::at("clients", problem);
+    let found = found.ok_or_else(|| wrong("name the client that this is, with --client".to_owned()))?;
+    let client = made(found, settings, &services, &credentials)?;
+    let origin = Origin::of_url(url);
+    let upstream = origin.and_then(|origin| services.iter().find(|service| service.origin.is_same(&origin)));
+    let upstream =
+        upstream.ok_or_else(|| SettingsError::at("services", format!("{url} is at none of them; add its origin")))?;
+    let uri: Uri = url.parse().map_err(|_| wrong(format!("{url} is no URL")))?;
+    let target = uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
+    let mut tasks = JoinSet::new();
+    for credential in credentials {
+        tasks.spawn(credential.follow());
+    }
+    let (client, upstream) = (Arc::new(client), Arc::clone(upstream));
+    Bridge::serve(client, upstream, target, settings.limits.clone())
+        .await
+        .map_err(StartError::Stdio)
+}
+
+/// What several clients share.
+struct Held {
+    services: Vec<Arc<Upstream>>,
+    credentials: Vec<Arc<Credential>>,
+}
+
+impl Held {
+    fn open(settings: &Settings) -> Result<Self, StartError> {
+        settings.check()?;
+        let services = settings.services.iter();
+        let services = services.map(|settings| Ok(Arc::new(Upstream::new(settings)?)));
+        let services = services.collect::<Result<_, UpstreamError>>()?;
+        let credentials = settings.credentials.iter();
+        let credentials = credentials.map(|settings| Ok(Arc::new(Credential::open(settings)?)));
+        let credentials = credentials.collect::<Result<_, CredentialError>>()?;
+        Ok(Self { services, credentials })
+    }
+}
+
+fn made(
+    client: &ClientSettings,
+    settings: &Settings,
+    services: &[Arc<Upstream>],
+    credentials: &[Arc<Credential>],
+) -> Result<Client, StartError> {
+    let credential = match &client.credential {
+        Some(name) => credentials.iter().find(|credential| &credential.name == name),
+        None => credentials.first(),
+    };
+    let unknown = || SettingsError::at("clients", format!("{} has no credential", client.name));
+    let credential = credential.cloned().ok_or_else(unknown)?;
+    let service = client.service.as_ref().and_then(|url| {
+        let mut all = settings.services.iter().zip(services);
+        all.find(|(settings, _)| &settings.url == url)
+            .map(|(_, service)| Arc::clone(service))
+    });
+    Ok(Client::new(client, &settings.limits, credential, service)?)
 }
 
 async fn operators_listener(address: SocketAddr, registry: &mut Registry) -> Result<BoundedListener, Unusable> {
