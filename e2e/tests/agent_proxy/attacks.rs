@@ -22,7 +22,11 @@ fn another_user_cannot_use_its_port() {
     let status = |uid: u32| curl(&["-sS", "-o", "/dev/null", "-w", "%{http_code}", &url], uid);
     assert_eq!(status(own_uid()), "200");
     assert_eq!(status(NOBODY), "000");
-    assert!(proxy.output().contains("a program of another user tried to connect"));
+    credence_e2e::waiting::until("the attempt to be logged", || {
+        let is_logged = proxy.output().contains("a program of another user tried to connect");
+        Ok(is_logged.then_some(()))
+    })
+    .unwrap();
 }
 
 #[test]
