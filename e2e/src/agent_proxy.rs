@@ -16,6 +16,8 @@ use crate::{AUDIENCE, Client, Failure, Reply, Request, Stack, guardian, waiting}
 pub struct AgentProxy {
     program: PathBuf,
     process: Option<Process>,
+    /// Further environment variables.
+    pub environment: Vec<(String, String)>,
     /// Where each client connects, by its `listen` in the settings.
     addresses: Vec<(String, Option<SocketAddr>)>,
     starts: u32,
@@ -36,6 +38,7 @@ impl AgentProxy {
         Ok(Self {
             program: stack.credence.program().to_owned(),
             process: None,
+            environment: Vec::new(),
             addresses: Vec::new(),
             starts: 0,
             folder,
@@ -104,6 +107,7 @@ clients:
         let mut command = Command::new(&self.program);
         command.arg("proxy").arg("--config").arg(self.file("proxy.yaml"));
         command.args(["--admin", "127.0.0.1:0", "--log", "debug"]);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let mut process = Process::start("the proxy", &mut command, &log)?;
         self.addresses = waiting::until("the proxy to serve", || {
             let output = process.output();

@@ -51,3 +51,4 @@ mod upstream;
 
 pub use proxy::{Proxy, StartError, serve_stdio};
 pub use settings::{Settings, settings_schema};
+pub use signer::encrypt;

@@ -134,6 +134,34 @@ pub enum KeySettings {
     Memory,
     /// In a file with a private JWK, which only the proxy's user can read.
     File(PathBuf),
+    /// In an encrypted file.
+    Encrypted(EncryptedSettings),
+    /// In a PKCS #11 module.
+    Pkcs11(Pkcs11Settings),
+}
+
+/// An encrypted private key.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EncryptedSettings {
+    /// PEM file: PKCS #8, Ed25519 or P-256, as `credence keygen --passphrase-file` or OpenSSL writes it.
+    pub file: PathBuf,
+    /// File with its passphrase.
+    pub passphrase_file: PathBuf,
+}
+
+/// A key in a PKCS #11 module.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pkcs11Settings {
+    /// The module's library, such as `/usr/lib/softhsm/libsofthsm2.so`.
+    pub module: PathBuf,
+    /// The label of the token.
+    pub token: String,
+    /// The label of the key: a private and a public one, Ed25519 or P-256.
+    pub label: String,
+    /// File with the user's PIN.
+    pub pin_file: PathBuf,
 }
 
 /// A client, known by where it connects, by its user, and by a secret if it has one.

@@ -1,37 +1,54 @@
 //! The keys that sign proofs and derived tokens.
 
+mod encrypted;
+mod module;
+
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use credence_delegation::mint::Unsigned;
-use credence_delegation::{PublicKey, SigningKey};
+use credence_delegation::{KeyError, PublicKey, SigningKey};
 use zeroize::Zeroizing;
 
+pub use self::encrypted::encrypt;
+use self::module::ModuleKey;
 use crate::settings::KeySettings;
 
 /// A key that signs. Nothing shows its private half.
 #[derive(Debug, Clone)]
-pub(crate) struct Signer(Arc<SigningKey>);
+pub(crate) enum Signer {
+    /// In memory.
+    Own(Arc<SigningKey>),
+    /// In a module, which it never leaves.
+    Module(Arc<ModuleKey>),
+}
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
 pub enum SignerError {
     #[error("{path}: {error}; `credence keygen --out` makes a file with a private JWK", path = path.display())]
-    Key {
-        path: PathBuf,
-        error: credence_delegation::KeyError,
-    },
+    Key { path: PathBuf, error: KeyError },
+    #[error("{path}: {problem}", path = path.display())]
+    Encrypted { path: PathBuf, problem: String },
     #[error("{path}: {error}", path = path.display())]
-    File { path: PathBuf, error: std::io::Error },
+    File { path: PathBuf, error: io::Error },
     #[error("{path}: other users of this machine can read it; run `chmod 600 {path}`", path = .0.display())]
     Readable(PathBuf),
+    #[error("{module}: {problem}", module = module.display())]
+    Module { module: PathBuf, problem: String },
     #[error("the system gives no random bytes: {0}")]
     Random(getrandom::Error),
 }
 
 /// Why a signature failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SignError {}
+pub(crate) enum SignError {
+    #[error("the module does not sign: {0}")]
+    Module(String),
+    #[error("the task that signed has ended")]
+    Cancelled,
+}
 
 // === impl Signer ===
 
@@ -39,7 +56,20 @@ impl Signer {
     pub(crate) fn open(settings: &KeySettings) -> Result<Self, SignerError> {
         match settings {
             KeySettings::Memory => Self::generate(),
-            KeySettings::File(path) => Self::read(path),
+            KeySettings::File(path) => {
+                let key = SigningKey::from_jwk_text(&read_secret(path)?);
+                let key = key.map_err(|error| SignerError::Key {
+                    path: path.clone(),
+                    error,
+                });
+                Ok(Self::Own(Arc::new(key?)))
+            }
+            KeySettings::Encrypted(settings) => {
+                let passphrase = read_secret(&settings.passphrase_file)?;
+                let key = encrypted::decrypt(&settings.file, passphrase.trim_ascii())?;
+                Ok(Self::Own(Arc::new(key)))
+            }
+            KeySettings::Pkcs11(settings) => Ok(Self::Module(Arc::new(ModuleKey::open(settings)?))),
         }
     }
 
@@ -47,25 +77,27 @@ impl Signer {
     pub(crate) fn generate() -> Result<Self, SignerError> {
         let mut seed = Zeroizing::new([0; 32]);
         getrandom::fill(&mut *seed).map_err(SignerError::Random)?;
-        Ok(Self(Arc::new(SigningKey::from_seed(&seed))))
-    }
-
-    fn read(path: &Path) -> Result<Self, SignerError> {
-        let text = read_secret(path)?;
-        let key = SigningKey::from_jwk_text(&text).map_err(|error| SignerError::Key {
-            path: path.to_owned(),
-            error,
-        })?;
-        Ok(Self(Arc::new(key)))
+        Ok(Self::Own(Arc::new(SigningKey::from_seed(&seed))))
     }
 
     pub(crate) fn public(&self) -> PublicKey {
-        self.0.public()
+        match self {
+            Self::Own(key) => key.public(),
+            Self::Module(key) => key.public().clone(),
+        }
     }
 
     /// The signed token or proof.
     pub(crate) async fn sign(&self, unsigned: &Unsigned) -> Result<String, SignError> {
-        unsigned.signed_by(|message| Ok(self.0.sign(message)))
+        match self {
+            Self::Own(key) => unsigned.signed_by(|message| Ok(key.sign(message))),
+            Self::Module(key) => {
+                let (key, unsigned) = (Arc::clone(key), unsigned.clone());
+                let signing = move || unsigned.signed_by(|message| key.sign(message));
+                let signed = tokio::task::spawn_blocking(signing).await;
+                signed.unwrap_or(Err(SignError::Cancelled))
+            }
+        }
     }
 }
 
