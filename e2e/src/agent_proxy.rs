@@ -8,6 +8,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::issuer::Issuer;
+use crate::oauth_client::CLIENT;
 use crate::process::Process;
 use crate::{AUDIENCE, Client, Failure, Reply, Request, Stack, guardian, waiting};
 
@@ -74,6 +76,51 @@ clients:
   - {{name: agent, {client}}}
 "#
         ))
+    }
+
+    /// Settings for what a person grants to the client `planner` of this issuer: to charge the account acme, 100 at most.
+    /// `more` are further settings of the credential's issuer.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn settings_with_issuer(&self, stack: &Stack, issuer: &Issuer, more: &str) -> Result<String, Failure> {
+        let (service, origin, url, key) = (self.service(stack)?, stack.origin(), issuer.url(), stack.agent.path());
+        Ok(format!(
+            r#"services:
+  - {service}
+credentials:
+  - name: main
+    key: {{file: "{key}"}}
+    issuer:
+      url: {url}
+      client_id: {CLIENT}
+      audience: [{AUDIENCE}]
+      tools:
+        payments.charge:
+          account: {{constraint_type: exact, value: acme}}
+          amount: {{constraint_type: range, min: 0, max: 100}}
+{more}
+clients:
+  - {{name: agent, listen: "127.0.0.1:0", service: "{origin}"}}
+"#
+        ))
+    }
+
+    /// The page where a person grants what the proxy asks for, as it tells the agent that sends this request.
+    ///
+    /// # Errors
+    /// If it never does.
+    pub fn consent_page(&self, request: &Request) -> Result<String, Failure> {
+        let reply = waiting::until("the proxy to ask for consent", || {
+            let reply = self.send(request.clone())?;
+            Ok(reply.text().contains("open http://").then_some(reply))
+        })?;
+        let text = reply.text();
+        let page = text.split("open ").nth(1).and_then(|rest| rest.split(' ').next());
+        match (reply.status, reply.reason().as_deref(), page) {
+            (401, Some("no_delegation"), Some(page)) => Ok(page.to_owned()),
+            (status, reason, _) => Err(Failure::new(format!("{status} {reason:?}: {text}"))),
+        }
     }
 
     /// An entry of `services` for the service behind Envoy, with the rules that its filter has.

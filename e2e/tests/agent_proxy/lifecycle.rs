@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 use credence_e2e::agent_proxy::AgentProxy;
 use credence_e2e::artefacts::Artefacts;
 use credence_e2e::browser::Browser;
-use credence_e2e::command::Key;
 use credence_e2e::issuer::Issuer;
-use credence_e2e::{AUDIENCE, Reply, Request, Stack, StackOptions, waiting};
+use credence_e2e::{Reply, Request, Stack, StackOptions, waiting};
 
 use super::charge;
 
@@ -30,7 +29,7 @@ impl Scene {
         issuer.wait_until_trusted(&stack).unwrap();
         stack.wait_until_proofs_count().unwrap();
         let mut proxy = AgentProxy::prepare(&stack).unwrap();
-        let settings = settings(&stack, &issuer, &proxy, &stack.agent, more);
+        let settings = proxy.settings_with_issuer(&stack, &issuer, more).unwrap();
         proxy.serve(&settings).unwrap();
         let ada = issuer.browser("ada");
         Self {
@@ -47,15 +46,7 @@ impl Scene {
 
     /// The page that the proxy names to its client.
     fn page(&self) -> String {
-        let reply = waiting::until("the proxy to ask for consent", || {
-            let reply = self.proxy.send(charge("5"))?;
-            Ok(reply.text().contains("open http://").then_some(reply))
-        })
-        .unwrap();
-        assert_eq!((reply.status, reply.reason().as_deref()), (401, Some("no_delegation")));
-        let text = reply.text();
-        let from = text.find("http://127.").unwrap();
-        text[from..].split(' ').next().unwrap().to_owned()
+        self.proxy.consent_page(&charge("5")).unwrap()
     }
 
     /// Ada opens the page, and allows it.
@@ -75,26 +66,6 @@ impl Scene {
         .unwrap();
         began.elapsed()
     }
-}
-
-fn settings(stack: &Stack, issuer: &Issuer, proxy: &AgentProxy, key: &Key, more: &str) -> String {
-    let (service, origin, url, key) = (proxy.service(stack).unwrap(), stack.origin(), issuer.url(), key.path());
-    format!(
-        r#"services:
-  - {service}
-credentials:
-  - name: main
-    key: {{file: "{key}"}}
-    issuer:
-      url: {url}
-      client_id: planner
-      audience: [{AUDIENCE}]
-      tools: {{payments.charge: {{account: {{constraint_type: exact, value: acme}}, amount: {{constraint_type: range, min: 0, max: 100}}}}}}
-{more}
-clients:
-  - {{name: agent, listen: "127.0.0.1:0", service: "{origin}"}}
-"#
-    )
 }
 
 #[test]

@@ -3,17 +3,13 @@
 use std::io::Write;
 use std::time::Instant;
 
-use credence_e2e::forge::Forger;
+use credence_e2e::agent_proxy::AgentProxy;
 use credence_e2e::issuer::Issuer;
-use credence_e2e::{Failure, Reply, Stack};
+use credence_e2e::{Failure, Stack, waiting};
 
 use crate::decisions::charge;
 use crate::evidence::Expectations;
 use crate::screen::{Outcome, Screen, milliseconds};
-
-/// What the planner asks for.
-const CHARGE_UP_TO_100: &str = r#"{"payments.charge":{"account":{"constraint_type":"exact","value":"acme"},
-    "amount":{"constraint_type":"range","min":0,"max":100}}}"#;
 
 /// Shows a grant, its use, and its withdrawal.
 pub(crate) fn show(
@@ -24,10 +20,11 @@ pub(crate) fn show(
 ) -> Result<(), Failure> {
     screen.heading("Ada lets a planner act for her")?;
     issuer.wait_until_trusted(stack)?;
-    let mut planner = issuer.client(Forger::from_file(&stack.agent.file)?)?;
+    let mut planner = AgentProxy::prepare(stack)?;
+    let settings = planner.settings_with_issuer(stack, issuer, "")?;
+    planner.serve(&settings)?;
     let mut ada = issuer.browser("ada");
-    let asked = planner.ask(CHARGE_UP_TO_100, 0)?;
-    let page = ada.open(&asked.page)?;
+    let page = ada.open(&planner.consent_page(&charge("25"))?)?;
     let words = page
         .lines()
         .into_iter()
@@ -37,30 +34,34 @@ pub(crate) fn show(
         format_args!("she reads: {}", words.collect::<Vec<_>>().join(" / ")),
     )?;
 
+    stack.wait_until_proofs_count()?;
     let choice = [("t0", "on"), ("t0a1max", "50"), ("decision", "allow")];
     let back = ada.submit(&page.form("/consent")?, &choice)?;
-    let code = back
-        .returned("code")
-        .ok_or_else(|| Failure::new(format!("no code: {}", back.html)))?;
-    let tokens = planner.redeem(&asked, &code)?;
-    let tokens = tokens.map_err(|refused| Failure::new(format!("no token: {refused}")))?;
-    let id = tokens.id()?;
     expected.decision("", "granted");
     screen.check(
-        true,
-        "she allows 50 at most, and the planner redeems the code for a delegation",
+        back.html == "The agent can work for you now. You can close this page.",
+        format_args!("she allows 50 at most, and the agent's proxy says: {}", back.html),
     )?;
-
-    stack.wait_until_proofs_count()?;
-    let charged = |amount: &str| -> Result<Reply, Failure> {
-        let proof = stack.prove_charge(&tokens.access_token, &stack.agent, "acme", amount)?;
-        stack.send(&charge(amount).delegation(&tokens.access_token).proof(proof))
-    };
-    screen.case("charge of 25", &charged("25")?, &Outcome::delegated())?;
-    expected.decision(&id, "delegated");
+    // The page answers as soon as the proxy has the delegation, which it then takes up.
+    let charged = waiting::until("the proxy to use the delegation", || {
+        let reply = planner.send(charge("25"))?;
+        Ok((reply.reason().as_deref() != Some("no_delegation")).then_some(reply))
+    })?;
+    screen.case("charge of 25, through the proxy", &charged, &Outcome::delegated())?;
     let beyond = Outcome::denied("argument_not_allowed", 403);
-    screen.case("charge of 80, which was asked for", &charged("80")?, &beyond)?;
-    expected.decision(&id, "argument_not_allowed");
+    screen.case(
+        "charge of 80: not sent by the proxy",
+        &planner.send(charge("80"))?,
+        &beyond,
+    )?;
+    let received = charged.received();
+    let id = received
+        .as_ref()
+        .and_then(|received| received.header("x-delegation-id"));
+    let id = id
+        .ok_or_else(|| Failure::new("the service saw no delegation"))?
+        .to_owned();
+    expected.decision(&id, "delegated");
 
     let listed = issuer.grants(&mut ada)?;
     let form = listed.into_iter().find_map(|grant| grant.withdraw);
@@ -79,7 +80,7 @@ pub(crate) fn show(
     expected.decision(&id, "withdrawn_by_person");
     screen.case(
         "charge of 25 again",
-        &charged("25")?,
+        &planner.send(charge("25"))?,
         &Outcome::denied("revoked_delegation", 401),
     )?;
     expected.decision(&id, "revoked_delegation");

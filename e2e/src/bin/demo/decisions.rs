@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use credence_e2e::agent_proxy::AgentProxy;
 use credence_e2e::forge::{self, Claims, Forger};
 use credence_e2e::grants::READ;
 use credence_e2e::{AUDIENCE, Client, Failure, ISSUER, Request, Stack};
@@ -39,10 +40,19 @@ fn show_allowed(stack: &Stack, screen: &mut Screen<impl Write>, expected: &mut E
 
     stack.wait_until_proofs_count()?;
     let chain = stack.mint("alice", &["--id", "alice-charge", "--tool", CHARGE_UP_TO_100])?;
+    let client = format!(r#"listen: "127.0.0.1:0", service: "{}""#, stack.origin());
+    let proxy = AgentProxy::start(stack, &chain, &client)?;
+    let reply = proxy.send(charge("25"))?;
+    screen.case(
+        "charge of 25, proven by the agent's proxy",
+        &reply,
+        &Outcome::delegated(),
+    )?;
+    expected.decision("alice-charge", "delegated");
     let proof = stack.prove_charge(&chain, &stack.agent, "acme", "25")?;
     let request = charge("25").delegation(&chain).proof(&proof);
     screen.case(
-        "charge of 25, with a proof",
+        "charge of 25, with the agent's own proof",
         &stack.send(&request)?,
         &Outcome::delegated(),
     )?;

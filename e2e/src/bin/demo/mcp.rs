@@ -2,7 +2,8 @@
 
 use std::io::Write;
 
-use credence_e2e::{Client, Failure, ISSUER, Request, Stack};
+use credence_e2e::agent_proxy::AgentProxy;
+use credence_e2e::{Failure, ISSUER, Request, Stack};
 
 use crate::evidence::Expectations;
 use crate::screen::{Outcome, Screen};
@@ -24,27 +25,25 @@ const FORECASTS: &str = r#"weather.get_forecast={"city":{"constraint_type":"one_
 pub(crate) fn show(stack: &Stack, screen: &mut Screen<impl Write>, expected: &mut Expectations) -> Result<(), Failure> {
     screen.heading("Dora lets an agent ask an MCP server")?;
     let chain = stack.mint("dora", &["--id", "dora-weather", "--tool", FORECASTS])?;
-    // One conversation is one connection.
-    let mut client = Client::connect(stack.envoy.ingress())?;
-    let list = message("tools/list", "", "");
-    screen.case(
-        "tools/list",
-        &client.send(&list.delegation(&chain))?,
-        &Outcome::delegated(),
-    )?;
+    let client = format!(r#"listen: "127.0.0.1:0", service: "{}""#, stack.origin());
+    let proxy = AgentProxy::start(stack, &chain, &client)?;
+    let reply = proxy.send(message("tools/list", "", ""))?;
+    screen.case("tools/list, through the agent's proxy", &reply, &Outcome::delegated())?;
     expected.decision("dora-weather", "delegated");
-    let reply = client.send(&forecast("Oslo").delegation(&chain))?;
+    let reply = proxy.send(forecast("Oslo"))?;
     screen.case("tools/call get_forecast, Oslo", &reply, &Outcome::delegated())?;
     expected.decision("dora-weather", "delegated");
-    let reply = client.send(&forecast("Rome").delegation(&chain))?;
     let denied = Outcome::denied("argument_not_allowed", 403);
-    screen.case("tools/call get_forecast, Rome", &reply, &denied)?;
+    let reply = proxy.send(forecast("Rome"))?;
+    screen.case("get_forecast, Rome: not sent by the proxy", &reply, &denied)?;
+    let reply = stack.send(&forecast("Rome").delegation(&chain))?;
+    screen.case("the same without the proxy", &reply, &denied)?;
     expected.decision("dora-weather", "argument_not_allowed");
     let error = reply.text();
     let is_rpc = error.starts_with(r#"{"jsonrpc":"2.0","id":1,"error":{"code":403,"#);
     screen.check(is_rpc, format_args!("its JSON-RPC error: {error}"))?;
     stack.revoke(&["principal", "--issuer", ISSUER, "--subject", "dora"])?;
-    let reply = client.send(&forecast("Oslo").delegation(&chain))?;
+    let reply = proxy.send(forecast("Oslo"))?;
     let revoked = Outcome::denied("revoked_principal", 401);
     screen.case("Oslo again, after Dora's revocation", &reply, &revoked)?;
     expected.decision("dora-weather", "revoked_principal");
