@@ -1,0 +1,92 @@
+"""Delegations for tools of LangChain and LangGraph: a call is checked before the tool runs.
+
+    tools = [delegated(tool, delegation) for tool in tools]
+
+This checks the calls of one program. A service that must not trust the program needs the filter in front of it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from langchain_core.tools import BaseTool, ToolException
+from pydantic_core import to_jsonable_python
+
+from .delegation import Delegation
+from .errors import Denied
+
+_Tool = TypeVar("_Tool", bound=BaseTool)
+
+# What the framework passes to a tool beside its arguments.
+_FRAMEWORK = frozenset({"run_manager", "config", "callbacks"})
+
+
+class ToolDenied(Denied, ToolException):
+    """The delegation does not grant this call of a tool. The tool did not run."""
+
+
+def delegated(tool: _Tool, delegation: Delegation, *, name: str | None = None, raises: bool = False) -> _Tool:
+    """A copy of a tool that runs only what the delegation grants.
+
+    Checked are the arguments that the tool gets, after its schema has converted them and filled in defaults. Arguments that
+    the framework injects, such as a state, are not checked.
+
+    Args:
+        tool: The tool.
+        delegation: The delegation.
+        name: The tool's name in the delegation. By default the tool's own.
+        raises: Whether a denial is raised as `ToolDenied`. By default the model gets it as the tool's error, and may
+            change its plan.
+    """
+    kind = type(tool)
+    granted_name = name or tool.name
+    injected = _FRAMEWORK | frozenset(tool._injected_args_keys) | _hidden_from_model(tool)  # noqa: SLF001 - no public way
+
+    def check(arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        call = {**dict(zip(tool.args, arguments, strict=False)), **named}
+        call = {argument: to_jsonable_python(value) for argument, value in call.items() if argument not in injected}
+        try:
+            delegation.check(granted_name, call)
+        except Denied as denied:
+            raise ToolDenied(denied.answer) from None
+
+    class Delegated(kind):  # type: ignore[misc, valid-type]
+        @functools.wraps(kind._run)  # noqa: SLF001 - the method that tools override
+        def _run(self, *arguments: Any, **named: Any) -> Any:
+            check(arguments, named)
+            return super()._run(*arguments, **named)
+
+        @functools.wraps(kind._arun)  # noqa: SLF001
+        async def _arun(self, *arguments: Any, **named: Any) -> Any:
+            check(arguments, named)
+            return await super()._arun(*arguments, **named)
+
+    Delegated.__name__ = kind.__name__
+    copy = tool.model_copy()
+    copy.__class__ = Delegated
+    if not raises:
+        copy.handle_tool_error = _handler(tool.handle_tool_error)
+    return copy
+
+
+def _hidden_from_model(tool: BaseTool) -> frozenset[str]:
+    schema = tool.get_input_schema()
+    fields = getattr(schema, "model_fields", {})
+    return frozenset(fields) - frozenset(tool.args)
+
+
+def _handler(own: Any) -> Callable[[ToolException], Any]:
+    """Answers denials, and leaves other errors to the tool's own setting."""
+
+    def handle(error: ToolException) -> Any:
+        if isinstance(error, ToolDenied):
+            return str(error)
+        if not own:
+            raise error
+        if callable(own):
+            return own(error)
+        return own if isinstance(own, str) else (error.args[0] if error.args else "Tool execution error")
+
+    return handle
