@@ -9,9 +9,7 @@ const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const wasm = join(root, "src", "agent.wasm");
 
 if (!existsSync(wasm)) {
-  console.error(
-    "src/agent.wasm is missing. Build credence-agent-wasm.wasm and copy it there, then build again.",
-  );
+  console.error("src/agent.wasm is missing. Build credence-agent-wasm.wasm and copy it there, then build again.");
   process.exit(1);
 }
 rmSync(join(root, "dist"), { recursive: true, force: true });

@@ -81,7 +81,7 @@ export class Denied extends CredenceError {
   get problem(): Readonly<Record<string, unknown>> | undefined {
     try {
       const body = JSON.parse(this.body) as { error?: { data?: Record<string, unknown> } };
-      return body.error?.data ?? (body as Record<string, unknown>);
+      return body.error?.data ?? body;
     } catch {
       return undefined;
     }

@@ -65,11 +65,12 @@ async function follow(
   // Once a redirect has left the service, other parties choose the URLs.
   let isTrusted = true;
   for (let redirects = 0; ; redirects += 1) {
-    const response = isTrusted && service.isAt(hop.url) ? await present(service, credential, hop, send) : await send(hop);
+    const response =
+      isTrusted && service.isAt(hop.url) ? await present(service, credential, hop, send) : await send(hop);
     const location = response.headers.get("location");
     if (location === null || !REDIRECTS.includes(response.status) || redirect === "manual") return response;
     await response.body?.cancel();
-    if (redirect === "error") throw new TypeError("the answer is a redirect, and `redirect` is \"error\"");
+    if (redirect === "error") throw new TypeError('the answer is a redirect, and `redirect` is "error"');
     if (redirects >= MAX_REDIRECTS) throw new TypeError(`more than ${String(MAX_REDIRECTS)} redirects`);
     const next = redirected(hop, response.status, location);
     isTrusted &&= next.url.origin === hop.url.origin;
@@ -124,7 +125,8 @@ async function firstHop(request: Request, given: BodyInit | null | undefined): P
 function redirected(hop: Hop, status: number, location: string): Hop {
   const url = new URL(location, hop.url);
   url.hash = "";
-  if (url.protocol !== "https:" && url.protocol !== "http:") throw new TypeError("the redirect is not to http or https");
+  if (url.protocol !== "https:" && url.protocol !== "http:")
+    throw new TypeError("the redirect is not to http or https");
   if (url.username !== "" || url.password !== "") throw new TypeError("the redirect's URL has a password");
   const headers = new Headers(hop.headers);
   if (url.origin !== hop.url.origin) for (const name of OWN_TO_ORIGIN) headers.delete(name);

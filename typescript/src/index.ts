@@ -5,15 +5,7 @@
  */
 
 export { Delegation, type Constraints, type Grant, type UnverifiedToken } from "./delegation.js";
-export {
-  CredenceError,
-  type Denial,
-  Denied,
-  InvalidInputError,
-  KeyError,
-  ModuleError,
-  RulesError,
-} from "./errors.js";
+export { CredenceError, type Denial, Denied, InvalidInputError, KeyError, ModuleError, RulesError } from "./errors.js";
 export { delegatedFetch, type DelegatedFetchOptions } from "./fetch.js";
 export type { Arguments, Json } from "./json.js";
 export { type KeyAlgorithm, type KeyOptions, PrivateKey, type PrivateJwk } from "./private-key.js";

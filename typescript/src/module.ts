@@ -39,6 +39,7 @@ export class AgentModule {
    * @throws {@link InvalidInputError} The operation cannot be carried out.
    * @throws {@link ModuleError} The module failed.
    */
+  // eslint-disable-next-line @typescript-eslint/no-unnecessary-type-parameters -- the module's answer has this shape
   call<T>(operation: object, bytes: Uint8Array = NO_BYTES): T {
     const answer = JSON.parse(this.answer(operation, bytes)) as Answer<T>;
     if (answer.denied !== undefined) throw new Denied(answer.denied);

@@ -53,10 +53,10 @@ export class PrivateKey implements Signer {
         importJWK({ ...publicJwk, d: jwk.d }, algorithm, { extractable: options.extractable ?? false }),
         importJWK({ ...publicJwk }, algorithm),
       ]);
-      const read = new PrivateKey(algorithm, publicJwk, key as CryptoKey);
+      const read = new PrivateKey(algorithm, publicJwk, key);
       const probe = new Uint8Array(1);
       const signature = await read.sign(probe);
-      const belongs = await crypto.subtle.verify(PARAMETERS[algorithm], verifier as CryptoKey, signature, probe);
+      const belongs = await crypto.subtle.verify(PARAMETERS[algorithm], verifier, signature, probe);
       if (belongs) return read;
     } catch {
       // The cause is left out: it may quote the key.
