@@ -37,6 +37,7 @@ mod settings_file;
 mod statement;
 mod stderr;
 mod store;
+mod terminal;
 mod token;
 mod verify;
 mod watch;
@@ -50,7 +51,6 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 use clap::Parser;
-use credence_agent::terminal;
 
 use crate::failure::{Failure, Outcome};
 

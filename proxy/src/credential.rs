@@ -3,12 +3,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use credence_delegation::{Denial, HeldChain, Limits, UnixTime};
 use credence_runtime::outbound::OutboundError;
 use tokio::sync::{Notify, watch};
 
+use crate::clock::now;
 use crate::consent::Consent;
 use crate::issuer::{Issuer, IssuerError, Tokens};
 use crate::kept::Kept;
@@ -49,7 +50,7 @@ pub(crate) struct Held {
 /// What a request presents.
 #[derive(Debug)]
 pub(crate) enum Authority {
-    Delegation(HeldChain),
+    Delegation(Box<HeldChain>),
     AccessToken { text: String, expires_at: UnixTime },
 }
 
@@ -311,15 +312,9 @@ fn delegation(text: &str, signer: &Signer) -> Result<Held, CredentialError> {
         });
     }
     Ok(Held {
-        authority: Authority::Delegation(chain),
+        authority: Authority::Delegation(Box::new(chain)),
         signer: signer.clone(),
     })
-}
-
-/// The current time.
-pub(crate) fn now() -> UnixTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixTime(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
 
 /// A file is looked at so often.

@@ -7,7 +7,8 @@ use credence_delegation::mint::{Grant, MintError};
 use credence_delegation::{Denial, HeldChain, Limits, UnixTime, Value};
 use uuid::Uuid;
 
-use crate::credential::{Authority, Held, now};
+use crate::clock::now;
+use crate::credential::{Authority, Held};
 use crate::signer::{SignError, Signer, SignerError};
 
 /// What is derived for one client.
@@ -97,7 +98,7 @@ impl Derived {
         let unsigned = parent.derivation(&grant, &Limits::WIDEST)?;
         let token = signer.sign(&unsigned).await?;
         Ok(Held {
-            authority: Authority::Delegation(parent.with(&token, now, &Limits::WIDEST)?),
+            authority: Authority::Delegation(Box::new(parent.with(&token, now, &Limits::WIDEST)?)),
             signer: self.signer.clone(),
         })
     }

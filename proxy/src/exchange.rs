@@ -17,7 +17,8 @@ use hyper::body::{Body as _, Incoming};
 use uuid::Uuid;
 
 use crate::clients::Client;
-use crate::credential::{Authority, Held, now};
+use crate::clock::now;
+use crate::credential::{Authority, Held};
 use crate::outbound::Body;
 use crate::refusal::Refusal;
 use crate::request::{Addressed, without_hop_by_hop};

@@ -203,7 +203,7 @@ impl Shared {
                 true => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
                 false => StatusCode::UNAUTHORIZED,
             };
-            let mut response = Refusal::new(status, "client_unknown", title).response;
+            let mut response = *Refusal::new(status, "client_unknown", title).response;
             let challenge = http::HeaderValue::from_static("Basic realm=\"credence-proxy\"");
             let header = match status {
                 StatusCode::UNAUTHORIZED => http::header::WWW_AUTHENTICATE,
@@ -225,7 +225,7 @@ impl Shared {
             Err(Refusal { reason, response }) => {
                 tracing::info!(client = client.name, reason, "a request was not sent");
                 count(&self.metrics.refusals, [("client", &client.name), ("reason", reason)]);
-                response
+                *response
             }
         }
     }

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use crate::credential::now;
+use crate::clock::now;
 use crate::settings::{IssuerSettings, TokenKind};
 use crate::signer::{SignError, Signer};
 

@@ -4,6 +4,7 @@
 //! | module | its one job |
 //! |---|---|
 //! | `settings` | the configuration file |
+//! | `clock` | the wall clock |
 //! | `signer` | the keys that sign |
 //! | `rules` | the rules that services publish |
 //! | `outbound` | connections to services and issuers |
@@ -27,6 +28,7 @@
 )]
 
 mod clients;
+mod clock;
 mod consent;
 mod credential;
 mod derived;

@@ -13,7 +13,7 @@ use crate::outbound::Body;
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) reason: &'static str,
-    pub(crate) response: Response<Body>,
+    pub(crate) response: Box<Response<Body>>,
 }
 
 #[derive(Serialize)]
@@ -50,7 +50,10 @@ impl Refusal {
         response
             .headers_mut()
             .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        Self { reason, response }
+        Self {
+            reason,
+            response: Box::new(response),
+        }
     }
 
     /// The answer that the filter would give.
@@ -81,7 +84,10 @@ impl Refusal {
                 response.headers_mut().insert("grpc-message", message);
             }
         }
-        Self { reason, response }
+        Self {
+            reason,
+            response: Box::new(response),
+        }
     }
 }
 

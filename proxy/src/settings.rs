@@ -444,7 +444,7 @@ fn name(name: &str, at: &str) -> Result<(), SettingsError> {
     })
 }
 
-fn once<'a>(seen: &mut BTreeSet<String>, name: &'a str, at: &str) -> Result<(), SettingsError> {
+fn once(seen: &mut BTreeSet<String>, name: &str, at: &str) -> Result<(), SettingsError> {
     ensure(seen.insert(name.to_owned()), at, || {
         format!("{name} is listed twice; remove one")
     })

@@ -1,18 +1,21 @@
 //! The keys that sign proofs and derived tokens.
 
 mod encrypted;
+mod error;
 mod module;
+mod secret_file;
 
-use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use credence_delegation::mint::Unsigned;
-use credence_delegation::{KeyError, PublicKey, SigningKey};
+use credence_delegation::{PublicKey, SigningKey};
 use zeroize::Zeroizing;
 
 pub use self::encrypted::encrypt;
-use self::module::ModuleKey;
+pub(crate) use self::error::SignError;
+pub use self::error::SignerError;
+pub(crate) use self::module::ModuleKey;
+pub(crate) use self::secret_file::read_secret;
 use crate::settings::KeySettings;
 
 /// A key that signs. Nothing shows its private half.
@@ -22,32 +25,6 @@ pub(crate) enum Signer {
     Own(Arc<SigningKey>),
     /// In a module, which it never leaves.
     Module(Arc<ModuleKey>),
-}
-
-/// Why there is no key.
-#[derive(Debug, thiserror::Error)]
-pub enum SignerError {
-    #[error("{path}: {error}; `credence keygen --out` makes a file with a private JWK", path = path.display())]
-    Key { path: PathBuf, error: KeyError },
-    #[error("{path}: {problem}", path = path.display())]
-    Encrypted { path: PathBuf, problem: String },
-    #[error("{path}: {error}", path = path.display())]
-    File { path: PathBuf, error: io::Error },
-    #[error("{path}: other users of this machine can read it; run `chmod 600 {path}`", path = .0.display())]
-    Readable(PathBuf),
-    #[error("{module}: {problem}", module = module.display())]
-    Module { module: PathBuf, problem: String },
-    #[error("the system gives no random bytes: {0}")]
-    Random(getrandom::Error),
-}
-
-/// Why a signature failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SignError {
-    #[error("the module does not sign: {0}")]
-    Module(String),
-    #[error("the task that signed has ended")]
-    Cancelled,
 }
 
 // === impl Signer ===
@@ -100,22 +77,3 @@ impl Signer {
         }
     }
 }
-
-/// Reads a small file that only its owner, or its group, may read.
-pub(crate) fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, SignerError> {
-    use std::io::Read as _;
-    use std::os::unix::fs::MetadataExt as _;
-    let failed = |error| SignerError::File {
-        path: path.to_owned(),
-        error,
-    };
-    let file = std::fs::File::open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.mode() & 0o007 != 0 {
-        return Err(SignerError::Readable(path.to_owned()));
-    }
-    let mut contents = Zeroizing::new(Vec::new());
-    file.take(MAX_SECRET_BYTES).read_to_end(&mut contents).map_err(failed)?;
-    Ok(contents)
-}
-
-const MAX_SECRET_BYTES: u64 = 64 << 10;

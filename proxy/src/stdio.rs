@@ -275,7 +275,7 @@ impl Bridge {
             Ok(exchanged) => exchanged.response,
             Err(refusal) => {
                 tracing::info!(reason = refusal.reason, "a message was not sent");
-                refusal.response
+                *refusal.response
             }
         }
     }

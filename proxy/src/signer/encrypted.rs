@@ -9,7 +9,8 @@ use pkcs8::der::{Decode as _, Encode as _, Reader as _, SecretDocument, SliceRea
 use pkcs8::{AlgorithmIdentifierRef, EncryptedPrivateKeyInfoRef, ObjectIdentifier, PrivateKeyInfoRef};
 use zeroize::Zeroizing;
 
-use super::{SignerError, read_secret};
+use super::error::SignerError;
+use super::secret_file::read_secret;
 
 /// Encrypts an Ed25519 key: scrypt and AES-256 (RFC 8018), with the library's parameters. Returns the PEM.
 ///

@@ -15,7 +15,8 @@ use cryptoki::session::{Session, UserType};
 use cryptoki::types::AuthPin;
 use sha2::{Digest as _, Sha256};
 
-use super::{SignError, SignerError, read_secret};
+use super::error::{SignError, SignerError};
+use super::secret_file::read_secret;
 use crate::settings::Pkcs11Settings;
 
 /// A key that a module signs with.
