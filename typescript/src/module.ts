@@ -25,7 +25,6 @@ export class AgentModule {
   /** Grows with each failure: the services that were open before are gone, and their numbers are given again. */
   generation = 0;
   readonly #compile: () => WebAssembly.Module;
-  #compiled: WebAssembly.Module | undefined;
   #exports: Exports | undefined;
 
   constructor(compileModule: () => WebAssembly.Module) {
@@ -73,8 +72,7 @@ export class AgentModule {
   }
 
   #start(): Exports {
-    this.#compiled ??= this.#compile();
-    return new WebAssembly.Instance(this.#compiled).exports as unknown as Exports;
+    return new WebAssembly.Instance(this.#compile()).exports as unknown as Exports;
   }
 }
 

@@ -2,8 +2,10 @@
 
 import { readFileSync } from "node:fs";
 
-/** Compiles the module. */
+let compiled: WebAssembly.Module | undefined;
+
+/** The compiled module. */
 export function compile(): WebAssembly.Module {
-  const file = new URL("../agent.wasm", import.meta.url);
-  return new WebAssembly.Module(readFileSync(file));
+  compiled ??= new WebAssembly.Module(readFileSync(new URL("../agent.wasm", import.meta.url)));
+  return compiled;
 }
