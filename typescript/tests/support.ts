@@ -130,7 +130,13 @@ export function serviceAt(origin: string, more: object = {}): Service {
 }
 
 /** Decides a request as the service's filter does, but for the rule, which the test names. */
-export function decide(received: Received | undefined, tool: string, args: object, nonce?: string): string {
+export function decide(
+  received: Received | undefined,
+  tool: string,
+  args: object,
+  nonce?: string,
+  audience = AUDIENCE,
+): string {
   const verdict = verify({
     id: 1,
     anchors: ANCHORS,
@@ -139,7 +145,7 @@ export function decide(received: Received | undefined, tool: string, args: objec
     tool,
     args,
     now: Math.floor(Date.now() / 1000),
-    audience: [AUDIENCE],
+    audience: [audience],
     policy: { require_pop_aud: true, nonce: nonce ?? null },
   });
   return verdict.decision === "allow" ? "allow" : `deny at ${String(verdict.step)}: ${String(verdict.reason)}`;
