@@ -21,12 +21,12 @@ export interface DelegatedToolOptions {
 }
 
 /**
- * The tool, which is executed only if the delegation grants the call. Otherwise `execute` throws {@link Denied}, and the
+ * The tool, which is executed only if the delegation grants the call. Otherwise `execute` throws `Denied`, and the
  * SDK tells the model so.
  *
  * This saves a call that would fail. It protects nothing by itself: the service decides, by the request's proof.
  *
- * @throws {@link InvalidInputError} The tool has no `execute`.
+ * @throws `InvalidInputError` The tool has no `execute`.
  */
 export function delegatedTool<T extends Tool>(tool: T, options: DelegatedToolOptions): T {
   const execute = tool.execute;

@@ -2,26 +2,31 @@
 
 /** The base of all errors of this package. */
 export class CredenceError extends Error {
+  /** The name of the class. */
   override readonly name: string = "CredenceError";
 }
 
 /** An argument, a delegation or a document cannot be used. The message names the place and the fix. */
 export class InvalidInputError extends CredenceError {
+  /** The name of the class. */
   override readonly name = "InvalidInputError";
 }
 
 /** A key cannot be used: it cannot be read, it cannot sign, or the delegation names another key. */
 export class KeyError extends CredenceError {
+  /** The name of the class. */
   override readonly name = "KeyError";
 }
 
 /** The rules of a service cannot be fetched or used. Nothing was sent. */
 export class RulesError extends CredenceError {
+  /** The name of the class. */
   override readonly name = "RulesError";
 }
 
 /** The Wasm module failed. The next operation starts a new one. */
 export class ModuleError extends CredenceError {
+  /** The name of the class. */
   override readonly name = "ModuleError";
 }
 
@@ -49,6 +54,7 @@ export interface Denial {
  * The same delegation is denied again. Ask for one that grants the call, or change the call.
  */
 export class Denied extends CredenceError {
+  /** The name of the class. */
   override readonly name = "Denied";
   /** A stable code, such as `argument_not_allowed`. */
   readonly reason: string;

@@ -13,7 +13,7 @@ import type { Credential, Service } from "./service.js";
 /**
  * A transport for `client.connect`, whose messages present the credential. `options` are the transport's own.
  *
- * A call that the delegation does not grant rejects with {@link Denied} before anything is sent. If the service's rule
+ * A call that the delegation does not grant rejects with `Denied` before anything is sent. If the service's rule
  * does not allow the stream that versions with sessions open (`GET`), the client learns so as from the service, and works
  * without it.
  */

@@ -14,7 +14,7 @@ import { Service, type ServiceOptions } from "./service.js";
 /**
  * Reads a private key from a JWK file, such as one of `credence keygen`.
  *
- * @throws {@link KeyError} The file cannot be read, or is no private JWK.
+ * @throws `KeyError` The file cannot be read, or is no private JWK.
  */
 export async function readKeyFile(path: string, options: KeyOptions = {}): Promise<PrivateKey> {
   const text = await keyText(path);
@@ -31,7 +31,7 @@ export async function readKeyFile(path: string, options: KeyOptions = {}): Promi
 /**
  * Writes a private key to a new JWK file that only its owner can read (mode 0600).
  *
- * @throws {@link KeyError} The file exists, or the key is not extractable.
+ * @throws `KeyError` The file exists, or the key is not extractable.
  */
 export async function writeKeyFile(path: string, key: PrivateKey): Promise<void> {
   await writeNew(path, `${JSON.stringify(await key.toPrivateJwk())}\n`);
@@ -40,7 +40,7 @@ export async function writeKeyFile(path: string, key: PrivateKey): Promise<void>
 /**
  * Reads a private key from a PEM file: PKCS#8, encrypted with the passphrase (RFC 5958, RFC 8018).
  *
- * @throws {@link KeyError} The file cannot be read, the passphrase is wrong, or the key is of another kind.
+ * @throws `KeyError` The file cannot be read, the passphrase is wrong, or the key is of another kind.
  */
 export async function readPemFile(path: string, passphrase: string, options: KeyOptions = {}): Promise<PrivateKey> {
   const text = await keyText(path);
@@ -58,7 +58,7 @@ export async function readPemFile(path: string, passphrase: string, options: Key
  * Writes a private key to a new PEM file that only its owner can read (mode 0600): PKCS#8, encrypted with AES-256-CBC
  * under a key that PBKDF2 makes from the passphrase (RFC 8018).
  *
- * @throws {@link KeyError} The passphrase is empty, the file exists, or the key is not extractable.
+ * @throws `KeyError` The passphrase is empty, the file exists, or the key is not extractable.
  */
 export async function writePemFile(path: string, key: PrivateKey, passphrase: string): Promise<void> {
   if (passphrase === "") throw new KeyError("the passphrase is empty; choose one");
@@ -70,7 +70,7 @@ export async function writePemFile(path: string, key: PrivateKey, passphrase: st
 /**
  * The service at this origin, with the rules in a file: what `credence config describe --for-agents` prints.
  *
- * @throws {@link RulesError} The file cannot be read, or its rules are invalid.
+ * @throws `RulesError` The file cannot be read, or its rules are invalid.
  */
 export async function readService(origin: string, path: string, options: ServiceOptions = {}): Promise<Service> {
   let document: Uint8Array;

@@ -7,6 +7,7 @@ import { type PublicJwk, publicMembers, type Signer, thumbprint } from "./signer
 
 /** A private key as a JWK (RFC 7517). `d` is secret. */
 export interface PrivateJwk extends PublicJwk {
+  /** The private key in base64url. */
   readonly d: string;
 }
 

@@ -11,6 +11,7 @@ export type Credential = DelegationCredential | TokenCredential;
 
 /** A delegation. */
 export interface DelegationCredential {
+  /** The agent's delegation. */
   readonly delegation: Delegation;
   /** The holder's key. Rules with `proof: none` or `proof: mtls` do not need it. */
   readonly signer?: Signer;
@@ -18,6 +19,7 @@ export interface DelegationCredential {
 
 /** An OAuth access token, for rules that accept some. */
 export interface TokenCredential {
+  /** The token, without its scheme. */
   readonly accessToken: string;
   /** The key that it is bound to (DPoP, RFC 9449), if it is bound to one. */
   readonly signer?: Signer;
@@ -42,12 +44,15 @@ export interface FetchOptions extends ServiceOptions {
 
 /** A request to authorize. */
 export interface OutgoingRequest {
+  /** The HTTP method, as it is sent. */
   readonly method: string;
+  /** The URL. Its path and query are sent exactly as they are here. */
   readonly url: URL;
   /** Names and values in the order of sending, without `host` and those that begin with `:`. */
   readonly headers: readonly (readonly [string, string])[];
+  /** Whether it has a body of at least one byte. */
   readonly hasBody: boolean;
-  /** Reads all of the body, if a rule does: {@link MAX_BODY_BYTES} are enough to deny a longer one. */
+  /** Reads all of the body, if a rule does. Of more than 1 MiB, a little more than that is enough: it is denied. */
   readonly readBody: () => Promise<Uint8Array>;
 }
 

@@ -7,9 +7,13 @@ import { agentModule } from "./module.js";
 
 /** A public key as a JWK (RFC 7517). It has no private members. */
 export interface PublicJwk {
+  /** The key type. */
   readonly kty: "OKP" | "EC";
+  /** The curve. */
   readonly crv: "Ed25519" | "P-256" | "secp256k1";
+  /** The key, or its x coordinate, in base64url. */
   readonly x: string;
+  /** The y coordinate in base64url, for `EC`. */
   readonly y?: string;
 }
 

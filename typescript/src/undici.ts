@@ -21,7 +21,7 @@ type Body = Uint8Array | AsyncIterable<Uint8Array | string> | null;
  * An interceptor for one service and one credential: `new Agent().compose(delegationInterceptor(…))`.
  *
  * - A request to the service's origin gets the credential, and a new proof where the rule asks for one. If the service
- *   would deny it, it fails with {@link Denied} before anything is sent. `fetch` wraps that: see the error's `cause`.
+ *   would deny it, it fails with `Denied` before anything is sent. `fetch` wraps that: see the error's `cause`.
  * - A request to another origin is sent without a credential.
  * - A denial with a nonce is retried once with a new proof, unless the body is a stream that no rule reads.
  *

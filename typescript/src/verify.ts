@@ -6,6 +6,7 @@ import { agentModule } from "./module.js";
 export interface Verdict {
   /** The case's `id`. */
   readonly id: string | number | boolean | null;
+  /** The decision. */
   readonly decision: "allow" | "deny";
   /** The step that denied, such as `4p1`; `null` if the case allows or cannot be evaluated. */
   readonly step: string | null;

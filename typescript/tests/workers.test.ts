@@ -17,7 +17,7 @@ test("a worker presents a delegation, and a proof that a verifier accepts", asyn
     format: "esm",
     conditions: ["workerd"],
     loader: { ".wasm": "copy" },
-    outdir: "/",
+    outdir: "/bundle",
     write: false,
     logLevel: "silent",
   });
@@ -32,6 +32,7 @@ test("a worker presents a delegation, and a proof that a verifier accepts", asyn
   const key = await PrivateKey.generate({ extractable: true });
   const worker = new Miniflare({
     modules,
+    modulesRoot: "/bundle",
     compatibilityDate: "2026-04-01",
     bindings: {
       SERVICE: origin,
