@@ -12,8 +12,7 @@ use credence_delegation::{PublicKey, SigningKey};
 use zeroize::Zeroizing;
 
 pub use self::encrypted::encrypt;
-pub(crate) use self::error::SignError;
-pub use self::error::SignerError;
+pub(crate) use self::error::{SignError, SignerError};
 pub(crate) use self::module::ModuleKey;
 pub(crate) use self::secret_file::read_secret;
 use crate::settings::KeySettings;

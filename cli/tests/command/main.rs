@@ -16,6 +16,7 @@ mod jsonl;
 mod keys;
 mod kubernetes;
 mod openapi;
+mod proxy;
 mod readme;
 mod round_trip;
 mod scim_conformance;

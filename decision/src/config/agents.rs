@@ -22,7 +22,7 @@ use crate::request::HeaderNames;
 use crate::request::target::{Tolerated, ToleratedHosts};
 use crate::route::Routes;
 
-/// What a service asks of its agents. docs/reference/agent-rules.md explains every field.
+/// What a service asks of its agents. docs/start/proxy.md says how to publish it.
 #[derive(Debug, serde::Deserialize)]
 #[cfg_attr(feature = "tools", derive(schemars::JsonSchema))]
 #[cfg_attr(

@@ -205,6 +205,7 @@ fn an_ellipsis_matches_any_text() {
 const WALK: &[&str] = &[
     "docs/start/envoy.md",
     "docs/start/agents.md",
+    "docs/start/proxy.md",
     "docs/start/mcp.md",
     "README.md",
     "docs/operate/investigate.md",
