@@ -18,3 +18,4 @@ execFileSync(process.execPath, [compiler, "-p", join(root, "tsconfig.build.json"
 copyFileSync(wasm, join(root, "dist", "agent.wasm"));
 chmodSync(join(root, "dist", "agent.wasm"), 0o644);
 chmodSync(join(root, "dist", "cli.js"), 0o755);
+copyFileSync(join(root, "..", "LICENSE"), join(root, "LICENSE"));

@@ -29,7 +29,8 @@ type Body = Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array> | null;
  * - A request to another origin is sent without a credential.
  * - A redirect inside the origin gets a new proof. A redirect to another origin, and everything after it, gets no
  *   credential, `authorization` or `cookie`.
- * - A denial with a nonce is retried once with a new proof, unless the body is a stream that no rule reads.
+ * - A denial with a nonce is retried once with a new proof, unless the body is a stream, `Blob` or `FormData` that no rule
+ *   reads.
  *
  * A body that a rule reads is buffered, up to 1 MiB. The headers `delegation`, `delegation-proof` and `host` are refused.
  */

@@ -116,7 +116,7 @@ export class Service {
    */
   static fromDocument(origin: string, document: string | Uint8Array, options: ServiceOptions = {}): Service {
     const url = parsedOrigin(origin);
-    const bytes = typeof document === "string" ? new TextEncoder().encode(document) : document;
+    const bytes = typeof document === "string" ? new TextEncoder().encode(document) : document.slice();
     const rules = new Rules(url.origin, options.audience ?? [], bytes);
     return new Service(url.origin, () => Promise.resolve(rules));
   }

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { inspect } from "node:util";
 
 import { delegatedFetch, Denied, InvalidInputError } from "credence-agent";
 
@@ -47,7 +48,7 @@ test("a body that a rule reads is proven and sent unchanged", async () => {
 });
 
 test("what the service would deny is denied before anything is sent", async () => {
-  const { origin, received, send } = await setUp();
+  const { origin, received, credential, send } = await setUp();
   const cases: [string, RequestInit, string, string | undefined][] = [
     ["/v1/accounts/a2/charges?amount=15", { method: "POST" }, "argument_not_allowed", "account"],
     ["/v1/accounts/a1/charges?amount=101", { method: "POST" }, "argument_not_allowed", "amount"],
@@ -61,6 +62,7 @@ test("what the service would deny is denied before anything is sent", async () =
       assert.equal(error.argument, argument);
       assert.equal(error.problem?.["reason"], reason);
       assert.equal(error.problem["status"], error.status);
+      assert.ok(!inspect(error, { depth: 9, showHidden: true }).includes(credential.delegation.text));
       return true;
     });
   }

@@ -58,7 +58,7 @@ test("after a trap, services are opened again, each with its own rules", async (
     url: new URL("/x", AUDIENCE),
     headers: [],
     hasBody: false,
-    readBody: () => Promise.reject(),
+    readBody: () => Promise.resolve(new Uint8Array()),
   };
   const authorized = services.reverse().map((service) => service.authorize(request, { delegation, signer }));
   assert.deepEqual(

@@ -24,7 +24,7 @@ test("what is packed can be installed, run and type-checked", () => {
   }
   assert.deepEqual(
     paths.filter((path) => !path.startsWith("dist/")),
-    ["README.md", "package.json"],
+    ["LICENSE", "README.md", "package.json"],
   );
 
   writeFileSync(join(folder, "package.json"), '{"private":true,"type":"module"}');
