@@ -49,7 +49,7 @@ SIDE_BY_SIDE := --no-print-directory --jobs=4
 export CARGO_MAKEFLAGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build build-tests test-beside test-other build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-footprint lint-envoy-gateway lint-kubernetes lint-mesh lint-shell lint-words reference bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cluster bench-needs-cost bench-needs-filter bench-needs-instructions bench-needs-issuer bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-cluster test-oauth-differential test-mcp-differential test-mesh test-oauth test-mcp screenshots lint-compose lint-systemd lint-istio lint-performance release etcd
+.PHONY: help run test build build-tests test-beside test-other build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-footprint lint-envoy-gateway lint-kubernetes lint-mesh lint-shell lint-words reference bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cluster bench-needs-cost bench-needs-filter bench-needs-instructions bench-needs-issuer bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-proxy bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-cluster test-oauth-differential test-mcp-differential test-mesh test-oauth test-mcp screenshots lint-compose lint-systemd lint-istio lint-performance release etcd
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -218,7 +218,7 @@ lint-compose: build wasm envoy
 	@scripts/lint-compose.sh
 
 bench: export CREDENCE_BIN := $(CURDIR)/target/dist/credence
-bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, cluster, cost, instructions, issuer, k6, ledger, log, memory, peers, performance, revocation, rules, scaling, signatures, snapshot, stalls, token
+bench: bench-known ## Measure against a peer in the same run: make bench BENCH=filter, or audit, audit-query, cluster, cost, instructions, issuer, k6, ledger, log, memory, peers, performance, proxy, revocation, rules, scaling, signatures, snapshot, stalls, token
 	@$(MAKE) --no-print-directory bench-needs-$(BENCH) PROFILE=dist
 	@"loadtest/bench-$(BENCH)"
 
@@ -237,6 +237,8 @@ bench-needs-instructions: build wasm envoy
 
 bench-needs-issuer: build wasm envoy
 	@cargo build --locked --release -p credence-e2e --example consent-load
+
+bench-needs-proxy: build
 
 bench-needs-cluster: build wasm envoy etcd
 	@cargo build --locked --release -p credence-control-plane --example log-load
