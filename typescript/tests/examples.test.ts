@@ -12,13 +12,12 @@ import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
-import { toNodeHandler } from "@modelcontextprotocol/node";
 import { createMcpHandler, McpServer } from "@modelcontextprotocol/server";
 import { Delegation, PrivateKey, Service } from "credence-agent";
 import { readKeyFile } from "credence-agent/node";
 import * as z from "zod";
 
-import { decide, document, mint, TOOLS } from "./support.js";
+import { decide, document, mint, nodeHandler, TOOLS } from "./support.js";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), "credence-"));
@@ -33,7 +32,7 @@ async function run(name: string): Promise<string> {
 /** A service that publishes its rules, has an MCP server, and keeps the decisions about its charges. */
 async function service(): Promise<{ origin: string; proofs: string[] }> {
   const decisions: string[] = [];
-  const mcp = toNodeHandler(
+  const mcp = nodeHandler(
     createMcpHandler(() => {
       const server = new McpServer({ name: "weather", version: "1.0.0" });
       server.registerTool("get_forecast", { inputSchema: z.object({ city: z.string() }) }, ({ city }) => ({
@@ -45,7 +44,7 @@ async function service(): Promise<{ origin: string; proofs: string[] }> {
   let rules = "";
   const server = createServer((request, response) => {
     if (request.url === "/.well-known/credence-agent-rules") response.end(rules);
-    else if (request.url === "/mcp") void mcp(request, response);
+    else if (request.url === "/mcp") mcp(request, response);
     else {
       const { method = "", url = "", headers } = request;
       const args = { account: "a1", amount: 15 };

@@ -7,13 +7,13 @@ import type { AddressInfo } from "node:net";
 import { after, suite, test } from "node:test";
 
 import { Client, type ClientOptions } from "@modelcontextprotocol/client";
-import { NodeStreamableHTTPServerTransport, toNodeHandler } from "@modelcontextprotocol/node";
+import { NodeStreamableHTTPServerTransport } from "@modelcontextprotocol/node";
 import { createMcpHandler, McpServer } from "@modelcontextprotocol/server";
 import { Delegation, Denied, PrivateKey } from "credence-agent";
 import { delegatedTransport } from "credence-agent/mcp";
 import * as z from "zod";
 
-import { decide, mint, type Received, serviceAt } from "./support.js";
+import { decide, mint, nodeHandler, type Received, serviceAt } from "./support.js";
 
 const OPEN = { open: true };
 const SESSION_METHODS = {
@@ -33,7 +33,7 @@ function newServer(): McpServer {
   return server;
 }
 
-type Handler = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
+type Handler = (request: IncomingMessage, response: ServerResponse) => unknown;
 
 /** One session, as in the versions up to 2025-11-25. */
 async function sessions(): Promise<Handler> {
@@ -44,10 +44,7 @@ async function sessions(): Promise<Handler> {
 
 /** No sessions, as in 2026-07-28. */
 function stateless(): Promise<Handler> {
-  const handler = toNodeHandler(createMcpHandler(newServer, { legacy: "reject" }));
-  return Promise.resolve(async (request, response) => {
-    await handler(request, response);
-  });
+  return Promise.resolve(nodeHandler(createMcpHandler(newServer, { legacy: "reject" })));
 }
 
 const ERAS: [string, () => Promise<Handler>, ClientOptions, object][] = [
@@ -63,7 +60,7 @@ for (const [era, start, options, methods] of ERAS) {
       const received: Pick<Received, "method" | "headers">[] = [];
       const server = createServer((request, response) => {
         received.push({ method: request.method ?? "", headers: request.headers });
-        void handler(request, response);
+        handler(request, response);
       }).listen(0, "127.0.0.1");
       await once(server, "listening");
       after(() => {

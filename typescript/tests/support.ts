@@ -1,10 +1,19 @@
 /** What the tests share: an issuer, a service that records its requests, and its rules. */
 
 import { once } from "node:events";
-import { createServer, type IncomingHttpHeaders, type RequestListener, type Server } from "node:http";
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+} from "node:http";
 import type { AddressInfo } from "node:net";
 import { after } from "node:test";
 
+import { type NodeIncomingMessageLike, toNodeHandler } from "@modelcontextprotocol/node";
+import type { McpHttpHandler } from "@modelcontextprotocol/server";
 import { Delegation, PrivateKey, Service, verify } from "credence-agent";
 import { CompactSign, decodeJwt, exportJWK, generateKeyPair } from "jose";
 
@@ -154,4 +163,10 @@ export function decide(
 /** The id of the proof in a request. */
 export function proofId(received: Received | undefined): unknown {
   return decodeJwt(String(received?.headers["delegation-proof"])).jti;
+}
+
+/** A handler of `node:http`. The types of MCP's adapter do not know `exactOptionalPropertyTypes`. */
+export function nodeHandler(handler: McpHttpHandler): (request: IncomingMessage, response: ServerResponse) => void {
+  const handle = toNodeHandler(handler);
+  return (request, response) => void handle(request as NodeIncomingMessageLike, response);
 }
