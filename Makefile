@@ -49,7 +49,7 @@ SIDE_BY_SIDE := --no-print-directory --jobs=4
 export CARGO_MAKEFLAGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build build-tests test-beside test-other build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-footprint lint-envoy-gateway lint-kubernetes lint-mesh lint-shell lint-words reference bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cluster bench-needs-cost bench-needs-filter bench-needs-instructions bench-needs-issuer bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-proxy bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-cluster test-oauth-differential test-mcp-differential test-mesh test-oauth test-mcp screenshots lint-compose lint-systemd lint-istio lint-performance release etcd
+.PHONY: help run test build build-tests test-beside test-other build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-footprint lint-envoy-gateway lint-kubernetes lint-mesh lint-shell lint-words reference bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cluster bench-needs-cost bench-needs-filter bench-needs-instructions bench-needs-issuer bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-proxy bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-cluster test-oauth-differential test-mcp-differential test-mesh test-oauth test-mcp test-packages screenshots lint-compose lint-systemd lint-istio lint-performance release etcd
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -84,6 +84,11 @@ test-mesh: build wasm envoy ## Have a real Istio deliver envoy-config/istio to r
 
 test-oauth: build wasm envoy ## Have real OAuth issuers and clients, and an MCP client and server, use the filter unmodified
 	@scripts/test-oauth.sh
+
+test-packages: build wasm envoy ## Build, pack, install and test the packages for agents' developers: python/ and typescript/
+	@scripts/build-wasm.sh agent
+	@cargo build --locked --release -p credence-e2e --example packages-matrix
+	@scripts/test-packages.sh
 
 test-mcp: build wasm envoy ## Have MCP's conformance suite and the clients and servers of its SDKs use the filter unmodified
 	@scripts/test-mcp.sh
