@@ -9,7 +9,7 @@ import { type PublicJwk, publicMembers, signed, type Signer, thumbprint, type Un
 /** Constraints of a tool's arguments, by argument: the draft's section 4.3. `{}` allows any arguments. */
 export type Constraints = Readonly<Record<string, Json>>;
 
-/** What a derived delegation grants. It is never more than its parent grants. */
+/** The grant of a derived delegation. It is never more than its parent grants. */
 export interface Grant {
   /** The public key of the agent that receives it. */
   readonly holder: PublicJwk;
@@ -23,7 +23,7 @@ export interface Grant {
   readonly maxDepth?: number;
 }
 
-/** What one token of a chain says. Nothing here is verified. */
+/** The contents of one token of a chain. Nothing here is verified. */
 export interface UnverifiedToken {
   /** Always false, so that the claims are not mistaken for a decision. */
   readonly verified: false;
@@ -93,7 +93,7 @@ export class Delegation {
     return this.#text;
   }
 
-  /** What each token says, root first. Unverified. */
+  /** The contents of each token, root first. Unverified. */
   inspect(): readonly UnverifiedToken[] {
     const { tokens } = agentModule.call<{ tokens: Omit<UnverifiedToken, "verified">[] }>({
       inspect: { chain: this.#text },

@@ -112,7 +112,7 @@ async function firstHop(request: Request, given: BodyInit | null | undefined): P
   // The fragment is not sent.
   const url = new URL(request.url);
   url.hash = "";
-  // What is in memory already is copied, so that it can be sent again.
+  // Bodies in memory are copied, so that they can be sent again.
   const isInMemory =
     typeof given === "string" ||
     given instanceof URLSearchParams ||

@@ -13,9 +13,9 @@ import type { Credential, Service } from "./service.js";
 /**
  * A transport for `client.connect`, whose messages present the credential. `options` are the transport's own.
  *
- * A call that the delegation does not grant rejects with `Denied` before anything is sent. If the service's rule
- * does not allow the stream that versions with sessions open (`GET`), the client learns so as from the service, and works
- * without it.
+ * A call that the delegation does not grant rejects with `Denied` before anything is sent. Versions
+ * with sessions open a stream with `GET`. If the service's rule does not allow it, the client gets the denial as a
+ * response, and works without the stream.
  */
 export function delegatedTransport(
   url: URL,

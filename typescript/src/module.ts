@@ -3,7 +3,7 @@
 import { compile } from "#wasm";
 import { type Denial, Denied, InvalidInputError, ModuleError } from "./errors.js";
 
-/** What the module exports. */
+/** The exports of the module. */
 interface Exports {
   readonly memory: WebAssembly.Memory;
   credence_input(bytes: number): number;

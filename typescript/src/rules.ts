@@ -20,7 +20,7 @@ export type WireCredential =
   | { readonly delegation: string }
   | { readonly access_token: { readonly token: string; readonly jwk: PublicJwk | null } };
 
-/** What a request presents. */
+/** The credential and proof for one request. */
 export interface Presented {
   /** The rule; `null` if the request needs nothing. */
   readonly rule: string | null;
@@ -62,7 +62,7 @@ export class Rules {
     return agentModule.call<{ reads_body: boolean }>({ reads_body: operation }).reads_body;
   }
 
-  /** What the request presents, with a new proof. Throws `Denied` if the request would be denied. */
+  /** The credential for the request, with a new proof. Throws `Denied` if the request would be denied. */
   present(request: WireRequest, body: Uint8Array, credential: WireCredential, nonce: string | undefined): Presented {
     const present = {
       service: this.#opened(),

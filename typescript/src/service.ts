@@ -1,4 +1,4 @@
-/** A service that an agent calls: its rules, and what its requests must present. */
+/** A service that an agent calls: its rules, and the credentials of its requests. */
 
 import type { Delegation } from "./delegation.js";
 import { InvalidInputError, KeyError, RulesError } from "./errors.js";
@@ -6,7 +6,7 @@ import { fetchRules } from "./published-rules.js";
 import { Rules, type WireCredential } from "./rules.js";
 import { publicMembers, signed, type Signer } from "./signer.js";
 
-/** What an agent presents. */
+/** The credential of an agent. */
 export type Credential = DelegationCredential | TokenCredential;
 
 /** A delegation. */
@@ -56,7 +56,7 @@ export interface OutgoingRequest {
   readonly readBody: () => Promise<Uint8Array>;
 }
 
-/** What a request presents. */
+/** The headers that authorize one request. */
 export interface Authorization {
   /** The rule that matches; `undefined` if the request needs no credential. */
   readonly rule: string | undefined;
@@ -127,7 +127,7 @@ export class Service {
   }
 
   /**
-   * What a request must present, with a new proof. For HTTP clients that have no hook here. Set the headers on exactly
+   * The headers that a request must present, with a new proof. For HTTP clients that have no hook here. Set the headers on exactly
    * this request, and do not follow redirects with them.
    *
    * @throws {@link Denied} The service would deny the request.

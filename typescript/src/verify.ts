@@ -27,8 +27,8 @@ export interface Answer {
 }
 
 /**
- * Decides a case: `{"id","anchors":[{"iss","jwk"}],"chain","proof","tool","args","now","audience","policy"}`. What is no
- * case is denied.
+ * Decides a case: `{"id","anchors":[{"iss","jwk"}],"chain","proof","tool","args","now","audience","policy"}`. An
+ * invalid case is denied.
  */
 export function verify(line: object | string): Verdict {
   const text = typeof line === "string" ? line : JSON.stringify(line);

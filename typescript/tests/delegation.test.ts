@@ -69,7 +69,7 @@ test("arguments that JSON would change are refused", async () => {
   }
 });
 
-test("what a service would deny is refused when it is read", async () => {
+test("a delegation that a service would deny is refused when it is read", async () => {
   const key = await PrivateKey.generate();
   assert.throws(() => Delegation.parse("hello"), InvalidInputError);
   const past = Math.floor(Date.now() / 1000) - 1000;

@@ -47,7 +47,7 @@ test("a body that a rule reads is proven and sent unchanged", async () => {
   }
 });
 
-test("what the service would deny is denied before anything is sent", async () => {
+test("a request that the service would deny fails before anything is sent", async () => {
   const { origin, received, credential, send } = await setUp();
   const cases: [string, RequestInit, string, string | undefined][] = [
     ["/v1/accounts/a2/charges?amount=15", { method: "POST" }, "argument_not_allowed", "account"],

@@ -67,7 +67,7 @@ test("a key whose halves do not belong together is refused", async () => {
   }
 });
 
-test("what is no private key is refused", async () => {
+test("anything but a private key is refused", async () => {
   const { publicJwk } = await PrivateKey.generate();
   await assert.rejects(PrivateKey.fromJwk(publicJwk as PrivateJwk), /public key/);
   await assert.rejects(PrivateKey.fromJwk({ ...publicJwk, x: "AA", d: "AA" }), KeyError);

@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 
-test("what is packed can be installed, run and type-checked", () => {
+test("the packed package can be installed, run and type-checked", () => {
   const folder = mkdtempSync(join(tmpdir(), "credence-"));
   const inFolder = { cwd: folder, encoding: "utf8", env: { ...process.env, NODE_NO_WARNINGS: "1" } } as const;
   const packed = execFileSync("npm", ["pack", "--ignore-scripts", "--json", "--pack-destination", folder], {

@@ -1,4 +1,4 @@
-/** What the tests share: an issuer, a service that records its requests, and its rules. */
+/** Shared by the tests: an issuer, a service that records its requests, and its rules. */
 
 import { once } from "node:events";
 import {
@@ -23,7 +23,7 @@ export const AUDIENCE = "https://payments.example";
 const issuer = await generateKeyPair("Ed25519");
 export const ANCHORS = [{ iss: ISSUER, jwk: await exportJWK(issuer.publicKey) }];
 
-/** What the README's agent may do. */
+/** The grants of the README's agent. */
 export const TOOLS = {
   "payments.charge": {
     account: { constraint_type: "exact", value: "a1" },

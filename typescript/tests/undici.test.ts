@@ -49,7 +49,7 @@ test("a body that a rule reads is proven and sent unchanged", async () => {
   }
 });
 
-test("what the service would deny fails before anything is sent", async () => {
+test("a request that the service would deny fails before anything is sent", async () => {
   const { origin, received, dispatcher } = await setUp();
   const denied = `${origin}/v1/accounts/a2/charges?amount=15`;
   await assert.rejects(request(denied, { method: "POST", dispatcher }), Denied);
