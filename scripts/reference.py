@@ -59,8 +59,9 @@ class Reference:
             "serve": self.serve,
             "reasons": self.reasons,
             "filter-metrics": self.filter_metrics,
-            "control-plane-metrics": lambda: self.metrics(lambda crate: crate != "issuer"),
+            "control-plane-metrics": lambda: self.metrics(lambda crate: crate not in ("issuer", "proxy")),
             "issuer-metrics": lambda: self.metrics(lambda crate: crate == "issuer"),
+            "proxy-metrics": lambda: self.metrics(lambda crate: crate == "proxy"),
             "api": self.api,
             "versions": self.versions,
         }
