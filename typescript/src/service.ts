@@ -127,8 +127,8 @@ export class Service {
   }
 
   /**
-   * The headers that a request must present, with a new proof. For HTTP clients that have no hook here. Set the headers on exactly
-   * this request, and do not follow redirects with them.
+   * The headers that a request must present, with a new proof. For HTTP clients that have no hook here. Set the headers
+   * on exactly this request, and do not follow redirects with them.
    *
    * @throws {@link Denied} The service would deny the request.
    * @throws {@link KeyError} The key is missing, or is not the holder's.
