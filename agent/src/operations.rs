@@ -581,3 +581,82 @@ fn json(answer: &impl Serialize) -> Outcome {
 
 /// Open at once.
 const MAX_SERVICES: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: &str = r#"{"credence_agent_rules":1,"issuers":["https://id.example"],"audience":["https://a.example"],
+        "rules":[{"name":"charge","match":{"methods":["POST"],"path":"/v1/{account}"},"tool":"pay",
+        "args":{"account":{"path":"account"},"amount":{"body":"/amount","type":"number"}}},
+        {"name":"health","match":{"path":"/healthz"},"public":true}]}"#;
+    const OPEN: &str = r#"{"open":{"origin":"https://a.example","audience":[]}}"#;
+
+    fn request(operations: &mut Operations, name: &str, target: &str, more: &str, body: &str) -> String {
+        let has_body = !body.is_empty();
+        let headers = r#"[["Content-Type","application/json"]]"#;
+        let operation = format!(
+            r#"{{"{name}":{{"service":1,"request":{{"method":"POST","target":"{target}","headers":{headers},"has_body":{has_body}}}{more}}}}}"#
+        );
+        operations.answer(operation.as_bytes(), body.as_bytes())
+    }
+
+    #[test]
+    fn wrong_operations_are_errors_that_say_what_is_wrong() {
+        let mut operations = Operations::default();
+        for (operation, said) in [
+            ("", "EOF"),
+            (r#"{"none":{}}"#, "unknown variant `none`"),
+            (r#"{"hold":{"chain":"a"}}"#, "missing field `now`"),
+            (r#"{"hold":{"chain":"a","now":1}}"#, "a JWS is three parts"),
+            (r#"{"close":{"service":1,"more":2}}"#, "unknown field `more`"),
+            (
+                r#"{"open":{"origin":"https://a.example/b","audience":[]}}"#,
+                "is not an origin",
+            ),
+        ] {
+            let answer = operations.answer(operation.as_bytes(), b"");
+            assert!(
+                answer.starts_with(r#"{"error":"#) && answer.contains(said),
+                "{operation}: {answer}"
+            );
+        }
+        let answer = operations.answer(OPEN.as_bytes(), RULES.replace("a.example", "b.example").as_bytes());
+        assert!(answer.contains("which is not at https://a.example"), "{answer}");
+    }
+
+    #[test]
+    fn a_service_tells_what_a_request_needs() {
+        let mut operations = Operations::default();
+        let opened = operations.answer(OPEN.as_bytes(), RULES.as_bytes());
+        assert_eq!(opened, r#"{"service":1,"issuers":["https://id.example"]}"#);
+        let mut ask =
+            |name: &str, target: &str, more: &str, body: &str| request(&mut operations, name, target, more, body);
+        assert_eq!(ask("reads_body", "/v1/acme", "", "{}"), r#"{"reads_body":true}"#);
+        assert_eq!(ask("reads_body", "/healthz", "", ""), r#"{"reads_body":false}"#);
+        let unheld = r#","credential":{"delegation":"a"},"id":"p","nonce":null,"now":1"#;
+        assert!(ask("present", "/healthz", unheld, "").starts_with(r#"{"rule":null"#));
+        for (target, body, reason) in [
+            ("/other", "", "no_route"),
+            ("/v1/a%2Fb", "{}", "path_ambiguous"),
+            ("/v1/acme", r#"{"amount":5,"more":1}"#, "argument_unknown"),
+            ("/v1/acme", r#"{"amount":"5"}"#, "argument_malformed"),
+            ("/v1/acme", r#"{"amount":5}"#, "delegation_malformed"),
+        ] {
+            let answer = ask("present", target, unheld, body);
+            assert!(
+                answer.starts_with(&format!(r#"{{"denied":{{"reason":"{reason}""#)),
+                "{target}: {answer}"
+            );
+        }
+    }
+
+    #[test]
+    fn closed_services_are_unknown() {
+        let mut operations = Operations::default();
+        operations.answer(OPEN.as_bytes(), RULES.as_bytes());
+        assert_eq!(operations.answer(br#"{"close":{"service":1}}"#, b""), "{}");
+        let answer = request(&mut operations, "reads_body", "/healthz", "", "");
+        assert!(answer.contains("closed"), "{answer}");
+    }
+}

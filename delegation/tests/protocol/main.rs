@@ -5,6 +5,7 @@ mod chains;
 mod common;
 mod dpop;
 mod forgeries;
+mod holding;
 mod invocations;
 mod keys;
 mod minting;
