@@ -8,6 +8,7 @@ This checks the calls of one program. A service that must not trust the program 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -42,10 +43,12 @@ def delegated(tool: _Tool, delegation: Delegation, *, name: str | None = None, r
     """
     kind = type(tool)
     granted_name = name or tool.name
-    injected = _FRAMEWORK | frozenset(tool._injected_args_keys) | _hidden_from_model(tool)  # noqa: SLF001 - no public way
+    known = tuple(tool.args)
+    injected = (_FRAMEWORK | frozenset(tool._injected_args_keys) | _hidden_from_model(tool)) - set(known)  # noqa: SLF001
+    signature = inspect.signature(kind._run)  # noqa: SLF001 - the method that tools override
 
     def check(arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        call = {**dict(zip(tool.args, arguments, strict=False)), **named}
+        call = _arguments(signature, known, arguments, named)
         call = {argument: to_jsonable_python(value) for argument, value in call.items() if argument not in injected}
         try:
             delegation.check(granted_name, call)
@@ -53,7 +56,7 @@ def delegated(tool: _Tool, delegation: Delegation, *, name: str | None = None, r
             raise ToolDenied(denied.answer) from None
 
     class Delegated(kind):  # type: ignore[misc, valid-type]
-        @functools.wraps(kind._run)  # noqa: SLF001 - the method that tools override
+        @functools.wraps(kind._run)  # noqa: SLF001
         def _run(self, *arguments: Any, **named: Any) -> Any:
             check(arguments, named)
             return super()._run(*arguments, **named)
@@ -69,6 +72,24 @@ def delegated(tool: _Tool, delegation: Delegation, *, name: str | None = None, r
     if not raises:
         copy.handle_tool_error = _handler(tool.handle_tool_error)
     return copy
+
+
+def _arguments(
+    signature: inspect.Signature, known: tuple[str, ...], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> dict[str, Any]:
+    """The arguments by name, with the defaults of the tool's method."""
+    bound = signature.bind(None, *arguments, **named)
+    bound.apply_defaults()
+    call: dict[str, Any] = {}
+    for parameter in list(signature.parameters.values())[1:]:  # Without `self`.
+        value = bound.arguments[parameter.name]
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            call.update(value)
+        elif parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            call.update(zip(known, value, strict=True) if value else {})
+        else:
+            call[parameter.name] = value
+    return call
 
 
 def _hidden_from_model(tool: BaseTool) -> frozenset[str]:

@@ -85,10 +85,17 @@ class Module:
         """Closes a service before the next call. Takes no lock, so that a finalizer may call this."""
         self._to_close.append((service, generation))
 
+    def abandon(self) -> None:
+        """Leaves the instance and the lock, for the child after a fork."""
+        self._lock = threading.Lock()
+        self._instance = None
+
     def _running(self) -> _Instance:
         if self._instance is None:
             if self._code is None:
-                engine = wasmtime.Engine()
+                config = wasmtime.Config()
+                config.parallel_compilation = False  # The threads of a parallel compiler do not survive a fork.
+                engine = wasmtime.Engine(config)
                 self._code = (engine, wasmtime.Module(engine, _code()))
             self._instance = _Instance(*self._code)
             self.generation += 1
@@ -140,10 +147,8 @@ shared = Module()
 
 
 def _after_fork() -> None:
-    # A thread of the parent may hold the lock, and the child does not have that thread.
-    generation = shared.generation
-    shared.__init__()  # type: ignore[misc]
-    shared.generation = generation
+    # The parent's other threads do not exist here: one may have held the lock or used the instance.
+    shared.abandon()
 
 
 if hasattr(os, "register_at_fork"):
