@@ -218,7 +218,7 @@ pub fn derive(parent: &str, grant: &Grant, key: &SigningKey, limits: &Limits) ->
     Ok(derivation_from(&parent, grant, limits)?.sign(key))
 }
 
-/// The token that [`derive`] signs, for the key of the parent's holder, wherever it is.
+/// The token that [`derive()`] signs, for the key of the parent's holder, wherever it is.
 ///
 /// # Errors
 /// See [`MintError`].

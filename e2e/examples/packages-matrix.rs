@@ -7,6 +7,7 @@
 //! verifies them, too. Then each package sends a request itself. The last line of the output is one JSON object.
 
 #![allow(clippy::print_stdout, reason = "a program")]
+#![allow(clippy::disallowed_types, reason = "requests and cases of our own")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
@@ -35,7 +36,9 @@ fn run() -> Result<u32, Failure> {
     let mut arguments = std::env::args().skip(1);
     let mut packages = Vec::new();
     for name in ["python", "typescript"] {
-        let command = arguments.next().ok_or_else(|| Failure::new("usage: packages-matrix PYTHON-PEER NODE-PEER"))?;
+        let command = arguments
+            .next()
+            .ok_or_else(|| Failure::new("usage: packages-matrix PYTHON-PEER NODE-PEER"))?;
         packages.push(Peer::start(name, &command)?);
     }
     let stack = Stack::start(&StackOptions::quick())?;
@@ -48,12 +51,12 @@ fn run() -> Result<u32, Failure> {
     };
     let root = stack.mint("ada", &["--tool", CHARGE, "--max-depth", "2"])?;
     let mut matrix = Matrix::default();
-    for deriver in 0..=packages.len() {
+    for (deriver, deriver_name) in NAMES.iter().enumerate() {
         let chain = match deriver {
             0 => stack.derive(&root, &helper, &["--tools", &written(&stack, TOOLS)?])?,
             of_package => packages[of_package - 1].derive(&root, &keys)?,
         };
-        for prover in 0..=packages.len() {
+        for (prover, prover_name) in NAMES.iter().enumerate() {
             for (amount, is_granted) in [("5", true), ("25", false)] {
                 let mut prove = || match prover {
                     0 => stack.prove_charge(&chain, &helper, "acme", amount),
@@ -62,7 +65,9 @@ fn run() -> Result<u32, Failure> {
                 // The filter accepts each proof once.
                 let (proof, for_filter) = (prove()?, prove()?);
                 let case = case(&stack, &chain, &proof, amount);
-                let cell = |verifier: &str| format!("{} derives, {} proves, {verifier} verifies {amount}", NAMES[deriver], NAMES[prover]);
+                let cell = |verifier: &str| {
+                    format!("{deriver_name} derives, {prover_name} proves, {verifier} verifies {amount}")
+                };
                 let verified = verified_by_cli(&stack, &case)?;
                 matrix.note(&cell("credence"), verified == expected(is_granted), &verified);
                 for package in &mut packages {
@@ -73,7 +78,11 @@ fn run() -> Result<u32, Failure> {
                 let request = Request::post(&format!("/v1/accounts/acme/charges?amount={amount}"));
                 let reply = stack.send(&request.delegation(&chain).proof(&for_filter))?;
                 let is_right = (reply.status == 200) == is_granted;
-                matrix.note(&cell("the filter"), is_right, &format!("{} {:?}", reply.status, reply.reason()));
+                matrix.note(
+                    &cell("the filter"),
+                    is_right,
+                    &format!("{} {:?}", reply.status, reply.reason()),
+                );
             }
         }
     }
@@ -84,7 +93,11 @@ fn run() -> Result<u32, Failure> {
             let chain = stack.derive(&root, &helper, &["--tools", &written(&stack, TOOLS)?])?;
             let answer = package.request(&url, &chain, &keys, &rules)?;
             let expected = if is_granted { "200" } else { "argument_not_allowed" };
-            matrix.note(&format!("{} sends {amount} to the filter", package.name), answer == expected, &answer);
+            matrix.note(
+                &format!("{} sends {amount} to the filter", package.name),
+                answer == expected,
+                &answer,
+            );
         }
     }
     println!("{}", json!({"matrix_cells": matrix.cells, "failed": matrix.failed}));
@@ -192,7 +205,9 @@ impl Peer {
     fn verify(&mut self, case: &serde_json::Value) -> Result<String, Failure> {
         let answer = self.ask(&json!({"do": "verify", "case": case}))?.ok;
         let verified = answer.and_then(|ok| from_str(ok.get()).ok());
-        verified.map(shown).ok_or_else(|| Failure::new(format!("{} decides nothing", self.name)))
+        verified
+            .map(shown)
+            .ok_or_else(|| Failure::new(format!("{} decides nothing", self.name)))
     }
 
     /// The status, or the reason for which it is not sent.
@@ -207,7 +222,9 @@ impl Peer {
         }))?;
         let status = answer.ok.and_then(|ok| from_str::<Replied>(ok.get()).ok());
         let status = status.map(|replied| replied.status.to_string());
-        status.or(answer.denied).ok_or_else(|| Failure::new(format!("{} sends nothing", self.name)))
+        status
+            .or(answer.denied)
+            .ok_or_else(|| Failure::new(format!("{} sends nothing", self.name)))
     }
 }
 
