@@ -66,7 +66,9 @@ def test_a_call_is_checked(delegation: credence.Delegation) -> None:
         delegation.check("payments.charge", {"amount": float("nan")})
 
 
-def test_a_derived_delegation_is_narrower(issuer: credence.Key, delegation: credence.Delegation, key: credence.Key) -> None:
+def test_a_derived_delegation_is_narrower(
+    issuer: credence.Key, delegation: credence.Delegation, key: credence.Key
+) -> None:
     worker = credence.Key.generate("ES256")
     narrower = delegation.derive(
         key,

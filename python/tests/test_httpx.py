@@ -254,9 +254,7 @@ def test_an_access_token_goes_with_a_dpop_proof(server: Server, payments: Paymen
         "args": {"account": {"path": "account"}, "amount": {"query": "amount", "type": "number"}},
         "authorization": {"proof": "dpop"},
     }
-    service = credence.Service.from_document(
-        server.origin, json.dumps({**RULES, "rules": [rule]}), audience=AUDIENCE
-    )
+    service = credence.Service.from_document(server.origin, json.dumps({**RULES, "rules": [rule]}), audience=AUDIENCE)
     agent = credence.Agent(credence.AccessToken("token"), key, service)
     with httpx.Client(auth=DelegationAuth(agent)) as client:
         client.post(server.origin + CHARGE, headers={"authorization": "Bearer forged"})
@@ -265,7 +263,9 @@ def test_an_access_token_goes_with_a_dpop_proof(server: Server, payments: Paymen
     assert len(call.values("dpop")) == 1
 
 
-def test_an_agent_checks_its_parts(delegation: credence.Delegation, service: credence.Service, key: credence.Key) -> None:
+def test_an_agent_checks_its_parts(
+    delegation: credence.Delegation, service: credence.Service, key: credence.Key
+) -> None:
     with pytest.raises(credence.InputError, match="use that key"):
         credence.Agent(delegation, credence.Key.generate(), service)
     with pytest.raises(credence.InputError, match="same origin"):

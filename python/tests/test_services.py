@@ -73,7 +73,9 @@ def test_rules_come_from_a_document_or_a_file(tmp_path: Path) -> None:
         credence.Service.from_document(AUDIENCE, "{}")
 
 
-@pytest.mark.parametrize("origin", ["payments.example", "https://", "ftp://a", "https://a/b", "https://a?b", "https://u@a", "https://a:x"])
+@pytest.mark.parametrize(
+    "origin", ["payments.example", "https://", "ftp://a", "https://a/b", "https://a?b", "https://u@a", "https://a:x"]
+)
 def test_an_origin_has_no_path(origin: str) -> None:
     with pytest.raises(credence.InputError, match="not an origin"):
         credence.Service(origin)
@@ -96,7 +98,9 @@ def test_rules_cannot_ask_for_a_tool_that_is_not_granted(
     assert (denied.value.reason, denied.value.argument) == ("tool_not_granted", "payments.refund")
 
 
-def test_rules_are_fetched_again_when_they_are_old(payments: Payments, server: Server, service: credence.Service) -> None:
+def test_rules_are_fetched_again_when_they_are_old(
+    payments: Payments, server: Server, service: credence.Service
+) -> None:
     payments.rules_headers = {"cache-control": "public, max-age=1"}
     first = service.rules()
     assert service.rules() is first

@@ -171,9 +171,7 @@ def inspect(text: str) -> dict[str, Any]:
     return shared.call({"inspect": {"chain": text.strip()}})
 
 
-def dpop(
-    signer: Signer, method: str, url: str, *, access_token: str | None = None, nonce: str | None = None
-) -> str:
+def dpop(signer: Signer, method: str, url: str, *, access_token: str | None = None, nonce: str | None = None) -> str:
     """A DPoP proof (RFC 9449, section 4.2) for one request: a compact JWS.
 
     Args:

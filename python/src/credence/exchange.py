@@ -108,7 +108,9 @@ class _Exchange:
         origin = self.service.origin
         host = self.plain.get("host", origin.authority)
         if Origin.parse(f"{origin.scheme}://{host}") != origin:
-            raise InputError(f"the request's Host header is {host!r}, but the service is {origin}; leave the header out")
+            raise InputError(
+                f"the request's Host header is {host!r}, but the service is {origin}; leave the header out"
+            )
         self.rules = self.service.rules()
         self.reads_body = self.rules.reads_body(self._described())
         return self.reads_body
@@ -116,9 +118,7 @@ class _Exchange:
     def attach(self) -> None:
         """Puts the credential, with a new proof, into the request's headers."""
         agent = self.agent
-        presentation = self.rules.present(
-            self._described(), agent.credential, agent.signer, nonce=self.service.nonce
-        )
+        presentation = self.rules.present(self._described(), agent.credential, agent.signer, nonce=self.service.nonce)
         visible = self.plain.copy()
         for name, _ in (*presentation.headers, ("delegation", ""), ("delegation-proof", "")):
             visible.pop(name, None)

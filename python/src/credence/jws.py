@@ -32,7 +32,9 @@ def sign(to_sign: Mapping[str, Any], signer: Signer) -> str:
     signed = f"{_base64url(header_text.encode())}.{_base64url(to_sign['payload'].encode())}"
     signature = signer.sign(signed.encode())
     if len(signature) != SIGNATURE_BYTES:
-        raise InputError(f"the signer returned {len(signature)} bytes, not {SIGNATURE_BYTES}; ES256 needs r || s, not DER")
+        raise InputError(
+            f"the signer returned {len(signature)} bytes, not {SIGNATURE_BYTES}; ES256 needs r || s, not DER"
+        )
     return f"{signed}.{_base64url(signature)}"
 
 

@@ -1,6 +1,6 @@
 """Delegations for the MCP client of the package `mcp`, over streamable HTTP.
 
-    async with Client(streamable_http_client(url, http_client=DelegationClient(agent))) as client: …
+async with Client(streamable_http_client(url, http_client=DelegationClient(agent))) as client: …
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DelegationClient(httpx2.AsyncClient):
     """The HTTP client for `mcp.client.streamable_http.streamable_http_client`.
 
     An exception would end the whole MCP session. So a denied call gets the answer that the service's filter would give,
-    without being sent: `call_tool` raises an `MCPError`, from which `denied` takes the denial.
+    without being sent: `call_tool` raises an `MCPError`, from which `problem` takes the reason.
 
     Args:
         agent: The agent.
@@ -44,9 +44,7 @@ class DelegationClient(httpx2.AsyncClient):
         try:
             return await super().send(request, **options)
         except Denied as denial:
-            return httpx2.Response(
-                denial.status, headers=denial.headers, content=denial.body.encode(), request=request
-            )
+            return httpx2.Response(denial.status, headers=denial.headers, content=denial.body.encode(), request=request)
 
 
 def problem(error: MCPError) -> dict[str, Any] | None:

@@ -59,9 +59,7 @@ class Module:
         """Opens a service. Also returns the generation of the instance that has it. See `call`."""
         return self._call(operation, document, None)
 
-    def _call(
-        self, operation: Mapping[str, Any], data: bytes, generation: int | None
-    ) -> tuple[dict[str, Any], int]:
+    def _call(self, operation: Mapping[str, Any], data: bytes, generation: int | None) -> tuple[dict[str, Any], int]:
         try:
             text = json.dumps(operation, allow_nan=False).encode()
         except (TypeError, ValueError) as error:

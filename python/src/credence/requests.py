@@ -48,7 +48,9 @@ class DelegationAdapter(HTTPAdapter):
             return super().send(request, *args, **options)
         host = request.headers.get("host", service.origin.authority)
         if Origin.parse(f"{service.origin.scheme}://{host}") != service.origin:
-            raise InputError(f"the request's Host header is {host!r}, but the service is {service.origin}; leave it out")
+            raise InputError(
+                f"the request's Host header is {host!r}, but the service is {service.origin}; leave it out"
+            )
         rules = service.rules()
         request = request.copy()
         reads_body = rules.reads_body(_described(request, reads_body=False))

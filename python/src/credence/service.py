@@ -138,9 +138,7 @@ class Service:
         return service
 
     @classmethod
-    def from_file(
-        cls, origin: str, path: str | os.PathLike[str], *, audience: str | Sequence[str] = ()
-    ) -> Service:
+    def from_file(cls, origin: str, path: str | os.PathLike[str], *, audience: str | Sequence[str] = ()) -> Service:
         """A service whose rules are in a file. See `from_document`."""
         with Path(path).open("rb") as file:
             content = file.read(MAX_DOCUMENT + 1)
