@@ -49,7 +49,7 @@ SIDE_BY_SIDE := --no-print-directory --jobs=4
 export CARGO_MAKEFLAGS :=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build build-tests test-beside test-other build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-footprint lint-envoy-gateway lint-kubernetes lint-mesh lint-shell lint-words reference bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cluster bench-needs-cost bench-needs-filter bench-needs-instructions bench-needs-issuer bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-proxy bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-cluster test-oauth-differential test-mcp-differential test-mesh test-oauth test-mcp test-packages screenshots lint-compose lint-systemd lint-istio lint-performance release etcd
+.PHONY: help run test build build-tests test-beside test-other build-with-demo interoperability wasm neighbour alerts lint lint-cluster-commands lint-footprint lint-envoy-gateway lint-kubernetes lint-mesh lint-shell lint-words reference bench bench-known bench-needs-audit bench-needs-audit-query bench-needs-cluster bench-needs-cost bench-needs-filter bench-needs-instructions bench-needs-issuer bench-needs-k6 bench-needs-ledger bench-needs-log bench-needs-memory bench-needs-peers bench-needs-performance bench-needs-proxy bench-needs-revocation bench-needs-rules bench-needs-scaling bench-needs-signatures bench-needs-snapshot bench-needs-stalls bench-needs-token soak soak-oracles fuzz mutants clean parts rust envoy test-arm64 oci lint-dockerfiles test-cluster test-oauth-differential test-mcp-differential test-mesh test-oauth test-mcp test-agents test-packages screenshots lint-compose lint-systemd lint-istio lint-performance release etcd
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -92,6 +92,9 @@ test-packages: build wasm envoy ## Build, pack, install and test the packages fo
 
 test-mcp: build wasm envoy ## Have MCP's conformance suite and the clients and servers of its SDKs use the filter unmodified
 	@scripts/test-mcp.sh
+
+test-agents: build wasm envoy ## Have unmodified clients act through the proxy, as a user who cannot read its key: needs root
+	@scripts/test-agents.sh
 
 screenshots: build wasm envoy ## Take the pictures of the issuer's pages: docs/pictures/issuer-*.png
 	@scripts/screenshots.sh

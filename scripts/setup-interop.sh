@@ -5,7 +5,7 @@
 # Helm for manifests (kubernetes), kubectl and helm with a stand-in for a cluster (cluster), a client for image registries
 # (oci), the code with which Istio's agent fetches modules (fetch), Istio itself (istio), and the services of interop/oracles
 # (oracles-node, oracles-python, oracles-go, oracles-spring, oracles-php), and the issuers and clients of interop/oauth
-# (oauth-node, oauth-python, oauth-spring).
+# (oauth-node, oauth-python, oauth-spring), and the agents of interop/agents (agents-node, agents-python, agents-langgraph).
 # For each it prints either
 #   ready LANGUAGE FOLDER       the folder in .tools has what interop/README.md says
 #   skipped LANGUAGE            its toolchain is not installed, or too old: stderr says which
@@ -55,6 +55,7 @@ prepare() {
 sources() {
     case $1 in
         oauth-node | oauth-python | oauth-spring) echo "$ROOT/interop/oauth/${1#oauth-}" ;;
+        agents-node | agents-python | agents-langgraph) echo "$ROOT/interop/agents/${1#agents-}" ;;
         *) echo "$ROOT/interop/${1/oracles-/oracles/}" ;;
     esac
 }
@@ -134,6 +135,13 @@ toolchain_of_oauth-node() { toolchain_of_node 20.12; }
 toolchain_of_oauth-python() { toolchain_of_python; }
 
 toolchain_of_oauth-spring() { toolchain_of_oracles-spring; }
+
+# The same versions as in interop/oauth: import.meta.dirname is that new.
+toolchain_of_agents-node() { toolchain_of_node 20.12; }
+
+toolchain_of_agents-python() { toolchain_of_python; }
+
+toolchain_of_agents-langgraph() { toolchain_of_python; }
 
 javac_version() { javac -version 2>&1 | sed 's/^javac //'; }
 
@@ -279,6 +287,12 @@ prepare_oauth-spring() {
         cannot_prepare "Spring Authorization Server"
     check_jars "$1" "$2"
 }
+
+prepare_agents-node() { prepare_node "$@"; }
+
+prepare_agents-python() { prepare_python "$@"; }
+
+prepare_agents-langgraph() { prepare_python "$@"; }
 
 cannot_prepare() {
     fail "could not prepare $*, which the tests need" "Check the network and the message above."

@@ -12,8 +12,9 @@ import httpx
 
 sys.path.append(str(Path(__file__).parent.parent / "python"))
 
-from agent import read_line, serve, write_line
+from agent import read_line, said, serve, write_line
 from langchain.agents import create_agent
+from langchain.agents.middleware import wrap_tool_call
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
@@ -25,6 +26,15 @@ class ScriptedModel(GenericFakeChatModel):
 
     def bind_tools(self, tools, **settings):
         return self
+
+
+@wrap_tool_call
+async def errors_are_read(request, call):
+    """The model reads errors of tools, instead of them ending the run."""
+    try:
+        return await call(request)
+    except Exception as error:
+        return ToolMessage(said(error), tool_call_id=request.tool_call["id"], status="error")
 
 
 def rest_tools(url: str, proxy: str | None) -> list:
@@ -49,10 +59,11 @@ async def main() -> None:
     options = await read_line()
     client = MultiServerMCPClient({"server": options["mcp"]})
     tools = rest_tools(options["rest"]["url"], options["rest"].get("proxy"))
+    try:
+        tools += await client.get_tools()
+    except Exception as error:
+        return write_line({"error": said(error)})
     write_line({"ok": None})
-
-    async def listed():
-        return [tool.name for tool in await client.get_tools()]
 
     async def run(*calls):
         """Runs an agent whose model makes these calls, one after the other. Returns what it reads of each."""
@@ -61,11 +72,11 @@ async def main() -> None:
             for number, (name, arguments) in enumerate(calls)
         ]
         model = ScriptedModel(messages=iter([*script, AIMessage("Done.")]))
-        agent = create_agent(model, [*tools, *await client.get_tools()])
+        agent = create_agent(model, tools, middleware=[errors_are_read])
         result = await agent.ainvoke({"messages": [HumanMessage("Begin.")]})
         return [message.text for message in result["messages"] if isinstance(message, ToolMessage)]
 
-    await serve({"list": listed, "run": run})
+    await serve({"list": lambda: [tool.name for tool in tools], "run": run})
 
 
 anyio.run(main)

@@ -29,7 +29,7 @@ export function agents({ folder, strace, keys }) {
     const settings = { cwd: home, env: { ...environment, ...more }, stdio: ['pipe', 'pipe', 'pipe'] };
     const child = strace
       // It follows the programs that the agent starts, and gives the agent's user to all of them.
-      ? spawn(strace, ['-u', 'nobody', '-f', '-qq', '-e', 'trace=open,openat,openat2', '-o', trace, command, ...options], settings)
+      ? spawn(strace, [...TRACE, '-o', trace, command, ...options], settings)
       : spawn(command, options, { ...settings, uid: NOBODY, gid: GROUP });
     running.add(child);
     child.on('exit', () => running.delete(child));
@@ -84,6 +84,8 @@ export function agents({ folder, strace, keys }) {
   };
 }
 
+const TRACE = ['-u', 'nobody', '-f', '-qq', '-e', 'trace=open,openat,openat2'];
+
 /** What an agent reports: the message has what its client saw. */
 export class AgentError extends Error {}
 
@@ -94,7 +96,8 @@ function openings(trace, files) {
     if (!files.some((file) => line.includes(`"${file}"`))) return [];
     if (!line.includes('<unfinished')) return [line];
     const [process] = line.split(' ');
-    return [lines.slice(index).find((later) => later.startsWith(`${process} `) && later.includes('resumed>')) ?? line];
+    const isRest = (later) => later.startsWith(`${process} `) && later.includes('resumed>');
+    return [lines.slice(index).find(isRest) ?? line];
   });
   return { attempts: attempts.length, succeeded: attempts.filter((line) => !/ = -1 E/.test(line)).length };
 }

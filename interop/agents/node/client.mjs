@@ -1,5 +1,5 @@
-// An agent with version 2 of MCP's TypeScript SDK, unmodified. It answers each line of JSON with one; the first line has
-// { version } and either { url } or { command, args }.
+// An agent with version 2 of MCP's TypeScript SDK, unmodified. It answers each line of JSON with one. The first line
+// has { version }, and either { url } or { command, args }.
 
 import { closeSync, openSync } from 'node:fs';
 import { createInterface } from 'node:readline';

@@ -6,24 +6,9 @@ import { count, expect, expectParts, testCase } from './report.mjs';
 
 const CURL = ['--silent', '--show-error', '--include', '--max-time', '30'];
 
-/** Each has the settings of the proxy's client, and how curl gets to it: options, and where URLs begin. */
-export function curlClients({ origin, ports: [reverse, forward], socket }) {
-  return [
-    {
-      name: 'curl-reverse', settings: { listen: `127.0.0.1:${reverse}`, service: origin },
-      base: `http://127.0.0.1:${reverse}`,
-    },
-    {
-      name: 'curl-forward', settings: { listen: `127.0.0.1:${forward}` },
-      base: origin, environment: { http_proxy: `http://127.0.0.1:${forward}` },
-    },
-    {
-      name: 'curl-socket', settings: { listen: `unix:${socket}`, service: origin },
-      base: 'http://localhost', options: ['--unix-socket', socket],
-    },
-  ];
-}
+export const CURL_CLIENTS = [{ name: 'curl-reverse' }, { name: 'curl-forward' }, { name: 'curl-socket' }];
 
+/** `base` is where URLs begin; `options` and `environment` are how curl gets to the proxy. */
 export async function testCurl({ name, base, options = [], environment, delegation }, here) {
   count('clients');
   const { credence, run, seen, keys } = here;
@@ -51,10 +36,10 @@ export async function testCurl({ name, base, options = [], environment, delegati
     expect(lines, [{ method: 'POST', target: '/v1/orders', body: '{"sku":"ink","amount":2}' }]);
   });
   await testCase('denied', name, 'a larger amount', () =>
-    isDenied(() => charge(250), 'http/1.1 403', 'x-answered-by: credence-proxy', 'argument_not_allowed'));
+    isDenied(() => charge(250), ...BY_THE_PROXY));
   await testCase('denied', name, 'another value in the body', () =>
-    isDenied(() => order({ sku: 'gold', amount: 2 }), 'http/1.1 403', 'x-answered-by: credence-proxy', 'argument_not_allowed'));
-  await testCase('keys', name, 'runs as nobody, and cannot open the keys', async () => {
+    isDenied(() => order({ sku: 'gold', amount: 2 }), ...BY_THE_PROXY));
+  await testCase('keys', name, 'runs as another user, and cannot open the keys', async () => {
     const { output } = await run('curl', ['--silent', 'file:///proc/self/status']);
     expectParts(output, `Uid:\t${NOBODY}\t${NOBODY}`);
     const { status, output: read, opened } = await run('curl', ['--silent', ...keys.map((key) => `file://${key}`)]);
@@ -68,5 +53,6 @@ export async function testCurl({ name, base, options = [], environment, delegati
     expectProven(here, delegation, { allowed: ['payments.charge', 'orders.create'], reasons: ['revoked_delegation'] }));
 }
 
+const BY_THE_PROXY = ['http/1.1 403', 'x-answered-by: credence-proxy', 'argument_not_allowed'];
 /** CURLE_FILE_COULDNT_READ_FILE */
 const COULD_NOT_READ = 37;

@@ -5,8 +5,8 @@ import { until } from '../../oauth/node/processes.mjs';
 import { NOBODY } from './agents.mjs';
 import { count, expect, expectParts, testCase } from './report.mjs';
 
-/** Whom the keys belong to, and what happens if an agent starts the proxy itself. */
-export async function testKeys({ keys, programs, run, proxy, origin, mint }) {
+/** The owner of the keys, and an agent that starts the proxy itself. */
+export async function testKeys({ keys, programs, credence, run, proxy, origin, mint }) {
   await testCase('keys', 'the keys', 'only root can read them', () => {
     for (const key of keys) {
       const { uid, mode } = statSync(key);
@@ -16,14 +16,15 @@ export async function testKeys({ keys, programs, run, proxy, origin, mint }) {
   await testCase('keys', 'an agent that starts the proxy itself', 'gets no key', async () => {
     const settings = { listen: '127.0.0.1:0', service: origin };
     const config = proxy.configure('own', [{ name: 'own', delegation: await mint(), settings }]);
-    const { status, output, errors, opened } = await run(programs.credence, ['proxy', '--config', config, '--stdio', `${origin}/mcp`]);
+    const options = ['proxy', '--config', config, '--stdio', `${origin}/mcp`];
+    const { status, output, errors, opened } = await run(programs.credence, options);
     expect([status === 0, output], [false, '']);
-    expectParts(errors, 'Permission denied');
-    expectUnread(opened);
+    expectParts(errors, `${credence.holderKey}: Permission denied`);
+    expectUnread(opened, 1);
   });
 }
 
-/** That the agent is nobody's, and cannot open a key. Returns how many keys it tried. */
+/** The agent runs as the user `nobody`, and cannot open a key. Returns how many keys it tried. */
 export async function expectNoKey(agent, keys) {
   expect(await agent.ask('uid'), NOBODY);
   for (const key of keys) {
@@ -34,20 +35,20 @@ export async function expectNoKey(agent, keys) {
   return keys.length;
 }
 
-/** Of the attempts in a trace, if there is one, none succeeded; and there were no more than these. */
+/** No attempt in a trace, if there is one, succeeded, and there were exactly so many. */
 export function expectUnread(opened, attempts) {
   if (!opened) return;
   count('key_reads', opened.succeeded);
-  expect(opened.succeeded, 0);
-  if (attempts !== undefined) expect(opened.attempts, attempts);
+  expect(opened, { attempts, succeeded: 0 });
 }
 
-/** That the ledger has these decisions about a delegation, and that the proxy's key proved each request. */
+/** The ledger has decisions for these tools and reasons, and the proxy's key proved each request that was allowed. */
 export async function expectProven({ credence, agent }, delegation, { allowed, reasons }) {
   const all = await until('the evidence', async () => {
     const decisions = await credence.decisions(delegation);
-    const has = (wanted) => decisions.some((decision) => Object.entries(wanted).every(([name, value]) => decision[name] === value));
-    const isThere = allowed.every((tool) => has({ decision: 'allow', tool })) && reasons.every((reason) => has({ decision: 'deny', reason }));
+    const [allows, denies] = ['allow', 'deny'].map((kind) => decisions.filter(({ decision }) => decision === kind));
+    const isThere = allowed.every((wanted) => allows.some(({ tool }) => tool === wanted))
+      && reasons.every((wanted) => denies.some(({ reason }) => reason === wanted));
     return isThere && decisions;
   });
   for (const { decision, proof, agent: found } of all) {

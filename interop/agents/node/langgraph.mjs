@@ -5,7 +5,8 @@ import { expectNoKey, expectProven, expectUnread } from './keys.mjs';
 import { count, expect, expectParts, testCase } from './report.mjs';
 import { OTHER_TOOL, TOOL } from './stack.mjs';
 
-export const LANGGRAPH_CLIENTS = ['http', 'stdio'].map((transport) => ({ name: `langgraph-${transport}`, transport }));
+/** With MCP over HTTP and a reverse proxy; and with MCP over standard input and output, and a forward proxy. */
+export const LANGGRAPH_CLIENTS = [{ name: 'langgraph-http' }, { name: 'langgraph-stdio' }];
 
 /** `mcp` is a connection of langchain-mcp-adapters, `rest` how it calls the service. */
 export async function testLangGraph({ name, mcp, rest, delegation }, here) {
@@ -17,7 +18,8 @@ export async function testLangGraph({ name, mcp, rest, delegation }, here) {
   const run = async (...calls) => {
     const { result: { result, lines: requests }, lines: tools } =
       await ran.during(() => seen.during(() => agent.ask('run', ...calls)));
-    return { texts: result, requests: requests.map(({ target }) => target), tools: tools.map(({ arguments: args }) => args) };
+    const [targets, uses] = [requests.map(({ target }) => target), tools.map(({ arguments: args }) => args)];
+    return { texts: result, requests: targets, tools: uses };
   };
   const isDenied = async (call, ...parts) => {
     const { texts: [text], requests, tools } = await run(call);
@@ -32,29 +34,33 @@ export async function testLangGraph({ name, mcp, rest, delegation }, here) {
   if (!agent) return;
   await testCase('allowed', name, 'calls tools of both servers in one run', async () => {
     const { texts, requests, tools } = await run(
-      ['order', { sku: 'paper', amount: 3 }], [TOOL, { region: 'eu' }], ['charge', { account: 'acme', amount: 25 }]);
-    [['200 ', '"did"'], ['region=eu'], ['200 ', '"did"']].forEach((parts, index) => expectParts(texts[index], ...parts));
+      ['order', { sku: 'paper', amount: 3 }],
+      [TOOL, { region: 'eu' }],
+      ['charge', { account: 'acme', amount: 25 }],
+    );
+    const expected = [['200 ', '"did"'], ['region=eu'], ['200 ', '"did"']];
+    expected.forEach((parts, index) => expectParts(texts[index], ...parts));
     expect(requests, ['/v1/orders', '/v1/accounts/acme/charges?amount=25']);
     expect(tools, [{ region: 'eu' }]);
   });
-  const isRefused = ['403 ', 'argument_not_allowed'];
+  // Over HTTP, version 1 of the SDK does not read the body of an error. The description is in the challenge, too.
   await testCase('denied', name, 'another value of an MCP tool', () =>
-    isDenied([TOOL, { region: 'cn' }], 'argument_not_allowed'));
-  await testCase('denied', name, 'another MCP tool', () => isDenied([OTHER_TOOL, {}], 'tool_not_granted'));
-  await testCase('denied', name, 'a larger order', () => isDenied(['order', { sku: 'paper', amount: 30 }], ...isRefused));
+    isDenied([TOOL, { region: 'cn' }], 'The delegation does not allow this value of the argument.'));
+  await testCase('denied', name, 'another MCP tool', () =>
+    isDenied([OTHER_TOOL, {}], 'The delegation does not grant this tool.'));
+  const isRefused = ['403 ', 'argument_not_allowed'];
+  await testCase('denied', name, 'a larger order', () =>
+    isDenied(['order', { sku: 'paper', amount: 30 }], ...isRefused));
   await testCase('denied', name, 'another account', () =>
     isDenied(['charge', { account: 'other', amount: 25 }], ...isRefused));
-  await testCase('keys', name, 'runs as nobody, and cannot open the keys', async () => {
+  await testCase('keys', name, 'runs as another user, and cannot open the keys', async () => {
     attempts = await expectNoKey(agent, keys);
   });
   await credence.revoke(delegation);
   await testCase('revoked', name, 'the next call of the REST service', () =>
     isDenied(['order', { sku: 'paper', amount: 3 }], '401 ', 'revoked_delegation'));
-  await testCase('revoked', name, 'the next call of the MCP server', async () => {
-    const { result: text, lines } = await ran.during(() => agent.ask('list').catch((error) => error.message));
-    expectParts(String(text), 'revoked_delegation');
-    expect(lines, []);
-  });
+  await testCase('revoked', name, 'the next call of the MCP server', () =>
+    isDenied([TOOL, { region: 'eu' }], 'The delegation, or one it was derived from, is revoked.'));
   await testCase('proofs', name, 'every proof is of the proxy\'s key', () => expectProven(here, delegation, {
     allowed: [PREFIX + TOOL, 'orders.create', 'payments.charge'], reasons: ['revoked_delegation'],
   }));

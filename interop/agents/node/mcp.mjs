@@ -42,7 +42,7 @@ export async function testMcp({ name, sdk, version, connection, delegation }, he
     const { result } = await run(TOOL, { region: 'us' });
     expect(result, 'region=us');
   });
-  await testCase('keys', name, 'runs as nobody, and cannot open the keys', async () => {
+  await testCase('keys', name, 'runs as another user, and cannot open the keys', async () => {
     attempts = await expectNoKey(agent, keys);
   });
   await credence.revoke(delegation);

@@ -1,4 +1,4 @@
-// The proxy of the agents. It runs as this test's user, who alone can read the key.
+// The proxy of the agents. It runs as root, which alone can read the key.
 
 import { execFileSync, spawn } from 'node:child_process';
 import { chmodSync, chownSync, closeSync, openSync, writeFileSync } from 'node:fs';
@@ -11,7 +11,8 @@ import { NOBODY } from './agents.mjs';
 /** Proxies to `origin`, with the rules of Envoy's own configuration. */
 export function proxies({ programs, folder, origin, holderKey }) {
   const rules = join(folder, 'rules.json');
-  writeFileSync(rules, execFileSync(programs.credence, ['config', 'describe', '--for-agents', join(folder, 'envoy.yaml')]));
+  const envoy = join(folder, 'envoy.yaml');
+  writeFileSync(rules, execFileSync(programs.credence, ['config', 'describe', '--for-agents', envoy]));
 
   /** Writes a configuration; each client has a name, a delegation and `settings`. */
   function configure(name, clients) {
@@ -39,8 +40,9 @@ export function proxies({ programs, folder, origin, holderKey }) {
       await until('the proxy', () => listening(child.output()) === clients.length, child);
     },
     /**
-     * Serves a client over standard input and output, at a socket that only the agents' user can open. Each connection has a
-     * proxy of its own, as with a socket unit of systemd that has `Accept=yes`. Returns the socket.
+     * Serves a client over standard input and output. An agent cannot start this proxy itself, since its user cannot
+     * read the key: it connects to a socket, which only its user can open. Each connection has a proxy of its own, as
+     * with a socket unit of systemd that has `Accept=yes`. Returns the socket.
      */
     async serveStdio(client, url) {
       const settings = { listen: '127.0.0.1:0', service: origin };

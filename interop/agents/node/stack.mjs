@@ -5,9 +5,8 @@ import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { start, until } from '../../oauth/node/processes.mjs';
 import { AUDIENCE, ISSUER, installation } from '../../mcp/node/credence.mjs';
-import {
-  PREFIX, SESSIONS, STATELESS, everyWorkerAllows, startControlPlane, startEnvoy,
-} from '../../mcp/node/stack.mjs';
+import { PREFIX, SESSIONS, STATELESS } from '../../mcp/node/stack.mjs';
+import { everyWorkerAllows, startControlPlane, startEnvoy } from '../../mcp/node/stack.mjs';
 import { follow } from './log.mjs';
 
 /** The MCP tool that clients call. */
@@ -33,7 +32,10 @@ export async function startStack({ programs, folder, ports: { port, http, grpc, 
   const credence = installation({ program: programs.credence, folder, http });
   const jwk = await credence.createKeys();
   const logId = await startControlPlane({ programs, folder, http, grpc });
-  const servers = [server({ programs, folder, name: 'mcp', port: mcp }), server({ programs, folder, name: 'rest', port: rest })];
+  const servers = [
+    server({ programs, folder, name: 'mcp', port: mcp }),
+    server({ programs, folder, name: 'rest', port: rest }),
+  ];
   const envoy = startEnvoy({
     programs, folder, servers, port, grpc,
     routes: [route('/mcp', 'mcp'), route('/ready/', 'mcp', '/'), route('/v1/', 'rest')],

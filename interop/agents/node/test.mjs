@@ -1,4 +1,5 @@
-// Unmodified clients act through `credence proxy`, as the user `nobody`. The last line of output is a JSON object of counts.
+// Unmodified clients act through `credence proxy`, as the user `nobody`. The last line of output is a JSON object of
+// counts.
 //
 // Environment: CREDENCE_BIN, CREDENCE_WASM, CREDENCE_ENVOY; CREDENCE_ROOT, the repository; CREDENCE_AGENTS_PYTHON and
 // CREDENCE_AGENTS_LANGGRAPH, the environments of the agents in Python; CREDENCE_STRACE, if it is installed.
@@ -8,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { freePorts } from '../../oauth/node/processes.mjs';
 import { agents } from './agents.mjs';
-import { curlClients, testCurl } from './curl.mjs';
+import { CURL_CLIENTS, testCurl } from './curl.mjs';
 import { testKeys } from './keys.mjs';
 import { LANGGRAPH_CLIENTS, testLangGraph } from './langgraph.mjs';
 import { MCP_CLIENTS, testMcp } from './mcp.mjs';
@@ -33,7 +34,7 @@ const folder = mkdtempSync(join(tmpdir(), 'credence-agents-'));
 chmodSync(folder, 0o755);
 
 async function main() {
-  const [port, http, grpc, mcp, rest, ...others] = await freePorts(64);
+  const [port, http, grpc, mcp, rest, ...others] = await freePorts(13);
   const stack = await startStack({ programs, folder, ports: { port, http, grpc, mcp, rest } });
   const { credence, origin, mint } = stack;
   const keys = ['holder.jwk', 'issuer.jwk', 'operator-token'].map((name) => join(folder, name));
@@ -44,50 +45,41 @@ async function main() {
     ...agents({ folder, strace: env.CREDENCE_STRACE || undefined, keys }),
   };
   const granted = (clients) => Promise.all(clients.map(async (client) => ({ ...client, delegation: await mint() })));
-  const reverse = () => {
-    const own = others.pop();
-    return { url: `http://127.0.0.1:${own}`, settings: { listen: `127.0.0.1:${own}`, service: origin } };
+  const listening = [];
+  /** Where a client connects: to a reverse proxy of this service, or to a forward proxy. */
+  const listen = (client, service) => {
+    const address = `127.0.0.1:${others.pop()}`;
+    listening.push({ ...client, settings: { listen: address, service } });
+    return `http://${address}`;
   };
-  const forward = () => {
-    const own = others.pop();
-    return { url: `http://127.0.0.1:${own}`, settings: { listen: `127.0.0.1:${own}` } };
-  };
-  /** How a client starts its server: it connects to the socket. */
+  /** The server that a client starts: it connects to the socket. */
   const stdio = async (client) => {
     const socket = await proxy.serveStdio(client, `${origin}/mcp`);
     return { command: 'socat', args: ['-t10', '-', `UNIX-CONNECT:${socket}`] };
   };
 
-  const listening = [];
-  const curls = await granted(curlClients({ origin, ports: [others.pop(), others.pop()], socket: join(folder, 'curl.sock') }));
-  listening.push(...curls);
+  const [reverse, forward, socket] = await granted(CURL_CLIENTS);
+  reverse.base = listen(reverse, origin);
+  Object.assign(forward, { base: origin, environment: { http_proxy: listen(forward) } });
+  const path = join(folder, 'curl.sock');
+  listening.push({ ...socket, settings: { listen: `unix:${path}`, service: origin } });
+  Object.assign(socket, { base: 'http://localhost', options: ['--unix-socket', path] });
   const mcps = await granted(MCP_CLIENTS);
   for (const client of mcps) {
-    if (client.transport === 'stdio') client.connection = await stdio(client);
-    else {
-      const { url, settings } = reverse();
-      client.connection = { url: `${url}/mcp` };
-      listening.push({ ...client, settings });
-    }
+    const isHttp = client.transport === 'http';
+    client.connection = isHttp ? { url: `${listen(client, origin)}/mcp` } : await stdio(client);
   }
-  const graphs = await granted(LANGGRAPH_CLIENTS);
-  for (const client of graphs) {
-    const { url, settings } = client.transport === 'http' ? reverse() : forward();
-    listening.push({ ...client, settings });
-    if (client.transport === 'http') {
-      client.rest = { url };
-      client.mcp = { transport: 'streamable_http', url: `${url}/mcp` };
-    } else {
-      client.rest = { url: origin, proxy: url };
-      client.mcp = { transport: 'stdio', ...await stdio(client) };
-    }
-  }
+  const [overHttp, overStdio] = await granted(LANGGRAPH_CLIENTS);
+  overHttp.rest = { url: listen(overHttp, origin) };
+  overHttp.mcp = { transport: 'streamable_http', url: `${overHttp.rest.url}/mcp` };
+  overStdio.rest = { url: origin, proxy: listen(overStdio) };
+  overStdio.mcp = { transport: 'stdio', ...await stdio(overStdio) };
   await proxy.serve(listening);
 
   await testKeys(here);
-  for (const client of curls) await testCurl(client, here);
+  for (const client of [reverse, forward, socket]) await testCurl(client, here);
   for (const client of mcps) await testMcp(client, here);
-  for (const client of graphs) await testLangGraph(client, here);
+  for (const client of [overHttp, overStdio]) await testLangGraph(client, here);
 }
 
 await main().catch(failed);

@@ -1,4 +1,4 @@
-"""What the agents in Python share: one action a line of standard input, and what each user may open."""
+"""Code that the agents in Python share: they perform one action for each line of standard input."""
 
 import errno
 import json
@@ -22,8 +22,22 @@ async def serve(actions: dict) -> None:
             result = (actions | OWN)[name](*args)
             answer = {"ok": await result if hasattr(result, "__await__") else result}
         except Exception as error:
-            answer = {"error": "".join(traceback.format_exception(error))}
+            answer = {"error": said(error)}
         write_line(answer)
+
+
+def said(error: BaseException) -> str:
+    """What a program reads of an error: its text, the data of an MCP error, and the challenge of a response."""
+    if isinstance(error, BaseExceptionGroup):
+        return "\n".join(said(inner) for inner in error.exceptions)
+    parts = ["".join(traceback.format_exception(error))]
+    # An MCPError has it, an McpError has it in its error.
+    data = getattr(error, "data", None) or getattr(getattr(error, "error", None), "data", None)
+    if data is not None:
+        parts.append(json.dumps(data))
+    if response := getattr(error, "response", None):
+        parts.append(response.headers.get("www-authenticate", ""))
+    return " ".join(parts)
 
 
 def write_line(answer: dict) -> None:

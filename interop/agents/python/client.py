@@ -1,10 +1,10 @@
-"""An agent with version 2 of MCP's Python SDK, unmodified. See agent.py; the first line of standard input has `version`, and
-either `url` or `command` and `args`."""
+"""An agent with version 2 of MCP's Python SDK, unmodified.
 
-import traceback
+The first line of standard input has `version`, and either `url` or `command` and `args`. See agent.py.
+"""
 
 import anyio
-from agent import read_line, serve, write_line
+from agent import read_line, said, serve, write_line
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -22,7 +22,7 @@ async def main() -> None:
             write_line({"ok": None})
             await serve(actions(client))
     except Exception as error:
-        write_line({"error": "".join(traceback.format_exception(error))})
+        write_line({"error": said(error)})
 
 
 def actions(client: Client) -> dict:
