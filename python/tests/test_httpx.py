@@ -13,6 +13,7 @@ import pytest
 
 import credence
 from credence.httpx import DelegationAuth
+from credence.origin import Origin
 
 from .minting import AUDIENCE
 from .servers import RULES, Payments, Seen, Server, serving
@@ -154,7 +155,7 @@ def test_a_redirect_carries_no_credential(
             _assert_no_credential(last)
         moved = [seen for seen in server.calls() if seen.target == "/moved"]
         assert all(len(seen.values("delegation")) == 1 for seen in moved)
-    assert agent.service(credence.service.Origin.parse(server.origin)).nonce is None  # type: ignore[union-attr]
+    assert agent.service(Origin.parse(server.origin)).nonce is None  # type: ignore[union-attr]
 
 
 def _open_delegation(agent: credence.Agent, payments: Payments) -> credence.Delegation:

@@ -51,7 +51,7 @@ def test_a_thumbprint_is_that_of_rfc_8037() -> None:
     assert credence.thumbprint(jwk) == "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
 
 
-def test_key_files_are_private_and_never_overwritten(tmp_path: Path) -> None:
+def test_key_files_are_private_and_never_overwritten(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     key = credence.Key.generate()
     for path, save in [
         (tmp_path / "key.jwk", key.save),
@@ -62,8 +62,8 @@ def test_key_files_are_private_and_never_overwritten(tmp_path: Path) -> None:
         with pytest.raises(credence.InputError, match="exists and is not overwritten"):
             save(path)
     (tmp_path / "key.jwk").chmod(0o644)
-    with pytest.raises(credence.InputError, match="chmod 600"):
-        credence.Key.load(tmp_path / "key.jwk")
+    assert credence.Key.load(tmp_path / "key.jwk").thumbprint == key.thumbprint
+    assert "chmod 600" in caplog.text
 
 
 def test_a_pem_file_is_encrypted(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_any_signer_can_be_the_key(delegation: credence.Delegation, key: credenc
     remote = RemoteKey(key)
     assert isinstance(remote, credence.Signer)
     assert delegation.prove(remote, "payments.charge", {}).count(".") == 2
-    with pytest.raises(credence.InputError, match="r || s"):
+    with pytest.raises(credence.InputError, match=r"r \|\| s"):
         delegation.prove(RemoteKey(key, cut=1), "payments.charge", {})
     lying = RemoteKey(key)
     lying.algorithm = "ES256"

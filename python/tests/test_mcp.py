@@ -1,4 +1,4 @@
-"""The official MCP client against the official MCP server, behind a check of each request, in both eras of the protocol."""
+"""The official MCP client against the official server, behind a check of each request, in both eras of MCP."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Checked:
                 break
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         call = json.loads(body) if body else {}
-        self.calls.append((call.get("method", scope["method"]), headers))
+        self.calls.append((str(call.get("method", scope["method"])), headers))
         if not self.is_allowed(call, headers):
             await _answer(send, 401, b"{}", {"delegation-nonce": self.nonce} if self.nonce else {})
             return

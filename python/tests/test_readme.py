@@ -58,7 +58,7 @@ def test_requests_are_sent_or_denied(folder: Path, server: Server) -> None:
     assert _run("with_requests.py", folder, server.origin, AUDIENCE) == "200\n"
 
 
-def test_tools_of_mcp_are_called(folder: Path, mcp_server: Checked) -> None:  # noqa: F811
+def test_tools_of_mcp_are_called(folder: Path, mcp_server: Checked) -> None:
     output = _run("with_mcp.py", folder, mcp_server.origin, AUDIENCE)
     assert "Rain in Oslo" in output
     assert "'reason': 'argument_not_allowed'" in output

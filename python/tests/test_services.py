@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import wasmtime
 
 import credence
 from credence import module
@@ -220,7 +221,7 @@ def test_services_outlive_an_instance_that_stopped(
 
 
 def _trap(*_: object) -> bytes:
-    raise module.wasmtime.Trap("unreachable")
+    raise wasmtime.Trap("unreachable")
 
 
 def test_services_that_are_no_longer_used_are_closed(delegation: credence.Delegation, key: credence.Key) -> None:
@@ -265,3 +266,13 @@ def test_a_forked_process_has_its_own_module(
         if child == 0:
             os._exit(0 if rules.present(CHARGE, delegation, key).rule == "charge" else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_nonce_that_another_request_brought_is_worth_a_second_attempt() -> None:
+    service = credence.Service(AUDIENCE)
+    asked = {"delegation-nonce": "n"}
+    assert service.remember_nonce(401, asked, used=None)
+    assert service.remember_nonce(401, asked, used=None)  # A request that was sent at the same time.
+    assert not service.remember_nonce(401, asked, used="n")
+    assert not service.remember_nonce(200, {"dpop-nonce": "next"}, used="n")
+    assert service.nonce == "next"

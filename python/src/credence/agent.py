@@ -54,7 +54,7 @@ class Agent:
         return self._services.get(origin)
 
     def waits_for(self, service: Service) -> bool:
-        """Whether presenting the credential to this service may wait for a network: for its rules, or a remote signer."""
+        """Whether presenting the credential there may wait for a network: for rules, or a remote signer."""
         return not (service.is_fresh() and is_local(self.signer))
 
     def __repr__(self) -> str:

@@ -54,7 +54,7 @@ class Delegation:
         return self._text
 
     def unverified_claims(self) -> list[dict[str, Any]]:
-        """The tokens, root first: `header`, `claims` and `hash` of each. For display only: nothing of it is verified."""
+        """The tokens, root first: `header`, `claims` and `hash` of each. For display only: nothing is verified."""
         tokens: list[dict[str, Any]] = inspect(self._text)["tokens"]
         return tokens
 
@@ -79,7 +79,7 @@ class Delegation:
             return False
         return True
 
-    def derive(
+    def derive(  # noqa: PLR0913 - what a grant says
         self,
         signer: Signer,
         *,

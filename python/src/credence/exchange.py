@@ -88,6 +88,7 @@ class _Exchange:
         self.plain = headers(request.headers)
         self.hidden = _hidden(headers)
         self.reads_body = False
+        self.nonce: str | None = None
 
     @classmethod
     def of(cls, agent: Agent, request: _HttpRequest, headers: type[_HttpHeaders]) -> _Exchange | None:
@@ -118,7 +119,8 @@ class _Exchange:
     def attach(self) -> None:
         """Puts the credential, with a new proof, into the request's headers."""
         agent = self.agent
-        presentation = self.rules.present(self._described(), agent.credential, agent.signer, nonce=self.service.nonce)
+        self.nonce = self.service.nonce
+        presentation = self.rules.present(self._described(), agent.credential, agent.signer, nonce=self.nonce)
         visible = self.plain.copy()
         for name, _ in (*presentation.headers, ("delegation", ""), ("delegation-proof", "")):
             visible.pop(name, None)
@@ -133,10 +135,10 @@ class _Exchange:
 
     def needs_repetition(self, response: _HttpResponse) -> bool:
         """Keeps the answer's nonce. Whether the service only asked for it, and the body can be sent again."""
-        # After a redirect, the answer may be another service's.
-        is_ours = response.request is self.request
-        is_new = is_ours and self.service.remember_nonce(response.headers)
-        return is_new and response.status_code == 401 and self.is_body_in_memory()
+        if response.request is not self.request:
+            return False  # After a redirect, the answer may be another service's.
+        may_succeed = self.service.remember_nonce(response.status_code, response.headers, used=self.nonce)
+        return may_succeed and self.is_body_in_memory()
 
     def is_body_in_memory(self) -> bool:
         try:

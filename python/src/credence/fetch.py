@@ -54,30 +54,9 @@ def fetch(origin: Origin, *, timeout: float, tls: ssl.SSLContext | None) -> Docu
     url = f"{origin}{WELL_KNOWN}"
     if origin.scheme != "https" and not origin.is_loopback:
         raise RulesError(f"{url}: rules are fetched over https only; use https, or give the rules in a file")
-    handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
-    if origin.scheme == "https":
-        handlers.append(urllib.request.HTTPSHandler(context=tls or ssl.create_default_context()))
-    if origin.is_loopback:
-        handlers.append(urllib.request.ProxyHandler({}))
-    opener = urllib.request.build_opener(*handlers)
-    request = urllib.request.Request(url, headers={"accept": "application/json", "user-agent": "credence-agent"})
-    deadline = time.monotonic() + timeout
-
-    def transfer() -> Document:
-        with opener.open(request, timeout=timeout) as response:
-            if response.status != 200:
-                raise RulesError(f"{url}: the answer has status {response.status}, not 200")
-            content = bytearray()
-            while chunk := response.read1(_CHUNK):
-                content += chunk
-                if len(content) > MAX_DOCUMENT:
-                    raise RulesError(f"{url}: the rules are larger than {MAX_DOCUMENT} bytes")
-                if time.monotonic() > deadline:
-                    raise TimeoutError
-            return Document(bytes(content), max_age(response.headers.get_all("cache-control", [])))
-
+    opener = _opener(origin, tls)
     try:
-        return _within(timeout, transfer)
+        return _within(timeout, lambda: _transfer(opener, url, timeout))
     except urllib.error.HTTPError as error:
         with error:
             raise RulesError(f"{url}: {_unexpected(error)}") from None
@@ -99,8 +78,34 @@ def max_age(cache_control: list[str]) -> int:
     return DEFAULT_AGE
 
 
+def _opener(origin: Origin, tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+    if origin.scheme == "https":
+        handlers.append(urllib.request.HTTPSHandler(context=tls or ssl.create_default_context()))
+    if origin.is_loopback:
+        handlers.append(urllib.request.ProxyHandler({}))
+    return urllib.request.build_opener(*handlers)
+
+
+def _transfer(opener: urllib.request.OpenerDirector, url: str, timeout: float) -> Document:
+    deadline = time.monotonic() + timeout
+    # The caller has checked the scheme.
+    request = urllib.request.Request(url, headers={"accept": "application/json", "user-agent": "credence-agent"})  # noqa: S310
+    with opener.open(request, timeout=timeout) as response:
+        if response.status != 200:
+            raise RulesError(f"{url}: the answer has status {response.status}, not 200")
+        content = bytearray()
+        while chunk := response.read1(_CHUNK):
+            content += chunk
+            if len(content) > MAX_DOCUMENT:
+                raise RulesError(f"{url}: the rules are larger than {MAX_DOCUMENT} bytes")
+            if time.monotonic() > deadline:
+                raise TimeoutError
+        return Document(bytes(content), max_age(response.headers.get_all("cache-control", [])))
+
+
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(  # noqa: PLR0913 - the signature is the library's
+    def redirect_request(  # noqa: PLR0913, PLR0917 - the signature is the library's
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> None:
         """Refuses: then the opener raises an `HTTPError` with the redirect's status."""

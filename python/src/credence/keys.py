@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import stat
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ from .module import shared
 Algorithm = Literal["Ed25519", "ES256"]
 """The algorithms of an agent's keys: `Ed25519` (RFC 9864) and `ES256` (RFC 7518)."""
 
+_log = logging.getLogger("credence")
+
 MAX_FILE = 1 << 16
 """The size of a key file, in bytes."""
 
@@ -37,13 +40,16 @@ class Signer(Protocol):
     @property
     def algorithm(self) -> str:
         """The JWS algorithm: `Ed25519` or `ES256`."""
+        ...
 
     @property
     def public_jwk(self) -> Mapping[str, Any]:
         """The public key as a JWK (RFC 7517)."""
+        ...
 
     def sign(self, data: bytes) -> bytes:
         """Signs these bytes. An ES256 signature is `r || s`, 64 bytes (RFC 7518, section 3.4), not DER."""
+        ...
 
 
 class Key:
@@ -78,7 +84,7 @@ class Key:
         """Reads a file with a private JWK, such as `credence keygen` or `save` writes.
 
         Raises:
-            InputError: The file is larger than 64 KiB, readable for others (on POSIX systems), or has no private JWK.
+            InputError: The file is larger than 64 KiB, or has no private JWK.
             OSError: The file cannot be read.
         """
         return _read_jwk(_read_private(path).decode("utf-8", "replace"), os.fspath(path))
@@ -98,9 +104,9 @@ class Key:
             # Without the cause: it could quote the file.
             raise InputError(f"{name}: not an encrypted PKCS#8 key, or the passphrase is wrong") from None
         if isinstance(private, Ed25519PrivateKey):
-            return cls(cast(OKPKey, OKPKey.import_key(private)))
+            return cls(cast("OKPKey", OKPKey.import_key(private)))
         if isinstance(private, EllipticCurvePrivateKey) and isinstance(private.curve, SECP256R1):
-            return cls(cast(ECKey, ECKey.import_key(private)))
+            return cls(cast("ECKey", ECKey.import_key(private)))
         raise InputError(f"{name}: not a key for Ed25519 or ES256 (P-256)")
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -148,8 +154,8 @@ class Key:
 
     def sign(self, data: bytes) -> bytes:
         """Signs these bytes: 64 bytes, as in a JWS (RFC 7515)."""
-        # The signature alone, because joserfc's serialize_compact would write the header in its own way. The header must
-        # be signed as the module returns it.
+        # The signature alone: joserfc's serialize_compact writes the header in its own way, but the header must be
+        # signed as the module returns it.
         return JWSRegistry.algorithms[self._algorithm].sign(data, self._key)
 
     def __repr__(self) -> str:
@@ -167,7 +173,7 @@ def thumbprint(jwk: Mapping[str, Any]) -> str:
     """
     if "d" in jwk:
         raise InputError("the JWK is a private key; give its public half, such as `key.public_jwk`")
-    return cast(str, shared.call({"thumbprint": {"jwk": dict(jwk)}})["thumbprint"])
+    return cast("str", shared.call({"thumbprint": {"jwk": dict(jwk)}})["thumbprint"])
 
 
 def _algorithm(key: OKPKey | ECKey) -> Algorithm:
@@ -197,10 +203,9 @@ def _read_jwk(jwk: Mapping[str, Any] | str, place: str) -> Key:
 
 def _read_private(path: str | os.PathLike[str]) -> bytes:
     with Path(path).open("rb") as file:
-        if os.name == "posix":
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            if mode & 0o077:
-                raise InputError(f"{os.fspath(path)}: other users may read this key; run `chmod 600` on it")
+        # A warning, because mounted secrets often have such a mode and no other user.
+        if os.name == "posix" and stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+            _log.warning("%s: other users may read this key; run `chmod 600` on it", os.fspath(path))
         content = file.read(MAX_FILE + 1)
     if len(content) > MAX_FILE:
         raise InputError(f"{os.fspath(path)}: larger than {MAX_FILE} bytes, so not a key file")

@@ -31,8 +31,8 @@ class ToolDenied(Denied, ToolException):
 def delegated(tool: _Tool, delegation: Delegation, *, name: str | None = None, raises: bool = False) -> _Tool:
     """A copy of a tool that runs only what the delegation grants.
 
-    Checked are the arguments that the tool gets, after its schema has converted them and filled in defaults. Arguments that
-    the framework injects, such as a state, are not checked.
+    The arguments that the tool gets are checked, after its schema has converted them and filled in defaults. Arguments
+    that the framework injects, such as a state, are not.
 
     Args:
         tool: The tool.
@@ -57,18 +57,22 @@ def delegated(tool: _Tool, delegation: Delegation, *, name: str | None = None, r
 
     class Delegated(kind):  # type: ignore[misc, valid-type]
         @functools.wraps(kind._run)  # noqa: SLF001
-        def _run(self, *arguments: Any, **named: Any) -> Any:
+        def _run(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, *arguments: Any, **named: Any
+        ) -> Any:
             check(arguments, named)
             return super()._run(*arguments, **named)
 
         @functools.wraps(kind._arun)  # noqa: SLF001
-        async def _arun(self, *arguments: Any, **named: Any) -> Any:
+        async def _arun(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, *arguments: Any, **named: Any
+        ) -> Any:
             check(arguments, named)
             return await super()._arun(*arguments, **named)
 
     Delegated.__name__ = kind.__name__
-    copy = tool.model_copy()
-    copy.__class__ = Delegated
+    copy: _Tool = tool.model_copy()
+    copy.__class__ = Delegated  # pyright: ignore[reportAttributeAccessIssue]
     if not raises:
         copy.handle_tool_error = _handler(tool.handle_tool_error)
     return copy

@@ -1,6 +1,6 @@
 """The WebAssembly module that decides: one instance for the process.
 
-All checks of chains, constraints, proofs and requests happen in this module, in the code that the service's filter runs.
+All checks of chains, constraints, proofs and requests happen in this module, in the code of the service's filter.
 It has no imports, so it can reach neither network, files nor keys.
 """
 
@@ -62,7 +62,7 @@ class Module:
     def _call(self, operation: Mapping[str, Any], data: bytes, generation: int | None) -> tuple[dict[str, Any], int]:
         try:
             text = json.dumps(operation, allow_nan=False).encode()
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"a value is not JSON: {error}") from None
         with self._lock:
             instance = self._running()
@@ -105,10 +105,10 @@ class _Instance:
         self._store = wasmtime.Store(engine)
         self._store.set_limits(memory_size=MAX_MEMORY)
         exports = wasmtime.Instance(self._store, module, []).exports(self._store)
-        self._memory = cast(wasmtime.Memory, exports["memory"])
-        self._input = cast(wasmtime.Func, exports["credence_input"])
-        self._answer = cast(wasmtime.Func, exports["credence_answer"])
-        self._answer_bytes = cast(wasmtime.Func, exports["credence_answer_bytes"])
+        self._memory = cast("wasmtime.Memory", exports["memory"])
+        self._input = cast("wasmtime.Func", exports["credence_input"])
+        self._answer = cast("wasmtime.Func", exports["credence_answer"])
+        self._answer_bytes = cast("wasmtime.Func", exports["credence_answer_bytes"])
 
     def answer(self, operation: bytes, data: bytes) -> bytes:
         store = self._store
@@ -130,7 +130,7 @@ def _result(answer: bytes) -> dict[str, Any]:
 
 
 def _code() -> bytes:
-    file = resources.files(__package__).joinpath("agent.wasm")
+    file = resources.files("credence").joinpath("agent.wasm")
     try:
         return file.read_bytes()
     except FileNotFoundError:

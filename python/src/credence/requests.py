@@ -17,14 +17,14 @@ from urllib3.util import parse_url
 from .agent import Agent
 from .errors import InputError
 from .origin import Origin
-from .service import MAX_BODY, Request, Rules, Service
+from .service import MAX_BODY, Presentation, Request
 
 
 class DelegationAdapter(HTTPAdapter):
     """Presents the agent's credential to its services. Requests to other origins are sent unchanged.
 
-    A body is read only if the service's rule reads it, and then at most 1 MiB. If the service asks for a nonce, the request
-    is sent a second time, unless its body is a stream that is already spent.
+    A body is read only if the service's rule reads it, and then at most 1 MiB. If the service asks for a nonce, the
+    request is sent a second time, unless its body is a stream that is already spent.
 
     Args:
         agent: The agent.
@@ -56,27 +56,26 @@ class DelegationAdapter(HTTPAdapter):
         reads_body = rules.reads_body(_described(request, reads_body=False))
         if reads_body:
             _read_body(request)
-        response = super().send(self._presenting(service, rules, request, reads_body), *args, **options)
-        asked = service.remember_nonce(response.headers) and response.status_code == 401
-        if asked and isinstance(request.body, str | bytes | None):
+        for is_last in (False, True):
+            nonce = service.nonce
+            described = _described(request, reads_body=reads_body)
+            presentation = rules.present(described, self.agent.credential, self.agent.signer, nonce=nonce)
+            response = super().send(_presenting(request, presentation), *args, **options)
+            may_succeed = service.remember_nonce(response.status_code, response.headers, used=nonce)
+            if is_last or not may_succeed or not isinstance(request.body, str | bytes | None):
+                break
             response.content  # noqa: B018 - reads the answer, so that the connection can be used again
             response.close()
-            response = super().send(self._presenting(service, rules, request, reads_body), *args, **options)
-            service.remember_nonce(response.headers)
         response.request = request  # Without the credential, which callers might log.
         return response
 
-    def _presenting(
-        self, service: Service, rules: Rules, request: requests.PreparedRequest, reads_body: bool
-    ) -> requests.PreparedRequest:
-        agent = self.agent
-        described = _described(request, reads_body=reads_body)
-        presentation = rules.present(described, agent.credential, agent.signer, nonce=service.nonce)
-        sent = request.copy()
-        for name in ("delegation", "delegation-proof"):
-            sent.headers.pop(name, None)
-        sent.headers.update(presentation.headers)
-        return sent
+
+def _presenting(request: requests.PreparedRequest, presentation: Presentation) -> requests.PreparedRequest:
+    sent = request.copy()
+    for name in ("delegation", "delegation-proof"):
+        sent.headers.pop(name, None)
+    sent.headers.update(presentation.headers)
+    return sent
 
 
 def _described(request: requests.PreparedRequest, *, reads_body: bool) -> Request:

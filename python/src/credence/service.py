@@ -92,8 +92,8 @@ class Presentation:
 class Service:
     """A service: its origin, the audience of its proofs, and its rules.
 
-    The rules come from the service, so they are not trusted. They count only for requests to `origin`. Proofs are only for
-    `audience`, and only for tools and arguments that the delegation grants.
+    The rules come from the service, so they are not trusted. They count only for requests to `origin`. Proofs are
+    only for `audience`, and only for tools and arguments that the delegation grants.
 
     Args:
         origin: Scheme and host, such as `https://payments.example`.
@@ -177,17 +177,19 @@ class Service:
             self._fetched_at = started
             self._fresh_until = started + document.max_age
 
-    def remember_nonce(self, headers: Mapping[str, str]) -> bool:
-        """Keeps the nonce of an answer's headers for the next proofs. Returns whether there is a new one.
+    def remember_nonce(self, status: int, headers: Mapping[str, str], *, used: str | None) -> bool:
+        """Keeps the nonce of an answer for the next proofs. Returns whether the request may succeed with it.
 
         Args:
+            status: The status of the answer.
             headers: The headers; names are looked up in lower case.
+            used: The nonce that the request's proof had.
         """
         nonce = headers.get("delegation-nonce") or headers.get("dpop-nonce")
-        if not nonce or len(nonce) > MAX_NONCE or nonce == self.nonce:
+        if not nonce or len(nonce) > MAX_NONCE:
             return False
         self.nonce = nonce
-        return True
+        return status == 401 and nonce != used
 
     def __repr__(self) -> str:
         return f"<Service {self.origin}>"

@@ -14,11 +14,12 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def verify(case: str | bytes) -> dict[str, object]:
-    """Decides one case, which is a JSON object: `{"id","anchors","chain","proof","tool","args","now","audience","policy"}`.
+    """Decides one case: a JSON object with `id`, `anchors`, `chain`, `proof`, `tool`, `args`, `now`,
+    `audience` and `policy`.
 
     Returns:
-        `answer` (`id`, `decision`, `step`, `reason`), `notes` for people, and `is_case`: whether the text is a case. A text
-        that is none is denied.
+        `answer` (`id`, `decision`, `step`, `reason`), `notes` for people, and `is_case`: whether the text is a case. A
+        text that is none is denied.
     """
     return shared.call({"verify": {}}, case.encode() if isinstance(case, str) else case)
 
