@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs curl, the MCP clients and the LangGraph agent of interop/agents, unmodified, as a user who cannot read the keys,
-# and through `credence proxy` to servers behind the real filter. Its last line is a JSON object of counts.
+# through `credence proxy` to servers behind the real filter. Its last line is a JSON object of counts.
 #
 # The Makefile sets the paths of Envoy, the filter and the credence program.
 set -euo pipefail

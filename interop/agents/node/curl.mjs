@@ -43,8 +43,8 @@ export async function testCurl({ name, base, options = [], environment, delegati
     const { output } = await run('curl', ['--silent', 'file:///proc/self/status']);
     expectParts(output, `Uid:\t${NOBODY}\t${NOBODY}`);
     const { status, output: read, opened } = await run('curl', ['--silent', ...keys.map((key) => `file://${key}`)]);
-    expect([status, read], [COULD_NOT_READ, '']);
     expectUnread(opened, keys.length);
+    expect([status, read], [COULD_NOT_READ, '']);
   });
   await credence.revoke(delegation);
   await testCase('revoked', name, 'the next request', () =>
