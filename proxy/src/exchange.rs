@@ -10,9 +10,10 @@ use credence_agent::service::{HeldToken, Once, Possession, Service};
 use credence_decision::agents::{Invocation, Needed, Refusal as Refused};
 use credence_decision::answer::Answer;
 use credence_decision::decision::{Denial, Reason};
+use credence_decision::mcp::MessageId;
 use credence_decision::request::{Request as Read, serialize_headers};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Empty, Full, Limited};
+use http_body_util::{BodyExt, Empty, Full, Limited};
 use hyper::body::{Body as _, Incoming};
 use uuid::Uuid;
 
@@ -20,8 +21,9 @@ use crate::clients::Client;
 use crate::clock::now;
 use crate::credential::{Authority, Held};
 use crate::outbound::Body;
-use crate::refusal::Refusal;
+use crate::refusal::{ANSWERED_BY, Refusal};
 use crate::request::{Addressed, without_hop_by_hop};
+use crate::rpc_error::with_id;
 use crate::upstream::Upstream;
 
 /// Sends a request on, with what proves it.
@@ -55,7 +57,7 @@ pub(crate) async fn exchange(
         let nonce = upstream.nonce();
         let known = body.known();
         let mut headers = request.headers.clone();
-        let needs_nonce = present(
+        let presented = present(
             client,
             &service,
             (&request, &read),
@@ -70,7 +72,7 @@ pub(crate) async fn exchange(
         let new = NONCES
             .iter()
             .find_map(|name| response.headers().get(*name)?.to_str().ok());
-        if let Some(new) = new.filter(|_| is_denied && needs_nonce) {
+        if let Some(new) = new.filter(|_| is_denied && presented.needs_nonce) {
             upstream.remember_nonce(new);
             if attempts == 1 && may_repeat {
                 continue;
@@ -79,8 +81,12 @@ pub(crate) async fn exchange(
         if is_denied {
             client.credential.doubt();
         }
+        let response = match &presented.id {
+            Some(id) => answer(with_id(response.map(BodyExt::boxed), id).await),
+            None => answer(response.map(BodyExt::boxed)),
+        };
         return Ok(Exchanged {
-            response: answer(response),
+            response,
             has_retried: attempts > 1,
         });
     }
@@ -91,6 +97,15 @@ pub(crate) async fn exchange(
 pub(crate) struct Exchanged {
     pub(crate) response: Response<Body>,
     pub(crate) has_retried: bool,
+}
+
+/// What a request has presented.
+#[derive(Debug, Default)]
+struct Presented {
+    /// Whether its proof needs a nonce of the service.
+    needs_nonce: bool,
+    /// The id of its MCP message.
+    id: Option<MessageId>,
 }
 
 /// A body on its way to the service.
@@ -126,7 +141,7 @@ impl Sent {
     }
 }
 
-/// Adds what proves the request to its headers. Returns whether its proof needs a nonce of the service.
+/// Adds what proves the request to its headers.
 async fn present(
     client: &Client,
     service: &Service,
@@ -134,9 +149,9 @@ async fn present(
     body: Option<&[u8]>,
     nonce: Option<&str>,
     headers: &mut HeaderMap,
-) -> Result<bool, Refusal> {
+) -> Result<Presented, Refusal> {
     let call = match service.needed(read, body).map_err(|refused| refusal(&refused, read))? {
-        Needed::Nothing => return Ok(false),
+        Needed::Nothing => return Ok(Presented::default()),
         Needed::Credential(call) => call,
     };
     let denied = |denial: Denial| {
@@ -189,7 +204,10 @@ async fn present(
         insert(headers, header, &proof)?;
     }
     insert(headers, name, &value)?;
-    Ok(call.requirement.nonce)
+    Ok(Presented {
+        needs_nonce: call.requirement.nonce,
+        id: call.id.clone(),
+    })
 }
 
 /// Whether the client itself may do this, whatever the delegation grants.
@@ -304,15 +322,14 @@ fn cause(error: &dyn std::error::Error) -> String {
 }
 
 /// The service's answer as the client gets it.
-fn answer(response: Response<Incoming>) -> Response<Body> {
-    let (mut parts, body) = response.into_parts();
-    parts.version = http::Version::HTTP_11;
-    parts.headers = without_hop_by_hop(parts.headers);
-    for nonce in NONCES {
-        parts.headers.remove(nonce);
+fn answer(mut response: Response<Body>) -> Response<Body> {
+    *response.version_mut() = http::Version::HTTP_11;
+    let headers = response.headers_mut();
+    *headers = without_hop_by_hop(std::mem::take(headers));
+    for name in NONCES.iter().chain(&[ANSWERED_BY]) {
+        headers.remove(*name);
     }
-    parts.headers.remove(crate::refusal::ANSWERED_BY);
-    Response::from_parts(parts, body.boxed())
+    response
 }
 
 /// The headers as the service's filter gets them.

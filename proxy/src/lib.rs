@@ -16,6 +16,7 @@
 //! | `clients` | who may use the proxy, and for what |
 //! | `refusal` | the proxy's own answers |
 //! | `request` | a client's request, checked and cleaned |
+//! | `rpc_error` | JSON-RPC errors with the ids of their requests |
 //! | `exchange` | one request: from the client to the service, with its proof |
 //! | `stream` | an answer, for a limited time |
 //! | `front` | listens for clients |
@@ -43,6 +44,7 @@ mod peer;
 mod proxy;
 mod refusal;
 mod request;
+mod rpc_error;
 mod rules;
 mod settings;
 mod signer;
