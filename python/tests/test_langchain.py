@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain.tools import ToolRuntime
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException, tool
+from langgraph.prebuilt import InjectedState
 from pydantic import BaseModel
 
 import credence
@@ -145,3 +147,19 @@ def test_an_agent_can_be_stopped_by_a_denial(delegation: credence.Delegation) ->
     with pytest.raises(ToolDenied):
         agent.invoke({"messages": [("user", "Charge a1 500.")]})
     assert ran == []
+
+
+def test_injected_arguments_are_not_checked(delegation: credence.Delegation) -> None:
+    @tool(TOOL)
+    def with_state(
+        account: str, amount: int, runtime: ToolRuntime, state: Annotated[dict[str, Any], InjectedState]
+    ) -> str:
+        """Charges an account."""
+        ran.append({"state": sorted(state), "runtime": type(runtime).__name__})
+        return f"charged {account} {amount}"
+
+    model = Scripted(messages=iter([_calls(TOOL, account="a1", amount=5), AIMessage("Done.")]))
+    agent = create_agent(model, [delegated(with_state, delegation, raises=True)])
+    messages = agent.invoke({"messages": [("user", "Charge a1 5.")]})["messages"]
+    assert [message.text for message in messages if isinstance(message, ToolMessage)] == ["charged a1 5"]
+    assert ran == [{"state": ["messages"], "runtime": "ToolRuntime"}]

@@ -2,7 +2,7 @@
 
     tools = [delegated(tool, delegation) for tool in tools]
 
-This checks the calls of one program. A service that must not trust the program needs the filter in front of it.
+This checks calls inside the program. Against the program itself, only the service's filter helps.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def delegated(tool: _Tool, delegation: Delegation, *, name: str | None = None, r
     kind = type(tool)
     granted_name = name or tool.name
     known = tuple(tool.args)
-    injected = (_FRAMEWORK | frozenset(tool._injected_args_keys) | _hidden_from_model(tool)) - set(known)  # noqa: SLF001
+    injected = (_FRAMEWORK | _injected(tool)) - set(known)
     signature = inspect.signature(kind._run)  # noqa: SLF001 - the method that tools override
 
     def check(arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -96,10 +96,12 @@ def _arguments(
     return call
 
 
-def _hidden_from_model(tool: BaseTool) -> frozenset[str]:
-    schema = tool.get_input_schema()
-    fields = getattr(schema, "model_fields", {})
-    return frozenset(fields) - frozenset(tool.args)
+def _injected(tool: BaseTool) -> frozenset[str]:
+    """The arguments that the framework injects and the model does not see."""
+    fields = getattr(tool.get_input_schema(), "model_fields", {})
+    hidden = frozenset(fields) - frozenset(tool.args)
+    # Those of a type such as `ToolRuntime`, which no schema shows. There is no public way to list them.
+    return hidden | frozenset(getattr(tool, "_injected_args_keys", ()))
 
 
 def _handler(own: Any) -> Callable[[ToolException], Any]:
