@@ -6,10 +6,12 @@
 //! |---|---|
 //! | [`service`] | one service: its rules, and what its proofs may say |
 //! | [`cases`] | cases for a verifier, line by line |
+//! | [`inspection`] | what tokens say, unverified |
 //! | [`operations`] | all of this in JSON, for the packages |
 //! | [`terminal`] | foreign text, made safe to show |
 
 pub mod cases;
+pub mod inspection;
 pub mod operations;
 pub mod service;
 pub mod terminal;

@@ -11,11 +11,12 @@ use credence_decision::decision::Denial;
 use credence_decision::request::{HeaderNames, Request, serialize_headers};
 use credence_delegation::json::Json;
 use credence_delegation::mint::{self, DpopRequest, Grant, Unsigned};
-use credence_delegation::{Arguments, HeldChain, Limits, Members, PublicKey, UnixTime, Value, inspect};
+use credence_delegation::{Arguments, HeldChain, Limits, Members, PublicKey, UnixTime, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::cases;
+use crate::inspection::{Inspected, Token};
 use crate::service::{HeldToken, Once, Origin, Possession, Service, about_tool};
 
 /// The services that a program has opened.
@@ -266,22 +267,8 @@ fn verify(line: &[u8]) -> Outcome {
 }
 
 fn contents(chain: &str) -> Outcome {
-    let tokens = chain.split('~').map(|token| {
-        let contents = inspect::contents(token).map_err(wrong)?;
-        let raw = |bytes: Vec<u8>| -> Result<Box<RawValue>, Failure> {
-            Json::parse(&bytes).map_err(wrong)?;
-            serde_json::from_slice(&bytes).map_err(wrong)
-        };
-        Ok(Token {
-            header: raw(contents.header)?,
-            claims: raw(contents.claims)?,
-            hash: contents.hash,
-        })
-    });
-    json(&Inspected {
-        verified: false,
-        tokens: tokens.collect::<Result<_, Failure>>()?,
-    })
+    let tokens = chain.split('~').map(|token| Token::read(token).map_err(wrong));
+    json(&Inspected::of(tokens.collect::<Result<_, Failure>>()?))
 }
 
 fn hold(chain: &str, now: UnixTime, limits: &Limits) -> Outcome {
@@ -446,20 +433,6 @@ struct Verified<'a> {
     answer: Box<RawValue>,
     notes: &'a [String],
     is_case: bool,
-}
-
-#[derive(Serialize)]
-struct Inspected {
-    /// Always false, so that it is not mistaken for a decision.
-    verified: bool,
-    tokens: Vec<Token>,
-}
-
-#[derive(Serialize)]
-struct Token {
-    header: Box<RawValue>,
-    claims: Box<RawValue>,
-    hash: String,
 }
 
 #[derive(Serialize)]

@@ -2,11 +2,10 @@
 
 use std::io::Write;
 
+use credence_agent::inspection::{Inspected, Token};
 use credence_delegation::constraint::in_words;
 use credence_delegation::json::{Json, Object};
-use credence_delegation::{PublicKey, UnixTime, inspect};
-use serde::Serialize;
-use serde_json::value::RawValue;
+use credence_delegation::{PublicKey, UnixTime};
 
 use crate::chain_text::{self, ChainText};
 use crate::failure::{Failure, Outcome};
@@ -30,53 +29,20 @@ impl Inspect {
         let tokens = chain
             .tokens()
             .enumerate()
-            .map(|(index, token)| Token::read(token, index + 1))
+            .map(|(index, token)| {
+                let number = index + 1;
+                let unreadable = |problem| format!("token {number} of the chain cannot be read: {problem}");
+                Token::read(token).map_err(|problem| Failure::input(unreadable(problem)))
+            })
             .collect::<Result<Vec<_>, Failure>>()?;
         if self.json {
-            print_json(tokens, out)?;
+            let chain = serde_json::to_string(&Inspected::of(tokens)).map_err(std::io::Error::from)?;
+            writeln!(out, "{chain}")?;
         } else {
             print_words(&tokens, out)?;
         }
         Ok(Outcome::Done)
     }
-}
-
-/// A decoded token.
-#[derive(Serialize)]
-struct Token {
-    header: Box<RawValue>,
-    claims: Box<RawValue>,
-    hash: String,
-}
-
-impl Token {
-    fn read(token: &str, number: usize) -> Result<Self, Failure> {
-        let unreadable =
-            |problem: String| Failure::input(format!("token {number} of the chain cannot be read: {problem}"));
-        let contents = inspect::contents(token).map_err(|denial| unreadable(denial.cause.to_string()))?;
-        let json = |bytes: Vec<u8>, what: &str| {
-            Json::parse(&bytes).map_err(|error| unreadable(format!("{what}: {error}")))?;
-            serde_json::from_slice(&bytes).map_err(|error| unreadable(format!("{what}: {error}")))
-        };
-        Ok(Self {
-            header: json(contents.header, "its header")?,
-            claims: json(contents.claims, "its claims")?,
-            hash: contents.hash,
-        })
-    }
-}
-
-fn print_json(tokens: Vec<Token>, out: &mut impl Write) -> Result<(), Failure> {
-    #[derive(Serialize)]
-    struct Chain {
-        /// Always false, so that the output is not mistaken for a decision.
-        verified: bool,
-        tokens: Vec<Token>,
-    }
-    let verified = false;
-    let chain = serde_json::to_string(&Chain { verified, tokens }).map_err(std::io::Error::from)?;
-    writeln!(out, "{chain}")?;
-    Ok(())
 }
 
 fn print_words(tokens: &[Token], out: &mut impl Write) -> Result<(), Failure> {

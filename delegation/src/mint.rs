@@ -219,14 +219,6 @@ pub fn derive(parent: &str, grant: &Grant, key: &SigningKey, limits: &Limits) ->
 }
 
 /// The token that [`derive()`] signs, for the key of the parent's holder, wherever it is.
-///
-/// # Errors
-/// See [`MintError`].
-pub fn derivation(parent: &str, grant: &Grant, limits: &Limits) -> Result<Unsigned, MintError> {
-    let parent = read(parent, grant.issued_at, limits).map_err(MintError::Parent)?;
-    derivation_from(&parent, grant, limits)
-}
-
 pub(crate) fn derivation_from(parent: &Claims, grant: &Grant, limits: &Limits) -> Result<Unsigned, MintError> {
     let key = holder_key(parent)?;
     if grant.id == parent.id {
@@ -255,14 +247,6 @@ pub fn prove(leaf: &str, invocation: &Invocation, key: &SigningKey, limits: &Lim
 }
 
 /// The proof that [`prove`] signs, for the key of the leaf's holder, wherever it is.
-///
-/// # Errors
-/// See [`MintError`].
-pub fn proof(leaf: &str, invocation: &Invocation, limits: &Limits) -> Result<Unsigned, MintError> {
-    let leaf = read(leaf, invocation.issued_at, limits).map_err(MintError::Parent)?;
-    proof_under(&leaf, invocation, limits)
-}
-
 pub(crate) fn proof_under(leaf: &Claims, invocation: &Invocation, limits: &Limits) -> Result<Unsigned, MintError> {
     let arguments = invocation
         .arguments
