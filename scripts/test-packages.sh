@@ -81,7 +81,7 @@ in_folder() (
 python_package() {
     PYTHON=$scratch/venv/bin/python
     python3 -m venv "$scratch/venv"
-    "$PYTHON" -m pip install --quiet --disable-pip-version-check -r "$ROOT/python/requirements-test.txt" build
+    "$PYTHON" -m pip install --quiet --disable-pip-version-check -r "$ROOT/python/requirements-test.txt"
     "$PYTHON" -m build --outdir "$scratch/dist" "$ROOT/python" >/dev/null
     "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps "$scratch"/dist/credence-*.whl
     mkdir "$scratch/python"
