@@ -21,7 +21,7 @@ use crate::upstream::Upstream;
 pub(crate) struct Client {
     pub(crate) name: String,
     /// SHA-256 of its secret.
-    secret: Option<[u8; 32]>,
+    pub(crate) secret: Option<[u8; 32]>,
     pub(crate) uids: Vec<u32>,
     pub(crate) web_origins: Vec<String>,
     /// The service of a reverse proxy.
@@ -98,6 +98,9 @@ pub(crate) fn identify<'c>(clients: &'c [Arc<Client>], headers: &mut HeaderMap) 
     let found = clients.iter().find(|client| client.secret == Some(digest))?;
     headers.remove(header);
     headers.remove(PROXY_AUTHORIZATION);
+    if presented(headers, &AUTHORIZATION) == found.secret {
+        headers.remove(AUTHORIZATION);
+    }
     Some(found)
 }
 

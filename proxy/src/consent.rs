@@ -15,7 +15,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::issuer::{Asked, Issuer, Tokens};
 use crate::peer::peer_uid;
@@ -27,6 +27,7 @@ pub(crate) struct Consent {
     address: SocketAddr,
     visit: Arc<Visit>,
     granted: mpsc::Receiver<Tokens>,
+    places: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -56,6 +57,7 @@ impl Consent {
             address,
             visit,
             granted,
+            places: Arc::new(Semaphore::new(MAX_VISITS)),
         })
     }
 
@@ -73,14 +75,21 @@ impl Consent {
                     None => return Err(io::ErrorKind::BrokenPipe.into()),
                 },
                 accepted = self.listener.accept() => {
-                    let (stream, peer) = accepted?;
+                    let Ok((stream, peer)) = accepted else {
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                        continue;
+                    };
+                    let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+                        continue;
+                    };
                     // The person's browser runs as the proxy's user. Another one would grant its own authority.
-                    if peer_uid(peer, self.address) != Some(rustix::process::getuid().as_raw()) {
+                    if peer_uid(&stream, peer, self.address) != Some(rustix::process::getuid().as_raw()) {
                         tracing::warn!("a program of another user opened the page of consent");
                         continue;
                     }
                     let visit = Arc::clone(&self.visit);
                     tokio::spawn(async move {
+                        let _place = place;
                         let service = service_fn(move |request| {
                             let visit = Arc::clone(&visit);
                             async move { Ok::<_, Infallible>(visit.answer(&request).await) }
@@ -104,7 +113,11 @@ impl Visit {
             .headers()
             .get(http::header::HOST)
             .is_some_and(|host| host.as_bytes() == own.as_bytes());
-        if !is_own || request.method() != Method::GET {
+        // A web page could begin for the person otherwise.
+        let site = request.headers().get("sec-fetch-site").map(HeaderValue::as_bytes);
+        let is_wanted = site.is_none_or(|site| site == b"none" || site == b"same-origin");
+        let is_return = request.uri().path() == "/callback";
+        if !is_own || request.method() != Method::GET || !(is_wanted || is_return) {
             return page(StatusCode::BAD_REQUEST, "This page is opened by its address only.");
         }
         match request.uri().path() {
@@ -124,8 +137,12 @@ impl Visit {
                 }
                 let mut all = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
                 all.retain(|_, (at, _)| at.elapsed() < ASKED_LIFE);
-                if all.len() >= MAX_ASKED {
-                    all.pop_first();
+                let oldest = all
+                    .iter()
+                    .min_by_key(|(_, (at, _))| *at)
+                    .map(|(state, _)| state.clone());
+                if let Some(oldest) = oldest.filter(|_| all.len() >= MAX_ASKED) {
+                    all.remove(&oldest);
                 }
                 all.insert(asked.state.clone(), (Instant::now(), asked));
                 response
@@ -193,4 +210,7 @@ fn page(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
 /// How long a person may take.
 const ASKED_LIFE: Duration = Duration::from_secs(1_800);
 const MAX_ASKED: usize = 16;
+/// Connections at once.
+const MAX_VISITS: usize = 8;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const HEAD_TIME: Duration = Duration::from_secs(10);

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::clock::now;
 use crate::consent::Consent;
-use crate::issuer::{Issuer, IssuerError, Tokens};
+use crate::issuer::{Issuer, Tokens};
 use crate::kept::Kept;
 use crate::settings::{CredentialSettings, TokenKind};
 use crate::signer::{Signer, SignerError};
@@ -197,7 +197,8 @@ impl Credential {
                     tokens.refresh_token.get_or_insert(refresh_token);
                     return self.take(token, kept, tokens);
                 }
-                Err(error @ IssuerError::Refused { .. }) => {
+                // Any other error may pass.
+                Err(error) if error.ends_grant() => {
                     tracing::warn!(credential = self.name, %error, "the grant has ended; a person has to grant it again");
                     if let Some(kept) = kept {
                         kept.remove();
@@ -232,6 +233,7 @@ impl Credential {
             access_token,
             refresh_token,
             expires_in,
+            ..
         } = tokens;
         let held = match token {
             TokenKind::Delegation => delegation(&access_token, &self.signer),

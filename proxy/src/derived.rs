@@ -21,7 +21,7 @@ pub(crate) struct Derived {
 
 #[derive(Debug, Clone)]
 struct Latest {
-    /// The id of the token that it was derived from.
+    /// What it was derived from.
     parent: String,
     renew_at: UnixTime,
     held: Arc<Held>,
@@ -58,7 +58,7 @@ impl Derived {
         let now = now();
         let known = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(known) = known
-            && known.parent == chain.id()
+            && known.parent == chain.joined()
             && now < known.renew_at
         {
             return known.held;
@@ -75,7 +75,7 @@ impl Derived {
         };
         let left = now.distance(held.expires_at());
         let latest = Latest {
-            parent: chain.id().to_owned(),
+            parent: chain.joined().to_owned(),
             renew_at: now.plus((left / 3 * 2).max(1)),
             held: Arc::clone(&held),
         };

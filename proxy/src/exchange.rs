@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use credence_agent::service::{HeldToken, Once, Possession, Service};
+use credence_agent::terminal::{printable, shortened};
 use credence_decision::agents::{Invocation, Needed, Refusal as Refused};
 use credence_decision::answer::Answer;
 use credence_decision::decision::{Denial, Reason};
@@ -36,8 +37,12 @@ pub(crate) async fn exchange(
     let upstream = Arc::clone(&request.upstream);
     let service = upstream.service().await.map_err(|error| {
         let title = "The service's rules are not known, so nothing can be proven.";
-        tracing::warn!(service = upstream.origin.as_str(), %error, "a service has no rules");
-        let detail = error.to_string();
+        let detail = printable(&shortened(&error.to_string()));
+        tracing::warn!(
+            service = upstream.origin.as_str(),
+            error = detail,
+            "a service has no rules"
+        );
         Refusal::with_detail(StatusCode::BAD_GATEWAY, "rules_unavailable", title, Some(&detail))
     })?;
     let serialized = serialized(&request, &upstream);
@@ -78,7 +83,7 @@ pub(crate) async fn exchange(
                 continue;
             }
         }
-        if is_denied {
+        if is_denied && presented.is_something {
             client.credential.doubt();
         }
         let response = match &presented.id {
@@ -102,6 +107,7 @@ pub(crate) struct Exchanged {
 /// What a request has presented.
 #[derive(Debug, Default)]
 struct Presented {
+    is_something: bool,
     /// Whether its proof needs a nonce of the service.
     needs_nonce: bool,
     /// The id of its MCP message.
@@ -205,6 +211,7 @@ async fn present(
     }
     insert(headers, name, &value)?;
     Ok(Presented {
+        is_something: true,
         needs_nonce: call.requirement.nonce,
         id: call.id.clone(),
     })
@@ -292,6 +299,10 @@ async fn send(
     *outgoing.headers_mut() = headers;
     let answered = tokio::time::timeout(limit, upstream.connections.request(outgoing)).await;
     match answered {
+        Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            let title = "The service left HTTP, which was not asked of it.";
+            Err(Refusal::new(StatusCode::BAD_GATEWAY, "service_unreachable", title))
+        }
         Ok(Ok(response)) => Ok(response),
         Ok(Err(error)) => {
             let origin = upstream.origin.as_str();

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +20,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::activity::Activity;
 use crate::clients::{Client, identify};
 use crate::exchange::{Exchanged, exchange};
 use crate::metrics::Metrics;
@@ -117,7 +118,7 @@ impl Front {
                 let (stream, peer) = listener.accept().await?;
                 let own = stream.local_addr()?;
                 let _ = stream.set_nodelay(true);
-                let uid = peer_uid(peer, own);
+                let uid = peer_uid(&stream, peer, own);
                 Ok(Connection {
                     uid,
                     stream: Box::new(stream),
@@ -156,11 +157,15 @@ impl Connection {
             return refused("limit");
         };
         let uid = self.uid;
+        let activity = Arc::new(Activity::default());
         let service = {
-            let shared = Arc::clone(shared);
+            let (shared, activity) = (Arc::clone(shared), Arc::clone(&activity));
             service_fn(move |request| {
-                let shared = Arc::clone(&shared);
-                async move { Ok::<_, Infallible>(shared.answer(request, uid).await) }
+                let (shared, running) = (Arc::clone(&shared), activity.begin());
+                async move {
+                    let response = shared.answer(request, uid).await;
+                    Ok::<_, Infallible>(crate::stream::holding(response, running))
+                }
             })
         };
         let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -181,8 +186,12 @@ impl Connection {
         tokio::spawn(async move {
             let _held = (place, counted);
             let connection = builder.serve_connection(TokioIo::new(self.stream), service);
-            if let Err(error) = watcher.watch(connection.into_owned()).await {
-                tracing::debug!(error, "a connection ended early");
+            tokio::select! {
+                served = watcher.watch(connection.into_owned()) => if let Err(error) = served {
+                    tracing::debug!(error, "a connection ended early");
+                },
+                // Also before its first bytes, and over HTTP/2, whose pings hyper answers by itself.
+                () = activity.idle() => tracing::debug!("a connection was idle"),
             }
         });
     }
@@ -249,17 +258,19 @@ impl Shared {
     }
 }
 
-/// Makes the socket, which only this user can open until its place is known to be safe. A stale one is replaced.
+/// Makes the socket. A stale one is replaced.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
         && std::os::unix::net::UnixStream::connect(path).is_err()
     {
         std::fs::remove_file(path)?;
     }
-    let listener = UnixListener::bind(path)?;
-    // Whether a program may connect is decided by its user, when it does.
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
-    Ok(listener)
+    // By the mask, not afterwards: by then, the path may lead to another file. Whether a program may connect is decided by its
+    // user, when it does.
+    let mask = rustix::process::umask(0o111.into());
+    let listener = UnixListener::bind(path);
+    rustix::process::umask(mask);
+    listener
 }
 
 const HEAD_TIME: Duration = Duration::from_secs(30);

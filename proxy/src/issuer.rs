@@ -53,6 +53,8 @@ pub(crate) struct Tokens {
     pub(crate) access_token: String,
     #[serde(default)]
     pub(crate) refresh_token: Option<String>,
+    /// `aat`, or `DPoP` for an access token that is bound to the key.
+    token_type: String,
     /// Seconds.
     #[serde(default)]
     pub(crate) expires_in: Option<u64>,
@@ -76,6 +78,13 @@ pub(crate) enum IssuerError {
     Sign(#[from] SignError),
     #[error("the task that asked has ended")]
     Cancelled,
+}
+
+impl IssuerError {
+    /// Whether the grant has ended (RFC 6749, section 5.2).
+    pub(crate) fn ends_grant(&self) -> bool {
+        matches!(self, Self::Refused { error, .. } if error == "invalid_grant")
+    }
 }
 
 // === impl Issuer ===
@@ -161,7 +170,15 @@ impl Issuer {
         if self.0.settings.token == TokenKind::Delegation {
             fields.push(("req_cnf", &confirmation));
         }
-        self.post(&metadata.token_endpoint, &fields).await
+        let tokens: Tokens = self.post(&metadata.token_endpoint, &fields).await?;
+        // RFC 9449, section 5: another type would be bound to no key.
+        let is_bound = tokens.token_type.eq_ignore_ascii_case("dpop");
+        match self.0.settings.token == TokenKind::Delegation || is_bound {
+            true => Ok(tokens),
+            false => Err(IssuerError::Answer(
+                "the issuer gives an access token that DPoP does not bind".to_owned(),
+            )),
+        }
     }
 
     async fn metadata(&self) -> Result<Metadata, IssuerError> {
@@ -220,13 +237,9 @@ impl Issuer {
                 nonce = response.nonce;
                 continue;
             }
-            return Err(match response.status {
-                // It is busy, or what it needs is away.
-                429 | 500.. => IssuerError::Status(response.status),
-                _ => IssuerError::Refused {
-                    error,
-                    description: error_description,
-                },
+            return Err(IssuerError::Refused {
+                error,
+                description: error_description,
             });
         }
     }

@@ -47,8 +47,10 @@ impl Kept {
     fn try_write(&self, refresh_token: &str) -> io::Result<()> {
         let mut new = self.0.clone().into_os_string();
         new.push(".new");
+        // One that is there is an earlier attempt's, or someone else's.
+        let _ = fs::remove_file(&new);
         let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&new)?;
         file.write_all(refresh_token.as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, &self.0)?;

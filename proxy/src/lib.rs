@@ -18,7 +18,7 @@
 //! | `request` | a client's request, checked and cleaned |
 //! | `rpc_error` | JSON-RPC errors with the ids of their requests |
 //! | `exchange` | one request: from the client to the service, with its proof |
-//! | `stream` | an answer, for a limited time |
+//! | `stream`, `activity` | an answer, for a limited time; whether a connection is used |
 //! | `front` | listens for clients |
 //! | `stdio`, `mcp_message`, `sse` | MCP over standard input and output |
 //! | `metrics`, `proxy` | metrics; start and stop |
@@ -28,6 +28,7 @@
     reason = "internal to the proxy: a name that explains itself needs no comment"
 )]
 
+mod activity;
 mod clients;
 mod clock;
 mod consent;

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 /// One JSON-RPC message.
@@ -56,7 +55,11 @@ struct ParameterHeader {
 impl<'a> Message<'a> {
     /// `None` if it is no JSON object.
     pub(crate) fn read(json: &'a [u8]) -> Option<Self> {
-        serde_json::from_slice(json).ok()
+        let text = std::str::from_utf8(json).ok()?;
+        // A list would be read as the members in their order.
+        serde_json::from_str(text)
+            .ok()
+            .filter(|_| text.trim_start().starts_with('{'))
     }
 
     /// The id of a request, as it is written.
@@ -154,7 +157,7 @@ impl ParameterHeaders {
         for tool in listed.into_iter().flat_map(|listed| listed.tools) {
             let mut headers = Vec::new();
             tool.schema.collect(&mut Vec::new(), &mut headers);
-            if self.0.len() < MAX_TOOLS || self.0.contains_key(&tool.name) {
+            if !headers.is_empty() && tool.name.len() <= MAX_NAME_BYTES && self.0.len() < MAX_TOOLS {
                 self.0.insert(tool.name, headers);
             }
         }
@@ -186,10 +189,11 @@ struct Schema {
 
 impl Schema {
     fn collect(&self, path: &mut Vec<String>, headers: &mut Vec<ParameterHeader>) {
-        if path.len() > MAX_DEPTH || headers.len() >= MAX_HEADERS {
+        let is_long = |name: &String| name.len() > MAX_NAME_BYTES;
+        if path.len() > MAX_DEPTH || headers.len() >= MAX_HEADERS || path.last().is_some_and(is_long) {
             return;
         }
-        if let Some(header) = &self.header {
+        if let Some(header) = self.header.as_ref().filter(|header| !is_long(header)) {
             headers.push(ParameterHeader {
                 header: header.to_ascii_lowercase(),
                 path: path.clone(),
@@ -229,16 +233,35 @@ pub(crate) fn header_text(text: &str) -> Cow<'_, str> {
 
 /// The error of a request, on one line. `data` is JSON.
 pub(crate) fn request_failed(id: Option<&RawValue>, code: i32, message: &str, data: Option<&str>) -> Vec<u8> {
-    let data = data.and_then(|data| serde_json::from_str::<Box<RawValue>>(data).ok());
-    let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message, "data": data}});
-    error.to_string().into_bytes()
+    #[derive(Serialize)]
+    struct Failed<'a> {
+        jsonrpc: &'static str,
+        id: Option<&'a RawValue>,
+        error: RpcError<'a>,
+    }
+    #[derive(Serialize)]
+    struct RpcError<'a> {
+        code: i32,
+        message: &'a str,
+        data: Option<&'a RawValue>,
+    }
+    let data = data.and_then(|data| serde_json::from_str(data).ok());
+    let failed = Failed {
+        jsonrpc: "2.0",
+        id,
+        error: RpcError { code, message, data },
+    };
+    // Texts and JSON always serialise.
+    serde_json::to_vec(&failed).unwrap_or_default()
 }
 
 /// Tools whose headers are known.
-const MAX_TOOLS: usize = 4_096;
-const MAX_DEPTH: usize = 16;
+const MAX_TOOLS: usize = 1_024;
+const MAX_DEPTH: usize = 8;
 /// Of one tool.
-const MAX_HEADERS: usize = 64;
+const MAX_HEADERS: usize = 16;
+/// Of a header, and of a member that it repeats.
+const MAX_NAME_BYTES: usize = 128;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! Starts the proxy, and stops it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use credence_runtime::settings::{SettingsError, Timeouts};
 use credence_server::{BoundedListener, Connections, Port, Server, Unusable, operators};
 use http::Uri;
 use prometheus_client::registry::Registry;
+use rustix::process::DumpableBehavior;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -78,6 +79,9 @@ impl Proxy {
         for client in &settings.clients {
             let made = made(client, settings, &services, &credentials)?;
             by_place.entry(&client.listen).or_default().push(Arc::new(made));
+        }
+        for clients in by_place.values() {
+            check_secrets(clients)?;
         }
         let stopping = CancellationToken::new();
         let (mut fronts, mut addresses) = (JoinSet::new(), Vec::new());
@@ -170,6 +174,8 @@ struct Held {
 impl Held {
     fn open(settings: &Settings) -> Result<Self, StartError> {
         settings.check()?;
+        // Programs of the same user could read its keys otherwise, and core dumps have them.
+        let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
         let services = settings.services.iter();
         let services = services.map(|settings| Ok(Arc::new(Upstream::new(settings)?)));
         let services = services.collect::<Result<_, UpstreamError>>()?;
@@ -198,6 +204,24 @@ fn made(
             .map(|(_, service)| Arc::clone(service))
     });
     Ok(Client::new(client, &settings.limits, credential, service)?)
+}
+
+/// With one secret, the first of two clients would count, whatever the other one may do.
+fn check_secrets(clients: &[Arc<Client>]) -> Result<(), SettingsError> {
+    let mut seen = BTreeSet::new();
+    let double = clients
+        .iter()
+        .find(|client| client.secret.is_some_and(|secret| !seen.insert(secret)));
+    match double {
+        None => Ok(()),
+        Some(client) => {
+            let problem = format!(
+                "{} has the secret of another client there; make it one of its own",
+                client.name
+            );
+            Err(SettingsError::at("clients", problem))
+        }
+    }
 }
 
 async fn operators_listener(address: SocketAddr, registry: &mut Registry) -> Result<BoundedListener, Unusable> {

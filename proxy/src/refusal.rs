@@ -1,6 +1,7 @@
 //! The proxy's own answers: problem documents (RFC 9457).
 
 use bytes::Bytes;
+use credence_agent::terminal::{printable, shortened};
 use credence_decision::answer::Answer;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
@@ -35,13 +36,15 @@ impl Refusal {
         Self::with_detail(status, reason, title, None)
     }
 
+    /// The detail may quote foreign text.
     pub(crate) fn with_detail(status: StatusCode, reason: &'static str, title: &str, detail: Option<&str>) -> Self {
+        let detail = detail.map(|detail| printable(&shortened(detail)));
         let problem = Problem {
             kind: format!("urn:credence:proxy:{reason}"),
             title,
             status: status.as_u16(),
             reason,
-            detail,
+            detail: detail.as_deref(),
         };
         let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut response = marked(status, body);

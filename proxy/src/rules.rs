@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use credence_agent::service::{Origin, Service, ServiceError};
+use credence_agent::terminal::{printable, shortened};
 use credence_runtime::outbound::{Guard, GuardedClient, GuardedError, Network};
 use tokio::sync::Mutex;
 
@@ -93,8 +94,12 @@ impl Rules {
                     service: Ok(service), ..
                 }),
             ) => {
-                let origin = self.origin.as_str();
-                tracing::warn!(service = origin, %error, "newer rules of a service cannot be used; the known ones stay");
+                let (origin, error) = (self.origin.as_str(), printable(&shortened(&error.to_string())));
+                tracing::warn!(
+                    service = origin,
+                    error,
+                    "newer rules of a service cannot be used; the known ones stay"
+                );
                 Ok(service)
             }
             (read, _) => read,
@@ -133,7 +138,7 @@ const MAX_BYTES: u64 = 8 << 20;
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long rules count that say nothing about it.
 const DEFAULT_AGE: Duration = Duration::from_secs(300);
-const LEAST_AGE: Duration = Duration::from_secs(1);
+const LEAST_AGE: Duration = Duration::from_secs(30);
 const MOST_AGE: Duration = Duration::from_secs(24 * 3_600);
 /// A file is read again so often.
 const FILE_AGE: Duration = Duration::from_secs(5);

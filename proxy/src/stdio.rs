@@ -26,6 +26,7 @@ use crate::outbound::Body;
 use crate::request::Addressed;
 use crate::settings::LimitSettings;
 use crate::sse::Events;
+use crate::stream::limited;
 use crate::upstream::Upstream;
 
 /// A client that speaks MCP over standard input and output.
@@ -147,6 +148,9 @@ impl Bridge {
     /// Passes an answer on. Returns whether it has the answer to the message.
     async fn pass_on(&self, message: &Message<'_>, response: Response<Body>) -> bool {
         let status = response.status();
+        if message.id().is_none() && status.is_success() {
+            return true;
+        }
         let media_type = response
             .headers()
             .get(CONTENT_TYPE)
@@ -272,7 +276,7 @@ impl Bridge {
             headers,
         };
         match exchange(&self.client, request, body, self.limits.answer()).await {
-            Ok(exchanged) => exchanged.response,
+            Ok(exchanged) => limited(exchanged.response, self.limits.stream(), ()),
             Err(refusal) => {
                 tracing::info!(reason = refusal.reason, "a message was not sent");
                 *refusal.response

@@ -8,13 +8,17 @@ use bytes::Bytes;
 use http::Response;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
 
+use crate::activity::Running;
 use crate::outbound::Body;
 
 /// The answer, which keeps its client's place until it ends, and is cut off after `limit`.
-pub(crate) fn limited(response: Response<Body>, limit: Duration, place: OwnedSemaphorePermit) -> Response<Body> {
+pub(crate) fn limited<P: Unpin + Send + Sync + 'static>(
+    response: Response<Body>,
+    limit: Duration,
+    place: P,
+) -> Response<Body> {
     response.map(|inner| {
         let body = Limited {
             inner,
@@ -26,14 +30,26 @@ pub(crate) fn limited(response: Response<Body>, limit: Duration, place: OwnedSem
     })
 }
 
-struct Limited {
+/// The answer, which keeps its connection in use until it ends.
+pub(crate) fn holding(response: Response<Body>, running: Running) -> Response<Body> {
+    response.map(|inner| {
+        inner
+            .map_frame(move |frame| {
+                let _in_use = &running;
+                frame
+            })
+            .boxed()
+    })
+}
+
+struct Limited<P> {
     inner: Body,
     end: Pin<Box<Sleep>>,
     is_cut_off: bool,
-    _place: OwnedSemaphorePermit,
+    _place: P,
 }
 
-impl HttpBody for Limited {
+impl<P: Unpin> HttpBody for Limited<P> {
     type Data = Bytes;
     type Error = hyper::Error;
 
