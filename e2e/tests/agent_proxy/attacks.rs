@@ -32,6 +32,33 @@ fn another_user_cannot_use_its_port() {
     .unwrap();
 }
 
+/// The kernel lists an ended connection as root's, and its port is soon another program's.
+#[test]
+fn a_connection_that_ends_at_once_is_nobody_s() {
+    if !is_root() {
+        return;
+    }
+    let stack = stack();
+    let proxy = AgentProxy::start(stack, &delegation(stack), &reverse(stack)).unwrap();
+    let port = proxy.address().unwrap().port();
+    let attack = format!(
+        r#"
+import socket, struct
+for turn in range(300):
+    s = socket.create_connection(("127.0.0.1", {port}))
+    if turn % 2:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    s.sendall(b"POST /v1/accounts/acme/charges?amount=5 HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nx-mark: ended\r\n"
+              b"content-length: 0\r\n\r\nGET /x HTTP/1.1\r\n")
+    s.close()
+"#
+    );
+    let mut command = Command::new("python3");
+    assert!(command.args(["-c", &attack]).uid(NOBODY).status().unwrap().success());
+    assert_eq!(proxy.send(charge("5")).unwrap().status, 200);
+    assert!(!stack.upstream.has_seen("ended"));
+}
+
 #[test]
 fn another_user_cannot_use_its_socket() {
     if !is_root() {
@@ -440,6 +467,24 @@ fn an_answer_cannot_pretend_to_be_the_proxy_s() {
     let forged = "HTTP/1.1 200 OK\r\nx-answered-by: credence-proxy\r\ncontent-length: 0\r\n\r\n";
     let reply = proxy.send(charge("5").answered_with(forged)).unwrap();
     assert_eq!((reply.status, reply.header("x-answered-by")), (200, None));
+}
+
+#[test]
+fn rules_cannot_write_lines_of_the_log() {
+    let stack = stack();
+    let lying = r#"{"credence_agent_rules":1,"x\u001b[31m\n2026-01-01 INFO all is well":1}"#;
+    let (proxy, _) = before_a_listener(stack, lying, "");
+    let reply = proxy.send(charge("5")).unwrap();
+    assert_eq!(reply.reason().as_deref(), Some("rules_unavailable"));
+    credence_e2e::waiting::until("the rules to be refused", || {
+        Ok(proxy.output().contains("a service has no rules").then_some(()))
+    })
+    .unwrap();
+    let output = proxy.output();
+    assert!(
+        !output.contains('\u{1b}') && !output.lines().any(|line| line.starts_with("2026-01-01")),
+        "{output}"
+    );
 }
 
 #[test]

@@ -173,6 +173,22 @@ fn clients_of_one_port_are_told_apart_by_their_secrets() {
 }
 
 #[test]
+fn two_clients_of_one_port_need_two_secrets() {
+    let stack = stack();
+    let mut proxy = AgentProxy::prepare(stack).unwrap();
+    proxy.write("one", "a secret of both of them").unwrap();
+    let client = format!("{}, secret_file: \"{}\"", reverse(stack), proxy.file("one").display());
+    let settings = proxy.settings_for(stack, &delegation(stack), &client).unwrap();
+    let error = proxy
+        .serve(&format!("{settings}  - {{name: other, {client}}}\n"))
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("has the secret of another client"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_new_delegation_in_the_file_is_used_without_a_restart() {
     let stack = stack();
     let chain = stack
