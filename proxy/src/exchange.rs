@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::clients::Client;
 use crate::clock::now;
 use crate::credential::{Authority, Held};
-use crate::outbound::Body;
+use crate::outbound::{Body, BodyError};
 use crate::refusal::{ANSWERED_BY, Refusal};
 use crate::request::{Addressed, without_hop_by_hop};
 use crate::rpc_error::with_id;
@@ -86,9 +86,10 @@ pub(crate) async fn exchange(
         if is_denied && presented.is_something {
             client.credential.doubt();
         }
+        let response = response.map(|body| body.map_err(BodyError::from).boxed());
         let response = match &presented.id {
-            Some(id) => answer(with_id(response.map(BodyExt::boxed), id).await),
-            None => answer(response.map(BodyExt::boxed)),
+            Some(id) => answer(with_id(response, id).await),
+            None => answer(response),
         };
         return Ok(Exchanged {
             response,
@@ -243,6 +244,9 @@ async fn held(client: &Client) -> Result<Arc<Held>, Refusal> {
         let title = "The proxy holds no delegation.";
         Refusal::with_detail(StatusCode::UNAUTHORIZED, "no_delegation", title, Some(&detail))
     })?;
+    if held.expires_at() <= now() {
+        client.credential.doubt();
+    }
     Ok(match &client.derived {
         Some(derived) => derived.from(&held).await,
         None => held,

@@ -24,7 +24,7 @@ use crate::activity::Activity;
 use crate::clients::{Client, identify};
 use crate::exchange::{Exchanged, exchange};
 use crate::metrics::Metrics;
-use crate::outbound::Body;
+use crate::outbound::{Body, BodyError};
 use crate::peer::peer_uid;
 use crate::refusal::Refusal;
 use crate::request::address;
@@ -250,7 +250,13 @@ impl Shared {
             return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", title));
         };
         let request = address(parts, client, &self.services, self.port)?;
-        let exchanged = exchange(client, request, body.boxed(), self.limits.answer()).await?;
+        let exchanged = exchange(
+            client,
+            request,
+            body.map_err(BodyError::from).boxed(),
+            self.limits.answer(),
+        )
+        .await?;
         Ok(Exchanged {
             response: crate::stream::limited(exchanged.response, self.limits.stream(), place),
             ..exchanged

@@ -18,7 +18,16 @@ use rustls::{ClientConfig, RootCertStore};
 use crate::settings::ServiceSettings;
 
 /// A body on its way, in either direction.
-pub(crate) type Body = BoxBody<Bytes, hyper::Error>;
+pub(crate) type Body = BoxBody<Bytes, BodyError>;
+
+/// Why a body ends early.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BodyError {
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    #[error("the answer took too long")]
+    TooLong,
+}
 
 pub(crate) type Connections = Client<HttpsConnector<HttpConnector>, Body>;
 

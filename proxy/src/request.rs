@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use credence_agent::service::Origin;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, REFERER, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
@@ -130,11 +130,16 @@ fn check_web_page(client: &Client, headers: &HeaderMap) -> Result<(), Refusal> {
     let origin = headers.get(ORIGIN).map(HeaderValue::as_bytes);
     let is_listed = |origin: &[u8]| client.web_origins.iter().any(|listed| listed.as_bytes() == origin);
     let site = headers.get(FETCH_SITE).map(HeaderValue::as_bytes);
-    let is_allowed = match (origin, site) {
-        (Some(origin), _) => is_listed(origin),
-        (None, Some(site)) => site == b"none" || site == b"same-origin",
-        (None, None) => true,
-    };
+    // Of an image on a page, a browser says no more than where the page is.
+    let referer = headers.get(REFERER).map(HeaderValue::to_str);
+    let page = referer.map(|page| page.ok().and_then(Origin::of_url));
+    let is_listed_page = page.is_none_or(|page| page.is_some_and(|page| is_listed(page.as_str().as_bytes())));
+    let is_allowed = is_listed_page
+        && match (origin, site) {
+            (Some(origin), _) => is_listed(origin),
+            (None, Some(site)) => site == b"none" || site == b"same-origin",
+            (None, None) => true,
+        };
     match is_allowed {
         true => Ok(()),
         false => Err(Refusal::new(

@@ -127,7 +127,11 @@ impl Rules {
                 )
             }
         };
-        let service = Service::new(self.origin.clone(), &self.audience, &bytes)?;
+        // Thousands of rules take a while, and other services wait for none of them.
+        let (origin, audience) = (self.origin.clone(), self.audience.clone());
+        let compiling = move || Service::new(origin, &audience, &bytes);
+        let service = tokio::task::spawn_blocking(compiling).await;
+        let service = service.map_err(|_| RulesError::Cancelled)??;
         Ok((service, age))
     }
 }

@@ -11,7 +11,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 
 use crate::activity::Running;
-use crate::outbound::Body;
+use crate::outbound::{Body, BodyError};
 
 /// The answer, which keeps its client's place until it ends, and is cut off after `limit`.
 pub(crate) fn limited<P: Unpin + Send + Sync + 'static>(
@@ -51,15 +51,19 @@ struct Limited<P> {
 
 impl<P: Unpin> HttpBody for Limited<P> {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        if self.is_cut_off || self.end.as_mut().poll(context).is_ready() {
-            self.is_cut_off = true;
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.is_cut_off {
             return Poll::Ready(None);
+        }
+        if self.end.as_mut().poll(context).is_ready() {
+            self.is_cut_off = true;
+            // Otherwise it would look complete.
+            return Poll::Ready(Some(Err(BodyError::TooLong)));
         }
         pin!(&mut self.inner).poll_frame(context)
     }

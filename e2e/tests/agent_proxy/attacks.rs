@@ -171,6 +171,8 @@ fn a_web_page_cannot_post_to_it() {
         ("origin", "null"),
         ("sec-fetch-site", "cross-site"),
         ("sec-fetch-site", "same-site"),
+        ("referer", "http://attacker.example/page"),
+        ("referer", "no page"),
     ] {
         let reply = proxy.send(charge("5").header(header, value)).unwrap();
         assert_eq!(
