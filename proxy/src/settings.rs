@@ -213,7 +213,7 @@ pub enum Listen {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitSettings {
-    /// Connections of one client at once: 1 to 4,096.
+    /// Connections to one port or socket at once: 1 to 4,096. Idle ones end after a minute.
     pub connections: usize,
     /// Requests of one client at once: 1 to 4,096. Beyond: 429.
     pub requests: usize,
