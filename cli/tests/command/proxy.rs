@@ -86,7 +86,7 @@ fn errors_have_their_line_place_and_cure() {
         ),
         (
             "tools: {}",
-            "tools: {read: {id: {constraint_type: no}}}",
+            "tools: {read: {id: {constraint_type: none}}}",
             "at clients[0].tools: ",
         ),
         ("requests: 1", "requests: 0", "at limits.requests: 0 is not 1 to 4,096"),
