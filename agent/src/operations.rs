@@ -5,19 +5,20 @@
 
 use std::collections::BTreeMap;
 
-use credence_decision::agents::{Invocation, Needed, Refusal};
+use credence_decision::agents::{Needed, Refusal};
 use credence_decision::answer::Answer;
 use credence_decision::decision::Denial;
-use credence_decision::request::{HeaderNames, Request, serialize_headers};
+use credence_decision::request::{HeaderNames, Request};
 use credence_delegation::json::Json;
 use credence_delegation::mint::{self, DpopRequest, Grant, Unsigned};
 use credence_delegation::{Arguments, HeldChain, Limits, Members, PublicKey, UnixTime, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Value as Answered, json};
 
 use crate::cases;
 use crate::inspection::{Inspected, Token};
-use crate::service::{HeldToken, Once, Origin, Possession, Service, about_tool};
+use crate::service::{Credential, Once, Origin, Possession, Presentation, Service, about_tool};
 
 /// The services that a program has opened.
 #[derive(Debug, Default)]
@@ -84,7 +85,7 @@ enum Operation<'a> {
         service: u32,
         request: WrittenRequest,
         #[serde(borrow)]
-        credential: Credential<'a>,
+        credential: WrittenCredential<'a>,
         id: String,
         nonce: Option<String>,
         now: i64,
@@ -128,7 +129,7 @@ struct WrittenRequest {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum Credential<'a> {
+enum WrittenCredential<'a> {
     /// A chain.
     Delegation(String),
     /// An access token, and the key that it is bound to.
@@ -167,17 +168,19 @@ impl Operations {
                 arguments: written,
                 now,
             } => {
-                let permitted = held(&chain, UnixTime(now), &limits)?.permits(&tool, &arguments(written)?);
-                let denied = |denial| Failure::from(about_tool(denial, &tool));
-                permitted.map(|()| "{}".to_owned()).map_err(denied)
+                let arguments = arguments(written)?;
+                let chain = HeldChain::read(&chain, UnixTime(now), &limits);
+                let permitted = chain.and_then(|chain| chain.permits(&tool, &arguments));
+                permitted.map_err(|denial| about_tool(denial, &tool))?;
+                Ok("{}".to_owned())
             }
             Operation::Derive { chain, grant, now } => {
                 let (now, chain) = (UnixTime(now), held(&chain, UnixTime(now), &limits)?);
-                unsigned(&chain.derivation(&grant.read(now)?, &limits).map_err(wrong)?)
+                to_sign(&chain.derivation(&grant.read(now)?, &limits).map_err(wrong)?)
             }
             Operation::Prove { chain, invocation, now } => {
                 let (now, chain) = (UnixTime(now), held(&chain, UnixTime(now), &limits)?);
-                unsigned(&chain.proof(&invocation.read(now)?, &limits).map_err(wrong)?)
+                to_sign(&chain.proof(&invocation.read(now)?, &limits).map_err(wrong)?)
             }
             Operation::Dpop {
                 jwk,
@@ -196,11 +199,9 @@ impl Operations {
                     access_token: access_token.as_deref(),
                     nonce: nonce.as_deref(),
                 };
-                unsigned(&mint::dpop(&request, &key(jwk)?))
+                to_sign(&mint::dpop(&request, &key(jwk)?))
             }
-            Operation::Thumbprint { jwk } => json(&Thumbprint {
-                thumbprint: key(jwk)?.thumbprint().to_string(),
-            }),
+            Operation::Thumbprint { jwk } => Ok(json!({"thumbprint": key(jwk)?.thumbprint().to_string()}).to_string()),
             Operation::Open { origin, audience } => {
                 let origin = Origin::parse(&origin).map_err(wrong)?;
                 let service = Service::new(origin, &audience, bytes).map_err(wrong)?;
@@ -210,12 +211,9 @@ impl Operations {
                     )));
                 }
                 self.latest = self.latest.wrapping_add(1);
-                let answer = json(&Opened {
-                    service: self.latest,
-                    issuers: &service.rules().issuers,
-                });
+                let answer = json!({"service": self.latest, "issuers": service.rules().issuers});
                 self.services.insert(self.latest, service);
-                answer
+                Ok(answer.to_string())
             }
             Operation::Close { service } => {
                 self.services.remove(&service);
@@ -226,9 +224,8 @@ impl Operations {
                 let headers = request.serialized(service.origin());
                 let request = request.read(&headers, &service.rules().headers)?;
                 let reads = service.reads_body(&request);
-                json(&ReadsBody {
-                    reads_body: reads.map_err(|refusal| Failure::refused(&refusal, &request))?,
-                })
+                let reads = reads.map_err(|refusal| Failure::refused(&refusal, &request))?;
+                Ok(json!({"reads_body": reads}).to_string())
             }
             Operation::Present {
                 service,
@@ -274,22 +271,23 @@ fn contents(chain: &str) -> Outcome {
 fn hold(chain: &str, now: UnixTime, limits: &Limits) -> Outcome {
     let chain = held(chain, now, limits)?;
     let holder = chain.holder();
-    json(&Held {
-        id: chain.id(),
-        issued_at: chain.issued_at().0,
-        expires_at: chain.expires_at().0,
-        depth: chain.depth(),
-        depth_left: chain.depth_left(),
-        tools: chain.tools().collect(),
-        thumbprint: holder.map(|key| key.thumbprint().to_string()),
-    })
+    let answer = json!({
+        "id": chain.id(),
+        "issued_at": chain.issued_at().0,
+        "expires_at": chain.expires_at().0,
+        "depth": chain.depth(),
+        "depth_left": chain.depth_left(),
+        "tools": chain.tools().collect::<Vec<_>>(),
+        "thumbprint": holder.map(|key| key.thumbprint().to_string()),
+    });
+    Ok(answer.to_string())
 }
 
 fn present(
     service: &Service,
     written: &WrittenRequest,
     body: &[u8],
-    credential: &Credential<'_>,
+    credential: &WrittenCredential<'_>,
     once: Once<'_>,
 ) -> Outcome {
     let rules = service.rules();
@@ -301,40 +299,34 @@ fn present(
         Needed::Nothing => return json(&Presented::default()),
         Needed::Credential(call) => call,
     };
-    let denied = |denial: Denial| Failure::refused(&refusal(&call, denial), &request);
-    let (header, possession) = match credential {
-        Credential::Delegation(chain) => {
-            let chain = HeldChain::read(chain, once.now, &rules.limits).map_err(|denial| denied(denial.into()))?;
-            let possession = service.possession(&call, &chain, once).map_err(denied)?;
-            (
-                (rules.headers.delegation.clone(), chain.joined().to_owned()),
-                possession,
-            )
+    let denied = |denial: Denial| Failure::refused(&call.refused(denial), &request);
+    let (chain, bound_to);
+    let credential = match credential {
+        WrittenCredential::Delegation(text) => {
+            chain = HeldChain::read(text, once.now, &rules.limits).map_err(|denial| denied(denial.into()))?;
+            Credential::Delegation(&chain)
         }
-        Credential::AccessToken { token, jwk } => {
-            let key = jwk.map(key).transpose()?;
-            let held = HeldToken {
-                text: token,
-                key: key.as_ref(),
-            };
-            let path = (written.method.as_str(), written.target.as_str());
-            let possession = service.token_possession(&call, held, path, once).map_err(denied)?;
-            let scheme = match &possession {
-                Possession::Signed { .. } => "DPoP",
-                Possession::Certificate | Possession::None => "Bearer",
-            };
-            (("authorization".to_owned(), format!("{scheme} {token}")), possession)
+        WrittenCredential::AccessToken { token, jwk } => {
+            bound_to = jwk.map(key).transpose()?;
+            Credential::AccessToken(token, bound_to.as_ref())
         }
     };
+    let path = (written.method.as_str(), written.target.as_str());
+    let presentation = service.presentation(&call, credential, path, once);
+    let Presentation { header, possession } = presentation.map_err(denied)?;
     let (kind, proof) = match possession {
-        Possession::Signed { header, proof } => ("signed", Some(Proof::of(header, &proof)?)),
+        Possession::Signed { header, proof } => {
+            let mut proof = unsigned(&proof)?;
+            proof["name"] = header.into();
+            ("signed", Some(proof))
+        }
         Possession::Certificate => ("certificate", None),
         Possession::None => ("none", None),
     };
     json(&Presented {
         rule: Some(&call.rule.name),
         tool: call.tool.as_deref(),
-        arguments: Some(raw(call.arguments.canonical())?),
+        arguments: Some(RawValue::from_string(call.arguments.canonical()).map_err(wrong)?),
         headers: vec![header],
         possession: Some(kind),
         needs_nonce: call.requirement.nonce,
@@ -342,19 +334,13 @@ fn present(
     })
 }
 
-fn refusal<'r>(call: &Invocation<'r>, denial: Denial) -> Refusal<'r> {
-    Refusal {
-        denial,
-        requirement: Some(call.requirement),
-        id: call.id.clone(),
-    }
+fn to_sign(token: &Unsigned) -> Outcome {
+    unsigned(token).map(|unsigned| unsigned.to_string())
 }
 
-fn unsigned(token: &Unsigned) -> Outcome {
-    json(&ToSign {
-        header: raw(token.header().to_owned())?,
-        payload: token.payload(),
-    })
+fn unsigned(token: &Unsigned) -> Result<Answered, Failure> {
+    let header: Answered = serde_json::from_str(token.header()).map_err(wrong)?;
+    Ok(json!({"header": header, "payload": token.payload()}))
 }
 
 // === impl of what is read ===
@@ -394,17 +380,9 @@ impl WrittenInvocation<'_> {
 impl WrittenRequest {
     /// The headers as the service's proxy gets them.
     fn serialized(&self, origin: &Origin) -> Vec<u8> {
-        let (scheme, authority) = origin.as_str().split_once("://").unwrap_or_default();
-        let own = [
-            (":method", self.method.as_str()),
-            (":scheme", scheme),
-            (":authority", authority),
-            (":path", self.target.as_str()),
-        ];
-        let own = own.map(|(name, value)| (name.to_owned(), value));
-        let others = self.headers.iter();
-        let others = others.map(|(name, value)| (name.to_ascii_lowercase(), value.as_str()));
-        serialize_headers(&own.into_iter().chain(others).collect::<Vec<_>>())
+        let headers = self.headers.iter();
+        let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.as_bytes()));
+        origin.serialized(&self.method, &self.target, headers)
     }
 
     fn read<'h>(&self, serialized: &'h [u8], names: &HeaderNames) -> Result<Request<'h>, Failure> {
@@ -435,39 +413,6 @@ struct Verified<'a> {
     is_case: bool,
 }
 
-#[derive(Serialize)]
-struct Held<'a> {
-    id: &'a str,
-    issued_at: i64,
-    expires_at: i64,
-    depth: u32,
-    depth_left: u32,
-    tools: Vec<&'a str>,
-    thumbprint: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Thumbprint {
-    thumbprint: String,
-}
-
-#[derive(Serialize)]
-struct ToSign<'a> {
-    header: Box<RawValue>,
-    payload: &'a str,
-}
-
-#[derive(Serialize)]
-struct Opened<'a> {
-    service: u32,
-    issuers: &'a [String],
-}
-
-#[derive(Serialize)]
-struct ReadsBody {
-    reads_body: bool,
-}
-
 /// What a request presents: nothing if it has no rule.
 #[derive(Default, Serialize)]
 struct Presented<'a> {
@@ -477,35 +422,7 @@ struct Presented<'a> {
     headers: Vec<(String, String)>,
     possession: Option<&'static str>,
     needs_nonce: bool,
-    proof: Option<Proof>,
-}
-
-#[derive(Serialize)]
-struct Proof {
-    name: String,
-    header: Box<RawValue>,
-    payload: String,
-}
-
-#[derive(Serialize)]
-struct DeniedAnswer<'a> {
-    reason: &'a str,
-    argument: Option<&'a str>,
-    step: Option<&'a str>,
-    title: &'a str,
-    status: u16,
-    headers: &'a [(&'static str, String)],
-    body: &'a str,
-}
-
-impl Proof {
-    fn of(name: String, proof: &Unsigned) -> Result<Self, Failure> {
-        Ok(Self {
-            name,
-            header: raw(proof.header().to_owned())?,
-            payload: proof.payload().to_owned(),
-        })
-    }
+    proof: Option<Answered>,
 }
 
 impl Failure {
@@ -514,22 +431,19 @@ impl Failure {
     }
 
     fn json(&self) -> String {
-        let written = match self {
-            Self::Denied(denial, answer) => json(&BTreeMap::from([(
-                "denied",
-                DeniedAnswer {
-                    reason: denial.reason.code(),
-                    argument: denial.argument.as_deref(),
-                    step: denial.step.map(|step| step.name()),
-                    title: denial.reason.title(),
-                    status: answer.status,
-                    headers: &answer.headers,
-                    body: std::str::from_utf8(&answer.body).unwrap_or_default(),
-                },
-            )])),
-            Self::Wrong(message) => json(&BTreeMap::from([("error", message)])),
+        let answer = match self {
+            Self::Denied(denial, answer) => json!({"denied": {
+                "reason": denial.reason.code(),
+                "argument": denial.argument,
+                "step": denial.step.map(|step| step.name()),
+                "title": denial.reason.title(),
+                "status": answer.status,
+                "headers": answer.headers,
+                "body": String::from_utf8_lossy(&answer.body),
+            }}),
+            Self::Wrong(message) => json!({"error": message}),
         };
-        written.unwrap_or_else(|_| r#"{"error":"the error cannot be written"}"#.to_owned())
+        answer.to_string()
     }
 }
 
@@ -542,10 +456,6 @@ impl From<Denial> for Failure {
 
 fn wrong(error: impl ToString) -> Failure {
     Failure::Wrong(error.to_string())
-}
-
-fn raw(text: String) -> Result<Box<RawValue>, Failure> {
-    RawValue::from_string(text).map_err(wrong)
 }
 
 fn json(answer: &impl Serialize) -> Outcome {
@@ -602,7 +512,7 @@ mod tests {
     fn a_service_tells_what_a_request_needs() {
         let mut operations = Operations::default();
         let opened = operations.answer(OPEN.as_bytes(), RULES.as_bytes());
-        assert_eq!(opened, r#"{"service":1,"issuers":["https://id.example"]}"#);
+        assert_eq!(opened, r#"{"issuers":["https://id.example"],"service":1}"#);
         let mut ask =
             |name: &str, target: &str, more: &str, body: &str| request(&mut operations, name, target, more, body);
         assert_eq!(ask("reads_body", "/v1/acme", "", "{}"), r#"{"reads_body":true}"#);
@@ -618,7 +528,7 @@ mod tests {
         ] {
             let answer = ask("present", target, unheld, body);
             assert!(
-                answer.starts_with(&format!(r#"{{"denied":{{"reason":"{reason}""#)),
+                answer.starts_with(r#"{"denied":{"#) && answer.contains(&format!(r#""reason":"{reason}""#)),
                 "{target}: {answer}"
             );
         }

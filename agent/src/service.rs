@@ -10,7 +10,7 @@
 use credence_decision::agents::{AgentRules, Invocation, Needed, Refusal};
 use credence_decision::config::{ConfigError, ProofKind};
 use credence_decision::decision::{Denial, Reason};
-use credence_decision::request::Request;
+use credence_decision::request::{Request, serialize_headers};
 use credence_delegation::mint::{self, DpopRequest, Unsigned};
 use credence_delegation::{HeldChain, HttpUri, PublicKey, UnixTime};
 
@@ -62,6 +62,24 @@ pub struct Once<'a> {
     pub nonce: Option<&'a str>,
 }
 
+/// What an agent holds.
+#[derive(Debug, Clone, Copy)]
+pub enum Credential<'a> {
+    /// A delegation.
+    Delegation(&'a HeldChain),
+    /// An access token, and the key that it is bound to.
+    AccessToken(&'a str, Option<&'a PublicKey>),
+}
+
+/// What a request presents.
+#[derive(Debug)]
+pub struct Presentation {
+    /// The header with the credential, and its value.
+    pub header: (String, String),
+    /// What proves that the agent holds it.
+    pub possession: Possession,
+}
+
 /// What proves that the agent holds its credential.
 #[derive(Debug)]
 pub enum Possession {
@@ -76,15 +94,6 @@ pub enum Possession {
     Certificate,
     /// Nothing.
     None,
-}
-
-/// An access token and the key that it is bound to.
-#[derive(Debug, Clone, Copy)]
-pub struct HeldToken<'a> {
-    /// The token.
-    pub text: &'a str,
-    /// The key for DPoP.
-    pub key: Option<&'a PublicKey>,
 }
 
 impl Service {
@@ -136,11 +145,50 @@ impl Service {
         self.rules.needed(request, body)
     }
 
-    /// What proves this call under a delegation, which goes into the header [`AgentRules::headers`] names.
+    /// What a request with this method and path presents for a call.
     ///
     /// # Errors
-    /// The delegation does not grant the call, or the service would not accept it.
-    pub fn possession(&self, call: &Invocation<'_>, chain: &HeldChain, once: Once<'_>) -> Result<Possession, Denial> {
+    /// The credential does not grant the call, or the service would not accept it.
+    pub fn presentation(
+        &self,
+        call: &Invocation<'_>,
+        credential: Credential<'_>,
+        (method, path): (&str, &str),
+        once: Once<'_>,
+    ) -> Result<Presentation, Denial> {
+        let (name, value, possession) = match credential {
+            Credential::Delegation(chain) => {
+                let possession = self.possession(call, chain, once)?;
+                (
+                    self.rules.headers.delegation.clone(),
+                    chain.joined().to_owned(),
+                    possession,
+                )
+            }
+            Credential::AccessToken(token, key) => {
+                let request = DpopRequest {
+                    id: once.id,
+                    issued_at: once.now,
+                    method,
+                    uri: &format!("{}{path}", self.origin.text),
+                    access_token: Some(token),
+                    nonce: once.nonce,
+                };
+                let possession = token_possession(call, &request, key)?;
+                let scheme = match &possession {
+                    Possession::Signed { .. } => "DPoP",
+                    Possession::Certificate | Possession::None => "Bearer",
+                };
+                ("authorization".to_owned(), format!("{scheme} {token}"), possession)
+            }
+        };
+        Ok(Presentation {
+            header: (name, value),
+            possession,
+        })
+    }
+
+    fn possession(&self, call: &Invocation<'_>, chain: &HeldChain, once: Once<'_>) -> Result<Possession, Denial> {
         let rules = &self.rules;
         let limits = &rules.limits;
         if chain.expires_at() <= once.now {
@@ -189,44 +237,29 @@ impl Service {
         }
     }
 
-    /// What proves this call with an access token, which goes into `authorization`. `path` is that of the request.
-    ///
-    /// # Errors
-    /// The rule reads no access tokens.
-    pub fn token_possession(
-        &self,
-        call: &Invocation<'_>,
-        token: HeldToken<'_>,
-        (method, path): (&str, &str),
-        once: Once<'_>,
-    ) -> Result<Possession, Denial> {
-        let authorization = call.requirement.authorization.as_ref();
-        match authorization.ok_or(Reason::DelegationMissing)?.proof {
-            ProofKind::Mtls => Ok(Possession::Certificate),
-            ProofKind::None => Ok(Possession::None),
-            ProofKind::Dpop | ProofKind::Pop => {
-                let request = DpopRequest {
-                    id: once.id,
-                    issued_at: once.now,
-                    method,
-                    uri: &format!("{}{path}", self.origin.text),
-                    access_token: Some(token.text),
-                    nonce: once.nonce,
-                };
-                Ok(Possession::Signed {
-                    header: "dpop".to_owned(),
-                    proof: mint::dpop(&request, token.key.ok_or(Reason::ProofMissing)?),
-                })
-            }
-        }
-    }
-
     /// Whether a name in the rules is the service's own.
-    fn is_own_name(&self, name: &str) -> bool {
+    pub fn is_own_name(&self, name: &str) -> bool {
         match self.audience.is_empty() {
             true => Origin::of_url(name).is_some_and(|origin| origin.uri == self.origin.uri),
             false => self.audience.iter().any(|listed| listed == name),
         }
+    }
+}
+
+/// What proves a call with an access token, if its rule reads any.
+fn token_possession(
+    call: &Invocation<'_>,
+    request: &DpopRequest<'_>,
+    key: Option<&PublicKey>,
+) -> Result<Possession, Denial> {
+    let authorization = call.requirement.authorization.as_ref();
+    match authorization.ok_or(Reason::DelegationMissing)?.proof {
+        ProofKind::Mtls => Ok(Possession::Certificate),
+        ProofKind::None => Ok(Possession::None),
+        ProofKind::Dpop | ProofKind::Pop => Ok(Possession::Signed {
+            header: "dpop".to_owned(),
+            proof: mint::dpop(request, key.ok_or(Reason::ProofMissing)?),
+        }),
     }
 }
 
@@ -258,6 +291,24 @@ impl Origin {
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.uri == other.uri
+    }
+
+    /// The headers of a request to this origin, as the service's filter gets them.
+    pub fn serialized<'a, N: From<&'a str> + AsRef<[u8]>>(
+        &'a self,
+        method: &'a str,
+        target: &'a str,
+        headers: impl Iterator<Item = (N, &'a [u8])>,
+    ) -> Vec<u8> {
+        let (scheme, authority) = self.text.split_once("://").unwrap_or_default();
+        let own = [
+            (":method", method),
+            (":scheme", scheme),
+            (":authority", authority),
+            (":path", target),
+        ];
+        let own = own.map(|(name, value)| (N::from(name), value.as_bytes()));
+        serialize_headers(&own.into_iter().chain(headers).collect::<Vec<_>>())
     }
 
     /// As it was written, without a path.

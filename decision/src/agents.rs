@@ -122,6 +122,16 @@ impl AgentRules {
     }
 }
 
+impl<'r> Invocation<'r> {
+    /// The refusal of this call for a credential that does not grant it.
+    pub fn refused(&self, denial: Denial) -> Refusal<'r> {
+        Refusal {
+            id: self.id.clone(),
+            ..Refusal::under(self.requirement, denial)
+        }
+    }
+}
+
 impl<'r> Refusal<'r> {
     fn under(requirement: &'r Requirement, denial: Denial) -> Self {
         Self {

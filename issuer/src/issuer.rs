@@ -155,41 +155,40 @@ impl Issuer {
         };
         let tls = TlsPorts::open(&tls_settings, &TlsMetrics::new(&mut registry))?;
         let (lifecycle, alarm) = (Lifecycle::default(), Alarm::default());
-        let mut servers = JoinSet::new();
-        let mut serve = |what, tls, router, listener: BoundedListener| {
-            let address = listener.address;
-            let server = Server {
-                port: Port::Http,
-                tls,
-                router,
-                request_timeout: BODY_TIMEOUT,
-                timeouts: Timeouts::default(),
-                phase: lifecycle.watch(),
-            };
-            let server = server.serve(listener);
-            servers.spawn(alarm.clone().guarded(what, lifecycle.watch(), server));
-            address
-        };
-        let listen = |address, limit, connections, address_percent| {
-            let bounds = Bounds::new(
-                connections,
-                Shares {
-                    credential_percent: 100,
-                    address_percent,
-                },
-            );
-            let places = Places::new(limit, bounds, &shares);
-            BoundedListener::bind(address, "HTTP", Connections::new(places), Timeouts::default().silence)
-        };
+        let timeouts = Timeouts::default();
         // A proxy has the connections of many.
-        let share = if settings.trusted_proxies.is_empty() { 25 } else { 100 };
-        let connections = settings.limits.connections;
-        let people = listen(options.listen, SharedLimit::HttpConnections, connections, share).await?;
-        let limit = SharedLimit::ProbeConnections;
-        let operator = listen(options.admin, limit, MAX_OPERATOR_CONNECTIONS, 100).await?;
-        let address = serve("the HTTP server", tls.of(Port::Http), router(Arc::clone(&app)), people);
-        let operators = operators(registry, readiness(store, lifecycle.watch()));
-        let admin = serve("the operator's port", None, operators, operator);
+        let address_percent = if settings.trusted_proxies.is_empty() { 25 } else { 100 };
+        let bounds = Bounds::new(
+            settings.limits.connections,
+            Shares {
+                credential_percent: 100,
+                address_percent,
+            },
+        );
+        let connections = Connections::new(Places::new(SharedLimit::HttpConnections, bounds, &shares));
+        let listener = BoundedListener::bind(options.listen, "HTTP", connections, timeouts.silence).await?;
+        let address = listener.address;
+        let is_ready = readiness(store, lifecycle.watch());
+        let (admin, operators) = operators(options.admin, registry, is_ready, lifecycle.watch(), &shares).await?;
+        let people = Server {
+            port: Port::Http,
+            tls: tls.of(Port::Http),
+            router: router(Arc::clone(&app)),
+            request_timeout: BODY_TIMEOUT,
+            timeouts,
+            phase: lifecycle.watch(),
+        };
+        let mut servers = JoinSet::new();
+        servers.spawn(
+            alarm
+                .clone()
+                .guarded("the HTTP server", lifecycle.watch(), people.serve(listener)),
+        );
+        servers.spawn(
+            alarm
+                .clone()
+                .guarded("the operator's port", lifecycle.watch(), operators),
+        );
         let kept = u64::from(settings.limits.kept_days) * 86_400;
         let background: [BackgroundTask; 6] = [
             (
@@ -325,7 +324,6 @@ const METADATA: &str = "/.well-known/oauth-authorization-server";
 const BURST_SECONDS: u32 = 10;
 /// Networks whose requests are counted apart; others share one rate.
 const COUNTED_APART: usize = 65_536;
-const MAX_OPERATOR_CONNECTIONS: usize = 64;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// A consent with many values, or a request with many tools.
 const MAX_BODY_BYTES: usize = 64 << 10;

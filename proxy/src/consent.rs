@@ -1,11 +1,11 @@
 //! Asks a person: a page on this machine that leads to the issuer, and the one to which it returns (RFC 8252).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -34,8 +34,8 @@ pub(crate) struct Consent {
 struct Visit {
     issuer: Issuer,
     address: SocketAddr,
-    /// By state, with the time of asking.
-    asked: Mutex<BTreeMap<String, (Instant, Asked)>>,
+    /// The latest ones last.
+    asked: Mutex<VecDeque<Asked>>,
     granted: mpsc::Sender<Tokens>,
 }
 
@@ -136,15 +136,10 @@ impl Visit {
                     response.headers_mut().insert(LOCATION, location);
                 }
                 let mut all = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-                all.retain(|_, (at, _)| at.elapsed() < ASKED_LIFE);
-                let oldest = all
-                    .iter()
-                    .min_by_key(|(_, (at, _))| *at)
-                    .map(|(state, _)| state.clone());
-                if let Some(oldest) = oldest.filter(|_| all.len() >= MAX_ASKED) {
-                    all.remove(&oldest);
+                if all.len() >= MAX_ASKED {
+                    all.pop_front();
                 }
-                all.insert(asked.state.clone(), (Instant::now(), asked));
+                all.push_back(asked);
                 response
             }
             Err(error) => {
@@ -162,9 +157,10 @@ impl Visit {
         let parameter = |name: &str| parameters.get(name).map(|value| value.as_ref());
         let asked = parameter("state").and_then(|state| {
             let mut all = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-            all.remove(state).filter(|(at, _)| at.elapsed() < ASKED_LIFE)
+            let found = all.iter().position(|asked| asked.state == state)?;
+            all.remove(found)
         });
-        let Some((_, asked)) = asked else {
+        let Some(asked) = asked else {
             return page(StatusCode::BAD_REQUEST, "The proxy did not ask for this. Begin again.");
         };
         // RFC 9207: else another issuer could have this one's code sent to itself.
@@ -207,8 +203,7 @@ fn page(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
     response
 }
 
-/// How long a person may take.
-const ASKED_LIFE: Duration = Duration::from_secs(1_800);
+/// Pages that a person has opened and not finished.
 const MAX_ASKED: usize = 16;
 /// Connections at once.
 const MAX_VISITS: usize = 8;

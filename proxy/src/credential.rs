@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use credence_delegation::{Denial, HeldChain, Limits, UnixTime};
-use credence_runtime::outbound::OutboundError;
 use tokio::sync::{Notify, watch};
 
 use crate::clock::now;
 use crate::consent::Consent;
 use crate::issuer::{Issuer, Tokens};
 use crate::kept::Kept;
+use crate::outbound::ConnectError;
 use crate::settings::{CredentialSettings, TokenKind};
 use crate::signer::{Signer, SignerError};
 
@@ -30,11 +30,7 @@ pub(crate) struct Credential {
 #[derive(Debug)]
 enum Source {
     File(PathBuf),
-    Issuer {
-        issuer: Issuer,
-        token: TokenKind,
-        kept: Option<Kept>,
-    },
+    Issuer(Issuer, Option<Kept>),
 }
 
 /// What it is now.
@@ -51,7 +47,12 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) enum Authority {
     Delegation(Box<HeldChain>),
-    AccessToken { text: String, expires_at: UnixTime },
+    AccessToken {
+        text: String,
+        expires_at: UnixTime,
+        /// The services that it is for.
+        audience: Vec<String>,
+    },
 }
 
 /// Why a credential cannot be used.
@@ -66,7 +67,7 @@ pub enum CredentialError {
     #[error("the delegation is held by the key {holder}, not by the credential's key {key}")]
     OtherKey { holder: String, key: String },
     #[error(transparent)]
-    Authorities(#[from] OutboundError),
+    Issuer(#[from] ConnectError),
     #[error("a person has to grant it: open {0} in a browser on this machine")]
     NotGranted(String),
     #[error("the issuer is being asked")]
@@ -80,13 +81,8 @@ impl Credential {
         let signer = Signer::open(&settings.key)?;
         let (source, state) = match (&settings.issuer, &settings.file) {
             (Some(own), _) => {
-                let issuer = Issuer::new(own, signer.clone())?;
-                let kept = own.state.clone().map(Kept::at);
-                let token = own.token;
-                (
-                    Source::Issuer { issuer, token, kept },
-                    Err(Arc::new(CredentialError::Asking)),
-                )
+                let source = Source::Issuer(Issuer::new(own, signer.clone())?, own.state.clone().map(Kept));
+                (source, Err(Arc::new(CredentialError::Asking)))
             }
             (None, file) => {
                 let file = file.clone().unwrap_or_default();
@@ -125,7 +121,7 @@ impl Credential {
     pub(crate) async fn follow(self: Arc<Self>) {
         match &self.source {
             Source::File(path) => self.follow_file(path).await,
-            Source::Issuer { issuer, token, kept } => self.follow_issuer(issuer, *token, kept.as_ref()).await,
+            Source::Issuer(issuer, kept) => self.follow_issuer(issuer, kept.as_ref()).await,
         }
     }
 
@@ -150,8 +146,12 @@ impl Credential {
                     self.set(Ok(Arc::new(held)));
                 }
                 // Half a file, or a wrong one: the known one counts until it expires.
-                Err(error) => {
+                Err(error) if now.is_some() => {
                     tracing::warn!(credential = self.name, %error, "the new delegation cannot be used; the known one stays");
+                }
+                Err(error) => {
+                    tracing::warn!(credential = self.name, %error, "the delegation is gone; nothing is proven");
+                    self.set(Err(Arc::new(error)));
                 }
             }
         }
@@ -159,18 +159,18 @@ impl Credential {
 
     // === From an issuer ===
 
-    async fn follow_issuer(&self, issuer: &Issuer, token: TokenKind, kept: Option<&Kept>) {
+    async fn follow_issuer(&self, issuer: &Issuer, kept: Option<&Kept>) {
         let mut refresh_token = kept.and_then(|kept| kept.read(&self.name));
         loop {
             if let Some(known) = refresh_token.take() {
-                refresh_token = self.refresh(issuer, token, kept, known).await;
+                refresh_token = self.refresh(issuer, kept, known).await;
                 if refresh_token.is_some() {
                     self.until_old().await;
                     continue;
                 }
             }
             match self.ask(issuer).await {
-                Ok(tokens) => refresh_token = self.take(token, kept, tokens),
+                Ok(tokens) => refresh_token = self.take(issuer, kept, tokens),
                 Err(error) => {
                     tracing::error!(credential = self.name, %error, "no person can be asked");
                     tokio::time::sleep(LONGEST_PAUSE).await;
@@ -183,19 +183,13 @@ impl Credential {
     }
 
     /// Gets the next token, again and again until the issuer answers. `None` if the grant has ended.
-    async fn refresh(
-        &self,
-        issuer: &Issuer,
-        token: TokenKind,
-        kept: Option<&Kept>,
-        refresh_token: String,
-    ) -> Option<String> {
+    async fn refresh(&self, issuer: &Issuer, kept: Option<&Kept>, refresh_token: String) -> Option<String> {
         let mut pause = SHORTEST_PAUSE;
         loop {
             match issuer.refresh(&refresh_token).await {
                 Ok(mut tokens) => {
                     tokens.refresh_token.get_or_insert(refresh_token);
-                    return self.take(token, kept, tokens);
+                    return self.take(issuer, kept, tokens);
                 }
                 // Any other error may pass.
                 Err(error) if error.ends_grant() => {
@@ -228,19 +222,20 @@ impl Credential {
     }
 
     /// Uses what the issuer gave. Returns the refresh token.
-    fn take(&self, token: TokenKind, kept: Option<&Kept>, tokens: Tokens) -> Option<String> {
+    fn take(&self, issuer: &Issuer, kept: Option<&Kept>, tokens: Tokens) -> Option<String> {
         let Tokens {
             access_token,
             refresh_token,
             expires_in,
             ..
         } = tokens;
-        let held = match token {
+        let held = match issuer.token() {
             TokenKind::Delegation => delegation(&access_token, &self.signer),
             TokenKind::AccessToken => Ok(Held {
                 authority: Authority::AccessToken {
                     text: access_token,
                     expires_at: now().plus(expires_in.unwrap_or(DEFAULT_LIFE.as_secs())),
+                    audience: issuer.audience().to_vec(),
                 },
                 signer: self.signer.clone(),
             }),

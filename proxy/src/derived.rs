@@ -1,15 +1,16 @@
 //! The narrower delegations that the proxy derives for its clients.
 
+use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use credence_delegation::mint::{Grant, MintError};
-use credence_delegation::{Denial, HeldChain, Limits, UnixTime, Value};
+use credence_delegation::mint::Grant;
+use credence_delegation::{HeldChain, Limits, UnixTime, Value};
 use uuid::Uuid;
 
 use crate::clock::now;
 use crate::credential::{Authority, Held};
-use crate::signer::{SignError, Signer, SignerError};
+use crate::signer::{Signer, SignerError};
 
 /// What is derived for one client.
 #[derive(Debug)]
@@ -25,17 +26,6 @@ struct Latest {
     parent: String,
     renew_at: UnixTime,
     held: Arc<Held>,
-}
-
-/// Why nothing was derived.
-#[derive(Debug, thiserror::Error)]
-enum DeriveError {
-    #[error("{0}")]
-    Mint(#[from] MintError),
-    #[error("{0}")]
-    Denied(#[from] Denial),
-    #[error("{0}")]
-    Sign(#[from] SignError),
 }
 
 // === impl Derived ===
@@ -83,7 +73,12 @@ impl Derived {
         held
     }
 
-    async fn derive(&self, parent: &HeldChain, signer: &Signer, now: UnixTime) -> Result<Held, DeriveError> {
+    async fn derive(
+        &self,
+        parent: &HeldChain,
+        signer: &Signer,
+        now: UnixTime,
+    ) -> Result<Held, Box<dyn Error + Send + Sync>> {
         let grant = Grant {
             id: Uuid::now_v7().to_string(),
             issued_at: now.max(parent.issued_at()),

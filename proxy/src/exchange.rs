@@ -6,22 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use credence_agent::service::{HeldToken, Once, Possession, Service};
-use credence_agent::terminal::{printable, shortened};
+use credence_agent::service::{Credential, Once, Possession, Presentation, Service};
 use credence_decision::agents::{Invocation, Needed, Refusal as Refused};
 use credence_decision::answer::Answer;
 use credence_decision::decision::{Denial, Reason};
 use credence_decision::mcp::MessageId;
-use credence_decision::request::{Request as Read, serialize_headers};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Empty, Full, Limited};
+use credence_decision::request::Request as Read;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body as _, Incoming};
 use uuid::Uuid;
 
 use crate::clients::Client;
 use crate::clock::now;
 use crate::credential::{Authority, Held};
-use crate::outbound::{Body, BodyError};
+use crate::outbound::{Body, BodyError, cause, whole};
 use crate::refusal::{ANSWERED_BY, Refusal};
 use crate::request::{Addressed, without_hop_by_hop};
 use crate::rpc_error::with_id;
@@ -33,45 +32,44 @@ pub(crate) async fn exchange(
     request: Addressed,
     body: Body,
     answer_limit: Duration,
-) -> Result<Exchanged, Refusal> {
+) -> Result<Response<Body>, Refusal> {
     let upstream = Arc::clone(&request.upstream);
-    let service = upstream.service().await.map_err(|error| {
+    let service = upstream.rules.current().await.map_err(|error| {
         let title = "The service's rules are not known, so nothing can be proven.";
-        let detail = printable(&shortened(&error.to_string()));
-        tracing::warn!(
-            service = upstream.origin.as_str(),
-            error = detail,
-            "a service has no rules"
-        );
-        Refusal::with_detail(StatusCode::BAD_GATEWAY, "rules_unavailable", title, Some(&detail))
+        Refusal::with_detail(StatusCode::BAD_GATEWAY, "rules_unavailable", title, Some(&error))
     })?;
-    let serialized = serialized(&request, &upstream);
+    let headers = request.headers.iter();
+    let headers = headers.map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let origin = &upstream.origin;
+    let serialized = origin.serialized(request.method.as_str(), &request.target, headers);
     let has_body = !body.is_end_stream();
     let read = Read::parse(&serialized, &service.rules().headers, has_body)
         .map_err(|error| Refusal::of(Reason::RequestMalformed.code(), Answer::for_denial(&error.into(), None)))?;
     check_presents_nothing(&request, &service)?;
     let reads_body = service.reads_body(&read).map_err(|refused| refusal(&refused, &read))?;
-    let mut body = match (has_body, reads_body) {
-        (false, _) => Sent::Known(Bytes::new()),
-        (true, true) => Sent::Known(collect(body, &service, &read).await?),
-        (true, false) => Sent::Once(Some(body)),
+    // What is known can be sent twice, anything else once.
+    let (known, mut streamed) = match (has_body, reads_body) {
+        (false, _) => (Some(Bytes::new()), None),
+        (true, true) => (Some(collect(body, &service, &read).await?), None),
+        (true, false) => (None, Some(body)),
     };
     let mut attempts = 0u32;
     loop {
         attempts += 1;
         let nonce = upstream.nonce();
-        let known = body.known();
         let mut headers = request.headers.clone();
         let presented = present(
             client,
             &service,
             (&request, &read),
-            known,
+            known.as_deref(),
             nonce.as_deref(),
             &mut headers,
         )
         .await?;
-        let (may_repeat, sent) = (body.may_repeat(), body.next());
+        let sent = streamed
+            .take()
+            .unwrap_or_else(|| whole(known.clone().unwrap_or_default()));
         let response = send(&upstream, &request, headers, sent, answer_limit).await?;
         let is_denied = response.status() == StatusCode::UNAUTHORIZED;
         let new = NONCES
@@ -79,7 +77,7 @@ pub(crate) async fn exchange(
             .find_map(|name| response.headers().get(*name)?.to_str().ok());
         if let Some(new) = new.filter(|_| is_denied && presented.needs_nonce) {
             upstream.remember_nonce(new);
-            if attempts == 1 && may_repeat {
+            if attempts == 1 && known.is_some() {
                 continue;
             }
         }
@@ -87,23 +85,20 @@ pub(crate) async fn exchange(
             client.credential.doubt();
         }
         let response = response.map(|body| body.map_err(BodyError::from).boxed());
-        let response = match &presented.id {
+        let mut response = match &presented.id {
             Some(id) => answer(with_id(response, id).await),
             None => answer(response),
         };
-        return Ok(Exchanged {
-            response,
-            has_retried: attempts > 1,
-        });
+        if attempts > 1 {
+            response.extensions_mut().insert(SentAgain);
+        }
+        return Ok(response);
     }
 }
 
-/// An answer of the service.
-#[derive(Debug)]
-pub(crate) struct Exchanged {
-    pub(crate) response: Response<Body>,
-    pub(crate) has_retried: bool,
-}
+/// An extension of the answer to a request that was sent again, with a nonce.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SentAgain;
 
 /// What a request has presented.
 #[derive(Debug, Default)]
@@ -113,39 +108,6 @@ struct Presented {
     needs_nonce: bool,
     /// The id of its MCP message.
     id: Option<MessageId>,
-}
-
-/// A body on its way to the service.
-#[derive(Debug)]
-enum Sent {
-    /// All of it.
-    Known(Bytes),
-    /// It can be sent once.
-    Once(Option<Body>),
-}
-
-impl Sent {
-    fn known(&self) -> Option<&[u8]> {
-        match self {
-            Self::Known(bytes) => Some(bytes),
-            Self::Once(_) => None,
-        }
-    }
-
-    fn may_repeat(&self) -> bool {
-        matches!(self, Self::Known(_))
-    }
-
-    fn next(&mut self) -> Body {
-        match self {
-            Self::Once(body) => match body.take() {
-                Some(body) => body,
-                None => Empty::new().map_err(|never| match never {}).boxed(),
-            },
-            Self::Known(bytes) if bytes.is_empty() => Empty::new().map_err(|never| match never {}).boxed(),
-            Self::Known(bytes) => Full::new(bytes.clone()).map_err(|never| match never {}).boxed(),
-        }
-    }
 }
 
 /// Adds what proves the request to its headers.
@@ -161,14 +123,7 @@ async fn present(
         Needed::Nothing => return Ok(Presented::default()),
         Needed::Credential(call) => call,
     };
-    let denied = |denial: Denial| {
-        let refused = Refused {
-            denial,
-            requirement: Some(call.requirement),
-            id: call.id.clone(),
-        };
-        refusal(&refused, read)
-    };
+    let denied = |denial: Denial| refusal(&call.refused(denial), read);
     check_client(client, &call).map_err(denied)?;
     let held = held(client).await?;
     let id = Uuid::now_v7().to_string();
@@ -177,28 +132,24 @@ async fn present(
         now: now(),
         nonce: nonce.filter(|_| call.requirement.nonce),
     };
-    let names = &service.rules().headers;
-    let (possession, name, value) = match &held.authority {
-        Authority::Delegation(chain) => {
-            let possession = service.possession(&call, chain, once).map_err(denied)?;
-            (possession, names.delegation.as_str(), chain.joined().to_owned())
-        }
-        Authority::AccessToken { text, expires_at } => {
-            if *expires_at <= once.now {
-                return Err(denied(Reason::Expired.into()));
+    if held.expires_at() <= once.now {
+        return Err(denied(Reason::Expired.into()));
+    }
+    let key;
+    let credential = match &held.authority {
+        Authority::Delegation(chain) => Credential::Delegation(chain),
+        Authority::AccessToken { text, audience, .. } => {
+            // A delegation's own audience is checked with it.
+            if !audience.iter().any(|name| service.is_own_name(name)) {
+                return Err(denied(Reason::AudienceMismatch.into()));
             }
-            let key = held.signer.public();
-            let token = HeldToken { text, key: Some(&key) };
-            let path = (request.method.as_str(), request.target.as_str());
-            let possession = service.token_possession(&call, token, path, once).map_err(denied)?;
-            let scheme = if matches!(possession, Possession::Signed { .. }) {
-                "DPoP"
-            } else {
-                "Bearer"
-            };
-            (possession, header::AUTHORIZATION.as_str(), format!("{scheme} {text}"))
+            key = held.signer.public();
+            Credential::AccessToken(text, Some(&key))
         }
     };
+    let path = (request.method.as_str(), request.target.as_str());
+    let presentation = service.presentation(&call, credential, path, once);
+    let Presentation { header, possession } = presentation.map_err(denied)?;
     if let Possession::Signed { header, proof } = &possession {
         let proof = held.signer.sign(proof).await.map_err(|error| {
             tracing::error!(client = client.name, %error, "a proof cannot be signed");
@@ -210,7 +161,7 @@ async fn present(
         })?;
         insert(headers, header, &proof)?;
     }
-    insert(headers, name, &value)?;
+    insert(headers, &header.0, &header.1)?;
     Ok(Presented {
         is_something: true,
         needs_nonce: call.requirement.nonce,
@@ -327,15 +278,6 @@ async fn send(
     }
 }
 
-/// The innermost cause, which says what to do.
-fn cause(error: &dyn std::error::Error) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
-}
-
 /// The service's answer as the client gets it.
 fn answer(mut response: Response<Body>) -> Response<Body> {
     *response.version_mut() = http::Version::HTTP_11;
@@ -347,37 +289,17 @@ fn answer(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-/// The headers as the service's filter gets them.
-fn serialized(request: &Addressed, upstream: &Upstream) -> Vec<u8> {
-    let (scheme, authority) = upstream.origin.as_str().split_once("://").unwrap_or_default();
-    let own: [(&str, &[u8]); 4] = [
-        (":method", request.method.as_str().as_bytes()),
-        (":scheme", scheme.as_bytes()),
-        (":authority", authority.as_bytes()),
-        (":path", request.target.as_bytes()),
-    ];
-    let others = request
-        .headers
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_bytes()));
-    serialize_headers(&own.into_iter().chain(others).collect::<Vec<_>>())
-}
-
 fn refusal(refused: &Refused<'_>, read: &Read<'_>) -> Refusal {
     Refusal::of(refused.denial.reason.code(), Answer::for_refusal(refused, read))
 }
 
 fn insert(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Refusal> {
-    let unusable = || {
-        Refusal::new(
-            StatusCode::BAD_GATEWAY,
-            "rules_unavailable",
-            "The rules name no usable header.",
-        )
-    };
-    let name = HeaderName::try_from(name).map_err(|_| unusable())?;
-    let mut value = HeaderValue::try_from(value).map_err(|_| unusable())?;
-    value.set_sensitive(name != header::HOST);
+    let name = HeaderName::try_from(name).ok();
+    let (name, mut value) = name.zip(HeaderValue::try_from(value).ok()).ok_or_else(|| {
+        let title = "The rules name no usable header.";
+        Refusal::new(StatusCode::BAD_GATEWAY, "rules_unavailable", title)
+    })?;
+    value.set_sensitive(true);
     headers.insert(name, value);
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! Listens for clients, and lets in only programs of the listed users of this machine.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
@@ -22,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::activity::Activity;
 use crate::clients::{Client, identify};
-use crate::exchange::{Exchanged, exchange};
+use crate::exchange::{SentAgain, exchange};
 use crate::metrics::Metrics;
 use crate::outbound::{Body, BodyError};
 use crate::peer::peer_uid;
@@ -31,6 +32,7 @@ use crate::request::address;
 use crate::settings::{LimitSettings, Listen};
 use crate::upstream::Upstream;
 use credence_runtime::metrics::{Counted, count};
+use credence_runtime::throttle::Throttle;
 
 /// A place where clients connect.
 #[derive(Debug)]
@@ -49,12 +51,13 @@ enum Socket {
 #[derive(Debug)]
 struct Shared {
     clients: Vec<Arc<Client>>,
-    uids: Vec<u32>,
+    /// Of each user whose programs may connect, so that none takes the places of another.
+    places: BTreeMap<u32, Arc<Semaphore>>,
     services: Vec<Arc<Upstream>>,
     limits: LimitSettings,
-    places: Arc<Semaphore>,
     port: Option<u16>,
     metrics: Arc<Metrics>,
+    strangers: Throttle,
 }
 
 // === impl Front ===
@@ -75,14 +78,19 @@ impl Front {
             Socket::Tcp(listener) => Some(listener.local_addr()?.port()),
             Socket::Unix(_) => None,
         };
+        let uids: BTreeSet<u32> = clients.iter().flat_map(|client| client.uids.clone()).collect();
+        let share = limits.connections.div_ceil(uids.len().max(1));
         let shared = Arc::new(Shared {
-            uids: clients.iter().flat_map(|client| client.uids.clone()).collect(),
             clients,
             services,
-            places: Arc::new(Semaphore::new(limits.connections)),
+            places: uids
+                .into_iter()
+                .map(|uid| (uid, Arc::new(Semaphore::new(share))))
+                .collect(),
             limits,
             port,
             metrics,
+            strangers: Throttle::default(),
         });
         Ok(Self { socket, shared })
     }
@@ -149,11 +157,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 impl Connection {
     fn serve(self, shared: &Arc<Shared>, graceful: &GracefulShutdown) {
         let refused = |reason| count(&shared.metrics.connections_refused, [("reason", reason)]);
-        if !self.uid.is_some_and(|uid| shared.uids.contains(&uid)) {
-            tracing::warn!(uid = self.uid, "a program of another user tried to connect; see `uids`");
+        let Some(places) = self.uid.and_then(|uid| shared.places.get(&uid)) else {
+            if let Some(attempts) = shared.strangers.count(Instant::now()) {
+                tracing::warn!(
+                    uid = self.uid,
+                    attempts,
+                    "a program of another user tried to connect; see `uids`"
+                );
+            }
             return refused("user");
-        }
-        let Ok(place) = Arc::clone(&shared.places).try_acquire_owned() else {
+        };
+        let Ok(place) = Arc::clone(places).try_acquire_owned() else {
             return refused("limit");
         };
         let uid = self.uid;
@@ -222,11 +236,11 @@ impl Shared {
             return response;
         };
         match self.exchange(client, parts, body).await {
-            Ok(Exchanged { response, has_retried }) => {
+            Ok(response) => {
                 let status = response.status();
                 let labels = [("client", client.name.as_str()), ("status", status.as_str())];
                 count(&self.metrics.requests, labels);
-                if has_retried {
+                if response.extensions().get::<SentAgain>().is_some() {
                     count(&self.metrics.retries, [("client", client.name.as_str())]);
                 }
                 response
@@ -244,23 +258,15 @@ impl Shared {
         client: &Arc<Client>,
         parts: http::request::Parts,
         body: Incoming,
-    ) -> Result<Exchanged, Refusal> {
+    ) -> Result<Response<Body>, Refusal> {
         let Ok(place) = Arc::clone(&client.places).try_acquire_owned() else {
             let title = "This client has too many requests at once.";
             return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", title));
         };
         let request = address(parts, client, &self.services, self.port)?;
-        let exchanged = exchange(
-            client,
-            request,
-            body.map_err(BodyError::from).boxed(),
-            self.limits.answer(),
-        )
-        .await?;
-        Ok(Exchanged {
-            response: crate::stream::limited(exchanged.response, self.limits.stream(), place),
-            ..exchanged
-        })
+        let body = body.map_err(BodyError::from).boxed();
+        let response = exchange(client, request, body, self.limits.answer()).await?;
+        Ok(crate::stream::limited(response, self.limits.stream(), place))
     }
 }
 

@@ -6,14 +6,18 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
 use credence_delegation::mint::{self, DpopRequest};
-use credence_runtime::outbound::{self, OutboundError};
+use credence_runtime::outbound::is_safe;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Request, Response};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::clock::now;
+use crate::outbound::{Body, ConnectError, Connections, connections, fetched, whole};
 use crate::settings::{IssuerSettings, TokenKind};
 use crate::signer::{SignError, Signer};
 
@@ -24,7 +28,7 @@ pub(crate) struct Issuer(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     settings: IssuerSettings,
-    agent: ureq::Agent,
+    connections: Connections,
     signer: Signer,
 }
 
@@ -66,18 +70,11 @@ pub(crate) enum IssuerError {
     /// The person, or the policy, no longer grants it.
     #[error("the issuer refuses: {error}{}", description.as_ref().map(|text| format!(" ({text})")).unwrap_or_default())]
     Refused { error: String, description: Option<String> },
-    #[error("{0}")]
-    Request(Box<ureq::Error>),
-    #[error("the issuer answers {0}")]
-    Status(u16),
-    #[error("{0}")]
+    /// It does not answer as it should.
+    #[error("the issuer: {0}")]
     Answer(String),
-    #[error("the metadata is that of {found}, not of {expected}")]
-    OtherIssuer { found: String, expected: String },
     #[error(transparent)]
     Sign(#[from] SignError),
-    #[error("the task that asked has ended")]
-    Cancelled,
 }
 
 impl IssuerError {
@@ -90,11 +87,10 @@ impl IssuerError {
 // === impl Issuer ===
 
 impl Issuer {
-    pub(crate) fn new(settings: &IssuerSettings, signer: Signer) -> Result<Self, OutboundError> {
-        let agent = outbound::agent(&settings.url, settings.ca.as_deref(), TIMEOUT)?;
+    pub(crate) fn new(settings: &IssuerSettings, signer: Signer) -> Result<Self, ConnectError> {
         Ok(Self(Arc::new(Inner {
             settings: settings.clone(),
-            agent,
+            connections: connections(&settings.url, settings.ca.as_deref(), None, false)?,
             signer,
         })))
     }
@@ -142,7 +138,7 @@ impl Issuer {
 
     /// Redeems the code that the person came back with.
     pub(crate) async fn redeem(&self, asked: &Asked, code: &str) -> Result<Tokens, IssuerError> {
-        self.token(&[
+        self.tokens(&[
             ("grant_type", "authorization_code"),
             ("code", code),
             ("code_verifier", &asked.verifier),
@@ -152,8 +148,8 @@ impl Issuer {
     }
 
     pub(crate) async fn refresh(&self, refresh_token: &str) -> Result<Tokens, IssuerError> {
-        self.token(&[("grant_type", "refresh_token"), ("refresh_token", refresh_token)])
-            .await
+        let fields = [("grant_type", "refresh_token"), ("refresh_token", refresh_token)];
+        self.tokens(&fields).await
     }
 
     /// `iss` of an authorization response (RFC 9207) must be this.
@@ -161,38 +157,50 @@ impl Issuer {
         &self.0.settings.url
     }
 
-    async fn token(&self, fields: &[(&str, &str)]) -> Result<Tokens, IssuerError> {
+    /// What it gives.
+    pub(crate) fn token(&self) -> TokenKind {
+        self.0.settings.token
+    }
+
+    /// The services that it is asked for.
+    pub(crate) fn audience(&self) -> &[String] {
+        &self.0.settings.audience
+    }
+
+    async fn tokens(&self, fields: &[(&str, &str)]) -> Result<Tokens, IssuerError> {
         let metadata = self.metadata().await?;
         let confirmation = format!(r#"{{"jwk":{}}}"#, self.0.signer.public().to_jwk());
         let mut fields = fields.to_vec();
         fields.push(("client_id", &self.0.settings.client_id));
         // A delegation to this key (draft section 6.1), or else an access token that DPoP binds to it.
-        if self.0.settings.token == TokenKind::Delegation {
+        if self.token() == TokenKind::Delegation {
             fields.push(("req_cnf", &confirmation));
         }
         let tokens: Tokens = self.post(&metadata.token_endpoint, &fields).await?;
         // RFC 9449, section 5: another type would be bound to no key.
         let is_bound = tokens.token_type.eq_ignore_ascii_case("dpop");
-        match self.0.settings.token == TokenKind::Delegation || is_bound {
+        match self.token() == TokenKind::Delegation || is_bound {
             true => Ok(tokens),
-            false => Err(IssuerError::Answer(
-                "the issuer gives an access token that DPoP does not bind".to_owned(),
-            )),
+            false => Err(wrong("it gives an access token that DPoP does not bind")),
         }
     }
 
     async fn metadata(&self) -> Result<Metadata, IssuerError> {
         let url = format!("{}{WELL_KNOWN}", self.url());
-        let agent = self.0.agent.clone();
-        let response = blocking(move || read(agent.get(&url).call())).await?;
-        let metadata: Metadata = parse(&response.body)?;
-        match metadata.issuer == self.url() {
-            true => Ok(metadata),
-            false => Err(IssuerError::OtherIssuer {
-                found: metadata.issuer,
-                expected: self.url().to_owned(),
-            }),
+        let request = Request::get(url).header(ACCEPT, JSON).body(whole(""));
+        let metadata: Metadata = parse(self.fetch(request).await?.body())?;
+        if metadata.issuer != self.url() {
+            return Err(wrong(format!("its metadata is that of {}", metadata.issuer)));
         }
+        let endpoints = [
+            &metadata.authorization_endpoint,
+            &metadata.token_endpoint,
+            &metadata.pushed_authorization_request_endpoint,
+        ];
+        if let Some(url) = endpoints.into_iter().find(|url| !is_safe(url)) {
+            return Err(wrong(format!("its endpoint {url} is not at an https URL")));
+        }
+        Ok(metadata)
     }
 
     /// Posts a form, with a proof of the key; again with a nonce if the issuer asks for one (RFC 9449, section 8).
@@ -213,28 +221,23 @@ impl Issuer {
                 .signer
                 .sign(&mint::dpop(&request, &self.0.signer.public()))
                 .await?;
-            let (agent, url, body) = (self.0.agent.clone(), url.to_owned(), body.clone());
-            let response = blocking(move || {
-                let request = agent
-                    .post(&url)
-                    .header("dpop", &proof)
-                    .header("accept", "application/json");
-                read(request.content_type("application/x-www-form-urlencoded").send(&body))
-            })
-            .await?;
-            if (200..300).contains(&response.status) {
-                return parse(&response.body);
+            let request = Request::post(url).header("dpop", proof).header(ACCEPT, JSON);
+            let request = request.header(CONTENT_TYPE, FORM).body(whole(body.clone()));
+            let response = self.fetch(request).await?;
+            if response.status().is_success() {
+                return parse(response.body());
             }
-            let problem = serde_json::from_slice::<Problem>(&response.body).ok();
-            let Some(Problem {
+            let problem = serde_json::from_slice::<Problem>(response.body());
+            let Problem {
                 error,
                 error_description,
-            }) = problem
-            else {
-                return Err(IssuerError::Status(response.status));
-            };
-            if error == "use_dpop_nonce" && nonce.is_none() && response.nonce.is_some() {
-                nonce = response.nonce;
+            } = problem.map_err(|_| wrong(format!("it answers {}", response.status())))?;
+            let given = response
+                .headers()
+                .get("dpop-nonce")
+                .and_then(|value| value.to_str().ok());
+            if error == "use_dpop_nonce" && nonce.is_none() && given.is_some() {
+                nonce = given.map(str::to_owned);
                 continue;
             }
             return Err(IssuerError::Refused {
@@ -242,6 +245,12 @@ impl Issuer {
                 description: error_description,
             });
         }
+    }
+
+    async fn fetch(&self, request: http::Result<Request<Body>>) -> Result<Response<Bytes>, IssuerError> {
+        let request = request.map_err(wrong)?;
+        let fetched = fetched(&self.0.connections, request, (MAX_ANSWER_BYTES, TIMEOUT));
+        fetched.await.map_err(IssuerError::Answer)
     }
 }
 
@@ -253,41 +262,15 @@ struct Problem {
     error_description: Option<String>,
 }
 
-struct Answer {
-    status: u16,
-    nonce: Option<String>,
-    body: Vec<u8>,
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, IssuerError> + Send + 'static,
-) -> Result<T, IssuerError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or(Err(IssuerError::Cancelled))
-}
-
-fn read(answered: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Answer, IssuerError> {
-    let mut response = answered.map_err(|error| IssuerError::Request(Box::new(error)))?;
-    let nonce = response
-        .headers()
-        .get("dpop-nonce")
-        .and_then(|value| value.to_str().ok());
-    let nonce = nonce.map(str::to_owned);
-    let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_vec();
-    Ok(Answer {
-        status: response.status().as_u16(),
-        nonce,
-        body: body.map_err(|error| IssuerError::Request(Box::new(error)))?,
-    })
-}
-
 /// The contents are not shown: they may have tokens.
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, IssuerError> {
-    let unreadable = |_| IssuerError::Answer("the issuer's answer has not the members that it must have".to_owned());
-    serde_json::from_slice(body).map_err(unreadable)
+    serde_json::from_slice(body).map_err(|_| wrong("its answer has not the members that it must have"))
 }
 
-/// `application/x-www-form-urlencoded`.
+fn wrong(problem: impl ToString) -> IssuerError {
+    IssuerError::Answer(problem.to_string())
+}
+
 fn form(fields: &[(&str, &str)]) -> String {
     let mut form = url::form_urlencoded::Serializer::new(String::new());
     form.extend_pairs(fields);
@@ -301,4 +284,6 @@ fn secret() -> String {
 
 const WELL_KNOWN: &str = "/.well-known/oauth-authorization-server";
 const TIMEOUT: Duration = Duration::from_secs(15);
-const MAX_ANSWER_BYTES: u64 = 256 << 10;
+const JSON: &str = "application/json";
+const FORM: &str = "application/x-www-form-urlencoded";
+const MAX_ANSWER_BYTES: usize = 256 << 10;

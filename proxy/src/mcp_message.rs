@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// One JSON-RPC message.
@@ -78,22 +78,13 @@ impl<'a> Message<'a> {
         self.method.is_none() && id(self).is_some() && id(self) == id(request)
     }
 
-    pub(crate) fn begins_session(&self) -> bool {
-        self.method.as_deref() == Some("initialize")
-    }
-
-    pub(crate) fn is_initialized(&self) -> bool {
-        self.method.as_deref() == Some("notifications/initialized")
-    }
-
-    pub(crate) fn lists_tools(&self) -> bool {
-        self.method.as_deref() == Some("tools/list")
+    pub(crate) fn is(&self, method: &str) -> bool {
+        self.method.as_deref() == Some(method)
     }
 
     /// The request that it cancels.
     pub(crate) fn cancels(&self) -> Option<String> {
-        let is_one = self.method.as_deref() == Some("notifications/cancelled");
-        let id = self.params().request_id.filter(|_| is_one);
+        let id = self.params().request_id.filter(|_| self.is("notifications/cancelled"));
         id.map(|id| id.get().to_owned())
     }
 
@@ -166,16 +157,14 @@ impl ParameterHeaders {
     /// The headers of a call, and their values.
     pub(crate) fn of(&self, message: &Message<'_>) -> Vec<(String, String)> {
         let params = message.params();
-        let is_call = message.method.as_deref() == Some("tools/call");
-        let (Some(name), Some(arguments), true) = (params.name, params.arguments, is_call) else {
+        let (Some(name), Some(arguments), true) = (params.name, params.arguments, message.is("tools/call")) else {
             return Vec::new();
         };
         let headers = self.0.get(&name).into_iter().flatten();
-        headers
-            .filter_map(|ParameterHeader { header, path }| {
-                Some((format!("mcp-param-{header}"), value(arguments, path)?))
-            })
-            .collect()
+        let present = headers.filter_map(|ParameterHeader { header, path }| {
+            Some((format!("mcp-param-{header}"), value(arguments, path)?))
+        });
+        present.collect()
     }
 }
 
@@ -231,28 +220,11 @@ pub(crate) fn header_text(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The error of a request, on one line. `data` is JSON.
-pub(crate) fn request_failed(id: Option<&RawValue>, code: i32, message: &str, data: Option<&str>) -> Vec<u8> {
-    #[derive(Serialize)]
-    struct Failed<'a> {
-        jsonrpc: &'static str,
-        id: Option<&'a RawValue>,
-        error: RpcError<'a>,
-    }
-    #[derive(Serialize)]
-    struct RpcError<'a> {
-        code: i32,
-        message: &'a str,
-        data: Option<&'a RawValue>,
-    }
-    let data = data.and_then(|data| serde_json::from_str(data).ok());
-    let failed = Failed {
-        jsonrpc: "2.0",
-        id,
-        error: RpcError { code, message, data },
-    };
-    // Texts and JSON always serialise.
-    serde_json::to_vec(&failed).unwrap_or_default()
+/// The error of a request. `data` is JSON.
+pub(crate) fn request_failed(id: Option<&RawValue>, code: i32, message: &str, data: &str) -> Vec<u8> {
+    let id = id.map_or("null", RawValue::get);
+    let message = serde_json::Value::from(message);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message},"data":{data}}}}}"#).into()
 }
 
 /// Tools whose headers are known.

@@ -2,10 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
 
+use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_sock_diag::SockDiagMessage;
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, TCP_ESTABLISHED};
+use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, InetResponseHeader, SocketId, StateFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, netlink, recv, send, socket};
 
 /// The user at the other end of `stream`, which connects these addresses. `None` if that is not certain.
@@ -17,8 +21,8 @@ pub(crate) fn peer_uid(stream: impl AsFd, peer: SocketAddr, own: SocketAddr) -> 
         let inode = File::from(stream.as_fd().try_clone_to_owned()?).metadata()?.ino();
         let theirs = find(peer, own)?;
         let ours = find(own, peer)?;
-        let is_ours = ours.state == ESTABLISHED && u64::from(ours.inode) == inode;
-        Ok((is_ours && theirs.state == ESTABLISHED).then_some(theirs.uid))
+        let is_ours = ours.state == TCP_ESTABLISHED && u64::from(ours.inode) == inode;
+        Ok((is_ours && theirs.state == TCP_ESTABLISHED).then_some(theirs.uid))
     };
     asked()
         .inspect_err(|error| tracing::debug!(%error, "the kernel does not know a peer"))
@@ -26,71 +30,40 @@ pub(crate) fn peer_uid(stream: impl AsFd, peer: SocketAddr, own: SocketAddr) -> 
         .flatten()
 }
 
-/// What the kernel says about a socket.
-struct Found {
-    state: u8,
-    uid: u32,
-    inode: u32,
-}
-
-/// The socket with this local and this remote address.
-fn find(local: SocketAddr, remote: SocketAddr) -> io::Result<Found> {
+/// What the kernel says about the socket with this local and this remote address.
+fn find(local: SocketAddr, remote: SocketAddr) -> io::Result<InetResponseHeader> {
+    let request = InetRequest {
+        family: if local.is_ipv4() { AF_INET } else { AF_INET6 },
+        protocol: IPPROTO_TCP,
+        extensions: ExtensionFlags::empty(),
+        states: StateFlags::all(),
+        socket_id: SocketId {
+            source_port: local.port(),
+            destination_port: remote.port(),
+            source_address: local.ip(),
+            destination_address: remote.ip(),
+            interface_id: 0,
+            cookie: ANY_COOKIE,
+        },
+    };
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST;
+    let mut question = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
+    question.finalize();
+    let mut bytes = vec![0; question.buffer_len()];
+    question.serialize(&mut bytes);
     let kernel = socket(AddressFamily::NETLINK, SocketType::DGRAM, Some(netlink::SOCK_DIAG))?;
-    send(&kernel, &question(local, remote), SendFlags::empty())?;
+    send(&kernel, &bytes, SendFlags::empty())?;
     let mut answer = [0; 512];
     let (_, length) = recv(&kernel, &mut answer, RecvFlags::empty())?;
-    let number = |at: usize| {
-        let bytes = answer.get(at..at + 4).filter(|_| at + 4 <= length);
-        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
-        bytes.map(u32::from_ne_bytes).ok_or(io::ErrorKind::UnexpectedEof)
-    };
-    // Of the header: the type of the message, without its flags.
-    if number(4)? & 0xffff != u32::from(SOCK_DIAG_BY_FAMILY) {
-        return Err(io::ErrorKind::NotFound.into());
+    let answer = NetlinkMessage::deserialize(answer.get(..length).unwrap_or_default());
+    match answer.map_err(io::Error::other)?.payload {
+        NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(found)) => Ok(found.header),
+        _ => Err(io::ErrorKind::NotFound.into()),
     }
-    let state = answer[HEADER_BYTES + 1];
-    Ok(Found {
-        state,
-        uid: number(HEADER_BYTES + 64)?,
-        inode: number(HEADER_BYTES + 68)?,
-    })
 }
 
-/// `nlmsghdr`, and `inet_diag_req_v2` for exactly one socket.
-fn question(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
-    let address = |ip: IpAddr| match ip {
-        IpAddr::V4(ip) => [ip.octets().as_slice(), &[0; 12]].concat(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    };
-    let family = if local.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
-    let mut question = Vec::with_capacity(QUESTION_BYTES as usize);
-    question.extend(QUESTION_BYTES.to_ne_bytes());
-    question.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    question.extend(REQUEST.to_ne_bytes());
-    question.extend([0; 8]);
-    question.extend([family.as_raw() as u8, TCP, 0, 0]);
-    question.extend(ANY_STATE.to_ne_bytes());
-    question.extend(local.port().to_be_bytes());
-    question.extend(remote.port().to_be_bytes());
-    question.extend(address(local.ip()));
-    question.extend(address(remote.ip()));
-    // Any interface, no cookie.
-    question.extend([0; 4]);
-    question.extend([0xff; 8]);
-    question
-}
-
-const HEADER_BYTES: usize = 16;
-const QUESTION_BYTES: u32 = 72;
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const REQUEST: u16 = 1;
-const TCP: u8 = 6;
-const ANY_STATE: u32 = u32::MAX;
-const ESTABLISHED: u8 = 1;
+const ANY_COOKIE: [u8; 8] = [0xff; 8];
 
 #[cfg(test)]
 mod tests {

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use credence_agent::service::Origin;
-use credence_runtime::client_limits::{Bounds, Places, ShareMetrics, SharedLimit, Shares};
+use credence_runtime::client_limits::ShareMetrics;
 use credence_runtime::lifecycle::{Lifecycle, Phase};
-use credence_runtime::settings::{SettingsError, Timeouts};
-use credence_server::{BoundedListener, Connections, Port, Server, Unusable, operators};
+use credence_runtime::settings::SettingsError;
+use credence_server::{Unusable, operators};
 use http::Uri;
 use prometheus_client::registry::Registry;
 use rustix::process::DumpableBehavior;
@@ -21,9 +20,10 @@ use crate::clients::{Client, ClientError};
 use crate::credential::{Credential, CredentialError};
 use crate::front::Front;
 use crate::metrics::Metrics;
+use crate::outbound::ConnectError;
 use crate::settings::{ClientSettings, Listen, Settings};
 use crate::stdio::Bridge;
-use crate::upstream::{Upstream, UpstreamError};
+use crate::upstream::Upstream;
 
 /// Why the proxy did not start.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum StartError {
     Settings(#[from] SettingsError),
     /// A service cannot be used.
     #[error("services: {0}")]
-    Service(#[from] UpstreamError),
+    Service(#[from] ConnectError),
     /// A credential cannot be used.
     #[error("credentials: {0}")]
     Credential(#[from] CredentialError),
@@ -72,22 +72,26 @@ impl Proxy {
     /// # Errors
     /// See [`StartError`].
     pub async fn start(settings: &Settings, admin: Option<SocketAddr>) -> Result<Self, StartError> {
-        let Held { services, credentials } = Held::open(settings)?;
+        let held = Held::open(settings)?;
         let mut registry = Registry::with_prefix("credence");
         let metrics = Arc::new(Metrics::new(&mut registry));
         let mut by_place: BTreeMap<&Listen, Vec<Arc<Client>>> = BTreeMap::new();
-        for client in &settings.clients {
-            let made = made(client, settings, &services, &credentials)?;
-            by_place.entry(&client.listen).or_default().push(Arc::new(made));
-        }
-        for clients in by_place.values() {
-            check_secrets(clients)?;
+        let mut secrets = BTreeSet::new();
+        for (index, own) in settings.clients.iter().enumerate() {
+            let client = held.client(own, settings)?;
+            // The first of two would count, whatever the other one may do.
+            let is_known = |secret| !secrets.insert((&own.listen, secret));
+            if client.secret.is_some_and(is_known) {
+                let problem = "another client there has this secret; make it one of its own";
+                return Err(SettingsError::at(format!("clients[{index}].secret_file"), problem).into());
+            }
+            by_place.entry(&own.listen).or_default().push(Arc::new(client));
         }
         let stopping = CancellationToken::new();
         let (mut fronts, mut addresses) = (JoinSet::new(), Vec::new());
         for (listen, clients) in by_place {
             let limits = settings.limits.clone();
-            let front = Front::listen(listen, clients, services.clone(), limits, Arc::clone(&metrics)).await;
+            let front = Front::listen(listen, clients, held.services.clone(), limits, Arc::clone(&metrics)).await;
             let front = front.map_err(|error| StartError::Listen(listen.clone(), error))?;
             addresses.push((listen.to_string(), front.address()));
             fronts.spawn(front.serve(stopping.clone()));
@@ -97,25 +101,14 @@ impl Proxy {
         let admin = match admin {
             None => None,
             Some(address) => {
-                let listener = operators_listener(address, &mut registry).await?;
-                let address = listener.address;
-                let held = credentials.clone();
-                let is_ready = move || held.iter().try_for_each(|credential| credential.check());
-                let server = Server {
-                    port: Port::Http,
-                    tls: None,
-                    router: operators(registry, is_ready),
-                    request_timeout: Duration::from_secs(10),
-                    timeouts: Timeouts::default(),
-                    phase: lifecycle.watch(),
-                };
-                tasks.spawn(server.serve(listener));
+                let (credentials, shares) = (held.credentials.clone(), ShareMetrics::new(&mut registry));
+                let is_ready = move || credentials.iter().try_for_each(|credential| credential.check());
+                let (address, served) = operators(address, registry, is_ready, lifecycle.watch(), &shares).await?;
+                tasks.spawn(served);
                 Some(address)
             }
         };
-        for credential in credentials {
-            tasks.spawn(credential.follow());
-        }
+        held.follow(&mut tasks);
         Ok(Self {
             addresses,
             admin,
@@ -141,25 +134,23 @@ impl Proxy {
 /// # Errors
 /// See [`StartError`].
 pub async fn serve_stdio(settings: &Settings, url: &str, client: Option<&str>) -> Result<(), StartError> {
-    let Held { services, credentials } = Held::open(settings)?;
+    let held = Held::open(settings)?;
     let found = match (client, settings.clients.as_slice()) {
         (None, [only]) => Some(only),
         (name, all) => all.iter().find(|client| Some(client.name.as_str()) == name),
     };
     let wrong = |problem: String| SettingsError::at("clients", problem);
     let found = found.ok_or_else(|| wrong("name the client that this is, with --client".to_owned()))?;
-    let client = made(found, settings, &services, &credentials)?;
+    let client = held.client(found, settings)?;
     let origin = Origin::of_url(url);
-    let upstream = origin.and_then(|origin| services.iter().find(|service| service.origin.is_same(&origin)));
+    let upstream = origin.and_then(|origin| held.services.iter().find(|service| service.origin.is_same(&origin)));
     let upstream =
         upstream.ok_or_else(|| SettingsError::at("services", format!("{url} is at none of them; add its origin")))?;
     let uri: Uri = url.parse().map_err(|_| wrong(format!("{url} is no URL")))?;
     let target = uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
-    let mut tasks = JoinSet::new();
-    for credential in credentials {
-        tasks.spawn(credential.follow());
-    }
     let (client, upstream) = (Arc::new(client), Arc::clone(upstream));
+    let mut tasks = JoinSet::new();
+    held.follow(&mut tasks);
     Bridge::serve(client, upstream, target, settings.limits.clone())
         .await
         .map_err(StartError::Stdio)
@@ -178,60 +169,35 @@ impl Held {
         let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
         let services = settings.services.iter();
         let services = services.map(|settings| Ok(Arc::new(Upstream::new(settings)?)));
-        let services = services.collect::<Result<_, UpstreamError>>()?;
+        let services = services.collect::<Result<_, ConnectError>>()?;
         let credentials = settings.credentials.iter();
         let credentials = credentials.map(|settings| Ok(Arc::new(Credential::open(settings)?)));
         let credentials = credentials.collect::<Result<_, CredentialError>>()?;
         Ok(Self { services, credentials })
     }
-}
 
-fn made(
-    client: &ClientSettings,
-    settings: &Settings,
-    services: &[Arc<Upstream>],
-    credentials: &[Arc<Credential>],
-) -> Result<Client, StartError> {
-    let credential = match &client.credential {
-        Some(name) => credentials.iter().find(|credential| &credential.name == name),
-        None => credentials.first(),
-    };
-    let unknown = || SettingsError::at("clients", format!("{} has no credential", client.name));
-    let credential = credential.cloned().ok_or_else(unknown)?;
-    let service = client.service.as_ref().and_then(|url| {
-        let mut all = settings.services.iter().zip(services);
-        all.find(|(settings, _)| &settings.url == url)
-            .map(|(_, service)| Arc::clone(service))
-    });
-    Ok(Client::new(client, &settings.limits, credential, service)?)
-}
+    fn client(&self, client: &ClientSettings, settings: &Settings) -> Result<Client, StartError> {
+        // Checked: the names are known, and only one credential needs none.
+        let named =
+            |credential: &&Arc<Credential>| client.credential.as_ref().is_none_or(|name| *name == credential.name);
+        let unknown = || SettingsError::at("clients", format!("{} has no credential", client.name));
+        let credential = self.credentials.iter().find(named).ok_or_else(unknown)?;
+        let mut services = settings.services.iter().zip(&self.services);
+        let service = client
+            .service
+            .as_ref()
+            .and_then(|url| services.find(|(settings, _)| &settings.url == url));
+        let service = service.map(|(_, service)| Arc::clone(service));
+        Ok(Client::new(client, &settings.limits, Arc::clone(credential), service)?)
+    }
 
-/// With one secret, the first of two clients would count, whatever the other one may do.
-fn check_secrets(clients: &[Arc<Client>]) -> Result<(), SettingsError> {
-    let mut seen = BTreeSet::new();
-    let double = clients
-        .iter()
-        .find(|client| client.secret.is_some_and(|secret| !seen.insert(secret)));
-    match double {
-        None => Ok(()),
-        Some(client) => {
-            let problem = format!(
-                "{} has the secret of another client there; make it one of its own",
-                client.name
-            );
-            Err(SettingsError::at("clients", problem))
+    /// Keeps them up to date.
+    fn follow(self, tasks: &mut JoinSet<()>) {
+        for service in self.services {
+            tasks.spawn(service.follow());
+        }
+        for credential in self.credentials {
+            tasks.spawn(credential.follow());
         }
     }
 }
-
-async fn operators_listener(address: SocketAddr, registry: &mut Registry) -> Result<BoundedListener, Unusable> {
-    let shares = Shares {
-        credential_percent: 100,
-        address_percent: 100,
-    };
-    let bounds = Bounds::new(MAX_OPERATOR_CONNECTIONS, shares);
-    let places = Places::new(SharedLimit::ProbeConnections, bounds, &ShareMetrics::new(registry));
-    BoundedListener::bind(address, "HTTP", Connections::new(places), Timeouts::default().silence).await
-}
-
-const MAX_OPERATOR_CONNECTIONS: usize = 64;

@@ -1,31 +1,18 @@
 //! The proxy's own answers: problem documents (RFC 9457).
 
-use bytes::Bytes;
 use credence_agent::terminal::{printable, shortened};
 use credence_decision::answer::Answer;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full};
-use serde::Serialize;
+use serde_json::json;
 
-use crate::outbound::Body;
+use crate::outbound::{Body, whole};
 
 /// A request that the proxy does not send.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) reason: &'static str,
     pub(crate) response: Box<Response<Body>>,
-}
-
-#[derive(Serialize)]
-struct Problem<'a> {
-    #[serde(rename = "type")]
-    kind: String,
-    title: &'a str,
-    status: u16,
-    reason: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<&'a str>,
 }
 
 // === impl Refusal ===
@@ -38,16 +25,16 @@ impl Refusal {
 
     /// The detail may quote foreign text.
     pub(crate) fn with_detail(status: StatusCode, reason: &'static str, title: &str, detail: Option<&str>) -> Self {
-        let detail = detail.map(|detail| printable(&shortened(detail)));
-        let problem = Problem {
-            kind: format!("urn:credence:proxy:{reason}"),
-            title,
-            status: status.as_u16(),
-            reason,
-            detail: detail.as_deref(),
-        };
-        let body = serde_json::to_vec(&problem).unwrap_or_default();
-        let mut response = marked(status, body);
+        let mut problem = json!({
+            "type": format!("urn:credence:proxy:{reason}"),
+            "title": title,
+            "status": status.as_u16(),
+            "reason": reason,
+        });
+        if let Some(detail) = detail {
+            problem["detail"] = printable(&shortened(detail)).into();
+        }
+        let mut response = marked(status, problem.to_string().into());
         let media_type = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(CONTENT_TYPE, media_type);
         response
@@ -96,8 +83,7 @@ impl Refusal {
 
 /// An answer that is known to be the proxy's, not the service's.
 fn marked(status: StatusCode, body: Vec<u8>) -> Response<Body> {
-    let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed();
-    let mut response = Response::new(body);
+    let mut response = Response::new(whole(body));
     *response.status_mut() = status;
     response
         .headers_mut()

@@ -4,11 +4,11 @@ use bytes::Bytes;
 use credence_decision::mcp::MessageId;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::outbound::Body;
+use crate::outbound::{Body, whole};
 
 #[derive(Deserialize)]
 struct RpcError<'a> {
@@ -43,7 +43,7 @@ pub(crate) async fn with_id(response: Response<Body>, id: &MessageId) -> Respons
         Ok(_) | Err(_) => body,
     };
     parts.headers.insert(CONTENT_LENGTH, completed.len().into());
-    Response::from_parts(parts, Full::new(completed).map_err(|never| match never {}).boxed())
+    Response::from_parts(parts, whole(completed))
 }
 
 fn may_be_error(status: StatusCode, headers: &HeaderMap) -> bool {

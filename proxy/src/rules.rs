@@ -2,13 +2,16 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use credence_agent::service::{Origin, Service, ServiceError};
+use credence_agent::service::{Origin, Service};
 use credence_agent::terminal::{printable, shortened};
-use credence_runtime::outbound::{Guard, GuardedClient, GuardedError, Network};
-use tokio::sync::Mutex;
+use credence_runtime::outbound::max_age;
+use http::header::{ACCEPT, CACHE_CONTROL};
+use http::{Request, StatusCode};
+use tokio::sync::watch;
 
+use crate::outbound::{Connections, fetched, whole};
 use crate::settings::ServiceSettings;
 
 /// The rules of one service.
@@ -17,129 +20,111 @@ pub(crate) struct Rules {
     origin: Origin,
     audience: Vec<String>,
     source: Source,
-    known: Mutex<Option<Known>>,
+    known: watch::Sender<Option<Known>>,
 }
 
 #[derive(Debug)]
 enum Source {
     File(PathBuf),
-    Url { url: String, client: Arc<GuardedClient> },
+    Url(String),
 }
 
-#[derive(Debug, Clone)]
-struct Known {
-    service: Result<Arc<Service>, Arc<RulesError>>,
-    until: Instant,
-}
-
-/// Why there are no rules.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum RulesError {
-    #[error("{path}: {error}", path = path.display())]
-    File { path: PathBuf, error: std::io::Error },
-    #[error("{0}; publish there what `credence config describe --for-agents` prints")]
-    Fetch(#[from] GuardedError),
-    #[error("{0}")]
-    Service(#[from] ServiceError),
-    #[error("the task that read them has ended")]
-    Cancelled,
-}
+/// The service with its rules, or why there are none.
+type Known = Result<Arc<Service>, Arc<str>>;
 
 // === impl Rules ===
 
 impl Rules {
     pub(crate) fn new(origin: Origin, settings: &ServiceSettings) -> Self {
+        let published = || format!("{}{WELL_KNOWN}", origin.as_str());
         let source = match settings.rules_file() {
             Some(path) => Source::File(path),
-            None => Source::Url {
-                url: settings
-                    .rules
-                    .clone()
-                    .unwrap_or_else(|| format!("{}{WELL_KNOWN}", origin.as_str())),
-                client: Arc::new(GuardedClient::new(Guard {
-                    ca: settings.ca.clone(),
-                    // The operator has named the service.
-                    networks: ["0.0.0.0/0", "::/0"]
-                        .iter()
-                        .filter_map(|text| Network::parse(text))
-                        .collect(),
-                    local_http: true,
-                    timeout: FETCH_TIMEOUT,
-                    max_bytes: MAX_BYTES,
-                })),
-            },
+            None => Source::Url(settings.rules.clone().unwrap_or_else(published)),
         };
         Self {
+            source,
             origin,
             audience: settings.audience.clone(),
-            source,
-            known: Mutex::default(),
+            known: watch::Sender::default(),
         }
     }
 
-    /// The service with its current rules. If newer ones cannot be read, the known ones stay.
-    pub(crate) async fn current(&self) -> Result<Arc<Service>, Arc<RulesError>> {
-        let mut known = self.known.lock().await;
-        if let Some(known) = known.as_ref().filter(|known| Instant::now() < known.until) {
-            return known.service.clone();
-        }
-        let (read, age) = match self.read().await {
-            Ok((service, age)) => (Ok(Arc::new(service)), age),
-            Err(error) => (Err(Arc::new(error)), RETRY),
-        };
-        let service = match (read, known.take()) {
-            (
-                Err(error),
-                Some(Known {
-                    service: Ok(service), ..
-                }),
-            ) => {
-                let (origin, error) = (self.origin.as_str(), printable(&shortened(&error.to_string())));
-                tracing::warn!(
-                    service = origin,
-                    error,
-                    "newer rules of a service cannot be used; the known ones stay"
-                );
-                Ok(service)
-            }
-            (read, _) => read,
-        };
-        let until = Instant::now() + age;
-        known.insert(Known { service, until }).service.clone()
+    /// The service with its current rules. Waits for the first ones.
+    pub(crate) async fn current(&self) -> Known {
+        let mut known = self.known.subscribe();
+        let found = known.wait_for(Option::is_some).await;
+        let found = found.ok().and_then(|known| known.clone());
+        found.unwrap_or_else(|| Err("they are not read any more".into()))
     }
 
-    async fn read(&self) -> Result<(Service, Duration), RulesError> {
+    /// Keeps them up to date. If newer ones cannot be read, the known ones stay. Never returns.
+    pub(crate) async fn follow(&self, connections: &Connections) {
+        let origin = self.origin.as_str();
+        let mut latest_error = String::new();
+        loop {
+            let age = match self.read(connections).await {
+                Ok((service, age)) => {
+                    latest_error.clear();
+                    self.known.send_replace(Some(Ok(Arc::new(service))));
+                    age
+                }
+                Err(error) => {
+                    let error = printable(&shortened(&error));
+                    if error != latest_error {
+                        tracing::warn!(service = origin, error, "the rules of a service cannot be used");
+                    }
+                    let has_rules = matches!(*self.known.borrow(), Some(Ok(_)));
+                    if !has_rules {
+                        self.known.send_replace(Some(Err(error.as_str().into())));
+                    }
+                    latest_error = error;
+                    RETRY
+                }
+            };
+            tokio::time::sleep(age).await;
+        }
+    }
+
+    async fn read(&self, connections: &Connections) -> Result<(Service, Duration), String> {
         let (bytes, age) = match &self.source {
             Source::File(path) => {
-                let failed = |error| RulesError::File {
-                    path: path.clone(),
-                    error,
-                };
-                (tokio::fs::read(path).await.map_err(failed)?, FILE_AGE)
+                let read = tokio::fs::read(path).await;
+                let bytes = read.map_err(|error| format!("{}: {error}", path.display()))?;
+                (bytes.into(), FILE_AGE)
             }
-            Source::Url { url, client } => {
-                let (url, client) = (url.clone(), Arc::clone(client));
-                let document = tokio::task::spawn_blocking(move || client.get(&url)).await;
-                let document = document.map_err(|_| RulesError::Cancelled)??;
-                (
-                    document.bytes,
-                    document.max_age.unwrap_or(DEFAULT_AGE).clamp(LEAST_AGE, MOST_AGE),
-                )
+            Source::Url(url) => {
+                let failed = |problem: String| {
+                    format!("{url}: {problem}; publish there what `credence config describe --for-agents` prints")
+                };
+                let request = Request::get(url).header(ACCEPT, "application/json").body(whole(""));
+                let request = request.map_err(|error| failed(error.to_string()))?;
+                let answer = fetched(connections, request, (MAX_BYTES, FETCH_TIME))
+                    .await
+                    .map_err(failed)?;
+                if answer.status() != StatusCode::OK {
+                    return Err(failed(format!("the answer is {}", answer.status())));
+                }
+                let age = answer
+                    .headers()
+                    .get(CACHE_CONTROL)
+                    .and_then(|value| value.to_str().ok());
+                let age = age.and_then(max_age).unwrap_or(DEFAULT_AGE);
+                (answer.into_body(), age.clamp(LEAST_AGE, MOST_AGE))
             }
         };
         // Thousands of rules take a while, and other services wait for none of them.
         let (origin, audience) = (self.origin.clone(), self.audience.clone());
-        let compiling = move || Service::new(origin, &audience, &bytes);
+        let compiling = move || Service::new(origin, &audience, &bytes).map_err(|error| error.to_string());
         let service = tokio::task::spawn_blocking(compiling).await;
-        let service = service.map_err(|_| RulesError::Cancelled)??;
+        let service = service.unwrap_or_else(|_| Err("they could not be read".to_owned()))?;
         Ok((service, age))
     }
 }
 
 /// Where a service publishes its rules (RFC 8615).
 const WELL_KNOWN: &str = "/.well-known/credence-agent-rules";
-const MAX_BYTES: u64 = 8 << 20;
-const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_BYTES: usize = 8 << 20;
+const FETCH_TIME: Duration = Duration::from_secs(10);
 /// How long rules count that say nothing about it.
 const DEFAULT_AGE: Duration = Duration::from_secs(300);
 const LEAST_AGE: Duration = Duration::from_secs(30);

@@ -95,7 +95,8 @@ pub struct IssuerSettings {
     /// The tools to ask for, with constraints as in a delegation.
     #[schemars(with = "BTreeMap<String, Constraints>")]
     pub tools: Box<RawValue>,
-    /// The services to ask for (RFC 8707). Default: as the issuer's policy has it.
+    /// The services to ask for (RFC 8707). Default: as the issuer's policy has it. An access token needs them: it goes to
+    /// no others.
     #[serde(default)]
     #[schemars(length(max = 16))]
     pub audience: Vec<String>,
@@ -353,6 +354,10 @@ impl IssuerSettings {
         )?;
         ensure(self.depth <= 8, format!("{at}.depth"), || {
             format!("{} is not 0 to 8", self.depth)
+        })?;
+        let goes_nowhere = self.token == TokenKind::AccessToken && self.audience.is_empty();
+        ensure(!goes_nowhere, format!("{at}.audience"), || {
+            "list the services that may get the access token".to_owned()
         })?;
         tools(&self.tools).map_err(|problem| SettingsError::at(format!("{at}.tools"), problem))?;
         Ok(())

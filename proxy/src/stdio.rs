@@ -7,22 +7,24 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
-use http_body_util::{BodyExt as _, Empty, Full, Limited};
+use http_body_util::{BodyExt as _, Limited};
 use serde_json::value::RawValue;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::codec::{AnyDelimiterCodec, FramedRead};
 
 use crate::clients::Client;
 use crate::exchange::exchange;
 use crate::mcp_message::{Message, ParameterHeaders, header_text, request_failed};
-use crate::outbound::Body;
+use crate::outbound::{Body, whole};
 use crate::request::Addressed;
 use crate::settings::LimitSettings;
 use crate::sse::Events;
@@ -37,18 +39,19 @@ pub(crate) struct Bridge {
     /// Path and query of the server.
     target: String,
     limits: LimitSettings,
-    session: Mutex<Session>,
-    parameters: Mutex<ParameterHeaders>,
-    /// Requests without an answer yet, by id.
-    running: Mutex<BTreeMap<String, AbortHandle>>,
+    state: Mutex<State>,
     lines: mpsc::Sender<Vec<u8>>,
 }
 
-/// What the server has said in answer to `initialize`.
-#[derive(Debug, Default, Clone)]
-struct Session {
-    id: Option<HeaderValue>,
+/// What earlier messages have said.
+#[derive(Debug, Default)]
+struct State {
+    /// What the server answered to `initialize`.
+    session: Option<HeaderValue>,
     version: Option<HeaderValue>,
+    parameters: ParameterHeaders,
+    /// Requests without an answer yet, by id.
+    running: BTreeMap<String, AbortHandle>,
 }
 
 // === impl Bridge ===
@@ -62,27 +65,36 @@ impl Bridge {
         limits: LimitSettings,
     ) -> io::Result<()> {
         let (lines, written) = mpsc::channel(LINES_WAITING);
-        let places = Arc::new(Semaphore::new(limits.requests));
+        // So that neither their number nor their size exceeds what may wait.
+        let (places, place_bytes) = (limits.requests, (MAX_WAITING_BYTES / limits.requests).max(1));
+        let all_places = Arc::new(Semaphore::new(places));
         let bridge = Arc::new(Self {
             client,
             upstream,
             target,
             limits,
-            session: Mutex::default(),
-            parameters: Mutex::default(),
-            running: Mutex::default(),
+            state: Mutex::default(),
             lines,
         });
         let writer = tokio::spawn(write(written));
-        let mut input = BufReader::new(tokio::io::stdin());
+        let line_end = AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), b"\n".to_vec(), MAX_MESSAGE_BYTES);
+        let mut input = FramedRead::new(tokio::io::stdin(), line_end);
         let mut requests = JoinSet::new();
         let mut listening: Option<AbortHandle> = None;
-        let mut line = Vec::new();
-        while next_line(&mut input, &mut line).await? {
+        while let Some(line) = input.next().await {
+            let line = line.map_err(|error| io::Error::other(format!("{error} ({MAX_MESSAGE_BYTES} bytes)")))?;
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
             while requests.try_join_next().is_some() {}
             let Some(message) = Message::read(&line) else {
                 bridge
-                    .say(request_failed(None, -32_700, "This line is no JSON-RPC message.", None))
+                    .say(request_failed(
+                        None,
+                        -32_700,
+                        "This line is no JSON-RPC message.",
+                        "null",
+                    ))
                     .await;
                 continue;
             };
@@ -92,24 +104,24 @@ impl Bridge {
             // What has no answer keeps its place in the order.
             let Some(id) = message.id() else {
                 bridge.send(&message, &line).await;
-                if message.is_initialized() && listening.is_none() {
+                if message.is("notifications/initialized") && listening.is_none() {
                     let bridge = Arc::clone(&bridge);
                     listening = Some(tokio::spawn(async move { bridge.listen().await }).abort_handle());
                 }
                 continue;
             };
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            let needed = u32::try_from(line.len().div_ceil(place_bytes).min(places)).unwrap_or(u32::MAX);
+            let Ok(held) = Arc::clone(&all_places).acquire_many_owned(needed).await else {
                 break;
             };
             let (own, sent) = (Arc::clone(&bridge), line.clone());
             let handle = requests.spawn(async move {
-                let _place = place;
+                let _held = held;
                 if let Some(message) = Message::read(&sent) {
                     own.send(&message, &sent).await;
                 }
             });
-            let mut running = bridge.running.lock().unwrap_or_else(PoisonError::into_inner);
-            running.insert(id, handle);
+            bridge.state().running.insert(id, handle);
         }
         // The client has gone, and may still read.
         let ended = async { while requests.join_next().await.is_some() {} };
@@ -125,22 +137,18 @@ impl Bridge {
     }
 
     /// Sends one message, and passes on what the server answers.
-    async fn send(&self, message: &Message<'_>, line: &[u8]) {
+    async fn send(&self, message: &Message<'_>, line: &Bytes) {
         let headers = self.headers(message);
-        let body = Full::new(Bytes::copy_from_slice(line))
-            .map_err(|never| match never {})
-            .boxed();
-        let response = self.request(Method::POST, headers, body).await;
-        if message.begins_session() && response.status().is_success() {
-            let id = response.headers().get(SESSION).cloned();
-            self.session.lock().unwrap_or_else(PoisonError::into_inner).id = id;
+        let response = self.request(Method::POST, headers, whole(line.clone())).await;
+        if message.is(INITIALIZE) && response.status().is_success() {
+            self.state().session = response.headers().get(SESSION).cloned();
         }
         let is_answered = self.pass_on(message, response).await;
         if let Some(id) = message.id() {
-            self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            self.state().running.remove(&id);
             if !is_answered {
                 let title = "The server ended without an answer.";
-                self.say(request_failed(message.raw_id(), -32_000, title, None)).await;
+                self.say(request_failed(message.raw_id(), -32_000, title, "null")).await;
             }
         }
     }
@@ -151,18 +159,10 @@ impl Bridge {
         if message.id().is_none() && status.is_success() {
             return true;
         }
-        let media_type = response
-            .headers()
-            .get(CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok());
-        let media_type = media_type
-            .unwrap_or_default()
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_owned();
-        if status.is_success() && media_type.eq_ignore_ascii_case("text/event-stream") {
+        let media_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        let media_type = media_type.unwrap_or_default().split(|byte| *byte == b';').next();
+        let is_stream = media_type.is_some_and(|name| name.trim_ascii().eq_ignore_ascii_case(b"text/event-stream"));
+        if status.is_success() && is_stream {
             return self.pass_events_on(Some(message), response.into_body()).await;
         }
         let collected = Limited::new(response.into_body(), MAX_MESSAGE_BYTES).collect().await;
@@ -181,12 +181,16 @@ impl Bridge {
             return true;
         }
         // Anything else, such as a problem document of this proxy, becomes the error of the request.
-        let problem = std::str::from_utf8(&body)
-            .ok()
-            .filter(|text| serde_json::from_str::<&RawValue>(text).is_ok());
+        let problem = std::str::from_utf8(&body).ok();
+        let problem = problem.filter(|text| serde_json::from_str::<&RawValue>(text).is_ok());
         let title = format!("The request is answered with {status}.");
-        let code = i32::from(status.as_u16());
-        self.say(request_failed(message.raw_id(), code, &title, problem)).await;
+        let failed = request_failed(
+            message.raw_id(),
+            status.as_u16().into(),
+            &title,
+            problem.unwrap_or("null"),
+        );
+        self.say(one_line(&failed)).await;
         true
     }
 
@@ -214,16 +218,12 @@ impl Bridge {
 
     /// Notes what later requests need.
     fn learn(&self, message: &Message<'_>, answer: &[u8]) {
-        if message.begins_session() {
+        if message.is(INITIALIZE) {
             let version = Message::read(answer).and_then(|said| said.agreed_version());
-            let version = version.and_then(|version| HeaderValue::from_str(&version).ok());
-            self.session.lock().unwrap_or_else(PoisonError::into_inner).version = version;
+            self.state().version = version.and_then(|version| HeaderValue::from_str(&version).ok());
         }
-        if message.lists_tools() {
-            self.parameters
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .learn(answer);
+        if message.is("tools/list") {
+            self.state().parameters.learn(answer);
         }
     }
 
@@ -233,7 +233,7 @@ impl Bridge {
         loop {
             let mut headers = self.session_headers();
             headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-            let response = self.request(Method::GET, headers, empty()).await;
+            let response = self.request(Method::GET, headers, whole("")).await;
             if !response.status().is_success() {
                 tracing::debug!(status = %response.status(), "the server has no stream of its own");
                 return;
@@ -249,21 +249,19 @@ impl Bridge {
     }
 
     async fn end_session(&self) {
-        if self.session.lock().unwrap_or_else(PoisonError::into_inner).id.is_some() {
-            let ended = self.request(Method::DELETE, self.session_headers(), empty());
+        let has_session = self.state().session.is_some();
+        if has_session {
+            let ended = self.request(Method::DELETE, self.session_headers(), whole(""));
             let _ = tokio::time::timeout(LAST_ANSWERS, ended).await;
         }
     }
 
     /// Ends a request whose version has no sessions: closing its stream tells the server.
     fn cancel(&self, id: &str) {
-        let has_session = self
-            .session
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .version
-            .is_some();
-        if !has_session && let Some(handle) = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(id) {
+        let mut state = self.state();
+        if state.version.is_none()
+            && let Some(handle) = state.running.remove(id)
+        {
             handle.abort();
         }
     }
@@ -276,7 +274,7 @@ impl Bridge {
             headers,
         };
         match exchange(&self.client, request, body, self.limits.answer()).await {
-            Ok(exchanged) => limited(exchanged.response, self.limits.stream(), ()),
+            Ok(response) => limited(response, self.limits.stream(), ()),
             Err(refusal) => {
                 tracing::info!(reason = refusal.reason, "a message was not sent");
                 *refusal.response
@@ -289,13 +287,9 @@ impl Bridge {
             // It says everything about itself.
             Some(version) => {
                 let mut headers = HeaderMap::new();
-                let parameters = self.parameters.lock().unwrap_or_else(PoisonError::into_inner);
-                let mirrored = message.mirrored();
-                let all = [(VERSION.to_owned(), version)]
-                    .into_iter()
-                    .chain(mirrored)
-                    .chain(parameters.of(message));
-                for (name, text) in all {
+                let parameters = self.state().parameters.of(message);
+                let named = [(VERSION.to_owned(), version)].into_iter();
+                for (name, text) in named.chain(message.mirrored()).chain(parameters) {
                     let name = HeaderName::try_from(name);
                     if let (Ok(name), Ok(value)) = (name, HeaderValue::from_str(&header_text(&text))) {
                         headers.insert(name, value);
@@ -311,10 +305,14 @@ impl Bridge {
     }
 
     fn session_headers(&self) -> HeaderMap {
-        let Session { id, version } = self.session.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let named = [(SESSION, id), (VERSION, version)].into_iter();
-        let present = named.filter_map(|(name, value)| Some((HeaderName::from_static(name), value?)));
+        let state = self.state();
+        let named = [(SESSION, &state.session), (VERSION, &state.version)].into_iter();
+        let present = named.filter_map(|(name, value)| Some((HeaderName::from_static(name), value.clone()?)));
         present.collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn say(&self, line: Vec<u8>) {
@@ -337,26 +335,6 @@ async fn write(mut lines: mpsc::Receiver<Vec<u8>>) {
     }
 }
 
-/// Reads a line of limited length. False at the end.
-async fn next_line(input: &mut BufReader<tokio::io::Stdin>, line: &mut Vec<u8>) -> io::Result<bool> {
-    loop {
-        line.clear();
-        let read = input.take(MAX_MESSAGE_BYTES as u64 + 1).read_until(b'\n', line).await?;
-        if read == 0 {
-            return Ok(false);
-        }
-        if line.len() > MAX_MESSAGE_BYTES {
-            return Err(io::Error::other(format!(
-                "a message has more than {MAX_MESSAGE_BYTES} bytes"
-            )));
-        }
-        if !line.trim_ascii().is_empty() {
-            *line = line.trim_ascii().to_vec();
-            return Ok(true);
-        }
-    }
-}
-
 /// JSON without line ends, which it can have between its parts only.
 fn one_line(json: &[u8]) -> Vec<u8> {
     let in_line = json
@@ -365,14 +343,14 @@ fn one_line(json: &[u8]) -> Vec<u8> {
     in_line.collect()
 }
 
-fn empty() -> Body {
-    Empty::new().map_err(|never| match never {}).boxed()
-}
-
+const INITIALIZE: &str = "initialize";
 const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "mcp-protocol-version";
 const MAX_MESSAGE_BYTES: usize = 8 << 20;
-const LINES_WAITING: usize = 64;
+/// Of requests that have no answer yet.
+const MAX_WAITING_BYTES: usize = 4 * MAX_MESSAGE_BYTES;
+/// Messages for the client that it does not read.
+const LINES_WAITING: usize = 4;
 /// For answers that are under way when standard input ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use credence_agent::service::{Origin, Service, ServiceError};
+use credence_agent::service::Origin;
 
 use crate::outbound::{ConnectError, Connections, connections};
-use crate::rules::{Rules, RulesError};
+use crate::rules::Rules;
 use crate::settings::ServiceSettings;
 
 /// A service: its connections, its rules, and its latest nonce.
@@ -13,25 +13,31 @@ use crate::settings::ServiceSettings;
 pub(crate) struct Upstream {
     pub(crate) origin: Origin,
     pub(crate) connections: Connections,
-    rules: Rules,
+    pub(crate) rules: Rules,
     nonce: Mutex<Option<Arc<str>>>,
 }
 
 // === impl Upstream ===
 
 impl Upstream {
-    pub(crate) fn new(settings: &ServiceSettings) -> Result<Self, UpstreamError> {
+    pub(crate) fn new(settings: &ServiceSettings) -> Result<Self, ConnectError> {
         let origin = Origin::parse(&settings.url)?;
         Ok(Self {
-            connections: connections(settings)?,
+            connections: connections(
+                &settings.url,
+                settings.ca.as_deref(),
+                settings.certificate.as_ref(),
+                settings.http2,
+            )?,
             rules: Rules::new(origin.clone(), settings),
             origin,
             nonce: Mutex::default(),
         })
     }
 
-    pub(crate) async fn service(&self) -> Result<Arc<Service>, Arc<RulesError>> {
-        self.rules.current().await
+    /// Keeps its rules up to date. Never returns.
+    pub(crate) async fn follow(self: Arc<Self>) {
+        self.rules.follow(&self.connections).await;
     }
 
     /// The nonce that the service gave last.
@@ -42,13 +48,4 @@ impl Upstream {
     pub(crate) fn remember_nonce(&self, nonce: &str) {
         *self.nonce.lock().unwrap_or_else(PoisonError::into_inner) = Some(nonce.into());
     }
-}
-
-/// Why a service cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum UpstreamError {
-    #[error(transparent)]
-    Origin(#[from] ServiceError),
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
 }

@@ -1,6 +1,8 @@
-//! What operators ask a server: metrics and probes.
+//! What operators ask a server, on a port of its own: metrics and probes.
 
 use std::fmt;
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::Router;
@@ -10,6 +12,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+
+use crate::connections::Connections;
+use crate::listener::BoundedListener;
+use crate::server::Server;
+use crate::tls::Port;
+use crate::unusable::Unusable;
+use credence_runtime::client_limits::{Bounds, Places, ShareMetrics, SharedLimit, Shares};
+use credence_runtime::lifecycle::PhaseWatch;
+use credence_runtime::settings::Timeouts;
 
 type Readiness = dyn Fn() -> Result<(), String> + Send + Sync;
 
@@ -24,14 +35,41 @@ impl fmt::Debug for Operators {
     }
 }
 
-/// `GET /metrics`, `/healthz` and `/readyz`, for a port of its own. `is_ready` says why the server cannot work.
-pub fn operators(registry: Registry, is_ready: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Router {
+/// Serves `GET /metrics`, `/healthz` and `/readyz` in plaintext at this address. `is_ready` says why the server cannot work.
+///
+/// Returns the address that it is bound to, and the work.
+///
+/// # Errors
+/// The address cannot be used.
+pub async fn operators(
+    address: SocketAddr,
+    registry: Registry,
+    is_ready: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    phase: PhaseWatch,
+    shares: &ShareMetrics,
+) -> Result<(SocketAddr, Pin<Box<dyn Future<Output = ()> + Send>>), Unusable> {
     let is_ready = Box::new(is_ready);
-    Router::new()
+    let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(ready))
-        .with_state(Arc::new(Operators { registry, is_ready }))
+        .with_state(Arc::new(Operators { registry, is_ready }));
+    let all = Shares {
+        credential_percent: 100,
+        address_percent: 100,
+    };
+    let places = Places::new(SharedLimit::ProbeConnections, Bounds::new(MAX_CONNECTIONS, all), shares);
+    let timeouts = Timeouts::default();
+    let listener = BoundedListener::bind(address, "HTTP", Connections::new(places), timeouts.silence).await?;
+    let server = Server {
+        port: Port::Http,
+        tls: None,
+        router,
+        request_timeout: timeouts.send,
+        timeouts,
+        phase,
+    };
+    Ok((listener.address, Box::pin(server.serve(listener))))
 }
 
 /// OpenMetrics text.
@@ -50,3 +88,5 @@ async fn ready(State(operators): State<Arc<Operators>>) -> Response {
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
     }
 }
+
+const MAX_CONNECTIONS: usize = 64;

@@ -479,7 +479,10 @@ fn rules_cannot_write_lines_of_the_log() {
     let reply = proxy.send(charge("5")).unwrap();
     assert_eq!(reply.reason().as_deref(), Some("rules_unavailable"));
     credence_e2e::waiting::until("the rules to be refused", || {
-        Ok(proxy.output().contains("a service has no rules").then_some(()))
+        Ok(proxy
+            .output()
+            .contains("the rules of a service cannot be used")
+            .then_some(()))
     })
     .unwrap();
     let output = proxy.output();

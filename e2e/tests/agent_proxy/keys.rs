@@ -95,29 +95,24 @@ fn a_key_in_a_module_signs_and_never_leaves_it() {
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
         String::from_utf8_lossy(&ran.stdout).into_owned()
     };
-    run(
-        "softhsm2-util",
-        &[
-            "--init-token",
-            "--free",
-            "--label",
-            "agents",
-            "--pin",
-            "1234",
-            "--so-pin",
-            "1234",
-        ],
-    );
     let plain = proxy.file("plain.pem").display().to_string();
     openssl(&["genpkey", "-algorithm", "ED25519", "-out", &plain]);
-    run(
-        "softhsm2-util",
-        &[
-            "--import", &plain, "--token", "agents", "--label", "planner", "--id", "01", "--pin", "1234",
-        ],
-    );
+    let token = [
+        "--init-token",
+        "--free",
+        "--label",
+        "agents",
+        "--pin",
+        "1234",
+        "--so-pin",
+        "1234",
+    ];
+    let import = [
+        "--import", &plain, "--token", "agents", "--label", "planner", "--id", "01", "--pin", "1234",
+    ];
+    run("softhsm2-util", &token);
+    run("softhsm2-util", &import);
     let der = openssl(&["pkey", "-in", &plain, "-pubout", "-outform", "DER"]);
-    fs::remove_file(&plain).unwrap();
     let jwk = jwk(&der[der.len() - 32..]);
     let key = format!(
         r#"{{pkcs11: {{module: "{}", token: agents, label: planner, pin_file: "{}"}}}}"#,
@@ -125,6 +120,20 @@ fn a_key_in_a_module_signs_and_never_leaves_it() {
         proxy.file("pin").display()
     );
     works_with(stack, &mut proxy, &jwk, &key);
+
+    // The device goes away. Modules notice that it is back when they start.
+    let away = proxy.file("away");
+    fs::rename(&tokens, &away).unwrap();
+    let reply = proxy.send(charge("5")).unwrap();
+    assert_eq!(
+        (reply.status, reply.reason().as_deref()),
+        (503, Some("key_unavailable"))
+    );
+    fs::rename(&away, &tokens).unwrap();
+    proxy.kill().unwrap();
+    proxy.restart().unwrap();
+    let reply = proxy.send(charge("5")).unwrap();
+    assert_eq!(reply.status, 200, "{}", reply.text());
 }
 
 /// A delegation to this key allows requests through a proxy with this `key`.

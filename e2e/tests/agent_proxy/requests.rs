@@ -183,7 +183,9 @@ fn two_clients_of_one_port_need_two_secrets() {
         .serve(&format!("{settings}  - {{name: other, {client}}}\n"))
         .unwrap_err();
     assert!(
-        error.to_string().contains("has the secret of another client"),
+        error
+            .to_string()
+            .contains("at clients[1].secret_file: another client there has this secret"),
         "{error}"
     );
 }
@@ -211,6 +213,13 @@ fn a_new_delegation_in_the_file_is_used_without_a_restart() {
     })
     .unwrap();
     assert_eq!(proxy.send(charge("5")).unwrap().status, 200);
+    // Without the file, nothing is proven.
+    std::fs::remove_file(proxy.file("delegation")).unwrap();
+    waiting::until("the delegation to be gone", || {
+        let reply = proxy.send(charge("5"))?;
+        Ok((reply.reason().as_deref() == Some("no_delegation")).then_some(()))
+    })
+    .unwrap();
 }
 
 pub(super) fn metrics(proxy: &AgentProxy) -> String {

@@ -111,8 +111,8 @@ impl GuardedClient {
     }
 }
 
-/// `no-cache` and `no-store` are as good as an age of 0.
-fn max_age(header: &str) -> Option<Duration> {
+/// `max-age` of a `Cache-Control` header. `no-cache` and `no-store` are as good as an age of 0.
+pub fn max_age(header: &str) -> Option<Duration> {
     header.split(',').map(str::trim).find_map(|directive| match directive {
         "no-cache" | "no-store" => Some(Duration::ZERO),
         _ => {

@@ -16,7 +16,7 @@ use ureq::config::ConfigBuilder;
 use ureq::typestate::AgentScope;
 
 pub use self::addresses::Network;
-pub use self::guarded::{Document, Guard, GuardedClient, GuardedError};
+pub use self::guarded::{Document, Guard, GuardedClient, GuardedError, max_age};
 
 /// Why no HTTP client can be made.
 #[derive(Debug, thiserror::Error)]
