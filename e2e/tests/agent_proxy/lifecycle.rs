@@ -6,7 +6,7 @@ use credence_e2e::agent_proxy::AgentProxy;
 use credence_e2e::artefacts::Artefacts;
 use credence_e2e::browser::Browser;
 use credence_e2e::issuer::Issuer;
-use credence_e2e::{Reply, Request, Stack, StackOptions, waiting};
+use credence_e2e::{AUDIENCE, Reply, Request, Stack, StackOptions, waiting};
 
 use super::charge;
 
@@ -124,6 +124,33 @@ fn an_access_token_is_proven_by_dpop() {
         (reply.status, reply.reason().as_deref()),
         (401, Some("delegation_missing"))
     );
+}
+
+#[test]
+fn an_access_token_goes_only_to_the_services_that_it_is_for() {
+    let more = "      token: access_token";
+    let mut scene = Scene::start(more);
+    scene.proxy.kill().unwrap();
+    let settings = scene
+        .proxy
+        .settings_with_issuer(&scene.stack, &scene.issuer, more)
+        .unwrap();
+    let (own, other) = (
+        format!("audience: [{AUDIENCE}], rules"),
+        "audience: [https://bank.example], rules",
+    );
+    assert!(settings.contains(&own));
+    let rules = scene.stack.agent_rules().unwrap();
+    let rules = rules.replace(AUDIENCE, "https://bank.example");
+    scene.proxy.write("rules.json", &rules).unwrap();
+    scene.proxy.serve(&settings.replace(&own, other)).unwrap();
+    scene.grant();
+    let reply = waiting::until("the token to be held", || {
+        let reply = scene.proxy.send(charge("5"))?;
+        Ok((reply.reason().as_deref() != Some("no_delegation")).then_some(reply))
+    })
+    .unwrap();
+    assert_eq!(reply.reason().as_deref(), Some("audience_mismatch"));
 }
 
 #[test]
