@@ -7,10 +7,10 @@
 //!   accepts the proof;
 //! - the authority: a proof is for a tool with arguments that the agent's delegation grants.
 
-use credence_decision::agents::{AgentRules, Invocation, Needed, Refusal};
+use credence_decision::agents::{AgentRules, Invocation};
 use credence_decision::config::{ConfigError, ProofKind};
 use credence_decision::decision::{Denial, Reason};
-use credence_decision::request::{Request, serialize_headers};
+use credence_decision::request::serialize_headers;
 use credence_delegation::mint::{self, DpopRequest, Unsigned};
 use credence_delegation::{HeldChain, HttpUri, PublicKey, UnixTime};
 
@@ -129,22 +129,6 @@ impl Service {
         &self.origin
     }
 
-    /// Whether the body must be read before [`Service::needed`] can tell.
-    ///
-    /// # Errors
-    /// The request would be denied.
-    pub fn reads_body(&self, request: &Request<'_>) -> Result<bool, Refusal<'_>> {
-        self.rules.reads_body(request)
-    }
-
-    /// What a request needs. `body` is all of its body, if [`Service::reads_body`] asks for it.
-    ///
-    /// # Errors
-    /// The request would be denied.
-    pub fn needed<'s>(&'s self, request: &Request<'_>, body: Option<&[u8]>) -> Result<Needed<'s>, Refusal<'s>> {
-        self.rules.needed(request, body)
-    }
-
     /// What a request with this method and path presents for a call.
     ///
     /// # Errors
@@ -199,6 +183,9 @@ impl Service {
         }
         if chain.depth() > limits.delegation_depth {
             return Err(Reason::DelegationTooDeep.into());
+        }
+        if !rules.issuers.iter().any(|issuer| issuer == chain.issuer()) {
+            return Err(Reason::IssuerUnknown.into());
         }
         let names = call.requirement.audience.iter().filter(|name| self.is_own_name(name));
         let names: Vec<String> = names.cloned().collect();

@@ -53,8 +53,13 @@ impl Keygen {
         // On standard error, so that `credence keygen > public.jwk` contains only the public key.
         stderr::print(format_args!("thumbprint: {}", public.thumbprint()));
         stderr::print(format_args!("as an issuer: {}", public.to_did_key()));
+        let needed = if self.passphrase_file.is_some() {
+            " and its passphrase"
+        } else {
+            ""
+        };
         stderr::print(format_args!(
-            "private key: {} (anyone who can read this file can sign as you)",
+            "private key: {} (anyone who can read this file{needed} can sign as you)",
             self.out.display()
         ));
         Ok(Outcome::Done)

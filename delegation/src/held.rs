@@ -2,6 +2,7 @@
 
 use crate::chain::Chain;
 use crate::denial::{Cause, Denial, Step};
+use crate::json::Object;
 use crate::key::PublicKey;
 use crate::limits::Limits;
 use crate::mint::{self, Grant, Invocation, MintError, Unsigned};
@@ -17,6 +18,7 @@ use crate::verified::constraints;
 #[derive(Debug, Clone)]
 pub struct HeldChain {
     joined: String,
+    issuer: String,
     leaf: Claims,
     /// Of each token that names some.
     audiences: Vec<Vec<String>>,
@@ -33,6 +35,8 @@ impl HeldChain {
         let root = tokens.next().ok_or_else(|| Step::S1.deny(Cause::Empty))?;
         let mut leaf = mint::read(root, now, limits)?;
         Step::S3c.ensure(leaf.depth == 0, Cause::Linkage("the first token is not a root"))?;
+        let issuer = |claims: &Object<'_>| token::issuer(claims).map(str::to_owned);
+        let issuer = mint::read_claims(root, token::TYP, limits, |claims, _| issuer(claims))?;
         let mut audiences: Vec<_> = leaf.audience.clone().into_iter().collect();
         for token in tokens {
             leaf = mint::read_claims(token, token::TYP, limits, |claims, hash| {
@@ -42,6 +46,7 @@ impl HeldChain {
         }
         Ok(Self {
             joined: joined.to_owned(),
+            issuer,
             leaf,
             audiences,
         })
@@ -50,6 +55,11 @@ impl HeldChain {
     /// The tokens, joined by `~`, root first: the value of the `delegation` header.
     pub fn joined(&self) -> &str {
         &self.joined
+    }
+
+    /// `iss` of the root.
+    pub fn issuer(&self) -> &str {
+        &self.issuer
     }
 
     /// The key that proves and derives.
@@ -94,14 +104,6 @@ impl HeldChain {
     pub fn is_for(&self, names: &[String]) -> Result<(), Denial> {
         let is_for = |audience: &Vec<String>| audience.iter().any(|name| names.contains(name));
         Step::S6c.ensure(self.audiences.iter().all(is_for), Cause::Audience)
-    }
-
-    /// Checks that the leaf grants `tool` at all.
-    ///
-    /// # Errors
-    /// Step 6a or 6b.
-    pub fn grants(&self, tool: &str) -> Result<(), Denial> {
-        constraints(self.leaf.capabilities.as_ref(), tool).map(|_| ())
     }
 
     /// Checks that the leaf grants `tool` with these arguments.

@@ -36,13 +36,15 @@ pub(crate) struct Client {
 
 /// Why a client cannot be set up.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub(crate) enum ClientError {
     #[error(transparent)]
     Signer(#[from] SignerError),
     #[error("{0}: the secret has less than {MIN_SECRET_BYTES} bytes; make one with `openssl rand -hex 32`")]
     ShortSecret(String),
     #[error("{0}")]
     Tools(String),
+    #[error("it has no credential")]
+    NoCredential,
 }
 
 // === impl Client ===
@@ -64,14 +66,10 @@ impl Client {
         });
         let capabilities = settings.capabilities().map_err(ClientError::Tools)?;
         let (tools, written) = capabilities.unzip();
-        let uids = match settings.uids.as_slice() {
-            [] => vec![rustix::process::getuid().as_raw()],
-            uids => uids.to_vec(),
-        };
         Ok(Self {
             name: settings.name.clone(),
             secret: secret.transpose()?,
-            uids,
+            uids: settings.uids.clone(),
             web_origins: settings.web_origins.clone(),
             service,
             credential,

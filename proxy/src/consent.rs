@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use credence_agent::terminal::{printable, shortened};
 use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -24,7 +25,6 @@ use crate::peer::peer_uid;
 #[derive(Debug)]
 pub(crate) struct Consent {
     listener: TcpListener,
-    address: SocketAddr,
     visit: Arc<Visit>,
     granted: mpsc::Receiver<Tokens>,
     places: Arc<Semaphore>,
@@ -54,7 +54,6 @@ impl Consent {
         });
         Ok(Self {
             listener,
-            address,
             visit,
             granted,
             places: Arc::new(Semaphore::new(MAX_VISITS)),
@@ -63,7 +62,7 @@ impl Consent {
 
     /// The page to open in a browser of this machine.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}/", self.address)
+        format!("http://{}/", self.visit.address)
     }
 
     /// Waits until a person has granted it.
@@ -82,17 +81,15 @@ impl Consent {
                     let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
                         continue;
                     };
-                    // The person's browser runs as the proxy's user. Another one would grant its own authority.
-                    if peer_uid(&stream, peer, self.address) != Some(rustix::process::getuid().as_raw()) {
-                        tracing::warn!("a program of another user opened the page of consent");
-                        continue;
-                    }
+                    // Another user would grant their own authority.
+                    let uid = peer_uid(&stream, peer, self.visit.address);
+                    let is_person = uid.is_some_and(|uid| self.visit.issuer.settings().uids.contains(&uid));
                     let visit = Arc::clone(&self.visit);
                     tokio::spawn(async move {
                         let _place = place;
                         let service = service_fn(move |request| {
                             let visit = Arc::clone(&visit);
-                            async move { Ok::<_, Infallible>(visit.answer(&request).await) }
+                            async move { Ok::<_, Infallible>(visit.answer(&request, is_person).await) }
                         });
                         let mut builder = http1::Builder::new();
                         builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME);
@@ -107,7 +104,11 @@ impl Consent {
 // === impl Visit ===
 
 impl Visit {
-    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: &Request<Incoming>, is_person: bool) -> Response<Full<Bytes>> {
+        if !is_person {
+            tracing::warn!("a program of another user opened the page of consent; see `issuer.uids`");
+            return page(StatusCode::FORBIDDEN, "This page is for another user of this machine.");
+        }
         let own = self.address.to_string();
         let is_own = request
             .headers()
@@ -143,11 +144,9 @@ impl Visit {
                 response
             }
             Err(error) => {
-                tracing::warn!(%error, "a person cannot be asked");
-                page(
-                    StatusCode::BAD_GATEWAY,
-                    "The issuer does not answer. The proxy's log says why.",
-                )
+                tracing::warn!(issuer = self.issuer.settings().url, %error, "a person cannot be asked");
+                let text = "The issuer cannot be asked. The proxy's log says why.";
+                page(StatusCode::BAD_GATEWAY, text)
             }
         }
     }
@@ -164,15 +163,14 @@ impl Visit {
             return page(StatusCode::BAD_REQUEST, "The proxy did not ask for this. Begin again.");
         };
         // RFC 9207: else another issuer could have this one's code sent to itself.
-        if parameter("iss") != Some(self.issuer.url()) {
+        if parameter("iss") != Some(self.issuer.settings().url.as_str()) {
             return page(StatusCode::BAD_REQUEST, "Another issuer answered. Begin again.");
         }
         let Some(code) = parameter("code") else {
-            tracing::info!(
-                error = parameter("error").unwrap_or_default(),
-                "a person did not grant it"
-            );
-            return page(StatusCode::OK, "Nothing was granted. You can close this page.");
+            let said = |name| printable(&shortened(parameter(name).unwrap_or_default()));
+            let (error, description) = (said("error"), said("error_description"));
+            tracing::warn!(error, description, "the issuer or the person did not grant it");
+            return page(StatusCode::OK, "Nothing was granted. The proxy's log says why.");
         };
         match self.issuer.redeem(&asked, code).await {
             Ok(tokens) => {

@@ -57,12 +57,12 @@ pub(crate) enum Authority {
 
 /// Why a credential cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum CredentialError {
+pub(crate) enum CredentialError {
     #[error(transparent)]
     Signer(#[from] SignerError),
     #[error("{path}: {error}", path = path.display())]
     File { path: PathBuf, error: io::Error },
-    #[error("every service would deny this delegation: {0} (step {step} of the draft's section 8)", step = .0.step.name())]
+    #[error("every service would deny this delegation: {0}; get a new one")]
     Denied(Denial),
     #[error("the delegation is held by the key {holder}, not by the credential's key {key}")]
     OtherKey { holder: String, key: String },
@@ -72,6 +72,8 @@ pub enum CredentialError {
     NotGranted(String),
     #[error("the issuer is being asked")]
     Asking,
+    #[error("no person can be asked: {0}")]
+    Unasked(String),
 }
 
 // === impl Credential ===
@@ -86,8 +88,16 @@ impl Credential {
             }
             (None, file) => {
                 let file = file.clone().unwrap_or_default();
-                let held = read(&file, &signer)?;
-                (Source::File(file), Ok(Arc::new(held)))
+                let state = match read(&file, &signer) {
+                    Ok(held) => Ok(Arc::new(held)),
+                    // A restart must not make it worse: a new one may come.
+                    Err(error @ CredentialError::Denied(_)) => {
+                        tracing::error!(credential = settings.name, file = %file.display(), %error, "nothing is proven");
+                        Err(Arc::new(error))
+                    }
+                    Err(error) => return Err(error),
+                };
+                (Source::File(file), state)
             }
         };
         Ok(Self {
@@ -172,7 +182,8 @@ impl Credential {
             match self.ask(issuer).await {
                 Ok(tokens) => refresh_token = self.take(issuer, kept, tokens),
                 Err(error) => {
-                    tracing::error!(credential = self.name, %error, "no person can be asked");
+                    tracing::error!(credential = self.name, %error);
+                    self.set(Err(Arc::new(error)));
                     tokio::time::sleep(LONGEST_PAUSE).await;
                 }
             }
@@ -210,15 +221,16 @@ impl Credential {
     }
 
     /// Waits for a person.
-    async fn ask(&self, issuer: &Issuer) -> io::Result<Tokens> {
-        let mut consent = Consent::open(issuer.clone()).await?;
+    async fn ask(&self, issuer: &Issuer) -> Result<Tokens, CredentialError> {
+        issuer.metadata().await.map_err(unasked)?;
+        let mut consent = Consent::open(issuer.clone()).await.map_err(unasked)?;
         tracing::warn!(
             credential = self.name,
             page = consent.url(),
             "a person has to grant what the agent may do: open the page in a browser on this machine"
         );
         self.set(Err(Arc::new(CredentialError::NotGranted(consent.url()))));
-        consent.granted().await
+        consent.granted().await.map_err(unasked)
     }
 
     /// Uses what the issuer gave. Returns the refresh token.
@@ -229,13 +241,13 @@ impl Credential {
             expires_in,
             ..
         } = tokens;
-        let held = match issuer.token() {
+        let held = match issuer.settings().token {
             TokenKind::Delegation => delegation(&access_token, &self.signer),
             TokenKind::AccessToken => Ok(Held {
                 authority: Authority::AccessToken {
                     text: access_token,
                     expires_at: now().plus(expires_in.unwrap_or(DEFAULT_LIFE.as_secs())),
-                    audience: issuer.audience().to_vec(),
+                    audience: issuer.settings().audience.clone(),
                 },
                 signer: self.signer.clone(),
             }),
@@ -284,6 +296,10 @@ impl Held {
             Authority::AccessToken { expires_at, .. } => *expires_at,
         }
     }
+}
+
+fn unasked(error: impl ToString) -> CredentialError {
+    CredentialError::Unasked(error.to_string())
 }
 
 async fn modified(path: &Path) -> Option<SystemTime> {

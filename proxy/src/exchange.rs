@@ -46,7 +46,10 @@ pub(crate) async fn exchange(
     let read = Read::parse(&serialized, &service.rules().headers, has_body)
         .map_err(|error| Refusal::of(Reason::RequestMalformed.code(), Answer::for_denial(&error.into(), None)))?;
     check_presents_nothing(&request, &service)?;
-    let reads_body = service.reads_body(&read).map_err(|refused| refusal(&refused, &read))?;
+    let reads_body = service
+        .rules()
+        .reads_body(&read)
+        .map_err(|refused| refusal(&refused, &read))?;
     // What is known can be sent twice, anything else once.
     let (known, mut streamed) = match (has_body, reads_body) {
         (false, _) => (Some(Bytes::new()), None),
@@ -119,7 +122,11 @@ async fn present(
     nonce: Option<&str>,
     headers: &mut HeaderMap,
 ) -> Result<Presented, Refusal> {
-    let call = match service.needed(read, body).map_err(|refused| refusal(&refused, read))? {
+    let call = match service
+        .rules()
+        .needed(read, body)
+        .map_err(|refused| refusal(&refused, read))?
+    {
         Needed::Nothing => return Ok(Presented::default()),
         Needed::Credential(call) => call,
     };

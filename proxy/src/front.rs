@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::{Request, Response, StatusCode};
+use http::header::{PROXY_AUTHENTICATE, WWW_AUTHENTICATE};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -221,17 +222,14 @@ impl Shared {
         let client = client.filter(|client| uid.is_some_and(|uid| client.uids.contains(&uid)));
         let Some(client) = client else {
             count(&self.metrics.refusals, [("client", ""), ("reason", "client_unknown")]);
-            let title = "This proxy does not know the client. Send its secret.";
-            let status = match self.clients.iter().any(|client| client.service.is_none()) {
-                true => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
-                false => StatusCode::UNAUTHORIZED,
+            tracing::info!(uid, reason = "client_unknown", "a request was not sent");
+            let title = "This proxy does not know the client. Send its secret: `Authorization: Bearer SECRET`, or to a forward proxy `Proxy-Authorization`.";
+            let (status, header) = match self.clients.iter().any(|client| client.service.is_none()) {
+                true => (StatusCode::PROXY_AUTHENTICATION_REQUIRED, PROXY_AUTHENTICATE),
+                false => (StatusCode::UNAUTHORIZED, WWW_AUTHENTICATE),
             };
             let mut response = *Refusal::new(status, "client_unknown", title).response;
-            let challenge = http::HeaderValue::from_static("Basic realm=\"credence-proxy\"");
-            let header = match status {
-                StatusCode::UNAUTHORIZED => http::header::WWW_AUTHENTICATE,
-                _ => http::header::PROXY_AUTHENTICATE,
-            };
+            let challenge = HeaderValue::from_static("Basic realm=\"credence-proxy\"");
             response.headers_mut().insert(header, challenge);
             return response;
         };

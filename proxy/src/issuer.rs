@@ -34,7 +34,7 @@ struct Inner {
 
 /// Where the issuer answers (RFC 8414).
 #[derive(Debug, Clone, Deserialize)]
-struct Metadata {
+pub(crate) struct Metadata {
     issuer: String,
     authorization_endpoint: String,
     token_endpoint: String,
@@ -152,19 +152,8 @@ impl Issuer {
         self.tokens(&fields).await
     }
 
-    /// `iss` of an authorization response (RFC 9207) must be this.
-    pub(crate) fn url(&self) -> &str {
-        &self.0.settings.url
-    }
-
-    /// What it gives.
-    pub(crate) fn token(&self) -> TokenKind {
-        self.0.settings.token
-    }
-
-    /// The services that it is asked for.
-    pub(crate) fn audience(&self) -> &[String] {
-        &self.0.settings.audience
+    pub(crate) fn settings(&self) -> &IssuerSettings {
+        &self.0.settings
     }
 
     async fn tokens(&self, fields: &[(&str, &str)]) -> Result<Tokens, IssuerError> {
@@ -173,23 +162,27 @@ impl Issuer {
         let mut fields = fields.to_vec();
         fields.push(("client_id", &self.0.settings.client_id));
         // A delegation to this key (draft section 6.1), or else an access token that DPoP binds to it.
-        if self.token() == TokenKind::Delegation {
+        if self.settings().token == TokenKind::Delegation {
             fields.push(("req_cnf", &confirmation));
         }
         let tokens: Tokens = self.post(&metadata.token_endpoint, &fields).await?;
         // RFC 9449, section 5: another type would be bound to no key.
         let is_bound = tokens.token_type.eq_ignore_ascii_case("dpop");
-        match self.token() == TokenKind::Delegation || is_bound {
+        match self.settings().token == TokenKind::Delegation || is_bound {
             true => Ok(tokens),
             false => Err(wrong("it gives an access token that DPoP does not bind")),
         }
     }
 
-    async fn metadata(&self) -> Result<Metadata, IssuerError> {
-        let url = format!("{}{WELL_KNOWN}", self.url());
-        let request = Request::get(url).header(ACCEPT, JSON).body(whole(""));
-        let metadata: Metadata = parse(self.fetch(request).await?.body())?;
-        if metadata.issuer != self.url() {
+    /// Where it answers.
+    pub(crate) async fn metadata(&self) -> Result<Metadata, IssuerError> {
+        let url = format!("{}{WELL_KNOWN}", self.settings().url);
+        let request = Request::get(&url).header(ACCEPT, JSON).body(whole(""));
+        let answer = self.fetch(request).await?;
+        let metadata: Result<Metadata, _> = serde_json::from_slice(answer.body());
+        let metadata =
+            metadata.map_err(|_| wrong(format!("{url} has no metadata of an issuer; is `issuer.url` right?")))?;
+        if metadata.issuer != self.settings().url {
             return Err(wrong(format!("its metadata is that of {}", metadata.issuer)));
         }
         let endpoints = [

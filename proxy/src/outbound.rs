@@ -36,7 +36,7 @@ pub(crate) type Connections = Client<HttpsConnector<HttpConnector>, Body>;
 
 /// Why a server cannot be connected to.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
+pub(crate) enum ConnectError {
     #[error(transparent)]
     Origin(#[from] ServiceError),
     #[error(transparent)]

@@ -17,11 +17,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::clients::{Client, ClientError};
-use crate::credential::{Credential, CredentialError};
+use crate::credential::Credential;
 use crate::front::Front;
 use crate::metrics::Metrics;
-use crate::outbound::ConnectError;
-use crate::settings::{ClientSettings, Listen, Settings};
+use crate::settings::{ClientSettings, Listen, Settings, is_same};
 use crate::stdio::Bridge;
 use crate::upstream::Upstream;
 
@@ -31,15 +30,6 @@ pub enum StartError {
     /// A setting cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// A service cannot be used.
-    #[error("services: {0}")]
-    Service(#[from] ConnectError),
-    /// A credential cannot be used.
-    #[error("credentials: {0}")]
-    Credential(#[from] CredentialError),
-    /// A client cannot be set up.
-    #[error("clients: {0}")]
-    Client(#[from] ClientError),
     /// Standard input cannot be read.
     #[error("standard input cannot be read: {0}")]
     Stdio(io::Error),
@@ -78,7 +68,7 @@ impl Proxy {
         let mut by_place: BTreeMap<&Listen, Vec<Arc<Client>>> = BTreeMap::new();
         let mut secrets = BTreeSet::new();
         for (index, own) in settings.clients.iter().enumerate() {
-            let client = held.client(own, settings)?;
+            let client = held.client(own, settings).map_err(at("clients", index))?;
             // The first of two would count, whatever the other one may do.
             let is_known = |secret| !secrets.insert((&own.listen, secret));
             if client.secret.is_some_and(is_known) {
@@ -140,8 +130,11 @@ pub async fn serve_stdio(settings: &Settings, url: &str, client: Option<&str>) -
         (name, all) => all.iter().find(|client| Some(client.name.as_str()) == name),
     };
     let wrong = |problem: String| SettingsError::at("clients", problem);
-    let found = found.ok_or_else(|| wrong("name the client that this is, with --client".to_owned()))?;
-    let client = held.client(found, settings)?;
+    let found = found.ok_or_else(|| match client {
+        Some(name) => wrong(format!("there is no {name}")),
+        None => wrong("name the client that this is, with --client".to_owned()),
+    })?;
+    let client = held.client(found, settings).map_err(|error| wrong(error.to_string()))?;
     let origin = Origin::of_url(url);
     let upstream = origin.and_then(|origin| held.services.iter().find(|service| service.origin.is_same(&origin)));
     let upstream =
@@ -167,28 +160,31 @@ impl Held {
         settings.check()?;
         // Programs of the same user could read its keys otherwise, and core dumps have them.
         let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-        let services = settings.services.iter();
-        let services = services.map(|settings| Ok(Arc::new(Upstream::new(settings)?)));
-        let services = services.collect::<Result<_, ConnectError>>()?;
-        let credentials = settings.credentials.iter();
-        let credentials = credentials.map(|settings| Ok(Arc::new(Credential::open(settings)?)));
-        let credentials = credentials.collect::<Result<_, CredentialError>>()?;
+        let services = settings.services.iter().enumerate();
+        let services = services.map(|(index, own)| Upstream::new(own).map_err(at("services", index)));
+        let credentials = settings.credentials.iter().enumerate();
+        let credentials = credentials.map(|(index, own)| Credential::open(own).map_err(at("credentials", index)));
+        let services = services
+            .map(|service| service.map(Arc::new))
+            .collect::<Result<_, _>>()?;
+        let credentials = credentials
+            .map(|credential| credential.map(Arc::new))
+            .collect::<Result<_, _>>()?;
         Ok(Self { services, credentials })
     }
 
-    fn client(&self, client: &ClientSettings, settings: &Settings) -> Result<Client, StartError> {
+    fn client(&self, client: &ClientSettings, settings: &Settings) -> Result<Client, ClientError> {
         // Checked: the names are known, and only one credential needs none.
         let named =
             |credential: &&Arc<Credential>| client.credential.as_ref().is_none_or(|name| *name == credential.name);
-        let unknown = || SettingsError::at("clients", format!("{} has no credential", client.name));
-        let credential = self.credentials.iter().find(named).ok_or_else(unknown)?;
+        let credential = self.credentials.iter().find(named).ok_or(ClientError::NoCredential)?;
         let mut services = settings.services.iter().zip(&self.services);
         let service = client
             .service
             .as_ref()
-            .and_then(|url| services.find(|(settings, _)| &settings.url == url));
+            .and_then(|url| services.find(|(settings, _)| is_same(&settings.url, url)));
         let service = service.map(|(_, service)| Arc::clone(service));
-        Ok(Client::new(client, &settings.limits, Arc::clone(credential), service)?)
+        Client::new(client, &settings.limits, Arc::clone(credential), service)
     }
 
     /// Keeps them up to date.
@@ -200,4 +196,8 @@ impl Held {
             tasks.spawn(credential.follow());
         }
     }
+}
+
+fn at<E: ToString>(list: &str, index: usize) -> impl Fn(E) -> SettingsError {
+    move |error| SettingsError::at(format!("{list}[{index}]"), error.to_string())
 }

@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use credence_agent::service::Origin;
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, REFERER, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{CONNECTION, HOST, HeaderName, ORIGIN, REFERER, TE, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 
@@ -163,10 +160,7 @@ pub(crate) fn without_hop_by_hop(mut headers: HeaderMap) -> HeaderMap {
     let takes_trailers = headers
         .get(TE)
         .is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"));
-    for name in named.iter().chain(&HOP_BY_HOP) {
-        headers.remove(name);
-    }
-    for name in OTHER_HOP_BY_HOP {
+    for name in named.iter().map(HeaderName::as_str).chain(HOP_BY_HOP) {
         headers.remove(name);
     }
     if takes_trailers {
@@ -179,17 +173,19 @@ fn malformed(title: &str) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "request_malformed", title)
 }
 
-const HOP_BY_HOP: [HeaderName; 10] = [
-    CONNECTION,
-    CONTENT_LENGTH,
-    EXPECT,
-    HOST,
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
+const HOP_BY_HOP: [&str; 13] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
 ];
-const OTHER_HOP_BY_HOP: [&str; 3] = ["keep-alive", "proxy-connection", "http2-settings"];
 const FETCH_SITE: &str = "sec-fetch-site";

@@ -1,6 +1,5 @@
 //! The rules that services publish: fetched from the service itself, and kept for as long as it says.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,14 +18,10 @@ use crate::settings::ServiceSettings;
 pub(crate) struct Rules {
     origin: Origin,
     audience: Vec<String>,
-    source: Source,
+    /// A file or a URL.
+    place: String,
+    is_file: bool,
     known: watch::Sender<Option<Known>>,
-}
-
-#[derive(Debug)]
-enum Source {
-    File(PathBuf),
-    Url(String),
 }
 
 /// The service with its rules, or why there are none.
@@ -37,12 +32,9 @@ type Known = Result<Arc<Service>, Arc<str>>;
 impl Rules {
     pub(crate) fn new(origin: Origin, settings: &ServiceSettings) -> Self {
         let published = || format!("{}{WELL_KNOWN}", origin.as_str());
-        let source = match settings.rules_file() {
-            Some(path) => Source::File(path),
-            None => Source::Url(settings.rules.clone().unwrap_or_else(published)),
-        };
         Self {
-            source,
+            place: settings.rules.clone().unwrap_or_else(published),
+            is_file: settings.rules_file().is_some(),
             origin,
             audience: settings.audience.clone(),
             known: watch::Sender::default(),
@@ -86,35 +78,33 @@ impl Rules {
     }
 
     async fn read(&self, connections: &Connections) -> Result<(Service, Duration), String> {
-        let (bytes, age) = match &self.source {
-            Source::File(path) => {
-                let read = tokio::fs::read(path).await;
-                let bytes = read.map_err(|error| format!("{}: {error}", path.display()))?;
-                (bytes.into(), FILE_AGE)
+        let place = self.place.clone();
+        let failed = |problem: String| format!("{place}: {problem}");
+        let (bytes, age) = if self.is_file {
+            let read = tokio::fs::read(&self.place).await;
+            (read.map_err(|error| failed(error.to_string()))?.into(), FILE_AGE)
+        } else {
+            let request = Request::get(&self.place)
+                .header(ACCEPT, "application/json")
+                .body(whole(""));
+            let request = request.map_err(|error| failed(error.to_string()))?;
+            let answer = fetched(connections, request, (MAX_BYTES, FETCH_TIME))
+                .await
+                .map_err(failed)?;
+            if answer.status() != StatusCode::OK {
+                let hint = "publish there what `credence config describe --for-agents` prints";
+                return Err(failed(format!("the answer is {}; {hint}", answer.status())));
             }
-            Source::Url(url) => {
-                let failed = |problem: String| {
-                    format!("{url}: {problem}; publish there what `credence config describe --for-agents` prints")
-                };
-                let request = Request::get(url).header(ACCEPT, "application/json").body(whole(""));
-                let request = request.map_err(|error| failed(error.to_string()))?;
-                let answer = fetched(connections, request, (MAX_BYTES, FETCH_TIME))
-                    .await
-                    .map_err(failed)?;
-                if answer.status() != StatusCode::OK {
-                    return Err(failed(format!("the answer is {}", answer.status())));
-                }
-                let age = answer
-                    .headers()
-                    .get(CACHE_CONTROL)
-                    .and_then(|value| value.to_str().ok());
-                let age = age.and_then(max_age).unwrap_or(DEFAULT_AGE);
-                (answer.into_body(), age.clamp(LEAST_AGE, MOST_AGE))
-            }
+            let age = answer
+                .headers()
+                .get(CACHE_CONTROL)
+                .and_then(|value| value.to_str().ok());
+            let age = age.and_then(max_age).unwrap_or(DEFAULT_AGE);
+            (answer.into_body(), age.clamp(LEAST_AGE, MOST_AGE))
         };
         // Thousands of rules take a while, and other services wait for none of them.
         let (origin, audience) = (self.origin.clone(), self.audience.clone());
-        let compiling = move || Service::new(origin, &audience, &bytes).map_err(|error| error.to_string());
+        let compiling = move || Service::new(origin, &audience, &bytes).map_err(|error| format!("{place}: {error}"));
         let service = tokio::task::spawn_blocking(compiling).await;
         let service = service.unwrap_or_else(|_| Err("they could not be read".to_owned()))?;
         Ok((service, age))

@@ -110,6 +110,10 @@ pub struct IssuerSettings {
     /// File that keeps the grant across restarts. What it has is of no use without the key. Default: none.
     #[serde(default, deserialize_with = "present")]
     pub state: Option<PathBuf>,
+    /// Users of this machine whose browsers may open the page where it is granted. Default: the proxy's own.
+    #[serde(default = "own_uid")]
+    #[schemars(default = "Vec::<u32>::new", length(max = 16))]
+    pub uids: Vec<u32>,
     /// PEM file: CAs. Default: the system's.
     #[serde(default, deserialize_with = "present")]
     pub ca: Option<PathBuf>,
@@ -190,8 +194,8 @@ pub struct ClientSettings {
     #[serde(default, deserialize_with = "present")]
     pub secret_file: Option<PathBuf>,
     /// Users of this machine whose programs may connect, by number. Default: the proxy's own.
-    #[serde(default)]
-    #[schemars(length(max = 16))]
+    #[serde(default = "own_uid")]
+    #[schemars(default = "Vec::<u32>::new", length(max = 16))]
     pub uids: Vec<u32>,
     /// Origins of web pages that may call it from a browser on this machine. Default: none.
     #[serde(default)]
@@ -256,7 +260,7 @@ impl Settings {
 
     fn check_client(&self, client: &ClientSettings, at: &str) -> Result<(), SettingsError> {
         if let Some(url) = &client.service {
-            let known = self.services.iter().any(|service| &service.url == url);
+            let known = self.services.iter().any(|service| is_same(&service.url, url));
             ensure(known, format!("{at}.service"), || {
                 format!("{url} is not in `services`; add it there")
             })?;
@@ -314,9 +318,8 @@ impl ServiceSettings {
     }
 
     /// The file with its rules, if they are in one.
-    pub(crate) fn rules_file(&self) -> Option<PathBuf> {
-        let file = self.rules.as_deref().filter(|rules| !rules.contains("://"));
-        file.map(PathBuf::from)
+    pub(crate) fn rules_file(&self) -> Option<&str> {
+        self.rules.as_deref().filter(|rules| !rules.contains("://"))
     }
 }
 
@@ -372,6 +375,16 @@ impl ClientSettings {
     pub(crate) fn capabilities(&self) -> Result<Option<(Capabilities, Value)>, String> {
         self.tools.as_deref().map(tools).transpose()
     }
+}
+
+/// Whether both name the same origin.
+pub(crate) fn is_same(url: &str, other: &str) -> bool {
+    Origin::parse(url).is_ok_and(|origin| Origin::parse(other).is_ok_and(|other| origin.is_same(&other)))
+}
+
+/// The user that this process runs as.
+fn own_uid() -> Vec<u32> {
+    vec![rustix::process::getuid().as_raw()]
 }
 
 /// Tools with constraints, and the same as JSON.

@@ -26,13 +26,14 @@ pub fn encrypt(seed: &[u8; 32], passphrase: &[u8]) -> Result<Zeroizing<String>, 
 }
 
 pub(super) fn decrypt(path: &Path, passphrase: &[u8]) -> Result<SigningKey, SignerError> {
-    let wrong = |problem: &str| SignerError::Encrypted {
+    let wrong = |problem: &str| SignerError::Unusable {
         path: path.to_owned(),
         problem: problem.to_owned(),
     };
     let text = read_secret(path)?;
     let text = std::str::from_utf8(&text).map_err(|_| wrong("it is no text"))?;
-    let (label, document) = SecretDocument::from_pem(text).map_err(|_| wrong("it is no PEM"))?;
+    let (label, document) = SecretDocument::from_pem(text)
+        .map_err(|_| wrong("it is no PEM; a private JWK is a `file`, not `encrypted`"))?;
     if label != "ENCRYPTED PRIVATE KEY" {
         return Err(wrong(
             "it is not encrypted; `openssl pkcs8 -topk8 -scrypt` encrypts a key",

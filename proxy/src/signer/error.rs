@@ -7,17 +7,15 @@ use credence_delegation::KeyError;
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
-pub enum SignerError {
-    #[error("{path}: {error}; `credence keygen --out` makes a file with a private JWK", path = path.display())]
+pub(crate) enum SignerError {
+    #[error("{path}: {error}; `file` needs a private JWK, as `credence keygen --out` makes it, and `encrypted` PKCS #8", path = path.display())]
     Key { path: PathBuf, error: KeyError },
-    #[error("{path}: {problem}", path = path.display())]
-    Encrypted { path: PathBuf, problem: String },
     #[error("{path}: {error}", path = path.display())]
     File { path: PathBuf, error: io::Error },
     #[error("{path}: other users of this machine can read it; run `chmod 600 {path}`", path = .0.display())]
     Readable(PathBuf),
-    #[error("{module}: {problem}", module = module.display())]
-    Module { module: PathBuf, problem: String },
+    #[error("{path}: {problem}", path = path.display())]
+    Unusable { path: PathBuf, problem: String },
     #[error("the system gives no random bytes: {0}")]
     Random(getrandom::Error),
 }

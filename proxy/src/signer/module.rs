@@ -32,8 +32,8 @@ pub(crate) struct ModuleKey {
 
 impl ModuleKey {
     pub(super) fn open(settings: &Pkcs11Settings) -> Result<Self, SignerError> {
-        let failed = |problem: String| SignerError::Module {
-            module: settings.module.clone(),
+        let failed = |problem: String| SignerError::Unusable {
+            path: settings.module.clone(),
             problem,
         };
         let of_module = |error: Error| failed(error.to_string());
