@@ -112,7 +112,7 @@ pub struct IssuerSettings {
     pub state: Option<PathBuf>,
     /// Users of this machine whose browsers may open the page where it is granted. Default: the proxy's own.
     #[serde(default = "own_uid")]
-    #[schemars(default = "Vec::<u32>::new", length(max = 16))]
+    #[schemars(default = "Vec::<u32>::new", length(min = 1, max = 16), transform = without_default)]
     pub uids: Vec<u32>,
     /// PEM file: CAs. Default: the system's.
     #[serde(default, deserialize_with = "present")]
@@ -195,7 +195,7 @@ pub struct ClientSettings {
     pub secret_file: Option<PathBuf>,
     /// Users of this machine whose programs may connect, by number. Default: the proxy's own.
     #[serde(default = "own_uid")]
-    #[schemars(default = "Vec::<u32>::new", length(max = 16))]
+    #[schemars(default = "Vec::<u32>::new", length(min = 1, max = 16), transform = without_default)]
     pub uids: Vec<u32>,
     /// Origins of web pages that may call it from a browser on this machine. Default: none.
     #[serde(default)]
@@ -385,6 +385,11 @@ pub(crate) fn is_same(url: &str, other: &str) -> bool {
 /// The user that this process runs as.
 fn own_uid() -> Vec<u32> {
     vec![rustix::process::getuid().as_raw()]
+}
+
+/// It depends on the machine.
+fn without_default(schema: &mut schemars::Schema) {
+    schema.remove("default");
 }
 
 /// Tools with constraints, and the same as JSON.
