@@ -83,7 +83,7 @@ python_package() {
     python3 -m venv "$scratch/venv"
     "$PYTHON" -m pip install --quiet --disable-pip-version-check -r "$ROOT/python/requirements-test.txt"
     "$PYTHON" -m build --outdir "$scratch/dist" "$ROOT/python" >/dev/null
-    "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps "$scratch"/dist/credence-*.whl
+    "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps "$scratch"/dist/credence_agent-*.whl
     mkdir "$scratch/python"
     cp -r "$ROOT/python/tests" "$ROOT/python/examples" "$ROOT/python/README.md" "$ROOT/python/pyproject.toml" "$scratch/python/"
 }

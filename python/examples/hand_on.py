@@ -16,4 +16,6 @@ narrower = delegation.derive(
     },
     lifetime=600,
 )
-Path("worker-delegation.txt").write_text(narrower.text)
+file = Path("worker-delegation.txt")
+file.touch(mode=0o600)
+file.write_text(narrower.text)

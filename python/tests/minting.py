@@ -30,11 +30,12 @@ def mint(
     audience: str | None = AUDIENCE,
     lifetime: int = 3600,
     max_depth: int = 3,
+    iss: str = ISSUER,
 ) -> str:
     """Issues a root token, as docs/start/agents.md does. `iat` is 10 seconds ago."""
     now = int(time.time()) - 10
     claims: dict[str, Any] = {
-        "iss": ISSUER,
+        "iss": iss,
         "sub": "ada",
         "rev_epoch": 0,
         "jti": str(uuid.uuid4()),

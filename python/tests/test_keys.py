@@ -68,12 +68,17 @@ def test_key_files_are_private_and_never_overwritten(tmp_path: Path, caplog: pyt
 
 def test_a_pem_file_is_encrypted(tmp_path: Path) -> None:
     key = credence.Key.generate()
-    with pytest.raises(credence.InputError, match="empty"):
-        key.save_pem(tmp_path / "key.pem", "")
+    for missing in ("", None):
+        with pytest.raises(credence.InputError, match="no passphrase given"):
+            key.save_pem(tmp_path / "key.pem", missing)
     key.save_pem(tmp_path / "key.pem", "right")
     assert "BEGIN ENCRYPTED PRIVATE KEY" in (tmp_path / "key.pem").read_text()
     with pytest.raises(credence.InputError, match="passphrase is wrong"):
         credence.Key.load_pem(tmp_path / "key.pem", "wrong")
+    with pytest.raises(credence.InputError, match="no passphrase given"):
+        credence.Key.load_pem(tmp_path / "key.pem", None)
+    with pytest.raises(credence.InputError, match=r"use load_pem\(\)"):
+        credence.Key.load(tmp_path / "key.pem")
     plain = ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (tmp_path / "plain.pem").write_bytes(plain)
     (tmp_path / "plain.pem").chmod(0o600)

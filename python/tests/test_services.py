@@ -62,6 +62,15 @@ def test_a_denial_is_the_services_own(
     assert denied.value.problem["status"] == denied.value.status
 
 
+def test_a_delegation_of_another_issuer_is_denied(
+    service: credence.Service, issuer: credence.Key, key: credence.Key
+) -> None:
+    foreign = credence.Delegation.parse(mint(issuer, key.public_jwk, iss="https://other.example"))
+    with pytest.raises(credence.Denied) as denied:
+        service.rules().present(CHARGE, foreign, key)
+    assert denied.value.reason == "issuer_unknown"
+
+
 def test_rules_come_from_a_document_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "rules.json").write_text(json.dumps(RULES))
     for service in (

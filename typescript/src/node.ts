@@ -5,14 +5,15 @@
  */
 
 import { createPrivateKey, type JsonWebKeyInput } from "node:crypto";
-import { open, readFile } from "node:fs/promises";
+import { open, readFile, stat } from "node:fs/promises";
+import { emitWarning, platform } from "node:process";
 
 import { KeyError, RulesError } from "./errors.js";
 import { type KeyOptions, type PrivateJwk, PrivateKey } from "./private-key.js";
 import { Service, type ServiceOptions } from "./service.js";
 
 /**
- * Reads a private key from a JWK file, such as one of `credence keygen`.
+ * Reads a private key from a JWK file, such as one of `credence keygen`. Warns if other users can read the file.
  *
  * @throws `KeyError` The file cannot be read, or is no private JWK.
  */
@@ -40,9 +41,14 @@ export async function writeKeyFile(path: string, key: PrivateKey): Promise<void>
 /**
  * Reads a private key from a PEM file: PKCS#8, encrypted with the passphrase (RFC 5958, RFC 8018).
  *
- * @throws `KeyError` The file cannot be read, the passphrase is wrong, or the key is of another kind.
+ * @throws `KeyError` The file cannot be read, the passphrase is missing or wrong, or the key is of another kind.
  */
-export async function readPemFile(path: string, passphrase: string, options: KeyOptions = {}): Promise<PrivateKey> {
+export async function readPemFile(
+  path: string,
+  passphrase: string | undefined,
+  options: KeyOptions = {},
+): Promise<PrivateKey> {
+  if (!passphrase) throw new KeyError(NO_PASSPHRASE);
   const text = await keyText(path);
   let jwk: unknown;
   try {
@@ -58,10 +64,10 @@ export async function readPemFile(path: string, passphrase: string, options: Key
  * Writes a private key to a new PEM file that only its owner can read (mode 0600): PKCS#8, encrypted with AES-256-CBC
  * under a key that PBKDF2 makes from the passphrase (RFC 8018).
  *
- * @throws `KeyError` The passphrase is empty, the file exists, or the key is not extractable.
+ * @throws `KeyError` There is no passphrase, the file exists, or the key is not extractable.
  */
-export async function writePemFile(path: string, key: PrivateKey, passphrase: string): Promise<void> {
-  if (passphrase === "") throw new KeyError("the passphrase is empty; choose one");
+export async function writePemFile(path: string, key: PrivateKey, passphrase: string | undefined): Promise<void> {
+  if (!passphrase) throw new KeyError(NO_PASSPHRASE);
   const input = { key: await key.toPrivateJwk(), format: "jwk" } as unknown as JsonWebKeyInput;
   const pem = createPrivateKey(input).export({ type: "pkcs8", format: "pem", cipher: "aes-256-cbc", passphrase });
   await writeNew(path, pem.toString());
@@ -84,6 +90,10 @@ export async function readService(origin: string, path: string, options: Service
 
 async function keyText(path: string): Promise<string> {
   try {
+    // A warning, because mounted secrets often have such a mode and no other user.
+    if (platform !== "win32" && ((await stat(path)).mode & 0o077) !== 0) {
+      emitWarning(`${path}: other users may read this key; run \`chmod 600\` on it`);
+    }
     return await readFile(path, "utf8");
   } catch (error) {
     throw new KeyError(`${path} cannot be read`, { cause: error });
@@ -105,3 +115,6 @@ async function writeNew(path: string, text: string): Promise<void> {
     throw new KeyError(`${path} ${why}`, { cause: error });
   }
 }
+
+const NO_PASSPHRASE =
+  "no passphrase given; is its variable set? Without encryption, use `writeKeyFile` and `readKeyFile`";

@@ -32,7 +32,8 @@ export async function fetchRules(origin: URL, send: typeof fetch, timeoutMs: num
     });
     document = await readAtMost(response.body, response.status === 200 ? MAX_BYTES : 0);
   } catch (error) {
-    throw failed(`no answer within ${String(timeoutMs)} ms, or the connection failed`, error);
+    const timedOut = error instanceof Error && error.name === "TimeoutError";
+    throw failed(timedOut ? `no complete answer within ${String(timeoutMs)} ms` : innermost(error), error);
   }
   if (response.status !== 200) {
     const hint = response.headers.has("location") ? ", a redirect, which is not followed" : "";
@@ -40,6 +41,13 @@ export async function fetchRules(origin: URL, send: typeof fetch, timeoutMs: num
   }
   if (document.length > MAX_BYTES) throw failed(`they are larger than ${String(MAX_BYTES)} bytes`);
   return { document, freshUntil: Date.now() + maxAge(response.headers.get("cache-control")) * 1000 };
+}
+
+/** What went wrong in the end: `fetch` says only that it failed. */
+function innermost(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  if (error.cause !== undefined) return innermost(error.cause);
+  return error.message === "" && "code" in error ? String(error.code) : String(error);
 }
 
 /** Seconds, from `Cache-Control` (RFC 9111, section 5.2). */

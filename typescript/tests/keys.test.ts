@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { createPrivateKey, sign } from "node:crypto";
-import { mkdtempSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { once } from "node:events";
+import { chmodSync, mkdtempSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { inspect } from "node:util";
@@ -44,11 +45,25 @@ for (const algorithm of ["Ed25519", "ES256"] as const) {
       assert.deepEqual((await readPemFile(pem, "correct horse")).publicJwk, key.publicJwk);
       assert.match(readFileSync(pem, "utf8"), /BEGIN ENCRYPTED PRIVATE KEY/);
       await assert.rejects(readPemFile(pem, "wrong horse"), KeyError);
+      for (const missing of ["", undefined]) {
+        await assert.rejects(readPemFile(pem, missing), /no passphrase given/);
+        await assert.rejects(writePemFile(pem, key, missing), /no passphrase given/);
+      }
       await assert.rejects(writeKeyFile(jwk, key), /not overwritten/);
       await assert.rejects(writePemFile(pem, key, "other"), /not overwritten/);
     });
   });
 }
+
+test("a file that others can read is read with a warning", async () => {
+  const path = join(folder, "shared.jwk");
+  const key = await PrivateKey.generate({ extractable: true });
+  await writeKeyFile(path, key);
+  chmodSync(path, 0o644);
+  const warned = once(process, "warning");
+  assert.deepEqual((await readKeyFile(path)).publicJwk, key.publicJwk);
+  assert.match(String((await warned)[0]), /shared\.jwk: other users may read this key; run `chmod 600`/);
+});
 
 test("a key is not extractable unless asked", async () => {
   const key = await PrivateKey.generate();

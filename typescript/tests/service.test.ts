@@ -1,16 +1,27 @@
 /** Where the rules of a service come from, and what they cannot do. */
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { mkdtempSync, writeFileSync } from "node:fs";
+import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 
-import { type Credential, Denied, InvalidInputError, KeyError, PrivateKey, RulesError, Service } from "credence-agent";
+import {
+  type Credential,
+  Delegation,
+  Denied,
+  InvalidInputError,
+  KeyError,
+  PrivateKey,
+  RulesError,
+  Service,
+} from "credence-agent";
 import { readService } from "credence-agent/node";
 import { decodeJwt } from "jose";
 
-import { agent, AUDIENCE, document, serve } from "./support.js";
+import { agent, AUDIENCE, document, mint, serve } from "./support.js";
 
 const ORIGIN = "https://payments.example";
 
@@ -70,6 +81,13 @@ test("rules that are too large, too late or invalid are refused", async () => {
   await assert.rejects(Service.discover(invalid.origin), RulesError);
   const missing = await serve((_, __, response) => response.writeHead(404).end());
   await assert.rejects(Service.discover(missing.origin), /status is 404/);
+  const closed = createServer().listen(0);
+  await once(closed, "listening");
+  const { port } = closed.address() as AddressInfo;
+  closed.close();
+  for (const host of ["127.0.0.1", "localhost"]) {
+    await assert.rejects(Service.discover(`http://${host}:${String(port)}`), /cannot be fetched:.*ECONNREFUSED/);
+  }
 });
 
 test("rules are read from a file", async () => {
@@ -89,6 +107,16 @@ test("an origin has no path", () => {
   ]) {
     assert.throws(() => Service.fromDocument(origin, document()), RulesError);
   }
+});
+
+test("a delegation of an issuer that the rules do not name is denied", async () => {
+  const signer = await PrivateKey.generate();
+  const delegation = Delegation.parse(await mint(signer, { iss: "https://other.example" }));
+  const service = Service.fromDocument(ORIGIN, document());
+  await assert.rejects(
+    service.authorize(request("/v1/accounts/a1/charges?amount=1"), { delegation, signer }),
+    (error) => error instanceof Denied && error.reason === "issuer_unknown",
+  );
 });
 
 test("rules cannot ask for proofs for another service", () => {

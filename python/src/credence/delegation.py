@@ -66,8 +66,8 @@ class Delegation:
             arguments: Every argument of the call. Values are JSON values.
 
         Raises:
-            Denied: It does not grant the call.
-            InputError: The delegation has expired, or an argument is not JSON.
+            Denied: It does not grant the call, or has expired.
+            InputError: An argument is not JSON.
         """
         shared.call({"permit": {"chain": self._text, "tool": tool, "arguments": dict(arguments), "now": _now()}})
 

@@ -16,7 +16,7 @@ class InputError(CredenceError, ValueError):
 
 
 class RulesError(CredenceError):
-    """The rules of a service cannot be fetched or used. The message names the address and the fix."""
+    """The rules of a service cannot be fetched or used. The message names the address."""
 
 
 class ModuleError(CredenceError):

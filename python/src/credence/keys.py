@@ -87,19 +87,23 @@ class Key:
             InputError: The file is larger than 64 KiB, or has no private JWK.
             OSError: The file cannot be read.
         """
-        return _read_jwk(_read_private(path).decode("utf-8", "replace"), os.fspath(path))
+        text = _read_private(path).decode("utf-8", "replace")
+        if text.lstrip().startswith("-----BEGIN"):
+            raise InputError(f"{os.fspath(path)}: this is PEM, not a JWK; use load_pem()")
+        return _read_jwk(text, os.fspath(path))
 
     @classmethod
-    def load_pem(cls, path: str | os.PathLike[str], passphrase: str) -> Key:
+    def load_pem(cls, path: str | os.PathLike[str], passphrase: str | None) -> Key:
         """Reads a file with an encrypted PKCS#8 key in PEM, as `save_pem` writes it.
 
         Raises:
-            InputError: The passphrase is wrong, or the file has no encrypted key of a known algorithm.
+            InputError: The passphrase is missing or wrong, or the file has no encrypted key of a known algorithm.
             OSError: The file cannot be read.
         """
         name = os.fspath(path)
+        secret = _passphrase(passphrase)
         try:
-            private = serialization.load_pem_private_key(_read_private(path), passphrase.encode())
+            private = serialization.load_pem_private_key(_read_private(path), secret)
         except (ValueError, TypeError, UnsupportedAlgorithm):
             # Without the cause: it could quote the file.
             raise InputError(f"{name}: not an encrypted PKCS#8 key, or the passphrase is wrong") from None
@@ -118,16 +122,14 @@ class Key:
         """
         _write_private(path, (json.dumps(self.to_private_jwk()) + "\n").encode())
 
-    def save_pem(self, path: str | os.PathLike[str], passphrase: str) -> None:
+    def save_pem(self, path: str | os.PathLike[str], passphrase: str | None) -> None:
         """Writes the key to a new file as PKCS#8 in PEM, encrypted with the passphrase.
 
         Raises:
-            InputError: The file exists, or the passphrase is empty.
+            InputError: The file exists, or there is no passphrase.
             OSError: The file cannot be written.
         """
-        if not passphrase:
-            raise InputError("the passphrase is empty; give one, or use save() for a file without encryption")
-        encryption = serialization.BestAvailableEncryption(passphrase.encode())
+        encryption = serialization.BestAvailableEncryption(_passphrase(passphrase))
         private = cast("Ed25519PrivateKey | EllipticCurvePrivateKey", self._key.private_key)
         pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
         _write_private(path, private.private_bytes(pem, pkcs8, encryption))
@@ -199,6 +201,13 @@ def _read_jwk(jwk: Mapping[str, Any] | str, place: str) -> Key:
         return Key(key)
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
+
+
+def _passphrase(given: str | None) -> bytes:
+    # None is what `os.environ.get` gives for a name that is not set.
+    if not given:
+        raise InputError("no passphrase given; is its variable set? Without encryption, use save() and load()")
+    return given.encode()
 
 
 def _read_private(path: str | os.PathLike[str]) -> bytes:
