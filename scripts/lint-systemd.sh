@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the commands that two pages print for a server, on overlays of this machine's folders, and has systemd check the
+# Runs the commands that three pages print for a server, on overlays of this machine's folders, and has systemd check the
 # units that they install. `sudo` and `systemctl` are stand-ins: what they start has the unit's command and
 # user, but not its sandbox. CREDENCE_BIN names the program. Needs root, since the commands create a user.
 set -euo pipefail
@@ -7,6 +7,7 @@ set -euo pipefail
 
 PAGE=docs/operate/control-plane.md
 ISSUER_PAGE=docs/operate/issuer.md
+PROXY_PAGE=docs/start/proxy.md
 OVERLAYS=(/etc /usr/local /var/lib)
 
 main() {
@@ -17,7 +18,7 @@ main() {
     elif ((EUID != 0)) || ! isolated true; then
         say "SKIPPED the commands of $PAGE for a server: they need root, and overlay file systems in namespaces"
     else
-        isolated run_commands >"$scratch/said" 2>&1 || fail "the commands of $PAGE or $ISSUER_PAGE for a server fail" "$(cat "$scratch/said")"
+        isolated run_commands >"$scratch/said" 2>&1 || fail "the commands of $PAGE, $ISSUER_PAGE or $PROXY_PAGE for a server fail" "$(cat "$scratch/said")"
     fi
 }
 
@@ -47,9 +48,9 @@ run_commands() {
     ln -s "$CREDENCE_BIN" "$scratch/target/dist/credence"
     ln -s "$ROOT/envoy-config" "$scratch/envoy-config"
     cd "$scratch"
-    awk '/^```/ { inside = 0 } inside; /^# On the server/ { inside = 1 }' "$ROOT/$PAGE" >commands
-    PATH=$scratch/bin:$PATH bash -ex -o pipefail commands
+    run_page "$PAGE" "# On the server"
     run_issuer
+    run_proxy
     an_error_is_found
 }
 
@@ -57,7 +58,21 @@ run_commands() {
 run_issuer() {
     awk '/^# Keycloak$/ { inside = 1 } /^```/ { inside = 0 } inside' "$ROOT/$ISSUER_PAGE" >issuer.yaml
     tee token client-secret passphrase <<<"correct horse battery staple" >/dev/null
-    awk '/^```/ { inside = 0 } inside; /^# On the server, once/ { inside = 1 }' "$ROOT/$ISSUER_PAGE" >commands
+    run_page "$ISSUER_PAGE" "# On the server, once"
+}
+
+# With the files that the page makes, for the service of docs/start/envoy.md.
+run_proxy() {
+    cat >envoy.yaml <"$ROOT/envoy-config/envoy.yaml"
+    "$CREDENCE_BIN" keygen --out issuer.jwk >issuer.pub
+    awk '/^credence proxy/ { exit } inside; /^```sh/ { inside = 1 }' "$ROOT/$PROXY_PAGE" >commands
+    PATH=$scratch/target/dist:$PATH bash -ex -o pipefail commands
+    run_page "$PROXY_PAGE" "# On the server, once"
+}
+
+# run_page PAGE START: runs the commands of the blocks whose first line starts so.
+run_page() {
+    awk -v start="^$2" '/^```/ { inside = 0 } inside; $0 ~ start { inside = 1 }' "$ROOT/$1" >commands
     PATH=$scratch/bin:$PATH bash -ex -o pipefail commands
 }
 
@@ -84,7 +99,8 @@ case $* in
         unit=/etc/systemd/system/$3.service
         command=$(sed -n "/^ExecStart=/,/[^\\\\]$/ { s/^ExecStart=//; s/\\\\$//; p }" $unit | tr "\n" " ")
         user=$(sed -n "s/^User=//p" $unit)
-        sudo -u "$user" sh -c "exec $command" & ;;
+        folder=$(sed -n "s/^WorkingDirectory=//p" $unit)
+        sudo -u "$user" sh -c "cd ${folder:-/}; exec $command" & ;;
     *) echo "the stand-in for systemctl does not know: $*" >&2; exit 1 ;;
 esac'
 
