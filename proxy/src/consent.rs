@@ -5,9 +5,10 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use credence_agent::terminal::{printable, shortened};
+use credence_runtime::throttle::Throttle;
 use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -28,6 +29,8 @@ pub(crate) struct Consent {
     visit: Arc<Visit>,
     granted: mpsc::Receiver<Tokens>,
     places: Arc<Semaphore>,
+    /// Connections of other users.
+    strangers: Throttle,
 }
 
 #[derive(Debug)]
@@ -57,6 +60,7 @@ impl Consent {
             visit,
             granted,
             places: Arc::new(Semaphore::new(MAX_VISITS)),
+            strangers: Throttle::default(),
         })
     }
 
@@ -78,18 +82,23 @@ impl Consent {
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                         continue;
                     };
+                    // Another user would grant their own authority.
+                    let uid = peer_uid(&stream, peer, self.visit.address);
+                    if !uid.is_some_and(|uid| self.visit.issuer.settings().uids.contains(&uid)) {
+                        if let Some(attempts) = self.strangers.count(Instant::now()) {
+                            tracing::warn!(uid, attempts, "another user opened the page of consent; see `issuer.uids`");
+                        }
+                        continue;
+                    }
                     let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
                         continue;
                     };
-                    // Another user would grant their own authority.
-                    let uid = peer_uid(&stream, peer, self.visit.address);
-                    let is_person = uid.is_some_and(|uid| self.visit.issuer.settings().uids.contains(&uid));
                     let visit = Arc::clone(&self.visit);
                     tokio::spawn(async move {
                         let _place = place;
                         let service = service_fn(move |request| {
                             let visit = Arc::clone(&visit);
-                            async move { Ok::<_, Infallible>(visit.answer(&request, is_person).await) }
+                            async move { Ok::<_, Infallible>(visit.answer(&request).await) }
                         });
                         let mut builder = http1::Builder::new();
                         builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME);
@@ -104,11 +113,7 @@ impl Consent {
 // === impl Visit ===
 
 impl Visit {
-    async fn answer(&self, request: &Request<Incoming>, is_person: bool) -> Response<Full<Bytes>> {
-        if !is_person {
-            tracing::warn!("a program of another user opened the page of consent; see `issuer.uids`");
-            return page(StatusCode::FORBIDDEN, "This page is for another user of this machine.");
-        }
+    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let own = self.address.to_string();
         let is_own = request
             .headers()

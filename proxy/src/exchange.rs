@@ -78,7 +78,7 @@ pub(crate) async fn exchange(
         let new = NONCES
             .iter()
             .find_map(|name| response.headers().get(*name)?.to_str().ok());
-        if let Some(new) = new.filter(|_| is_denied && presented.needs_nonce) {
+        if let Some(new) = new.filter(|new| is_denied && presented.needs_nonce && new.len() <= MAX_NONCE_BYTES) {
             upstream.remember_nonce(new);
             if attempts == 1 && known.is_some() {
                 continue;
@@ -89,7 +89,7 @@ pub(crate) async fn exchange(
         }
         let response = response.map(|body| body.map_err(BodyError::from).boxed());
         let mut response = match &presented.id {
-            Some(id) => answer(with_id(response, id).await),
+            Some(id) => answer(with_id(response, id, answer_limit).await),
             None => answer(response),
         };
         if attempts > 1 {
@@ -313,5 +313,7 @@ fn insert(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Refusa
 
 /// Headers of a denial with the nonce for the next proof.
 const NONCES: [&str; 2] = ["delegation-nonce", "dpop-nonce"];
+/// A longer one would make a proof that services refuse.
+const MAX_NONCE_BYTES: usize = 256;
 /// How long a body that is read may take.
 const BODY_TIME: Duration = Duration::from_secs(30);

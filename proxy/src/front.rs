@@ -122,26 +122,20 @@ impl Front {
     }
 
     async fn accept(&self) -> io::Result<Connection> {
-        match &self.socket {
+        let (uid, stream): (_, Box<dyn Stream>) = match &self.socket {
             Socket::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 let own = stream.local_addr()?;
                 let _ = stream.set_nodelay(true);
-                let uid = peer_uid(&stream, peer, own);
-                Ok(Connection {
-                    uid,
-                    stream: Box::new(stream),
-                })
+                (peer_uid(&stream, peer, own), Box::new(stream))
             }
             Socket::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
-                Ok(Connection {
-                    uid,
-                    stream: Box::new(stream),
-                })
+                (uid, Box::new(stream))
             }
-        }
+        };
+        Ok(Connection { uid, stream })
     }
 }
 

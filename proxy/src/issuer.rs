@@ -7,6 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use credence_agent::terminal::{printable, shortened};
 use credence_delegation::mint::{self, DpopRequest};
 use credence_runtime::outbound::is_safe;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -221,21 +222,19 @@ impl Issuer {
                 return parse(response.body());
             }
             let problem = serde_json::from_slice::<Problem>(response.body());
-            let Problem {
-                error,
-                error_description,
-            } = problem.map_err(|_| wrong(format!("it answers {}", response.status())))?;
+            let problem = problem.map_err(|_| wrong(format!("it answers {}", response.status())))?;
             let given = response
                 .headers()
                 .get("dpop-nonce")
                 .and_then(|value| value.to_str().ok());
-            if error == "use_dpop_nonce" && nonce.is_none() && given.is_some() {
+            if problem.error == "use_dpop_nonce" && nonce.is_none() && given.is_some() {
                 nonce = given.map(str::to_owned);
                 continue;
             }
+            let text = |said: String| printable(&shortened(&said));
             return Err(IssuerError::Refused {
-                error,
-                description: error_description,
+                error: text(problem.error),
+                description: problem.error_description.map(text),
             });
         }
     }
@@ -261,7 +260,7 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, IssuerError> {
 }
 
 fn wrong(problem: impl ToString) -> IssuerError {
-    IssuerError::Answer(problem.to_string())
+    IssuerError::Answer(printable(&shortened(&problem.to_string())))
 }
 
 fn form(fields: &[(&str, &str)]) -> String {

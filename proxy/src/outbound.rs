@@ -19,6 +19,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::settings::CertificateSettings;
+use crate::signer::{SignerError, read_secret};
 
 /// A body on its way, in either direction.
 pub(crate) type Body = BoxBody<Bytes, BodyError>;
@@ -41,6 +42,8 @@ pub(crate) enum ConnectError {
     Origin(#[from] ServiceError),
     #[error(transparent)]
     Authorities(#[from] OutboundError),
+    #[error(transparent)]
+    Key(#[from] SignerError),
     #[error("{path}: {error}", path = path.display())]
     Pem {
         path: PathBuf,
@@ -128,7 +131,7 @@ fn tls(roots: RootCertStore, certificate: Option<&CertificateSettings>) -> Resul
         None => config.with_no_client_auth(),
         Some(own) => {
             let chain: Result<Vec<_>, _> = pem(&own.chain, CertificateDer::pem_file_iter(&own.chain))?.collect();
-            let key = pem(&own.key, PrivateKeyDer::from_pem_file(&own.key))?;
+            let key = pem(&own.key, PrivateKeyDer::from_pem_slice(&read_secret(&own.key)?))?;
             config.with_client_auth_cert(pem(&own.chain, chain)?, key)?
         }
     })

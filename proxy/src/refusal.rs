@@ -35,11 +35,9 @@ impl Refusal {
             problem["detail"] = printable(&shortened(detail)).into();
         }
         let mut response = marked(status, problem.to_string().into());
-        let media_type = HeaderValue::from_static("application/problem+json");
-        response.headers_mut().insert(CONTENT_TYPE, media_type);
-        response
-            .headers_mut()
-            .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         Self {
             reason,
             response: Box::new(response),
@@ -48,30 +46,26 @@ impl Refusal {
 
     /// The answer that the filter would give.
     pub(crate) fn of(reason: &'static str, answer: Answer) -> Self {
-        // A gRPC client reads the status in headers.
-        let status = match answer.grpc_status {
-            Some(_) => StatusCode::OK,
-            None => StatusCode::from_u16(answer.status).unwrap_or(StatusCode::FORBIDDEN),
-        };
-        let body = if answer.grpc_status.is_some() {
-            Vec::new()
-        } else {
-            answer.body.clone()
+        let (status, body) = match answer.grpc_status {
+            // A gRPC client reads the status in headers.
+            Some(_) => (StatusCode::OK, Vec::new()),
+            None => (
+                StatusCode::from_u16(answer.status).unwrap_or(StatusCode::FORBIDDEN),
+                answer.body.clone(),
+            ),
         };
         let mut response = marked(status, body);
+        let headers = response.headers_mut();
         for (name, value) in &answer.headers {
             if let Ok(value) = HeaderValue::from_str(value) {
-                response.headers_mut().append(*name, value);
+                headers.append(*name, value);
             }
         }
         if let Some(code) = answer.grpc_status {
-            let message = String::from_utf8_lossy(&answer.body);
-            response
-                .headers_mut()
-                .insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-            response.headers_mut().insert("grpc-status", code.into());
-            if let Ok(message) = HeaderValue::from_str(&message) {
-                response.headers_mut().insert("grpc-message", message);
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+            headers.insert("grpc-status", code.into());
+            if let Ok(message) = HeaderValue::from_bytes(&answer.body) {
+                headers.insert("grpc-message", message);
             }
         }
         Self {

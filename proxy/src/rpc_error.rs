@@ -1,5 +1,7 @@
 //! JSON-RPC errors of filters, which decide before they have read the message.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use credence_decision::mcp::MessageId;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
@@ -20,17 +22,15 @@ struct RpcError<'a> {
 }
 
 /// Gives a JSON-RPC error without an id the id of its request, without which clients do not show it.
-pub(crate) async fn with_id(response: Response<Body>, id: &MessageId) -> Response<Body> {
+pub(crate) async fn with_id(response: Response<Body>, id: &MessageId, limit: Duration) -> Response<Body> {
     if !may_be_error(response.status(), response.headers()) {
         return response;
     }
     let (mut parts, body) = response.into_parts();
-    // It was announced as short. If it ends early, so does what the client gets.
-    let body = body
-        .collect()
-        .await
-        .map(|collected| collected.to_bytes())
-        .unwrap_or_default();
+    // It was announced as short. If it ends early or comes late, so does what the client gets.
+    let collected = tokio::time::timeout(limit, body.collect()).await;
+    let collected = collected.ok().and_then(Result::ok);
+    let body = collected.map(|collected| collected.to_bytes()).unwrap_or_default();
     let completed = match serde_json::from_slice::<RpcError<'_>>(&body) {
         Ok(RpcError {
             jsonrpc,

@@ -1,11 +1,10 @@
 //! Server-sent events (HTML, section 9.2), as far as MCP uses them: the data of messages.
 
 /// Collects the data of events.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Events {
     line: Vec<u8>,
     data: Option<Vec<u8>>,
-    max_bytes: usize,
     /// A line end of two bytes may be in two parts.
     ended_by_return: bool,
 }
@@ -13,15 +12,6 @@ pub(crate) struct Events {
 // === impl Events ===
 
 impl Events {
-    pub(crate) fn new(max_bytes: usize) -> Self {
-        Self {
-            line: Vec::new(),
-            data: None,
-            max_bytes,
-            ended_by_return: false,
-        }
-    }
-
     /// Takes the next bytes. Returns the data of the events that are complete.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut complete = Vec::new();
@@ -36,9 +26,9 @@ impl Events {
         complete
     }
 
-    /// Whether an event is longer than it may be.
-    pub(crate) fn is_too_long(&self) -> bool {
-        self.line.len().saturating_add(self.data.as_ref().map_or(0, Vec::len)) > self.max_bytes
+    /// The bytes of an event that is not complete.
+    pub(crate) fn waiting(&self) -> usize {
+        self.line.len().saturating_add(self.data.as_ref().map_or(0, Vec::len))
     }
 
     fn end_line(&mut self) -> Option<Vec<u8>> {
@@ -65,7 +55,7 @@ mod tests {
     use super::*;
 
     fn read(parts: &[&str]) -> Vec<String> {
-        let mut events = Events::new(1_000);
+        let mut events = Events::default();
         let all = parts.iter().flat_map(|part| events.push(part.as_bytes()));
         all.map(|data| String::from_utf8(data).unwrap()).collect()
     }
@@ -80,9 +70,11 @@ mod tests {
     }
 
     #[test]
-    fn a_long_event_is_noticed() {
-        let mut events = Events::new(8);
-        events.push(b"data: 123456789");
-        assert!(events.is_too_long());
+    fn what_waits_for_its_end_is_counted() {
+        let mut events = Events::default();
+        events.push(b"data: 1234\ndata: 5");
+        assert_eq!(events.waiting(), 11);
+        events.push(b"\n\n");
+        assert_eq!(events.waiting(), 0);
     }
 }

@@ -11,13 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use credence_agent::terminal::{printable, shortened};
 use futures_util::StreamExt as _;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 use http_body_util::{BodyExt as _, Limited};
 use serde_json::value::RawValue;
 use tokio::io::AsyncWriteExt as _;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::codec::{AnyDelimiterCodec, FramedRead};
 
@@ -41,6 +42,8 @@ pub(crate) struct Bridge {
     limits: LimitSettings,
     state: Mutex<State>,
     lines: mpsc::Sender<Vec<u8>>,
+    /// Places for large answers that are not complete yet.
+    large: Semaphore,
 }
 
 /// What earlier messages have said.
@@ -75,6 +78,7 @@ impl Bridge {
             limits,
             state: Mutex::default(),
             lines,
+            large: Semaphore::new(LARGE_ANSWERS),
         });
         let writer = tokio::spawn(write(written));
         let line_end = AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), b"\n".to_vec(), MAX_MESSAGE_BYTES);
@@ -88,14 +92,8 @@ impl Bridge {
             }
             while requests.try_join_next().is_some() {}
             let Some(message) = Message::read(&line) else {
-                bridge
-                    .say(request_failed(
-                        None,
-                        -32_700,
-                        "This line is no JSON-RPC message.",
-                        "null",
-                    ))
-                    .await;
+                let failed = request_failed(None, -32_700, "This line is no JSON-RPC message.", "null");
+                bridge.say(failed).await;
                 continue;
             };
             if let Some(id) = message.cancels() {
@@ -103,7 +101,10 @@ impl Bridge {
             }
             // What has no answer keeps its place in the order.
             let Some(id) = message.id() else {
-                bridge.send(&message, &line).await;
+                let sent = tokio::time::timeout(NOTIFICATION_TIME, bridge.send(&message, &line)).await;
+                if sent.is_err() {
+                    tracing::warn!("the server did not answer a notification in time");
+                }
                 if message.is("notifications/initialized") && listening.is_none() {
                     let bridge = Arc::clone(&bridge);
                     listening = Some(tokio::spawn(async move { bridge.listen().await }).abort_handle());
@@ -165,8 +166,12 @@ impl Bridge {
         if status.is_success() && is_stream {
             return self.pass_events_on(Some(message), response.into_body()).await;
         }
-        let collected = Limited::new(response.into_body(), MAX_MESSAGE_BYTES).collect().await;
-        let body = collected.map(|collected| collected.to_bytes()).unwrap_or_default();
+        let (mut incoming, mut body) = (Limited::new(response.into_body(), MAX_MESSAGE_BYTES), Vec::new());
+        let mut place = None;
+        while let Some(Ok(frame)) = incoming.frame().await {
+            body.extend(frame.into_data().unwrap_or_default());
+            self.make_room(body.len(), &mut place).await;
+        }
         let said = Message::read(&body);
         if said.as_ref().is_some_and(|said| said.answers(message)) {
             self.learn(message, &body);
@@ -174,30 +179,24 @@ impl Bridge {
             return true;
         }
         if message.id().is_none() {
-            if !status.is_success() {
-                let text = String::from_utf8_lossy(&body);
-                tracing::warn!(%status, answer = text.chars().take(500).collect::<String>(), "a notification is refused");
-            }
+            let answer = printable(&shortened(&String::from_utf8_lossy(&body)));
+            tracing::warn!(%status, answer, "a notification is refused");
             return true;
         }
         // Anything else, such as a problem document of this proxy, becomes the error of the request.
         let problem = std::str::from_utf8(&body).ok();
         let problem = problem.filter(|text| serde_json::from_str::<&RawValue>(text).is_ok());
+        let problem = problem.unwrap_or("null");
         let title = format!("The request is answered with {status}.");
-        let failed = request_failed(
-            message.raw_id(),
-            status.as_u16().into(),
-            &title,
-            problem.unwrap_or("null"),
-        );
+        let failed = request_failed(message.raw_id(), status.as_u16().into(), &title, problem);
         self.say(one_line(&failed)).await;
         true
     }
 
     /// Passes the messages of a stream on, each as soon as it is there.
     async fn pass_events_on(&self, message: Option<&Message<'_>>, mut body: Body) -> bool {
-        let mut events = Events::new(MAX_MESSAGE_BYTES);
-        let mut is_answered = false;
+        let mut events = Events::default();
+        let (mut is_answered, mut place) = (false, None);
         while let Some(Ok(frame)) = body.frame().await {
             let Ok(data) = frame.into_data() else { continue };
             for event in events.push(&data) {
@@ -208,12 +207,22 @@ impl Bridge {
                 }
                 self.say(one_line(&event)).await;
             }
-            if events.is_too_long() {
+            self.make_room(events.waiting(), &mut place).await;
+            if events.waiting() > MAX_MESSAGE_BYTES {
                 tracing::error!("a message of the server has more than {MAX_MESSAGE_BYTES} bytes");
                 break;
             }
         }
         is_answered
+    }
+
+    /// Waits for a place for an answer that has become large, and gives it back when it is small again.
+    async fn make_room<'b>(&'b self, bytes: usize, place: &mut Option<SemaphorePermit<'b>>) {
+        if bytes <= SMALL_BYTES {
+            *place = None;
+        } else if place.is_none() {
+            *place = self.large.acquire().await.ok();
+        }
     }
 
     /// Notes what later requests need.
@@ -349,6 +358,11 @@ const VERSION: &str = "mcp-protocol-version";
 const MAX_MESSAGE_BYTES: usize = 8 << 20;
 /// Of requests that have no answer yet.
 const MAX_WAITING_BYTES: usize = 4 * MAX_MESSAGE_BYTES;
+/// Answers of more than `SMALL_BYTES` that are read at once.
+const LARGE_ANSWERS: usize = 4;
+const SMALL_BYTES: usize = 256 << 10;
+/// Later messages wait so long for an earlier notification.
+const NOTIFICATION_TIME: Duration = Duration::from_secs(10);
 /// Messages for the client that it does not read.
 const LINES_WAITING: usize = 4;
 /// For answers that are under way when standard input ends.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ import credence
 from credence.origin import Origin
 from credence.requests import DelegationAdapter
 
-from .minting import mint
+from .minting import AUDIENCE, mint
 from .servers import RULES, Payments, Seen, Server, serving
 
 CHARGE = "/v1/accounts/a1/charges?amount=15"
@@ -35,6 +36,17 @@ def test_a_request_carries_delegation_and_proof(session: requests.Session, serve
     first, second = server.calls()
     assert first.values("delegation") == second.values("delegation")
     assert first.values("delegation-proof") != second.values("delegation-proof")
+
+
+def test_an_error_has_no_credential(delegation: credence.Delegation, key: credence.Key) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        closed = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    service = credence.Service.from_document(closed, json.dumps(RULES), audience=AUDIENCE)
+    with requests.Session() as session, pytest.raises(requests.RequestException) as raised:
+        session.mount("http://", DelegationAdapter(credence.Agent(delegation, key, service)))
+        session.post(closed + CHARGE)
+    assert raised.value.request is not None
+    assert not {"delegation", "delegation-proof"} & {name.lower() for name in raised.value.request.headers}
 
 
 def test_a_denied_request_is_not_sent(session: requests.Session, server: Server) -> None:

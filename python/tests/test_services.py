@@ -111,7 +111,7 @@ def test_rules_cannot_ask_for_a_tool_that_is_not_granted(
 def test_rules_are_fetched_again_when_they_are_old(
     payments: Payments, server: Server, service: credence.Service
 ) -> None:
-    payments.rules_headers = {"cache-control": "public, max-age=1"}
+    payments.rules_headers = {"cache-control": "no-store"}
     first = service.rules()
     assert service.rules() is first
     assert len(server.seen) == 1
@@ -131,6 +131,16 @@ def test_old_rules_count_while_new_ones_cannot_be_had(
     service._fresh_until, service._fetched_at = time.monotonic(), time.monotonic() - MAX_AGE - 1
     with pytest.raises(credence.RulesError):
         service.rules()
+
+
+def test_a_failure_is_not_repeated_for_each_request(
+    payments: Payments, server: Server, service: credence.Service
+) -> None:
+    payments.rules = {"broken": True}
+    for _ in range(3):
+        with pytest.raises(credence.RulesError, match="cannot be used"):
+            service.rules()
+    assert len(server.seen) == 1
 
 
 @pytest.mark.parametrize(
@@ -197,10 +207,29 @@ def slow_server() -> Iterator[str]:
 
 
 def test_a_slow_answer_is_given_up(slow_server: str) -> None:
-    started = time.monotonic()
+    started, threads = time.monotonic(), threading.active_count()
     with pytest.raises(credence.RulesError, match=r"within 0\.3 seconds"):
         credence.Service(slow_server, audience=AUDIENCE, timeout=0.3).rules()
     assert time.monotonic() - started < 5
+    while threading.active_count() > threads:
+        assert time.monotonic() - started < 5
+
+
+def test_an_answer_without_an_end_is_not_cut_to_rules() -> None:
+    document = json.dumps(RULES).encode()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + document)
+                connection.recv(1 << 16)
+                connection.recv(1)
+
+        threading.Thread(target=answer, daemon=True).start()
+        origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(credence.RulesError, match=r"within 0\.3 seconds"):
+            credence.Service(origin, audience=AUDIENCE, timeout=0.3).rules()
 
 
 def test_certificates_are_checked() -> None:

@@ -54,10 +54,10 @@ function innermost(error: unknown): string {
 function maxAge(header: string | null): number {
   const directives = (header ?? "").toLowerCase().split(",");
   const names = directives.map((directive) => directive.trim());
-  if (names.includes("no-store") || names.includes("no-cache")) return 0;
+  if (names.includes("no-store") || names.includes("no-cache")) return LEAST_AGE_SECONDS;
   const value = names.find((name) => name.startsWith("max-age="))?.slice("max-age=".length);
   if (value === undefined || !/^\d+$/.test(value)) return DEFAULT_AGE_SECONDS;
-  return Math.min(Number(value), MAX_AGE_SECONDS);
+  return Math.max(LEAST_AGE_SECONDS, Math.min(Number(value), MAX_AGE_SECONDS));
 }
 
 function isLoopback(host: string): boolean {
@@ -67,4 +67,7 @@ function isLoopback(host: string): boolean {
 const PATH = "/.well-known/credence-agent-rules";
 const MAX_BYTES = 8 << 20;
 const DEFAULT_AGE_SECONDS = 300;
-const MAX_AGE_SECONDS = 86_400;
+/** For so long, rules count at least. */
+export const LEAST_AGE_SECONDS = 30;
+/** For so long, rules count at most. */
+export const MAX_AGE_SECONDS = 86_400;

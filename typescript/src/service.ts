@@ -2,7 +2,7 @@
 
 import type { Delegation } from "./delegation.js";
 import { InvalidInputError, KeyError, RulesError } from "./errors.js";
-import { fetchRules } from "./published-rules.js";
+import { fetchRules, LEAST_AGE_SECONDS, MAX_AGE_SECONDS } from "./published-rules.js";
 import { Rules, type WireCredential } from "./rules.js";
 import { publicMembers, signed, type Signer } from "./signer.js";
 
@@ -83,20 +83,27 @@ export class Service {
 
   /**
    * The service at this origin, with the rules that it publishes at `/.well-known/credence-agent-rules`. They are
-   * fetched now and again when they are stale: after `max-age`, or 300 s, at most one day.
+   * fetched now and again when they are stale: after `max-age`, or 300 s; at least 30 s, at most one day. If that fails,
+   * the known ones count for up to a day.
    *
    * @throws {@link RulesError} They cannot be fetched: not https, a redirect, more than 8 MiB, too late, or invalid.
    */
   static async discover(origin: string, options: FetchOptions = {}): Promise<Service> {
     const { audience = [], timeoutMs = DEFAULT_TIMEOUT_MS } = options;
     const url = parsedOrigin(origin);
-    let current: { readonly rules: Rules; readonly freshUntil: number } | undefined;
+    let current: { readonly rules: Rules; readonly freshUntil: number; readonly endsAt: number } | undefined;
     let pending: Promise<Rules> | undefined;
     const refresh = async (): Promise<Rules> => {
-      const published = await fetchRules(url, options.fetch ?? fetch, timeoutMs);
-      const rules = new Rules(url.origin, audience, published.document);
-      current = { rules, freshUntil: published.freshUntil };
-      return rules;
+      try {
+        const { document, freshUntil } = await fetchRules(url, options.fetch ?? fetch, timeoutMs);
+        const rules = new Rules(url.origin, audience, document);
+        current = { rules, freshUntil, endsAt: Date.now() + MAX_AGE_SECONDS * 1_000 };
+      } catch (error) {
+        // The service decides anyway, so old rules do no harm while new ones cannot be had.
+        if (current === undefined || Date.now() > current.endsAt) throw error;
+        current = { ...current, freshUntil: Date.now() + LEAST_AGE_SECONDS * 1_000 };
+      }
+      return current.rules;
     };
     const load = (): Promise<Rules> => {
       if (current !== undefined && Date.now() < current.freshUntil) return Promise.resolve(current.rules);

@@ -36,9 +36,9 @@ function request(target: string, more: object = {}) {
   };
 }
 
-test("published rules are fetched once while they are fresh, and again later", async () => {
+test("published rules are fetched once while they are fresh, and again later", async (context) => {
   const { origin, received } = await serve((_, __, response) => {
-    response.setHeader("cache-control", "public, max-age=1");
+    response.setHeader("cache-control", "public, max-age=40");
     response.end(document({ audience: [AUDIENCE] }));
   });
   const { signer, delegation } = await agent();
@@ -52,9 +52,26 @@ test("published rules are fetched once while they are fresh, and again later", a
     received.map(({ url }) => url),
     ["/.well-known/credence-agent-rules"],
   );
-  await new Promise((resolve) => setTimeout(resolve, 1_050));
+  context.mock.timers.enable({ apis: ["Date"], now: Date.now() + 41_000 });
   await Promise.all([1, 2].map(() => service.authorize(charge, { delegation, signer })));
   assert.equal(received.length, 2);
+});
+
+test("known rules count for a day while new ones cannot be had", async (context) => {
+  let status = 200;
+  const { origin } = await serve((_, __, response) => {
+    response.writeHead(status, { "cache-control": "no-store" }).end(document({ audience: [AUDIENCE] }));
+  });
+  const service = await Service.discover(origin, { audience: [AUDIENCE] });
+  const health = { ...request("/healthz"), url: new URL("/healthz", origin), method: "GET" };
+  const { signer, delegation } = await agent();
+  const authorized = () => service.authorize(health, { delegation, signer });
+  status = 503;
+  const now = Date.now();
+  context.mock.timers.enable({ apis: ["Date"], now: now + 31_000 });
+  assert.deepEqual((await authorized()).headers, []);
+  context.mock.timers.setTime(now + 86_500_000);
+  await assert.rejects(authorized(), RulesError);
 });
 
 test("rules are fetched over https only, or from a loopback host", async () => {

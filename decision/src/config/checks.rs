@@ -20,7 +20,7 @@ pub(super) fn elements<'l, 'f>(
         at.report("an empty list matches nothing; leave the field out to match everything");
     }
     at.at_most(limit, list);
-    (0..).map(|index| at.element(index)).zip(list)
+    (0..).map(|index| at.element(index)).zip(list).take(limit)
 }
 
 /// Reports a name that is already in its list.

@@ -152,7 +152,9 @@ pub(super) fn audience(at: &Location<'_>, names: &[String]) -> Vec<String> {
     if names.is_empty() {
         at.report("no audience; name this service as delegations do, such as `https://payments.example`");
     }
-    at.at_most(MAX_AUDIENCE, names);
+    if !at.at_most(MAX_AUDIENCE, names) {
+        return Vec::new();
+    }
     let mut seen = BTreeSet::new();
     for (index, name) in names.iter().enumerate() {
         let at = at.element(index);

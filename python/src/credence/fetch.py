@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import re
+import socket
 import ssl
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from email.message import Message
-from typing import IO, TypeVar
+from typing import IO
 
 from .errors import RulesError
 from .origin import Origin
@@ -29,7 +31,6 @@ MAX_AGE = 86_400
 """How long rules count at most, in seconds."""
 
 _CHUNK = 1 << 16
-_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def fetch(origin: Origin, *, timeout: float, tls: ssl.SSLContext | None) -> Docu
 
     Args:
         origin: The service.
-        timeout: For the whole transfer, in seconds.
+        timeout: For each address that is tried, and for the transfer, in seconds.
         tls: Which certificates are trusted. None: those that the system trusts.
 
     Raises:
@@ -54,15 +55,15 @@ def fetch(origin: Origin, *, timeout: float, tls: ssl.SSLContext | None) -> Docu
     url = f"{origin}{WELL_KNOWN}"
     if origin.scheme != "https" and not origin.is_loopback:
         raise RulesError(f"{url}: rules are fetched over https only; use https, or give the rules in a file")
-    opener = _opener(origin, tls)
+    deadline = time.monotonic() + timeout
     try:
-        return _within(timeout, lambda: _transfer(opener, url, timeout))
+        return _transfer(_opener(origin, tls), url, timeout)
     except urllib.error.HTTPError as error:
         with error:
             raise RulesError(f"{url}: {_unexpected(error)}") from None
-    except TimeoutError:
-        raise RulesError(f"{url}: no complete answer within {timeout:g} seconds") from None
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, http.client.HTTPException) as error:
+        if time.monotonic() >= deadline:
+            raise RulesError(f"{url}: no complete answer within {timeout:g} seconds") from None
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise RulesError(f"{url}: the rules cannot be fetched: {reason}") from error
 
@@ -79,9 +80,9 @@ def max_age(cache_control: list[str]) -> int:
 
 
 def _opener(origin: Origin, tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
-    handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirects(), _Handler()]
     if origin.scheme == "https":
-        handlers.append(urllib.request.HTTPSHandler(context=tls or ssl.create_default_context()))
+        handlers.append(_TlsHandler(tls or ssl.create_default_context()))
     if origin.is_loopback:
         handlers.append(urllib.request.ProxyHandler({}))
     return urllib.request.build_opener(*handlers)
@@ -99,8 +100,8 @@ def _transfer(opener: urllib.request.OpenerDirector, url: str, timeout: float) -
             content += chunk
             if len(content) > MAX_DOCUMENT:
                 raise RulesError(f"{url}: the rules are larger than {MAX_DOCUMENT} bytes")
-            if time.monotonic() > deadline:
-                raise TimeoutError
+        if time.monotonic() >= deadline:  # Then the connection may have been ended before its end.
+            raise TimeoutError
         return Document(bytes(content), max_age(response.headers.get_all("cache-control", [])))
 
 
@@ -120,22 +121,39 @@ def _unexpected(error: urllib.error.HTTPError) -> str:
     return f"the answer has status {error.code}, not 200"
 
 
-def _within(seconds: float, task: Callable[[], _Result]) -> _Result:
-    # In a thread: a socket's timeout bounds each read, not a header that arrives byte by byte.
-    results: list[_Result] = []
-    errors: list[Exception] = []
+class _Connection(http.client.HTTPConnection):
+    def connect(self) -> None:
+        super().connect()
+        _end_after(self.timeout, self.sock)
 
-    def run() -> None:
-        try:
-            results.append(task())
-        except Exception as error:  # noqa: BLE001 - raised again below
-            errors.append(error)
 
-    thread = threading.Thread(target=run, name="credence-rules", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not results:
-        raise TimeoutError
-    return results[0]
+class _TlsConnection(http.client.HTTPSConnection):
+    def connect(self) -> None:
+        super().connect()
+        _end_after(self.timeout, self.sock)
+
+
+class _Handler(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Connection, req)
+
+
+class _TlsHandler(urllib.request.HTTPSHandler):
+    def __init__(self, tls: ssl.SSLContext) -> None:
+        super().__init__(context=tls)
+        self._tls = tls
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_TlsConnection, req, context=self._tls)
+
+
+def _end_after(seconds: float | None, connection: socket.socket) -> None:
+    """Ends a connection that takes too long. Its own timeout bounds each read, not one that brings a byte at a time."""
+
+    def end() -> None:
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds or 0, end)
+    timer.daemon = True
+    timer.start()

@@ -60,13 +60,17 @@ class DelegationAdapter(HTTPAdapter):
             nonce = service.nonce
             described = _described(request, reads_body=reads_body)
             presentation = rules.present(described, self.agent.credential, self.agent.signer, nonce=nonce)
-            response = super().send(_presenting(request, presentation), *args, **options)
+            try:
+                response = super().send(_presenting(request, presentation), *args, **options)
+            except requests.RequestException as error:
+                error.request = request  # Without the credential, which callers might log.
+                raise
             may_succeed = service.remember_nonce(response.status_code, response.headers, used=nonce)
             if is_last or not may_succeed or not isinstance(request.body, str | bytes | None):
                 break
             response.content  # noqa: B018 - reads the answer, so that the connection can be used again
             response.close()
-        response.request = request  # Without the credential, which callers might log.
+        response.request = request  # Again without it.
         return response
 
 

@@ -31,6 +31,12 @@ MAX_BODY = 1 << 20
 RETRY_AFTER = 30
 """After a failed refresh, the old rules count for so long, in seconds. At most `MAX_AGE` after they were fetched."""
 
+LEAST_AGE = 30
+"""How long rules count at least, in seconds, whatever the service says."""
+
+PAUSE = 2
+"""After a failure without known rules, nothing is fetched for so long, in seconds."""
+
 _log = logging.getLogger("credence")
 
 
@@ -120,6 +126,7 @@ class Service:
         self._tls = tls
         self._lock = threading.Lock()
         self._rules: Rules | None = None
+        self._problem = ""
         self._fetched_at = 0.0
         self._fresh_until = 0.0
 
@@ -157,9 +164,10 @@ class Service:
             RulesError: They cannot be fetched or used.
         """
         with self._lock:
-            if self._rules is None or time.monotonic() >= self._fresh_until:
+            if time.monotonic() >= self._fresh_until:
                 self._refresh()
-            assert self._rules is not None
+            if self._rules is None:
+                raise RulesError(self._problem)
             return self._rules
 
     def _refresh(self) -> None:
@@ -170,12 +178,14 @@ class Service:
         except RulesError as error:
             # The service decides anyway, so old rules do no harm while new ones cannot be had.
             if self._rules is None or started > self._fetched_at + MAX_AGE:
-                raise
+                self._rules, self._problem = None, str(error)
+                self._fresh_until = time.monotonic() + PAUSE
+                return
             _log.warning("the rules are not refreshed: %s", error)
             self._fresh_until = started + RETRY_AFTER
         else:
             self._fetched_at = started
-            self._fresh_until = started + document.max_age
+            self._fresh_until = started + max(document.max_age, LEAST_AGE)
 
     def remember_nonce(self, status: int, headers: Mapping[str, str], *, used: str | None) -> bool:
         """Keeps the nonce of an answer for the next proofs. Returns whether the request may succeed with it.
