@@ -8,7 +8,6 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::issuer::Issuer;
 use crate::oauth_client::CLIENT;
 use crate::process::Process;
 use crate::{AUDIENCE, Client, Failure, Reply, Request, Stack, guardian, waiting};
@@ -78,13 +77,13 @@ clients:
         ))
     }
 
-    /// Settings for what a person grants to the client `planner` of this issuer: to charge the account acme, 100 at most.
+    /// Settings for what a person grants to the client `planner` of the issuer at this URL: to charge the account acme, 100 at most.
     /// `more` are further settings of the credential's issuer.
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub fn settings_with_issuer(&self, stack: &Stack, issuer: &Issuer, more: &str) -> Result<String, Failure> {
-        let (service, origin, url, key) = (self.service(stack)?, stack.origin(), issuer.url(), stack.agent.path());
+    pub fn settings_with_issuer(&self, stack: &Stack, url: &str, more: &str) -> Result<String, Failure> {
+        let (service, origin, key) = (self.service(stack)?, stack.origin(), stack.agent.path());
         Ok(format!(
             r#"services:
   - {service}

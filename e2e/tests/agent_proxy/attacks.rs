@@ -611,7 +611,7 @@ fn curl(options: &[&str], uid: u32) -> String {
 }
 
 /// Only root can run programs as other users.
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     let is_root = own_uid() == 0;
     if !is_root {
         eprintln!("skipped: only root can run programs as other users");

@@ -29,7 +29,7 @@ impl Scene {
         issuer.wait_until_trusted(&stack).unwrap();
         stack.wait_until_proofs_count().unwrap();
         let mut proxy = AgentProxy::prepare(&stack).unwrap();
-        let settings = proxy.settings_with_issuer(&stack, &issuer, more).unwrap();
+        let settings = proxy.settings_with_issuer(&stack, &issuer.url(), more).unwrap();
         proxy.serve(&settings).unwrap();
         let ada = issuer.browser("ada");
         Self {
@@ -133,7 +133,7 @@ fn an_access_token_goes_only_to_the_services_that_it_is_for() {
     scene.proxy.kill().unwrap();
     let settings = scene
         .proxy
-        .settings_with_issuer(&scene.stack, &scene.issuer, more)
+        .settings_with_issuer(&scene.stack, &scene.issuer.url(), more)
         .unwrap();
     let (own, other) = (
         format!("audience: [{AUDIENCE}], rules"),

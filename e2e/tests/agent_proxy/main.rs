@@ -1,6 +1,7 @@
 //! `credence proxy` between agents and a service behind the real filter.
 
 mod attacks;
+mod hostile;
 mod keys;
 mod lifecycle;
 mod requests;

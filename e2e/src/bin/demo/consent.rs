@@ -21,7 +21,7 @@ pub(crate) fn show(
     screen.heading("Ada lets a planner act for her")?;
     issuer.wait_until_trusted(stack)?;
     let mut planner = AgentProxy::prepare(stack)?;
-    let settings = planner.settings_with_issuer(stack, issuer, "")?;
+    let settings = planner.settings_with_issuer(stack, &issuer.url(), "")?;
     planner.serve(&settings)?;
     let mut ada = issuer.browser("ada");
     let page = ada.open(&planner.consent_page(&charge("25"))?)?;
