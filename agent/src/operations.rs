@@ -13,8 +13,8 @@ use credence_delegation::json::Json;
 use credence_delegation::mint::{self, DpopRequest, Grant, Unsigned};
 use credence_delegation::{Arguments, HeldChain, Limits, Members, PublicKey, UnixTime, Value};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value as Answered, json};
 
 use crate::cases;
 use crate::inspection::{Inspected, Token};
@@ -176,11 +176,11 @@ impl Operations {
             }
             Operation::Derive { chain, grant, now } => {
                 let (now, chain) = (UnixTime(now), held(&chain, UnixTime(now), &limits)?);
-                to_sign(&chain.derivation(&grant.read(now)?, &limits).map_err(wrong)?)
+                to_sign(&chain.derivation(&grant.read(now)?, &limits).map_err(wrong)?, None)
             }
             Operation::Prove { chain, invocation, now } => {
                 let (now, chain) = (UnixTime(now), held(&chain, UnixTime(now), &limits)?);
-                to_sign(&chain.proof(&invocation.read(now)?, &limits).map_err(wrong)?)
+                to_sign(&chain.proof(&invocation.read(now)?, &limits).map_err(wrong)?, None)
             }
             Operation::Dpop {
                 jwk,
@@ -199,7 +199,7 @@ impl Operations {
                     access_token: access_token.as_deref(),
                     nonce: nonce.as_deref(),
                 };
-                to_sign(&mint::dpop(&request, &key(jwk)?))
+                to_sign(&mint::dpop(&request, &key(jwk)?), None)
             }
             Operation::Thumbprint { jwk } => Ok(json!({"thumbprint": key(jwk)?.thumbprint().to_string()}).to_string()),
             Operation::Open { origin, audience } => {
@@ -313,9 +313,8 @@ fn present(
     let Presentation { header, possession } = presentation.map_err(denied)?;
     let (kind, proof) = match possession {
         Possession::Signed { header, proof } => {
-            let mut proof = unsigned(&proof)?;
-            proof["name"] = header.into();
-            ("signed", Some(proof))
+            let proof = RawValue::from_string(to_sign(&proof, Some(&header))?);
+            ("signed", Some(proof.map_err(wrong)?))
         }
         Possession::Certificate => ("certificate", None),
         Possession::None => ("none", None),
@@ -331,13 +330,10 @@ fn present(
     })
 }
 
-fn to_sign(token: &Unsigned) -> Outcome {
-    unsigned(token).map(|unsigned| unsigned.to_string())
-}
-
-fn unsigned(token: &Unsigned) -> Result<Answered, Failure> {
-    let header: Answered = serde_json::from_str(token.header()).map_err(wrong)?;
-    Ok(json!({"header": header, "payload": token.payload()}))
+/// What the key signs, and the header of a request that it is for.
+fn to_sign(token: &Unsigned, name: Option<&str>) -> Outcome {
+    let header: &RawValue = serde_json::from_str(token.header()).map_err(wrong)?;
+    Ok(json!({"name": name, "header": header, "payload": token.payload()}).to_string())
 }
 
 // === impl of what is read ===
@@ -412,7 +408,7 @@ struct Presented<'a> {
     headers: Vec<(String, String)>,
     possession: Option<&'static str>,
     needs_nonce: bool,
-    proof: Option<Answered>,
+    proof: Option<Box<RawValue>>,
 }
 
 impl Failure {

@@ -83,7 +83,9 @@ impl Credential {
         let signer = Signer::open(&settings.key)?;
         let (source, state) = match (&settings.issuer, &settings.file) {
             (Some(own), _) => {
-                let source = Source::Issuer(Issuer::new(own, signer.clone())?, own.state.clone().map(Kept));
+                let issuer = own.url.clone();
+                let kept = own.state.clone().map(|path| Kept { path, issuer });
+                let source = Source::Issuer(Issuer::new(own, signer.clone())?, kept);
                 (source, Err(Arc::new(CredentialError::Asking)))
             }
             (None, file) => {

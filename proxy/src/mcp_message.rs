@@ -223,7 +223,7 @@ pub(crate) fn header_text(text: &str) -> Cow<'_, str> {
 /// The error of a request. `data` is JSON.
 pub(crate) fn request_failed(id: Option<&RawValue>, code: i32, message: &str, data: &str) -> Vec<u8> {
     let id = id.map_or("null", RawValue::get);
-    let message = serde_json::Value::from(message);
+    let message = serde_json::json!(message);
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message},"data":{data}}}}}"#).into()
 }
 

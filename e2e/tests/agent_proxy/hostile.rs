@@ -3,8 +3,8 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -124,6 +124,39 @@ fn an_issuer_cannot_write_lines_of_the_log() {
     assert!(
         !log.contains("\nINFO a forged line") && !log.contains('\u{1b}'),
         "{log}"
+    );
+}
+
+#[test]
+fn another_issuer_does_not_get_the_kept_grant() {
+    let bodies = Arc::new(Mutex::new(String::new()));
+    let noted = Arc::clone(&bodies);
+    let issuer = Server::start(move |heard, stream| {
+        *noted.lock().unwrap() += &heard.body;
+        answer(stream, "200 OK", &metadata(stream));
+    });
+    let stack = stack();
+    let mut proxy = AgentProxy::prepare(stack).unwrap();
+    proxy.write("grant", "https://earlier.example secret-token").unwrap();
+    let state = format!("      state: \"{}\"", proxy.file("grant").display());
+    let settings = proxy.settings_with_issuer(stack, &issuer.origin(), &state).unwrap();
+    proxy.serve(&settings).unwrap();
+    // It asks a person instead.
+    proxy.consent_page(&charge("5")).unwrap();
+    // And the same grant, if it were this issuer's, would be used.
+    proxy
+        .write("grant", &format!("{} other-token", issuer.origin()))
+        .unwrap();
+    proxy.restart().unwrap();
+    waiting::until("the grant to be used", || {
+        let log = proxy.output();
+        Ok(log.contains("the issuer gives no new token yet").then_some(()))
+    })
+    .unwrap();
+    let bodies = bodies.lock().unwrap();
+    assert!(
+        bodies.contains("other-token") && !bodies.contains("secret-token"),
+        "{bodies}"
     );
 }
 
