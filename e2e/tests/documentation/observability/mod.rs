@@ -1,5 +1,5 @@
 //! The alerts and the dashboard of envoy-config/observability name metrics and labels that a real Envoy with the filter
-//! and a real control plane expose. A real Prometheus draws them.
+//! and a real control plane, issuer and proxy expose. A real Prometheus draws them.
 
 // Configurations are JSON whose structure this test knows.
 #![allow(clippy::disallowed_types)]
@@ -17,6 +17,7 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use credence_e2e::agent_proxy::AgentProxy;
 use credence_e2e::artefacts::Artefacts;
 use credence_e2e::control_plane::ControlPlane;
 use credence_e2e::grants::READ;
@@ -86,6 +87,7 @@ fn expose() -> Result<Exposed, Failure> {
     exposed.add(&refusing(&folder)?);
     let credence = Artefacts::from_environment()?.credence;
     exposed.add(&issuing::metrics(folder.path(), &credence, &stack.control_plane)?);
+    exposed.add(&proxy_of(&stack)?);
     // Series and labels that Prometheus adds.
     exposed.add_series("up", []);
     exposed.add_series("ALERTS", ["alertname", "alertstate", "severity"].map(str::to_owned));
@@ -165,6 +167,15 @@ fn refusing(folder: &TempDir) -> Result<String, Failure> {
         .all(|start| page.lines().any(|line| line.starts_with(start)));
         Ok(is_complete.then_some(page))
     })
+}
+
+/// The metrics of an agent's proxy that has refused a request.
+fn proxy_of(stack: &Stack) -> Result<String, Failure> {
+    let client = format!(r#"listen: "127.0.0.1:0", service: "{}""#, stack.origin());
+    let proxy = AgentProxy::start(stack, &stack.mint("bob", &["--tool", READ])?, &client)?;
+    proxy.send(Request::get("/elsewhere"))?;
+    let metrics = Client::connect(proxy.admin()?)?.send(&Request::get("/metrics"))?;
+    Ok(metrics.text())
 }
 
 /// A verifier key of C2SP tlog-cosignature for a witness that does not exist.
