@@ -180,17 +180,13 @@ impl Visit {
         match self.issuer.redeem(&asked, code).await {
             Ok(tokens) => {
                 let _ = self.granted.try_send(tokens);
-                page(
-                    StatusCode::OK,
-                    "The agent can work for you now. You can close this page.",
-                )
+                let text = "The agent can work for you now. You can close this page.";
+                page(StatusCode::OK, text)
             }
             Err(error) => {
                 tracing::warn!(%error, "a code cannot be redeemed");
-                page(
-                    StatusCode::BAD_GATEWAY,
-                    "The issuer gave no delegation. The proxy's log says why.",
-                )
+                let text = "The issuer gave no delegation. The proxy's log says why.";
+                page(StatusCode::BAD_GATEWAY, text)
             }
         }
     }

@@ -160,11 +160,8 @@ async fn present(
     if let Possession::Signed { header, proof } = &possession {
         let proof = held.signer.sign(proof).await.map_err(|error| {
             tracing::error!(client = client.name, %error, "a proof cannot be signed");
-            Refusal::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "key_unavailable",
-                "The key cannot sign now.",
-            )
+            let title = "The key cannot sign now.";
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "key_unavailable", title)
         })?;
         insert(headers, header, &proof)?;
     }

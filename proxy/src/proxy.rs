@@ -37,7 +37,7 @@ pub enum StartError {
     #[error(transparent)]
     Unusable(#[from] Unusable),
     /// It cannot listen.
-    #[error("cannot listen on {0}: {1}; free it, or configure another one")]
+    #[error("cannot listen on {0}: {1}; is it in use, and is its folder there?")]
     Listen(Listen, io::Error),
 }
 
@@ -130,9 +130,12 @@ pub async fn serve_stdio(settings: &Settings, url: &str, client: Option<&str>) -
         (name, all) => all.iter().find(|client| Some(client.name.as_str()) == name),
     };
     let wrong = |problem: String| SettingsError::at("clients", problem);
-    let found = found.ok_or_else(|| match client {
-        Some(name) => wrong(format!("there is no {name}")),
-        None => wrong("name the client that this is, with --client".to_owned()),
+    let found = found.ok_or_else(|| {
+        let names: Vec<_> = settings.clients.iter().map(|client| client.name.as_str()).collect();
+        wrong(format!(
+            "name the one that this is with --client: {}",
+            names.join(" or ")
+        ))
     })?;
     let client = held.client(found, settings).map_err(|error| wrong(error.to_string()))?;
     let origin = Origin::of_url(url);

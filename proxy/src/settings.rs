@@ -236,6 +236,9 @@ impl Settings {
     /// # Errors
     /// The first error, with its place.
     pub fn check(&self) -> Result<(), SettingsError> {
+        Field("services", "1 to 64 entries").within(self.services.len(), 1..=64)?;
+        Field("credentials", "1 to 64 entries").within(self.credentials.len(), 1..=64)?;
+        Field("clients", "1 to 256 entries").within(self.clients.len(), 1..=256)?;
         let mut origins = BTreeSet::new();
         for (index, service) in self.services.iter().enumerate() {
             let origin = service.check(&format!("services[{index}]"))?;

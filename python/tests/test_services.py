@@ -174,6 +174,7 @@ def test_rules_are_not_fetched_without_tls_or_from_a_redirect(payments: Payments
     ("status", "body", "message"),
     [
         (200, b" " * (MAX_DOCUMENT + 1), "larger than 8388608 bytes"),
+        (403, b"", "publishes no rules"),
         (404, b"", "publishes no rules"),
         (500, b"", "status 500"),
         (204, b"", "status 204"),

@@ -135,7 +135,7 @@ test("the README has every example, as it is in its file, and no other program",
   assert.equal(readme.match(/```js\n/g)?.length, examples.length);
   const others = [...readme.matchAll(/```(?:sh|text)\n([^]*?)```/g)].map(([, text]) => text);
   // The delegation, the output of request.mjs, and the command that the test of the packed package runs.
-  assert.match(others.shift() ?? "", /^credence mint .*--holder agent\.pub/);
+  assert.match(others.shift() ?? "", /^umask 077\ncredence mint .*--holder agent\.pub/);
   assert.deepEqual(others, [
     "15 200\n500 argument_not_allowed amount\n",
     "npx --no-install credence verify --jsonl < cases.jsonl\n",

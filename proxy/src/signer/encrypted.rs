@@ -17,6 +17,9 @@ use super::secret_file::read_secret;
 /// # Errors
 /// What cannot be done.
 pub fn encrypt(seed: &[u8; 32], passphrase: &[u8]) -> Result<Zeroizing<String>, String> {
+    if passphrase.is_empty() {
+        return Err("the passphrase is empty".to_owned());
+    }
     let key = KeypairBytes {
         secret_key: *seed,
         public_key: None,

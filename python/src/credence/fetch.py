@@ -116,7 +116,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 def _unexpected(error: urllib.error.HTTPError) -> str:
     if 300 <= error.code < 400:
         return "redirects are not followed; name the origin that publishes the rules"
-    if error.code == 404:
+    if error.code in {403, 404}:
         return "the service publishes no rules there; ask its operators, or give the rules in a file"
     return f"the answer has status {error.code}, not 200"
 
