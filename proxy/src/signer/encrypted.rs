@@ -79,5 +79,6 @@ mod tests {
         assert!(error.contains("the passphrase is not this file's"), "{error}");
         let error = decrypt(&file(&folder, "no key"), b"a").unwrap_err().to_string();
         assert!(error.contains("it is no PEM"), "{error}");
+        assert_eq!(encrypt(&[7; 32], b"").unwrap_err(), "the passphrase is empty");
     }
 }
