@@ -117,6 +117,23 @@ fn a_key_that_others_can_read_is_refused() {
 }
 
 #[test]
+fn a_tls_key_that_others_can_read_is_refused() {
+    let stack = stack();
+    let mut proxy = AgentProxy::prepare(stack).unwrap();
+    let settings = proxy.settings_for(stack, &delegation(stack), &reverse(stack)).unwrap();
+    let (chain, key) = (proxy.file("chain.pem"), proxy.file("key.pem"));
+    for file in [&chain, &key] {
+        std::fs::write(file, "").unwrap();
+        Command::new("chmod").arg("0644").arg(file).status().unwrap();
+    }
+    let files = format!(r#"chain: "{}", key: "{}""#, chain.display(), key.display());
+    let certificate = format!("{{certificate: {{{files}}}, url: ");
+    let error = proxy.serve(&settings.replacen("{url: ", &certificate, 1)).unwrap_err();
+    let expected = "key.pem: other users of this machine can read it";
+    assert!(error.to_string().contains(expected), "{error}");
+}
+
+#[test]
 fn it_listens_on_this_machine_only() {
     let stack = stack();
     let mut proxy = AgentProxy::prepare(stack).unwrap();
