@@ -69,7 +69,7 @@ impl Proxy {
         let mut secrets = BTreeSet::new();
         for (index, own) in settings.clients.iter().enumerate() {
             let client = held.client(own, settings).map_err(at("clients", index))?;
-            // The first of two would count, whatever the other one may do.
+            // The first of two would count, even for requests of the other one.
             let is_known = |secret| !secrets.insert((&own.listen, secret));
             if client.secret.is_some_and(is_known) {
                 let problem = "another client there has this secret; make it one of its own";

@@ -32,7 +32,7 @@ RETRY_AFTER = 30
 """After a failed refresh, the old rules count for so long, in seconds. At most `MAX_AGE` after they were fetched."""
 
 LEAST_AGE = 30
-"""How long rules count at least, in seconds, whatever the service says."""
+"""How long rules count at least, in seconds, also if the service says less."""
 
 PAUSE = 2
 """After a failure without known rules, nothing is fetched for so long, in seconds."""
