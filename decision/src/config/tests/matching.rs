@@ -296,6 +296,16 @@ fn assert_one_error(replacements: &[(&str, &str)], path: &str, message: &str) {
 }
 
 #[test]
+fn the_entries_of_a_list_that_is_too_long_are_not_checked() {
+    let names = vec![r#""""#; 33].join(",");
+    assert_one_error(
+        &[(r#"["https://payments.example"]"#, &format!("[{names}]"))],
+        "audience",
+        "33 entries; at most 32",
+    );
+}
+
+#[test]
 fn similar_names_are_allowed_together() {
     let path = r#""path": "/v1/catalog/{item}""#;
     let item = r#""item": {"path": "item"}"#;
